@@ -97,7 +97,7 @@ def overlaps(a: object, b: object) -> bool:
     try:
         one, two = strided_form_of(a), strided_form_of(b)
     except Exception:  # said again with the argument's name
-        one, two = read_view(a, "overlaps: a").strided_form(), read_view(b, "overlaps: b").strided_form()
+        one, two = read_view(a, "overlaps: a").strided_cells(), read_view(b, "overlaps: b").strided_cells()
     if one is not None and two is not None:
         if one[0].memory is not two[0].memory:
             return False
@@ -139,12 +139,10 @@ def overlap(a: object, b: object) -> Overlap[Allocation]:
 
 
 def _count_by_strides(a: View, b: View) -> list[tuple[Allocation, int]] | Open:
-    """How many cells two views share, where both are strided: by the equation that `overlaps` solves."""
-    if 0 in a.shape or 0 in b.shape:
-        return []
-    one, two = a.strided_form(), b.strided_form()
+    """How many cells two views share, where those of both are strided: by the equation that `overlaps` solves."""
+    one, two = a.strided_cells(), b.strided_cells()
     if one is None or two is None:
-        return OPEN
+        return [] if 0 in a.shape or 0 in b.shape else OPEN
     if one[0].memory is not two[0].memory:
         return []
     found = equation.count_met(one[1], two[1])

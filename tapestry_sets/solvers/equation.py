@@ -415,7 +415,7 @@ def count_met(one: Strided, two: Strided) -> int | Open:
     found = 0
     for up, ours in _cut_rows(steps, counts, others, ends):
         for down, theirs in _cut_rows(others, more, steps, reaches):
-            solutions = _PartCount(_as_digits(sorted(ours + theirs)), tuning.FIRST_SEARCHED).answer(total - up - down)
+            solutions = _PartCount(_as_digits(sorted(ours + theirs)), tuning.FIRST_COUNTED).answer(total - up - down)
             if solutions is OPEN:
                 return OPEN
             found += solutions

@@ -18,6 +18,8 @@ NEST_OPERATIONS = 15_000
 # Linear equations.
 FIRST_SEARCHED = 60
 """How many remainders are tried before a proof is looked for that there is no solution."""
+FIRST_COUNTED = 6
+"""How many remainders are tried where two views' common numbers are counted, before they are taken for nests."""
 SEARCHED = 500
 """How many remainders are tried then, before isl takes over."""
 FEW_REMAINDERS = 3

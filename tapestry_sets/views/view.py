@@ -177,6 +177,29 @@ class View(Questions, Frozen):
             return None
         return self.strided_form() or _search_strided(self)
 
+    def strided_cells(self) -> tuple[Allocation, Strided] | None:
+        """Return an allocation and a strided form that reads the same cells, in whatever order and however often.
+
+        It is that of the view, or of a view below it of which every cell is read; None if it is not at hand or the
+        view reads no cell.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> half = allocate((5, 6))[:, :2].reshape(2, 5)
+        >>> half.strided_form() is None, half.T.strided_cells()[1]
+        (True, (0, (((5, 6),), ((2, 1),))))
+        """
+        view: View = self
+        while 0 not in view.shape:
+            found = view.strided_form()
+            if found is not None or len(view.sources) != 1 or not isinstance(view, Derived):
+                return found
+            if not getattr(view.kind, "reads_all", False):
+                return None
+            (view,) = view.sources
+        return None
+
     def as_nest(self) -> tuple[Allocation, Nest] | None:
         """Return the one allocation that the view reads and its cells there as one nest, where that is quickly had.
 

@@ -160,7 +160,7 @@ def _form_of(address: int, shape: tuple[int, ...], strides: tuple[int, ...], ite
 
 
 def strided_form_of(x: object) -> tuple[Allocation, Strided] | None:
-    """Return the memory and the strided form of a view or an array, None if it has none or reads nothing.
+    """Return the memory and a strided form of the cells of a view or an array, None if none is at hand or it is empty.
 
     The short way of NumPy's arrays, which need no view for this.
 
@@ -174,8 +174,7 @@ def strided_form_of(x: object) -> tuple[Allocation, Strided] | None:
             raise _holds_objects(x)
         form = _form_of(_address_of(x), x.shape, x.strides, x.itemsize)
         return None if form is None else (MEMORY, form)
-    view = as_view(x)
-    return None if 0 in view.shape else view.strided_form()
+    return as_view(x).strided_cells()
 
 
 class ArrayStruct(ctypes.Structure):

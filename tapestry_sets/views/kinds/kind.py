@@ -33,7 +33,8 @@ class ViewKind(Protocol):
     A kind of several sources may have ``join_strided(shapes, forms)``, of those that have cells: the strided form of
     all together, None if they have none, and `OPEN` where that is left to the pieces.
 
-    A kind of which each view that has cells reads all cells of its sources says so by ``reads_all = True``.
+    A kind of which each view that has cells reads all cells of its sources, in whatever order and however often, says
+    so by ``reads_all = True``: then questions about its cells may go to the sources.
 
     It may also have ``by_axis(shapes)``: for each source a map for each of its axes, or for some neighbors, where
     each reads it through axes of the view of its own; see `tapestry_sets.views.kinds.axis_maps`.

@@ -465,6 +465,7 @@ class Swizzle(Struct, frozen=True):
     bits: int
     base: int
     shift: int
+    reads_all = True
 
     @property
     def flipped(self) -> int:

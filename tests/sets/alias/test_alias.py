@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tapestry_sets import Allocation, Sett, Stripe, View, allocate, concatenate, pad, stack, tally
+from tapestry_sets import Allocation, Sett, Stripe, View, allocate, concatenate, pad, roll, stack, tally
 from tapestry_sets.alias.ladder import cells as cells_module
 from tapestry_sets.alias.overlap import (
     contains,
@@ -362,6 +362,20 @@ def test_a_tally_tells_what_isl_and_lists_decided() -> None:
         with patch.object(isl, "available", lambda: False), tally() as decided:
             assert question(one, two) and not question(one, three)
         assert (decided.closed, decided.isl, decided.listed) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("n", [17, 10**3 + 1, 10**12 + 1])
+def test_what_reads_all_cells_of_a_strided_view_is_asked_as_that_view(n: int) -> None:
+    """Half of the columns, under a shape whose rows are cut otherwise, rolled and padded: no strides, but the cells."""
+    A = allocate((n, n + 1), name="A")
+    half = A[:, : n // 2]
+    other = roll(pad(half.reshape(n // 2, n).T, 1, "edge"), 3, 0)
+    with tally() as decided:
+        assert overlaps(other, A[:, ::3]) and not overlaps(other, A[:, n // 2 :])
+        assert overlap(other, A[:, ::3]).size == n * len(range(0, n // 2, 3))
+        assert overlap(A[1::2], other).size == n // 2 * (n // 2)
+    assert not decided.rungs, "by their equation, and by no ladder"
+    assert not overlaps(pad(allocate((0,)), 1), allocate((0,)))
 
 
 def test_an_overlap_is_found_when_a_question_needs_it() -> None:

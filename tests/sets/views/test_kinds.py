@@ -206,6 +206,16 @@ def kinds_under(view: View) -> list[tuple[ViewKind, tuple[tuple[int, ...], ...]]
 
 
 @given(views(5, 150))
+def test_kinds_that_say_so_read_all_cells_of_their_sources(pair: tuple[View, np.ndarray]) -> None:
+    for kind, given_shapes in kinds_under(pair[0]):
+        if getattr(kind, "reads_all", False):
+            sources = [allocate(shape) for shape in given_shapes]
+            values = read_view(sources[0].apply(kind, *sources[1:]), memory_for(sources))
+            every = set(range(1, 1 + sum(source.size for source in sources)))
+            assert not values.size or every <= set(values.ravel().tolist())
+
+
+@given(views(5, 150))
 def test_a_kind_and_its_pieces_are_the_same_view(pair: tuple[View, np.ndarray]) -> None:
     for kind, given_shapes in kinds_under(pair[0]):
         again = Assembled(kind.out_shape(given_shapes), kind.pieces(given_shapes), given_shapes)
