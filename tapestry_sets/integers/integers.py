@@ -451,8 +451,7 @@ class Integers(Drawn, ABC):
         """
         check_window(within, "symmetric_difference")
         mine, theirs = self._listed(within), as_set(other, "symmetric_difference: other")._listed(within)
-        either = (*unions.subtract(mine, theirs, within), *unions.subtract(theirs, mine, within))
-        return self.forms.setts._joined(either)
+        return self.forms.setts._of(unions.either(mine, theirs, within))
 
     def complement(self, within: Within | None = None) -> DisjointSetts:
         """Return the integers that are not elements, as disjoint setts; see `intersection` for `within`.

@@ -349,19 +349,6 @@ def complement(s: Nest) -> list[Nest]:
     return [c for c in out if c != EMPTY]
 
 
-def solid_blocks(s: Nest, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-    """Yield the (start, end) of what blocks without an inside have in the window, in ascending order; two may touch."""
-    if not s:
-        yield lo, hi
-        return
-    a, P, p = s[0]
-    for block in range(lo - (lo - p) % P, hi, P):
-        first, end = max(lo, block), min(hi, block + a)
-        if first < end:
-            for start, stop in solid_blocks(s[1:], first - block, end - block):
-                yield block + start, block + stop
-
-
 def period(s: Nest) -> int:
     """Return the period of the outermost level, 1 for everything and for nothing."""
     return s[0][1] if s else 1

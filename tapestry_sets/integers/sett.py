@@ -264,10 +264,11 @@ class Sett(Explicit, Value):
     def merge(self, other: Sett) -> Sett | None:
         """Return the sett that is the union with a disjoint sett, if one is found; None if none is.
 
-        Of setts of up to four levels in which every block begins with a whole block of the next level, what
-        one cut parts is found: the blocks of any one level cut into two at one place (so also blocks that
-        touch, and a piece that completes the other's pattern), or the outermost blocks dealt out in turn, one
-        here and one there. Other unions are found often, and never a wrong one.
+        Of setts of up to four levels in which every block begins with a whole block of the next level, what one cut
+        parts is found, save for about one in a thousand, most often where the last block of an inner level is clipped:
+        the blocks of any one level cut into two at one place (so also blocks that touch, and a piece that completes
+        the other's pattern), or the outermost blocks dealt out in turn, one here and one there. Other unions are found
+        often, and never a wrong one.
 
         Raises
         ------

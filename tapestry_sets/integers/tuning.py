@@ -62,10 +62,16 @@ LONG_SPAN = 1 << 22
 # How far two nests are looked at for one that is their union.
 SPREAD = 64
 """How many blocks nests of several periods may have in a common one, for these to be merged there."""
-MAX_LISTED_BLOCKS = 1 << 17
+MAX_LISTED_BLOCKS = 1 << 18
 """Unions of many members are taken apart into blocks without an inside where a common period has at most so many."""
+SAMPLED_BLOCKS = 1 << 14
+"""If they are not few, so many are listed, to foresee how many pieces an answer has."""
+SAMPLED_PIECES = 64
+"""Fewer pieces than this in what is listed tell nothing about the whole."""
+MAX_MET_PAIRS = 16
+"""Members of two unions that make more pairs than this are listed as blocks, if these are few, not met one by one."""
 MAX_JOINED_MEMBERS = 64
-"""Pairs of more members than this are not looked at for what makes one nest, nor met one by one."""
+"""Pairs of more members than this are not looked at for what makes one nest."""
 NEARLY_ALL = 0.999999
 """Disjoint nests that hold at least this part of all integers, as floats say, are asked whether they hold every one."""
 BRANCHES_AN_ATTEMPT = 20
@@ -76,6 +82,11 @@ ATTEMPTS = 32
 """How many sets of items are looked at before two nests are taken to have no union that is a nest."""
 PARTS = 12
 """How many blocks two items may be taken apart into, to be joined anew."""
+
+RUN_BLOCKS = 8
+"""Fewer blocks of a length than this are not looked at for long runs at distances known before."""
+RUN_PERIODS = 8
+"""How many such distances are tried."""
 
 RESIDUES = 64
 """A whole common period is counted residue by residue where the gcd of the periods is at most this."""

@@ -7,11 +7,11 @@ operation gives up when it has tried more blocks than are worth the pieces allow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations, islice, pairwise, product
-from math import gcd, lcm, prod
+from itertools import combinations, pairwise, product
+from math import gcd, lcm
 
-from tapestry_sets.integers import explicit, ranks, tuning
-from tapestry_sets.integers.nest import EMPTY, Nest, complement, count, period, solid_blocks
+from tapestry_sets.integers import blocks, explicit, ranks, tuning
+from tapestry_sets.integers.nest import EMPTY, Nest, complement, count, period
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.limits import Budget, Question, TooHard, TooManyPieces, check_pieces, current
 
@@ -19,7 +19,7 @@ Within = tuple[int, int]
 """A window: the integers start <= z < stop."""
 
 
-class _Blocks:
+class _Tries:
     """The blocks that an operation may try, all pairs of members together."""
 
     __slots__ = ("budget", "what", "within")
@@ -29,9 +29,9 @@ class _Blocks:
         self.within = within
         self.budget = Budget(max(tuning.MIN_BLOCKS, tuning.BLOCKS_A_PIECE * current().max_pieces))
 
-    def spend(self, blocks: int) -> None:
+    def spend(self, tried: int) -> None:
         """Take blocks from the budget, or raise `TooManyPieces`."""
-        if not self.budget.spend(blocks):
+        if not self.budget.spend(tried):
             most = current().max_pieces
             raise TooManyPieces(
                 f"{self.what}: lists too many blocks for {most} pieces; count_common, first_common and isdisjoint "
@@ -41,11 +41,11 @@ class _Blocks:
     def meet(self, every: Sequence[tuple[Nest, Sequence[Nest]]]) -> list[Nest]:
         """Return what nests share each with parts of which no two touch; what all take is spent before one is met."""
         for x, parts in every:
-            blocks = sum([_blocks(x, t) for t in parts])
+            tried = sum([_blocks(x, t) for t in parts])
             if self.within is not None:
                 length = self.within[1] - self.within[0]
-                blocks = min(blocks, sum([length // max(period(x), period(t)) for t in parts]))
-            self.spend(blocks + tuning.PAIR)
+                tried = min(tried, sum([length // max(period(x), period(t)) for t in parts]))
+            self.spend(tried + tuning.PAIR)
         out: list[Nest] = []
         for x, parts in every:
             out += (
@@ -81,11 +81,11 @@ def meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -
     """
     if len(xs) == 1 == len(ys):
         return explicit.meet(xs[0], ys[0]) if within is None else explicit.meet_within(xs[0], ys[0], *within)
-    listed = _by_blocks(xs, ys, within, lambda ours, theirs: _remove(ours, _remove(ours, theirs)))
+    listed = _by_blocks(xs, ys, within, blocks.COMMON, "intersection")
     if listed is not None:
-        return joined_cheaply(listed)
-    blocks = _Blocks("intersection", within)
-    return joined_cheaply(blocks.meet([(x, [y]) for x, near in _met_by(xs, ys, blocks) for y in near]))
+        return settled(listed)
+    budget = _Tries("intersection", within)
+    return joined_cheaply(budget.meet([(x, [y]) for x, near in _met_by(xs, ys, budget) for y in near]))
 
 
 def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
@@ -108,25 +108,25 @@ def _without(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None) -> l
     """Return what `subtract` does, with the blocks of one period joined."""
     if len(xs) == 1 == len(ys) and within is None:
         return explicit.subtract(xs[0], ys[0])
-    listed = _by_blocks(xs, ys, within, _remove)
+    listed = _by_blocks(xs, ys, within, blocks.OUTSIDE, "difference")
     if listed is not None:
         return listed
     left = list(xs) if within is None else [t for x in xs for t in explicit.meet_within(x, (), *within)]
-    blocks = _Blocks("union or difference", within)
+    budget = _Tries("union or difference", within)
     for group in _by_period(ys).values():
         apart: list[Nest] = []
         cut: list[tuple[Nest, Sequence[Nest]]] = []
         outside: dict[tuple[Nest, ...], list[Nest]] = {}
-        for x, near in _met_by(left, group, blocks):
+        for x, near in _met_by(left, group, budget):
             if not near:
                 apart.append(x)
                 continue
             if 2 * len(near) > len(group):
                 near = tuple(group)  # once for all that meet most of them
             if near not in outside:
-                outside[near] = _outside(near, blocks)
+                outside[near] = _outside(near, budget)
             cut.append((x, outside[near]))
-        left = [*apart, *blocks.meet(cut)]
+        left = [*apart, *budget.meet(cut)]
     return explicit.merge_alike(left)
 
 
@@ -137,19 +137,33 @@ def _by_period(every: Iterable[Nest]) -> dict[int, list[Nest]]:
     return groups
 
 
-def _met_by(xs: Sequence[Nest], ys: Sequence[Nest], blocks: _Blocks) -> Iterator[tuple[Nest, tuple[Nest, ...]]]:
+def _numbered_by_period(every: Iterable[Nest]) -> dict[int, list[int]]:
+    groups: dict[int, list[int]] = {}
+    for i, s in enumerate(every):
+        if s != EMPTY:
+            groups.setdefault(period(s), []).append(i)
+    return groups
+
+
+def _met_by(xs: Sequence[Nest], ys: Sequence[Nest], budget: _Tries) -> Iterator[tuple[Nest, tuple[Nest, ...]]]:
     """Yield each nest of a disjoint union with those of another that are not seen to be apart from it."""
-    every, n = [*xs, *ys], len(xs)
     near: list[dict[int, Nest]] = [{} for _ in xs]
-    for i, j in close_pairs(every, n):
-        blocks.spend(1)
-        if not surely_disjoint(every[i], 0, every[j], 0):
-            near[i][j] = every[j]
+    for (P, one), (Q, two) in product(_numbered_by_period(xs).items(), _numbered_by_period(ys).items()):
+        if gcd(P, Q) == 1:  # what is in one period of each meets
+            budget.spend(len(one) * len(two))
+            for i in one:
+                near[i].update([(j, ys[j]) for j in two])
+            continue
+        every = [*[xs[i] for i in one], *[ys[j] for j in two]]
+        for i, j in close_pairs(every, len(one)):
+            budget.spend(1)
+            if len(every[i]) < 2 > len(every[j]) or not surely_disjoint(every[i], 0, every[j], 0):
+                near[one[i]][two[j - len(one)]] = every[j]
     for x, found in zip(xs, near, strict=True):
         yield x, tuple(found.values())
 
 
-def _outside(every: Sequence[Nest], blocks: _Blocks) -> list[Nest]:
+def _outside(every: Sequence[Nest], budget: _Tries) -> list[Nest]:
     """Return what lies outside disjoint nests of one period, as disjoint nests of which no two touch.
 
     It lies between their outermost blocks, and in the gaps inside of these. A nest in whose gaps others lie is taken
@@ -163,7 +177,7 @@ def _outside(every: Sequence[Nest], blocks: _Blocks) -> list[Nest]:
     members = sorted(every, key=lambda s: s[0][2])
     starts = [s[0][2] for s in members]
     end = max([p + a for (a, _, p), *_ in members]) - P  # of what begins in the period before
-    spans: Blocks = []
+    spans: list[tuple[int, int]] = []
     inside: list[Nest] = []
     entered: list[Nest] = []
     for s, following in zip(members, [*starts[1:], starts[0] + P], strict=True):
@@ -174,69 +188,80 @@ def _outside(every: Sequence[Nest], blocks: _Blocks) -> list[Nest]:
         else:
             entered.append(s)
         end = max(end, p + a)
-    if sum(map(_many_blocks, entered)) > tuning.MAX_LISTED_BLOCKS:  # one after the other
+    if blocks.many(entered, 0, P) > tuning.MAX_LISTED_BLOCKS:  # one after the other
         outside: list[Nest] = [()]
         for s in every:
-            outside = blocks.meet([(x, complement(s)) for x in outside])
+            outside = budget.meet([(x, complement(s)) for x in outside])
         return outside
-    spans = sorted([*spans, *_list_blocks(entered, 0, P)])
+    if entered:
+        spans = sorted([*spans, *zip(*[ends.tolist() for ends in blocks.listed(entered, 0, P)], strict=True)])
     around = pairwise([*spans, (spans[0][0] + P, 0)])
     gaps = [(stop, start - stop, ()) for (_, stop), (start, _) in around if stop < start]
     return [*explicit.repeat_found(explicit.by_kind(gaps), P, are_apart=True), *inside]
 
 
-# ------------------------------------------------------------------ many members, as blocks without an inside
-
-Blocks = list[tuple[int, int]]
-"""The (start, stop) of intervals, ascending, of which no two overlap."""
-
-
 def _by_blocks(
-    xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None, operation: Callable[[Blocks, Blocks], Blocks]
+    xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None, wanted: blocks.Wanted, what: str
 ) -> list[Nest] | None:
-    """Return what an operation makes of the blocks of two disjoint unions; None if members are few or blocks many.
+    """Return what lies in one or in both of two disjoint unions, by their blocks; None if pairs are few or blocks many.
 
     The pieces of few members are fewer where these are met one by one, since levels of theirs stay whole.
     """
-    if len(xs) + len(ys) <= tuning.MAX_JOINED_MEMBERS:
+    if len(xs) * len(ys) <= tuning.MAX_MET_PAIRS:
         return None
     lo, hi = within or (0, lcm(*map(period, (*xs, *ys))))
-    many = sum([_many_blocks(s) * ((hi - lo) // period(s) + 1) for s in (*xs, *ys) if s])
+    distances = blocks.common_periods((*xs, *ys))
+
+    def list_between(start: int, stop: int, repeats: bool = False) -> list[Nest]:
+        left = blocks.sweep(blocks.listed(xs, start, stop), blocks.listed(ys, start, stop), wanted)
+        return blocks.joined(left, start, stop, distances, repeats)
+
+    many = blocks.many((*xs, *ys), lo, hi)
     if many > tuning.MAX_LISTED_BLOCKS:
+        length = (hi - lo) * tuning.SAMPLED_BLOCKS // many
+        if blocks.many((*xs, *ys), 0, length) <= tuning.MAX_LISTED_BLOCKS // 4:  # else they are close together
+            _foresee(list_between, lo, hi, length, what)
         return None
-    left = operation(_list_blocks(xs, lo, hi), _list_blocks(ys, lo, hi))
-    pieces = explicit.by_kind([(start, stop - start, ()) for start, stop in left])
-    found = explicit.repeat_found(pieces, hi) if within is None else explicit.list_within(pieces, lo, hi)
-    check_pieces(len(found), "difference or intersection")
+    found = list_between(lo, hi, within is None)
+    check_pieces(len(found), what)
     return found
 
 
-def _many_blocks(s: Nest) -> int:
-    """Return at most how many blocks of the innermost level lie in one of the outermost."""
-    return prod([-((q - a) // Q) + (q > 0) for (a, _, _), (_, Q, q) in pairwise(s)])
+def _foresee(list_between: Callable[[int, int], list[Nest]], lo: int, hi: int, length: int, what: str) -> None:
+    """Raise `TooManyPieces` where a sample of a length tells that a window, of many blocks, will have too many pieces.
+
+    A nest has one piece in any window. So what a few members hold has no more pieces in a longer window, and what has
+    four times as many in one four times as long goes on like that.
+    """
+    if length < 4:
+        return
+    start = lo + (hi - lo) // 3  # where no phase is likely to be
+    few, some = (len(list_between(start, start + each)) for each in (length // 4, length))
+    about, most = some * (hi - lo) // length, current().max_pieces
+    if some > tuning.SAMPLED_PIECES and some > 3 * few and about > 2 * most:
+        raise TooManyPieces(
+            f"{what}: about {about} pieces, since {length} integers have {some}, more than {most}; count_common, "
+            f"first_common and isdisjoint need none, and limits(max_pieces={2 * about}) allows more"
+        )
 
 
-def _list_blocks(every: Iterable[Nest], lo: int, hi: int) -> Blocks:
-    """Return what the blocks without an inside of disjoint nests have in a window."""
-    return sorted([block for s in every for block in solid_blocks(s, lo, hi)])
+def either(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
+    """Return the elements of exactly one of two disjoint unions.
 
+    Raises
+    ------
+    TooManyPieces
+        If more than the pieces allowed are needed, or too many blocks are tried.
 
-def _remove(ours: Blocks, theirs: Blocks) -> Blocks:
-    """Return what blocks have outside others."""
-    out: Blocks = []
-    first = 0
-    for start, stop in ours:
-        while first < len(theirs) and theirs[first][1] <= start:
-            first += 1
-        for at, end in islice(theirs, first, None):
-            if at >= stop:
-                break
-            if start < at:
-                out.append((start, at))
-            start = end
-        if start < stop:
-            out.append((start, stop))
-    return out
+    Examples
+    --------
+    >>> either([((2, 4, 0),)], [((2, 4, 1),)])
+    [((1, 2, 0),)]
+    """
+    listed = _by_blocks(xs, ys, within, blocks.EITHER, "symmetric difference")
+    if listed is not None:
+        return settled(listed)
+    return joined_cheaply([*subtract(xs, ys, within), *subtract(ys, xs, within)])
 
 
 def union(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
@@ -304,15 +329,16 @@ def close_pairs(every: Sequence[Nest], n: int | None = None) -> Iterator[tuple[i
 
 def _close_blocks(every: Sequence[Nest], one: Sequence[int], two: Sequence[int], P: int) -> Iterator[tuple[int, int]]:
     """The pairs of some nests, or of some with others, whose outermost blocks meet modulo P."""
-    blocks = [(every[i][0][2] % P, every[i][0][0], i) if every[i] else (0, 1, i) for i in (*one, *two)]
-    blocks.sort()
+    found = [(every[i][0][2] % P, every[i][0][0], i) if every[i] else (0, 1, i) for i in (*one, *two)]
+    found.sort()
     theirs = set(two)
-    around = [*blocks, *[(start + P, on, i) for start, on, i in blocks]]
-    for k, (start, on, i) in enumerate(blocks):
-        if around[k + 1][0] >= start + on:
-            continue
-        for at, _, j in islice(around, k + 1, k + len(blocks)):
-            if at >= start + on:
+    n = len(found)
+    around = [*found, *[(start + P, on, i) for start, on, i in found]]
+    for k, (start, on, i) in enumerate(found):
+        stop = start + on
+        for m in range(k + 1, k + n):
+            at, _, j = around[m]
+            if at >= stop:
                 break
             if not two or (i in theirs) != (j in theirs):
                 yield min(i, j), max(i, j)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapestry_sets.limits import as_int, as_ints
 from tapestry_sets.regions import DisjointRegions, Region
+from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds import shaping
 from tapestry_sets.views.kinds.choosing import Slice
 from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
@@ -238,6 +239,8 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
         raise ValueError(f"repeat: {len(counts)} counts for axis {at} of shape {flat.shape}; give 1 or {n}")
     lead = ((None, None, None),) * at
     runs = [(times, len(list(run))) for times, run in groupby(counts)]
+    if len(runs) > tuning.MAX_READINGS and sum(counts) <= tuning.MAX_REPEATED:
+        return flat.take(np.repeat(np.arange(n), counts), at)  # one table is asked sooner than many parts
     stops = accumulate(n for _, n in runs)
     cuts = [((*lead, (stop - n, stop, None)), times) for stop, (times, n) in zip(stops, runs, strict=True) if times]
     parts = [flat.apply(Slice(cut)).apply(shaping.Repeat(times, at)) for cut, times in cuts]

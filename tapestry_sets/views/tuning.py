@@ -36,6 +36,8 @@ INLINED_PATCHES = 32
 
 MAX_READINGS = 16
 """A list of indices of more runs is a table: few runs are asked in closed form, and copied as blocks."""
+MAX_REPEATED = 1 << 20
+"""A table of so many indices at most stands for many runs of places that are each repeated as often."""
 
 # ------------------------------------------------------------------ how a view is written
 

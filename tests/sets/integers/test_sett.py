@@ -169,7 +169,7 @@ def test_what_has_too_many_pieces_is_refused_before_any_is_listed() -> None:
     a, b = (DisjointSetts([Sett(Stripe(1, P - 1, p)) for p in source.sample(range(P), 300)]) for P in (10_007, 10_009))
     with mock.patch.object(unions.explicit, "meet_each", side_effect=AssertionError("listed")):
         for ask in (lambda: a | b, lambda: a - b, lambda: (a & b).setts()):
-            with pytest.raises(TooManyPieces, match="lists too many blocks"):
+            with pytest.raises(TooManyPieces, match=r"lists too many blocks|about \d+ pieces"):
                 ask()
 
 

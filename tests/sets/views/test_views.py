@@ -265,6 +265,18 @@ def test_counts_and_values_for_each_place(data: st.DataObject, shape: tuple[int,
         check(pad(view, 1, value=(-1, -2)), np.pad(array, 1, constant_values=(-1, -2)))
 
 
+def test_thousands_of_places_repeated_irregularly_are_one_table() -> None:
+    n, wide = 3000, 10**9
+    counts = np.random.default_rng(5).integers(0, 4, n)
+    whole = allocate((n, wide), name="A")
+    view, wanted = repeat(whole, counts, 0), np.repeat(np.arange(n), counts)
+    assert view.shape == (len(wanted), wide) and len(view.pieces) == 1
+    region = Region((n, wide), [Sett(Stripe(1, 6, 3)), Sett()])
+    assert view.preimage(region).size == wide * int((wanted % 7 == 3).sum())
+    assert view.origins()[whole].size == wide * len(set(wanted.tolist()))
+    assert overlaps(view, whole[7:8]) == (7 in wanted)
+
+
 @FEW
 @given(st.data(), shapes(max_rank=2, max_extent=4))
 def test_padding_with_memory(data: st.DataObject, shape: tuple[int, ...]) -> None:
