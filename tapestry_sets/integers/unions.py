@@ -210,7 +210,8 @@ def _by_blocks(
     if len(xs) * len(ys) <= tuning.MAX_MET_PAIRS:
         return None
     lo, hi = within or (0, lcm(*map(period, (*xs, *ys))))
-    distances = blocks.common_periods((*xs, *ys))
+    # in a window of a few periods long runs would lie within each other, and not be joined any more
+    distances = blocks.common_periods((*xs, *ys)) if within is None else []
 
     def list_between(start: int, stop: int, repeats: bool = False) -> list[Nest]:
         left = blocks.sweep(blocks.listed(xs, start, stop), blocks.listed(ys, start, stop), wanted)
