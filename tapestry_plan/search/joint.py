@@ -97,6 +97,13 @@ class JointProblem(Problem):
 
     # -- tables ------------------------------------------------------------------------------------------
 
+    def _settle_landing(self, cost: TensorCost) -> None:
+        """Keep a landing where each consumer alone can be counted with it, so that the bound holds for all choices."""
+        if cost.landing is not None:
+            most = max((self.sizes[use.variable] for use in cost.uses), default=1)
+            if self.sizes[cost.producer] * self.sizes[cost.landing.variable] * most > tuning.MAX_FACTOR_ENTRIES:
+                cost.landing = None
+
     def _own_tables(self) -> list[Factor]:
         out = []
         for given, node, read in self.read:
@@ -114,6 +121,7 @@ class JointProblem(Problem):
         if self._conjoin(cost.given, ()) is None:
             return
         steps, cases = self._list_cases(cost)
+        tables.shared += [self._restrict(cost.given, table) for table in self._landing_tables(cost)]
         if cases is None:
             both = ((self._conjoin(cost.given, use.given), k) for k, use in enumerate(cost.uses))
             single: list[Case] = [(given, (k,)) for given, k in both if given is not None]

@@ -284,11 +284,11 @@ def _stage(problem: Problem, node: OpNode, choice: Sequence[int], moved: Mapping
 
 
 def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], Moved]) -> list[Stage]:
-    """What is moved at the end: partial results merged, outputs brought to the layout asked for."""
+    """What is moved beside operators: partial results merged where they land, outputs brought to what was asked for."""
     return [
         Stage(
             node=consumer,
-            op="output",
+            op=consumer.partition(" ")[0],
             sharding={},
             nbytes_received=tuple(m.nbytes.tolist()),
             nbytes_shared=0,

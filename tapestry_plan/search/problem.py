@@ -32,7 +32,7 @@ from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
 T = TypeVar("T")
-Kind = Literal["operator", "source", "output"]
+Kind = Literal["operator", "source", "output", "landing"]
 
 
 class Known(Struct):
@@ -122,6 +122,8 @@ class TensorCost(Struct):
     """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
     given: Given = ()
     """What is chosen where the producer makes it."""
+    landing: Use | None = None
+    """Where partial results are merged before others read them: it reads nothing where that is nowhere."""
     made: dict[tuple[int, ...], Factor] = field(default_factory=dict)
     """Tables of the last of some consumers, by position, that were made already."""
 
@@ -187,6 +189,7 @@ class Problem:
         self._declare_sources(asked)
         self._declare_operators(asked)
         self._declare_outputs(asked.layout)
+        self._declare_landings()
         self.sizes = [len(variable.layouts) for variable in self.variables]
         self.counted_alone: dict[int, list[TensorCost]] = {}
         """Tensors around a variable whose consumers are counted one by one."""
@@ -198,7 +201,8 @@ class Problem:
         self.made: dict[int, list[TensorCost]] = {}
         for cost in whole:
             self.made.setdefault(cost.producer, []).append(cost)
-        self.tensors = [part for cost in whole for part in cost.split()]
+            self._settle_landing(cost)
+        self.tensors = [part for cost in whole for part in ([cost] if cost.landing else cost.split())]
 
     def _list_operators(self) -> list[OpNode]:
         """The operators, each after those that it depends on."""
@@ -272,6 +276,30 @@ class Problem:
                     self._add_tensor("output", stored, wanted, label)
         labels = [label for label in layout if label in self.graph.outputs]
         self.asked_outputs = frozenset(self.graph.outputs[label] for label in labels)
+
+    def _declare_landings(self) -> None:
+        """Partial results may be merged in a place of their own, each cell once, before anybody reads them."""
+        #   m:4 k:2 ──► parts 0, 1 ──┬─► each reader pulls all parts of what it needs
+        #                            └─► landing: every device merges its share;  readers pull merged cells from there
+        for node in self.order:
+            reductions = self.graph.signature(node.name).reductions
+            layouts = self._variable("operator", node.name).layouts
+            if any(prod(option.parts[a] for a in reductions) > 1 for option in layouts):
+                for name in node.outputs:
+                    shape = self.graph.stored[name].shape
+                    axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))
+                    self._add(Variable(name, "landing", axes, self._list_landings(shape)))
+
+    def _list_landings(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
+        """No place, and the layouts in which as many devices as can be have a share of their own."""
+
+        def made() -> tuple[Layout, ...]:
+            options = list_candidates(shape, self.mesh, self.asked.space, replicas=False)
+            most = max(prod(option.parts) for option in options)
+            nowhere = Layout(shape, (1,) * len(shape), (None,) * self.mesh.size)
+            return nowhere, *(option for option in options if prod(option.parts) == most > 1)
+
+        return self.known.fact(("landings", shape), made)
 
     def stored_of(self, label: str) -> Sequence[str]:
         """The stored tensors behind a graph output."""
@@ -403,7 +431,9 @@ class Problem:
         at = self.position["operator", node.name]
         written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
         held = self.known.fact(("made", self.kind(node), output), lambda: self._number_made(node, output, tensor))
-        return TensorCost(tensor, self.tables[tensor.name], at, held, written)
+        place = self.position.get(("landing", node.outputs[output]))
+        landing = None if place is None else Use(place, self._tensor_numbers(self.variables[place]))
+        return TensorCost(tensor, self.tables[tensor.name], at, held, written, landing=landing)
 
     def _add_outputs(self) -> None:
         for name in self.graph.stored:
@@ -518,7 +548,10 @@ class Problem:
             held = Held(share(cost.held.numbers[values]), share(cost.held.parts[values]))
             uses = [replace(use, numbers=share(use.numbers[kept[use.variable]])) for use in cost.uses]
             made = {consumers: cut(factor) for consumers, factor in cost.made.items()}
-            return replace(cost, held=held, uses=uses, made=made)
+            landing = cost.landing
+            if landing:
+                landing = replace(landing, numbers=share(landing.numbers[kept[landing.variable]]))
+            return replace(cost, held=held, uses=uses, made=made, landing=landing)
 
         made = copy(self)
         made.__dict__.pop("_touching", None)
@@ -557,12 +590,23 @@ class Problem:
     def _add_tables(self, cost: TensorCost, tables: Tables) -> None:
         """What is moved for one tensor, consumer by consumer: each table has all those before it, if that fits."""
         uses = range(len(cost.uses))
+        tables.shared += self._landing_tables(cost)
         if self._fits(cost, uses):
             tables.shared += [self._factor(cost, uses[: k + 1]) for k in uses]
             return
         tables.count_alone([self._factor(cost, [k]) for k in uses], len(uses))
-        for v in (cost.producer, *(use.variable for use in cost.uses)):
+        landing = [cost.landing] if cost.landing else []
+        for v in (cost.producer, *(use.variable for use in (*landing, *cost.uses))):
             self.counted_alone.setdefault(v, []).append(cost)
+
+    def _settle_landing(self, cost: TensorCost) -> None:
+        """Let a tensor land nowhere where the tables would be too large with it."""
+        if cost.landing is not None:
+            around = (cost.producer, cost.landing.variable, *(use.variable for use in cost.uses))
+            if len(cost.uses) > tuning.MAX_JOINT_CONSUMERS or (
+                prod(self.sizes[v] for v in around) > tuning.MAX_FACTOR_ENTRIES
+            ):
+                cost.landing = None
 
     def _fits(self, cost: TensorCost, consumers: Sequence[int], choices: Iterable[int] = ()) -> bool:
         """Whether consumers can be counted jointly: they are few, and so are the entries of their table.
@@ -572,29 +616,57 @@ class Problem:
         if len(consumers) <= 1:
             return True
         scope = [cost.producer, *(cost.uses[k].variable for k in consumers), *choices]
+        scope += [cost.landing.variable] if cost.landing else []
         entries = prod(self.sizes[v] for v in scope)
         return len(consumers) <= tuning.MAX_JOINT_CONSUMERS and entries <= self.entries
 
     def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
-        """What the last of some consumers costs, given the producer and those before it."""
+        """What the last of some consumers costs, given the producer, where its results land, and those before it."""
         key = tuple(consumers)
         if key not in cost.made:
             cost.made[key] = self._make_factor(cost, consumers)
         return cost.made[key]
 
+    def _landing_tables(self, cost: TensorCost) -> list[Factor]:
+        """What is moved to where a tensor lands."""
+        return [self._factor(cost, ())] if cost.landing else []
+
     def _make_factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         uses = [cost.uses[k] for k in consumers]
-        whole = consumers[-1] not in cost.only_partial
-        scope = [cost.producer, *(use.variable for use in uses)]
+        landing = [cost.landing] if cost.landing else []
+        # A landing is counted as a consumer that wants the tensor only where it is in partial results.
+        whole = bool(consumers) and consumers[-1] not in cost.only_partial
+        scope = [cost.producer, *(use.variable for use in (*landing, *uses))]
         order = sorted(range(len(scope)), key=scope.__getitem__)
-        said = *self._said(cost), whole, *(id(use.numbers) for use in uses)
+        said = *self._said(cost), whole, len(landing), *(id(use.numbers) for use in (*landing, *uses))
+
+        def made() -> tuple[IntArray, IntArray]:
+            if not uses or cost.landing is None:
+                return self._make_tables(cost, uses or landing, whole)
+            return self._join_landing(cost, cost.landing.numbers, uses, whole)
 
         def ordered() -> tuple[IntArray, IntArray]:
-            ticks, nbytes = self.known.fact(("tables", *said), lambda: self._make_tables(cost, uses, whole))
+            ticks, nbytes = self.known.fact(("tables", *said), made)
             return ticks.transpose(order), nbytes.transpose(order)
 
         # Alike tables are one object in each order of their axes, so that elimination knows them.
         return Factor(tuple(scope[a] for a in order), *self.known.fact(("factor", *said, *order), ordered))
+
+    def _join_landing(
+        self, cost: TensorCost, landed: IntArray, uses: Sequence[Use], whole: bool
+    ) -> tuple[IntArray, IntArray]:
+        """The tables of a consumer with a second axis, where the tensor lands: partial results are read from there."""
+        lands = cost.table.sizes(landed).any(axis=1)
+        merged = Held(landed[lands], np.ones(int(lands.sum()), np.int64))
+        direct = self._make_tables(cost, uses, whole)
+        there = self._make_tables(replace(cost, held=merged), uses, whole) if lands.any() else direct
+        out = []
+        for near, far in zip(direct, there, strict=True):
+            table = np.repeat(near[:, None], len(landed), axis=1)
+            if lands.any():
+                table[np.ix_(cost.held.parts > 1, lands)] = far
+            out.append(table)
+        return out[0], out[1]
 
     def _said(self, cost: TensorCost) -> tuple[int | tuple[int, ...], ...]:
         """All that the tables of a tensor depend on besides its consumers: arrays are shared, so ids say which."""
@@ -637,16 +709,19 @@ class Problem:
         """For each (tensor, consumer): the bytes that move, as chosen."""
         out = {}
         for cost in self.tensors:
-            for use, moved in zip(cost.uses, self._count_moved_of(cost, choice), strict=True):
-                consumer = self.variables[use.variable]
-                label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
+            readers = [use.variable for use in cost.uses]
+            places = [cost.landing.variable, *readers] if cost.landing else readers
+            for at, moved in zip(places, self._count_moved_of(cost, choice), strict=True):
+                consumer = self.variables[at]
+                label = consumer.name if consumer.kind == "operator" else f"{consumer.kind} {consumer.name}"
                 out[cost.tensor.name, label] = moved
         return out
 
     def _count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
         """What moves of one tensor for each consumer, as chosen."""
         rows = [(id(use.numbers), choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
-        key = "moved", *self._said(cost), choice[cost.producer], *rows
+        landing = (id(cost.landing.numbers), choice[cost.landing.variable]) if cost.landing else None
+        key = "moved", *self._said(cost), choice[cost.producer], landing, *rows
         return self.known.fact(key, lambda: tuple(self._count_moved_now(cost, choice)))
 
     def _count_moved_now(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[Moved]:
@@ -657,10 +732,14 @@ class Problem:
         size = cost.itemsizes(cost.held.parts[row : row + 1])
         held = [regions[number] for number in cost.held.numbers[row]]
         given = [DisjointRegions(shape)] * self.mesh.size
-        for k, use in enumerate(cost.uses):
+        wanted = [(use.numbers[choice[use.variable]], k in cost.only_partial) for k, use in enumerate(cost.uses)]
+        if cost.landing:
+            wanted.insert(0, (cost.landing.numbers[choice[cost.landing.variable]], True))
+        lands = parts > 1 and cost.landing is not None and any(regions[number].size for number in wanted[0][0])
+        for k, (numbers, is_partial) in enumerate(wanted):
             cells, fresh = np.zeros(self.mesh.size, np.int64), np.zeros(self.mesh.size, np.int64)
-            stays = k in cost.only_partial and parts == 1
-            for device, number in enumerate(use.numbers[choice[use.variable]]):
+            stays = is_partial and parts == 1
+            for device, number in enumerate(numbers):
                 new = regions[number] - given[device]
                 if not stays and new.size:
                     fresh[device] = new.size
@@ -668,6 +747,9 @@ class Problem:
                     given[device] = unite([given[device], new], shape)
             ticks = transfer_ticks(cells, size, self.mesh) + merge_ticks(fresh, np.array([parts]), size, self.mesh)
             yield Moved(cells * size, int(ticks[0]))
+            if lands and k == 0:  # from here on the tensor is complete, and lies where it was merged
+                held, given, parts = given, [DisjointRegions(shape)] * self.mesh.size, 1
+                size = cost.itemsizes(np.array([1]))
 
     @cached_property
     def _touching(self) -> list[list[Factor]]:

@@ -336,6 +336,10 @@ class _Lowering:
             self.monoid.update(dict.fromkeys(node.outputs, op.monoid.name))
         if parts == 1 and op.has_states:
             self._unwrap(node)
+        for name in node.outputs:
+            landing = self.chosen.layouts.get(("landing", name))
+            if landing is not None and name in self.monoid and any(landing.boxes):
+                self._land(self.graph.stored[name], landing)
 
     def _outputs(self, node: OpNode, device: int, index: Box, part: int, only_part: bool) -> list[Buffer]:
         """Buffers for what a shard writes: complete values, or states, of which this may be the only part."""
@@ -358,6 +362,19 @@ class _Lowering:
             self._hold(name, Holder(holder.device, -1, target, holder.cells))
             self.free(holder.buffer)
         del self.monoid[name]
+
+    def _land(self, tensor: Stored, layout: Layout) -> None:
+        """Merge partial results in the places of a layout; from then on the tensor is complete and lies there."""
+        made, landed = self.holders[tensor.name], []
+        for device, box in enumerate(layout.boxes):
+            if box is not None:
+                cells = cells_of(box, tensor.shape)
+                buffer = self.provide(f"landing {tensor.name}", tensor.name, device, cells, box)
+                landed.append(Holder(device, -1, buffer, cells))
+        for holder in made:
+            self.free(holder.buffer)
+        self.holders[tensor.name] = landed
+        del self.monoid[tensor.name]
 
     def free_after(self, position: int, last: Mapping[str, int]) -> None:
         """Free every buffer of the tensors that are read here for the last time."""
