@@ -1,4 +1,4 @@
-"""How many elements do two nests share in a window? Blocks are counted together, as columns, in one of four ways.
+"""How many elements do two nests share in a window? Blocks are counted together, as columns, in one of five ways.
 
 Blocks of one nest that lie at the same distance from blocks of the other share the same number of elements::
 
@@ -9,11 +9,13 @@ Blocks of one nest that lie at the same distance from blocks of the other share 
     walk    from the window inwards: all blocks of one level at once, of the nest whose period is longer
     meet    the pairs at each distance, as often as they are in the window; on from there by a walk, if need be
     sum     pairs of innermost blocks in one period of each nest: each pair is a sum of ramps over all periods
+    fold    the same for blocks with short periods inside: their distances, modulo these periods, as sums of ramps
     mask    one AND of two bit masks
 
 The walk costs as many entries as there are blocks in the window that overlap, whatever the depth; `meet` as many as
-there are distances; `sum` as many as both nests have blocks in a period, multiplied. So each way is quick on its own
-kind of question, and the least of their costs is what a question costs; it is known before any of them begins.
+there are distances; `sum` as many as both nests have blocks in a period, multiplied; `fold` fewer blocks, times the
+periods inside of them. So each way is quick on its own kind of question, and the least of their costs is what a
+question costs; it is known before any of them begins.
 
 All of them are long together for deep nests of unrelated periods in long windows, and must be: such a count solves
 subset sums. Let P[i] = 4**i * M + w[i], and let s be the nest of levels (a[i], P[i], 0) from the largest i down to 0,
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import product
+from itertools import pairwise, product
 from math import gcd, lcm, log
 from typing import Any, NamedTuple, cast
 
@@ -36,12 +38,9 @@ import numpy as np
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers import tuning
 from tapestry_sets.integers.nest import Nest, bits
-from tapestry_sets.integers.ramps import sum_ramps
+from tapestry_sets.integers.ramps import Column, fold_distances, multiply_modulo, sum_overlaps
 from tapestry_sets.integers.stripe import Level, stripes_count_common, stripes_first_common
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard
-
-Column = np.ndarray[Any, np.dtype[Any]]
-"""An array of int64, or of Python integers where int64 would be too short."""
 
 Table = np.ndarray[Any, np.dtype[np.uint8]]
 """For each integer of a period 1 if it is held, else 0."""
@@ -305,17 +304,8 @@ class _BlockPairs(NamedTuple):
             some = (n > 0) & (times == many)
             above = (block - y)[some] % Q + Q
             columns = [n[some], above, np.full_like(above, a), np.full_like(above, b)]
-            total += many * _sum_overlaps([columns], P, Q, int((end - first).max()))
+            total += many * sum_overlaps(columns, P, Q, int((end - first).max()))
         return total
-
-
-def _many_times(x: Column, by: int, n: int) -> Column:
-    """Return x*by mod n for 0 <= x, by < n; n is below 2**56 where x is of int64."""
-    if n < 1 << 31 or x.dtype == object:
-        return (x * by) % n
-    about = (x * (by / n)).astype(np.int64)  # the quotient, but for some last places
-    rest = x * by - about * n
-    return rest - rest // n * n
 
 
 # ------------------------------------------------------------------ whole common periods
@@ -387,10 +377,11 @@ def _add_turned(out: list[int], counts: list[int], by: int, times: int) -> None:
 
 
 class _CountWay(NamedTuple):
-    """A way to count: about how many entries of columns it takes, and how it begins."""
+    """A way to count: about how many entries of columns it takes, how it begins, and whether its parts pay for them."""
 
     entries: float
     begin: Callable[[], int]
+    is_paid_in_parts: bool = False
 
 
 class PairCount:
@@ -402,11 +393,12 @@ class PairCount:
         Of branches; `tuning.PAIRS_A_BRANCH` entries of columns are taken for one.
     """
 
-    __slots__ = ("_paid", "budget")
+    __slots__ = ("_paid", "_parted", "budget")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self._paid = 0.0  # entries that are paid for and not yet used
+        self._parted = 0  # how many windows around this one are taken apart, in an estimate
 
     def common(self, s: Nest, t: Nest, lo: int, hi: int) -> int:
         """Return how many common elements of two nests, none of them empty, lie in a window.
@@ -533,14 +525,16 @@ class PairCount:
         one, two = (Stripes.joined([list_stripes(s, dtype) for s in members]) for members in (ss, ts))
         whole, rest = divmod(length, lcm(one.period, two.period))
         total = whole * _wind_up(one, two) if whole else 0
-        return total + (_sum_of_stripes([(one, two, rest)]) if rest else 0)
+        return total + (_sum_of_stripes(one, two, rest) if rest else 0)
 
     def _go(self, ways: Iterable[_CountWay], s: Nest, t: Nest) -> int:
         """Go the way that costs least, or raise `TooHard`."""
         way = min(ways, key=lambda way: way.entries)
-        if not self.budget.spend(1 + int(way.entries / tuning.PAIRS_A_BRANCH)):
+        branches = 1 + int(way.entries / tuning.PAIRS_A_BRANCH)
+        by_parts = way.is_paid_in_parts and branches <= self.budget.left
+        if not self.budget.spend(1 if by_parts else branches):
             raise self._too_hard(s, t, way.entries)
-        self._paid += way.entries
+        self._paid += 0 if by_parts else way.entries
         return way.begin()
 
     def _spend(self, entries: float, s: Nest, t: Nest) -> None:
@@ -559,8 +553,37 @@ class PairCount:
             f"in a shorter range, or allow more by limits(budget={2 * (self.budget.most + branches)})"
         )
 
-    def _ways(self, s: Nest, t: Nest, length: int) -> Iterator[_CountWay]:
-        """Yield the ways to count in [0, length), where s has the longer period."""
+    def _ways(self, s: Nest, t: Nest, length: int) -> list[_CountWay]:
+        """Return the ways to count in [0, length), where s has the longer period; if none is quick, also in parts."""
+        ways = list(self._simple_ways(s, t, length))
+        if min([way.entries for way in ways]) <= tuning.COLUMN or self._parted > tuning.PARTED:
+            return ways
+        _, P, p = s[0]
+        first, n = p % P, length // P
+        if n < 2:  # block by block
+            cuts = [0, *range(first or P, length, P), length]
+            ways.append(self._in_parts(s, t, list(pairwise(cuts)), None))
+        else:
+            n = (length - s[0][0] - first) // P + 1
+            ends = [(0, first), (first + P * n, max(length, first + P * n))]
+            ways.append(self._in_parts(s, t, ends, self._folding(s, t, first, n)))
+        return ways
+
+    def _in_parts(self, s: Nest, t: Nest, windows: list[tuple[int, int]], more: _CountWay | None) -> _CountWay:
+        """Return the way to count in several windows each by itself, and what `more` counts."""
+        self._parted += 1
+        expected = [self.expected(s, t, lo, hi) for lo, hi in windows]
+        self._parted -= 1
+        entries = tuning.PAIRS_A_BRANCH * sum(expected) + (more.entries if more else 0.0)
+
+        def begin() -> int:
+            total = self._go([more], s, t) if more else 0
+            return total + sum([self.common(s, t, lo, hi) for lo, hi in windows])
+
+        return _CountWay(entries, begin, is_paid_in_parts=True)
+
+    def _simple_ways(self, s: Nest, t: Nest, length: int) -> Iterator[_CountWay]:
+        """Yield the ways to count all of a window at once."""
         (a, P, _), (b, Q, _) = s[0], t[0]
         g = gcd(P, Q)
         levels = tuning.ENTRIES_A_ROUND * (len(s) + len(t))
@@ -583,14 +606,12 @@ class PairCount:
             yield _CountWay(turn, lambda: self._turn(s, t, length))
 
         rounds = min(log(length // P + 2), log(Q)) + 2
-        for m, (d, one), (e, two) in _classes(s, t):
-            both = m * one * two
-            if m == 1:
-                lengths = nests.count(s[1:], 0, a) / one + nests.count(t[1:], 0, b) / two
-                meet = levels + slow * (one + two + (both + two) * lengths / g) / 2
-                yield _CountWay(meet, lambda: self._meet(s, t, length, max(len(s), len(t)), dtype))
-            entries = rounds * (tuning.ENTRIES_A_ROUND + slow * both) + m * tuning.ENTRIES_A_ROUND
-            yield _CountWay(entries, partial(self._sum, s[:d], s[d:], t[:e], t[e:], m, length, dtype))
+        one, two = count_blocks(s[1:], a), count_blocks(t[1:], b)
+        lengths = nests.count(s[1:], 0, a) / one + nests.count(t[1:], 0, b) / two
+        meet = levels + slow * (one + two + (one + 1) * two * lengths / g) / 2
+        yield _CountWay(meet, lambda: self._meet(s, t, length, max(len(s), len(t)), dtype))
+        entries = rounds * (tuning.ENTRIES_A_ROUND + slow * one * two) + tuning.ENTRIES_A_ROUND
+        yield _CountWay(entries, lambda: _sum_of_stripes(list_stripes(s, dtype), list_stripes(t, dtype), length))
 
     # -------------------------------------------------------------- walk
 
@@ -702,94 +723,71 @@ class PairCount:
             d, at, to = d[keep], at[keep], to[keep]
             first, end = np.maximum(d, 0), np.minimum(lengths[at], d + others[to])
             start = ours.start[at]
-            i = _many_times((theirs.start[to] - start - d) // g % n, inverse, n)
+            i = multiply_modulo((theirs.start[to] - start - d) // g % n, inverse, n)
             least, most = -((start + first) // P), periods + (rest - start - end) // P  # in the window between these
             times = (most - least - (i - least) % n) // n + 1
             keep = times > 0
             d, first, end, times = d[keep], first[keep], end[keep], times[keep]
             yield _BlockPairs(np.zeros_like(d), d, first, end, times)
 
-    # -------------------------------------------------------------- sum
+    # -------------------------------------------------------------- fold
 
     @staticmethod
-    def _sum(s: Nest, tail: Nest, t: Nest, uail: Nest, m: int, length: int, dtype: Any) -> int:
-        """Sum over pairs of blocks, class by class modulo m: the tails inside have periods that divide m."""
-        one, two = list_stripes(s, dtype), list_stripes(t, dtype)
-        if m == 1:
-            return _sum_of_stripes([(one, two, length)])
-        classes = ((one.in_class(r, m, tail), two.in_class(r, m, uail), -((r - length) // m)) for r in range(m))
-        return _sum_of_stripes(classes)
+    def _folding(s: Nest, t: Nest, first: int, n: int) -> _CountWay:
+        """Return how distances are folded best, by where each nest is taken apart into blocks with an inside: of n
+        periods of s from `first` on."""
+        P, g, levels = s[0][1], gcd(s[0][1], t[0][1]), 4 * tuning.ENTRIES_A_ROUND
+        rounds = min(log(n + 1), log(t[0][1])) + 2
+        dtype: Any = np.int64 if 8 * P * (n + 2) < 1 << 62 else object
+        slow = 1 if dtype == np.int64 else tuning.PYTHON_INTEGERS
+        cuts = []
+        for nest in (s, t):
+            parts = []
+            for depth in range(1, len(nest) + 1):
+                period = nest[depth][1] if depth < len(nest) else 1
+                runs = count_blocks(nest[depth:], period)
+                parts.append((count_blocks(nest[1:depth], nest[0][0]), period, runs, depth))
+            cuts.append(parts)
+        best, d, e = float("inf"), 0, 0
+        for (one, m, ours, at), (two, k, theirs, at_two) in product(*cuts):
+            residues = one * two * (m // gcd(g, m) + k // gcd(g, k))
+            entries = rounds * (levels + 2 * slow * residues) + ours * k + theirs * m
+            if entries < best:
+                best, d, e = entries, at, at_two
+        blocks, others = ((s[0][0], P, first), *s[1:d]), t[:e]
+        return _CountWay(
+            best,
+            lambda: fold_distances(list_stripes(blocks, dtype), s[d:], list_stripes(others, dtype), t[e:], n, dtype),
+        )
 
 
-def _sum_of_stripes(each: Iterable[tuple[Stripes, Stripes, int]]) -> int:
-    """Return how many common elements pairs of sets have in [0, length), where (first set, second, length) is of each
-    pair; first sets all have one period, and second ones too.
+def _sum_of_stripes(one: Stripes, two: Stripes, length: int) -> int:
+    """Return how many common elements two sets have in [0, length).
 
     Each pair of stripes is a sum of ramps over the blocks of the first that lie in [0, length); the blocks that the
     ends of it cut are counted one by one.
     """
-    total, ready, entries = 0, [], 0
-    for one, two, length in each:
-        P, Q = one.period, two.period
-        periods, rest = divmod(length, P)
-        first = -(one.start // P)  # of each block the first that begins in there, and the first that ends beyond it
-        last = np.maximum(periods + (rest - one.end) // P + 1, first)
-        for k, by in ((first - 1, 0), (last - periods, P * periods)):
-            low, high = max(-by, -2 * P), min(length - by, 2 * P)  # no block reaches beyond these
-            start, end = np.maximum(one.start + P * k, low), np.minimum(one.end + P * k, high)
-            for at in np.flatnonzero(start < end).tolist():
-                total += two.count_between(int(start[at]) + by, int(end[at]) + by)
-        whole = np.flatnonzero(last > first)
-        n, long, start = (last - first)[whole], one.size[whole], (one.start + P * first)[whole]
-        few = max(1, tuning.COLUMN // (4 * len(two.start) + 1))
-        for at in range(0, len(n), few):
-            part = slice(at, at + few)
-            for at_two in range(0, len(two.start), tuning.COLUMN // 4):
-                some = two.part(slice(at_two, at_two + tuning.COLUMN // 4))
-                y = (start[part, None] - some.start) % Q + Q
-                ready.append([x.ravel() for x in np.broadcast_arrays(n[part, None], y, long[part, None], some.size)])
-                entries += y.size
-                if 4 * entries >= tuning.COLUMN:
-                    total += _sum_overlaps(ready, P, Q, length)
-                    ready, entries = [], 0
-    return total + (_sum_overlaps(ready, P, Q, length) if ready else 0)
-
-
-def _sum_overlaps(columns: list[list[Column]], P: int, Q: int, length: int) -> int:
-    """Return the sum, over the entries n, y, a, b of columns and over 0 <= k < n, of the elements of stripe (b, Q, 0)
-    in [y + P*k, y + P*k + a), for n >= 1, y >= b and P*n at most `length`."""
-    n, y, a, b = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    is_wide = length + P >= 1 << 62
-    if is_wide and 2.0 * float(np.minimum(a, b).sum(dtype=float)) * _sum_of_quotients(P, Q) > 2.0**61:
-        n = n.astype(object)
-    ends, half = np.concatenate([y + a, y - b, y + a - b, y]), 2 * len(y)
-    if n.dtype == object:
-        sums = sum_ramps(np.tile(n, 4), P, ends.astype(object), Q)
-        return int(sums[:half].sum() - sums[half:].sum())
-    sums = sum_ramps(np.tile(n, 4).astype(np.uint64), P, ends.astype(np.uint64), Q, is_wide)
-    total = (int(sums[:half].sum()) - int(sums[half:].sum())) % (1 << 64)
-    return _nearest(total, int((n * (a / Q) * b).sum())) if is_wide else total
-
-
-def _sum_of_quotients(P: int, Q: int) -> int:
-    """Return the sum of the partial quotients of P/Q."""
+    P, Q = one.period, two.period
+    periods, rest = divmod(length, P)
+    first = -(one.start // P)  # of each block the first that begins in there, and the first that ends beyond it
+    last = np.maximum(periods + (rest - one.end) // P + 1, first)
     total = 0
-    while Q:
-        total += P // Q
-        P, Q = Q, P % Q
+    for k, by in ((first - 1, 0), (last - periods, P * periods)):
+        low, high = max(-by, -2 * P), min(length - by, 2 * P)  # no block reaches beyond these
+        start, end = np.maximum(one.start + P * k, low), np.minimum(one.end + P * k, high)
+        for at in np.flatnonzero(start < end).tolist():
+            total += two.count_between(int(start[at]) + by, int(end[at]) + by)
+    whole = np.flatnonzero(last > first)
+    n, long, start = (last - first)[whole], one.size[whole], (one.start + P * first)[whole]
+    few = max(1, tuning.COLUMN // (4 * len(two.start) + 1))
+    for at in range(0, len(n), few):
+        part = slice(at, at + few)
+        for at_two in range(0, len(two.start), tuning.COLUMN // 4):
+            some = two.part(slice(at_two, at_two + tuning.COLUMN // 4))
+            y = (start[part, None] - some.start) % Q + Q
+            columns = np.broadcast_arrays(n[part, None], y, long[part, None], some.size)
+            total += sum_overlaps([column.ravel() for column in columns], P, Q, length)
     return total
-
-
-def _nearest(found: int, about: int) -> int:
-    """Return the number next to `about` that is `found` modulo 2**64.
-
-    What a sum of overlaps is, is nowhere further from the product of densities than 2**62, so that this is exact: as k
-    grows, the place of P*k modulo Q is spread so evenly that the sum over k of a function differs from its mean times n
-    by no more than its variation times the sum of the partial quotients of P/Q (Denjoy and Koksma). The overlap of
-    blocks a and b varies by 2*min(a, b).
-    """
-    half = 1 << 63
-    return about + (found - about + half) % (2 * half) - half
 
 
 def count_tables(one: Table, two: Table, length: int) -> int:

@@ -90,6 +90,8 @@ RUN_PERIODS = 8
 
 RESIDUES = 64
 """A whole common period is counted residue by residue where the gcd of the periods is at most this."""
+PARTED = 2
+"""In how many windows inside of one another a count is taken apart for an estimate of what it takes."""
 CLASSES = 64
 """Short periods inside of nests are taken apart into at most so many classes of integers."""
 SAMPLED_PAIRS = 12

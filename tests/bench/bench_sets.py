@@ -604,6 +604,23 @@ def counts_of_nests() -> Iterable[Aim]:
                     yield Aim(f"{case}: slowest refusal", slowest * 1e3, 10, "ms")
 
 
+def counts_of_short_periods_inside() -> Iterable[Aim]:
+    """Counts of nests whose long blocks hold nests of periods below 10^3, in windows that no common period fits."""
+    for exponent in (6, 9):
+        for depth in (2, 3, 4):
+            source, setts = random.Random(depth), []
+            for _ in range(41):
+                period = source.randint(10**exponent // 2, 10**exponent)
+                on = source.randint(period // 2, period - 1)
+                outer = Stripe(on, period - on, source.randrange(period))
+                setts.append(Sett(outer, *random_nest(source, depth - 1, 500).stripes))
+            stop = 10 ** (2 * exponent)
+            found = each_us(lambda s=s, t=t, n=stop: s.count_common(t, 0, n) for s, t in pairwise(setts))
+            case = f"blocks to 10^{exponent}, periods inside below 10^3, depth {depth}: count_common to {power(stop)}"
+            yield Aim(f"{case}, median", statistics.median(found) / 1e3, 10, "ms")
+            yield Aim(f"{case}: refused", found.count(math.inf), 0, f"of {len(found)}")
+
+
 def seconds_of_refusal(query: Callable[[], object]) -> float:
     """Return the seconds that a refusal takes, the better of two; 0 where there is an answer."""
 
@@ -720,6 +737,7 @@ AIMS = (
     nested_pairs,
     costs_by_depth,
     counts_of_nests,
+    counts_of_short_periods_inside,
     listed_pairs,
     unions_and_differences,
     examples_and_batches,

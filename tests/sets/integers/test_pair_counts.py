@@ -16,7 +16,7 @@ from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, limits
 from tapestry_sets.integers import conjunction, nest, pair_counts, pairs, tuning
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.integers.pair_counts import PairCount
-from tapestry_sets.integers.ramps import sum_ramps
+from tapestry_sets.integers.ramps import fold_distances, sum_ramps, sum_residues
 from tapestry_sets.integers.stripe import sum_ramp
 from tapestry_sets.limits import OPEN, Budget
 from tests.oracles import in_nesting
@@ -219,7 +219,11 @@ def test_a_window_beyond_int64_is_summed_as_by_python_integers(seed: int, expone
     if pair_counts.count_blocks(s[1:], s[0][0]) * pair_counts.count_blocks(t[1:], t[0][0]) > 500:
         s, t = s[:1], t[:1]
     length = lcm(s[0][1], t[0][1]) * 3 // 7
-    assert PairCount._sum(s, (), t, (), 1, length, np.int64) == PairCount._sum(s, (), t, (), 1, length, object)
+    quick, exact = (
+        pair_counts._sum_of_stripes(*(pair_counts.list_stripes(x, dtype) for x in (s, t)), length)
+        for dtype in (np.int64, object)
+    )
+    assert quick == exact
 
 
 def test_periods_that_are_nearly_one_another_are_summed_exactly() -> None:
@@ -230,6 +234,68 @@ def test_periods_that_are_nearly_one_another_are_summed_exactly() -> None:
     parts = [pairs.count_in_both(s, t, lo, hi) for lo, hi in pairwise((0, 10**15, 10**22, length))]
     assert sum(parts) == pairs.count_in_both(s, t, 0, length)
     assert parts[0] == pairs.count_in_both(s, t, 0, 10**15 // 3) + pairs.count_in_both(s, t, 10**15 // 3, 10**15)
+
+
+# ------------------------------------------------------------------ distances by residues
+
+
+@given(
+    st.integers(1, 40),
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.integers(1, 30),
+    st.lists(st.tuples(st.integers(-99, 99), st.integers(-60, 40), st.integers(0, 70)), min_size=1, max_size=3),
+    st.sampled_from([np.int64, object]),
+)
+@example(1, 7, 6, 30, [(5, -9, 30)], np.int64)  # fewer distances than classes of them
+def test_distances_are_counted_and_summed_by_residue(
+    n: int, P: int, Q: int, m: int, each: list[tuple[int, int, int]], dtype: type
+) -> None:
+    c, lo, size = (np.array(column, dtype) for column in zip(*each, strict=True))
+    found = zip(*sum_residues(n, P, c, Q, m, lo, lo + size, dtype), strict=True)
+    ours = {(int(at), int(r)): (int(times), int(total)) for at, r, times, total in found if times}
+    wanted: dict[tuple[int, int], tuple[int, int]] = {}
+    for at, (origin, start, long) in enumerate(each):
+        for d in [d for i in range(n) for d in range(start, start + long) if (d - origin + P * i) % Q == 0]:
+            times, total = wanted.get((at, d % m), (0, 0))
+            wanted[at, d % m] = times + 1, total + d
+    assert ours == wanted
+
+
+@given(nestings(60, 3), nestings(60, 3), st.integers(1, 30), st.sampled_from([1, 10**9, 10**14]))
+@example([Stripe(40, 9), Stripe(6, 2)], [Stripe(50, 7, 3), Stripe(9, 3)], 9, 1)  # periods inside with a common factor
+@example([Stripe(40, 9), Stripe(7, 2), Stripe(1, 1)], [Stripe(30, 7, 3)], 9, 10**9)  # blocks that another cuts
+def test_folded_distances_are_what_masks_hold(one: list[Stripe], two: list[Stripe], n: int, by: int) -> None:
+    s, t = canonical(one), canonical(two)
+    if not s or not t or EMPTY in (s, t):
+        return
+    s = nest.shift(s, -s[0][2])
+    window = s[0][1] * n
+    wanted = (nest.bits(s, 0, window) & nest.bits(t, 0, window)).bit_count() * by
+    s, t = scaled(s, by), scaled(t, by)
+    for d, e in product(range(1, len(s) + 1), range(1, len(t) + 1)):
+        if max([inside[0][1] for inside in (s[d:], t[e:]) if inside], default=0) > 200:
+            continue  # periods inside that are not short
+        for dtype in (np.int64, object):
+            ours, theirs = pair_counts.list_stripes(s[:d], dtype), pair_counts.list_stripes(t[:e], dtype)
+            assert fold_distances(ours, s[d:], theirs, t[e:], n, dtype) == wanted
+
+
+@pytest.mark.parametrize("by", [1, 1000, 10**6])
+def test_short_periods_inside_of_long_blocks_are_folded(by: int) -> None:
+    """Long blocks with combs of lengths that have little in common, at any length of the blocks."""
+    s = nest.canonical([(990_121 * by, 990_300 * by, 173), (389, 586, 0)])
+    t = nest.canonical([(871_677 * by, 871_697 * by + 2, 0), (640, 757, 217)])
+    lo, hi = 0, 10**9 * by
+    with limits(budget=30_000):
+        found = pairs.count_in_both(s, t, lo, hi)
+        outside = [pairs.count_in_both(s, c, lo, hi) for c in nest.complement(t)]
+        assert found + sum(outside) == nest.count(s, lo, hi)
+        cut = hi // 3 + 12345
+        assert found == pairs.count_in_both(s, t, lo, cut) + pairs.count_in_both(s, t, cut, hi)
+    if by == 1:
+        every = [(nest.bits(s, x, x + 10**8) & nest.bits(t, x, x + 10**8)).bit_count() for x in range(lo, hi, 10**8)]
+        assert found == sum(every)
 
 
 # ------------------------------------------------------------------ identities at any size
@@ -316,7 +382,8 @@ def test_what_is_too_hard_is_refused_before_it_begins(seed: int) -> None:
     with (
         limits(budget=2),
         mock.patch.object(PairCount, "_walk", side_effect=AssertionError),
-        mock.patch.object(PairCount, "_sum", side_effect=AssertionError),
+        mock.patch.object(pair_counts, "_sum_of_stripes", side_effect=AssertionError),
+        mock.patch.object(pair_counts, "fold_distances", side_effect=AssertionError),
         mock.patch.object(PairCount, "_meet", side_effect=AssertionError),
         pytest.raises(TooHard, match=r"limits\(budget="),
     ):
