@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise, product
-from math import gcd, lcm, log
+from math import gcd, lcm
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -38,7 +38,7 @@ import numpy as np
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers import tuning
 from tapestry_sets.integers.nest import Nest, bits
-from tapestry_sets.integers.ramps import Column, fold_distances, multiply_modulo, sum_overlaps
+from tapestry_sets.integers.ramps import Column, count_rounds, fold_distances, multiply_modulo, sum_overlaps
 from tapestry_sets.integers.stripe import Level, stripes_count_common, stripes_first_common
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard
 
@@ -511,7 +511,7 @@ class PairCount:
         P, Q = ss[0][0][1], ts[0][0][1]
         ours, theirs = (sum([count_blocks(s[1:], s[0][0]) for s in members]) for members in (ss, ts))
         whole, rest = divmod(length, lcm(P, Q))
-        rounds = log(rest // max(P, Q) + 2) + 2 if rest else 0
+        rounds = count_rounds(rest // max(P, Q) + 1, min(P, Q)) if rest else 0
         slow = 1 if max(P, Q) < 1 << 52 and length < 1 << 100 else tuning.PYTHON_INTEGERS
         each = tuning.ENTRIES_A_ROUND + slow * ours * theirs
         return slow * (ours + theirs) + (2 * (ours + theirs) if whole else 0) + rounds * each
@@ -605,7 +605,7 @@ class PairCount:
             turn = levels + 2 * distances + (a + b) / tuning.BITS_A_TURN
             yield _CountWay(turn, lambda: self._turn(s, t, length))
 
-        rounds = min(log(length // P + 2), log(Q)) + 2
+        rounds = count_rounds(length // P + 1, Q)
         one, two = count_blocks(s[1:], a), count_blocks(t[1:], b)
         lengths = nests.count(s[1:], 0, a) / one + nests.count(t[1:], 0, b) / two
         meet = levels + slow * (one + two + (one + 1) * two * lengths / g) / 2
@@ -737,7 +737,7 @@ class PairCount:
         """Return how distances are folded best, by where each nest is taken apart into blocks with an inside: of n
         periods of s from `first` on."""
         P, g, levels = s[0][1], gcd(s[0][1], t[0][1]), 4 * tuning.ENTRIES_A_ROUND
-        rounds = min(log(n + 1), log(t[0][1])) + 2
+        rounds = count_rounds(n, t[0][1])
         dtype: Any = np.int64 if 8 * P * (n + 2) < 1 << 62 else object
         slow = 1 if dtype == np.int64 else tuning.PYTHON_INTEGERS
         cuts = []

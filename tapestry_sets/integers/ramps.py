@@ -7,7 +7,8 @@ array of int64 or uint64, whose sums and products may wrap, or of Python integer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from functools import lru_cache
+from math import gcd, log
 from operator import mul
 from typing import Any
 
@@ -68,6 +69,33 @@ def _divided(n: Any, P: int, y: Any, Q: int) -> tuple[Any, Any]:
     return about + more.view(np.uint64), (rest - more * Q).view(np.uint64)
 
 
+@lru_cache(maxsize=4)
+def _table_rest(low: int, wide: int, P: int, Q: int) -> tuple[Column, Column]:
+    """Return tables of what is left of steps and ramps, see `sum_steps`, from j = 1 on: for n from `low` on, one row
+    after another, and 0 <= y < Q, where P < Q.
+
+    As y grows, one step more is reached where y + P*k is a multiple of Q for a k, once for each; sums of steps are
+    ramps::
+
+        multiples     |   k=2    k=4   k=1    k=3 |
+        steps         |22233333334444445555555666 |
+    """
+    k = np.arange(low) * P
+    over = k // Q
+    steps = np.bincount(-k % Q, minlength=Q)
+    steps[0] = over.sum()
+    steps = np.cumsum(steps)
+    ramps = np.cumsum(steps) - steps + (over * k - Q * _triangle(over + 1)).sum()
+    every = [(steps, ramps)]
+    for more in range(low, low + wide - 1):
+        y = np.arange(Q) + P * more
+        over = y // Q
+        steps, ramps = steps + over, ramps + over * y - Q * _triangle(over + 1)
+        every.append((steps, ramps))
+    every_step, every_ramp = (np.concatenate(rows).astype(np.uint64) for rows in zip(*every, strict=True))
+    return every_step, every_ramp
+
+
 def sum_ramps(n: Any, P: Any, y: Any, Q: Any, is_wide: bool = False, xp: Any = np) -> Any:
     """Return the sum over 0 <= k < n and j >= 0 of max(0, y + P*k - Q*j), for each entry of columns.
 
@@ -89,12 +117,28 @@ def sum_ramps(n: Any, P: Any, y: Any, Q: Any, is_wide: bool = False, xp: Any = n
         In uint64 modulo 2**64: only sums and products may wrap, and what is divided is below 2**63, so that the
         difference of such sums is right where it is below 2**64.
     """
-    sums: list[tuple[Any, Any]] = []  # of each round, and for which entries the next one goes on
+    return sum_steps(n, P, y, Q, is_wide, xp, steps=False)[0]
+
+
+def sum_steps(n: Any, P: Any, y: Any, Q: Any, is_wide: bool = False, xp: Any = np, steps: bool = True) -> list[Any]:
+    """Return what `sum_ramps` does, and if `steps` how many k and j have y + P*k - Q*j >= 0: what it grows by where y
+    grows by 1."""
+    sums: list[tuple[list[Any], Any]] = []  # of each round, and for which entries the next one goes on
     while True:
         c, d = y // Q, P // Q
         y, P = y - c * Q, P - d * Q
         slope, rise = _round(c, n, d, P, Q)
-        total = slope * y + rise
+        totals = [slope * y + rise, slope] if steps else [slope * y + rise]
+        if isinstance(Q, int) and (listed := max(tuning.LISTED_RAMPS, min(len(n), tuning.COLUMN))) >= Q:
+            low = int(n.min())
+            wide = int(n.max()) - low + 1
+            if wide * Q <= 2 * listed and low <= 2 * Q:
+                every_step, every_ramp = _table_rest(low, wide, P, Q)
+                at = ((n - low) * Q + y).astype(np.int64)
+                totals[0] = totals[0] + every_ramp[at]
+                if steps:
+                    totals[1] = slope + every_step[at]
+                break
         if is_wide:
             n, y = _divided(n - 1, P, y, Q)
         else:
@@ -102,23 +146,28 @@ def sum_ramps(n: Any, P: Any, y: Any, Q: Any, is_wide: bool = False, xp: Any = n
             n = y // Q
             y = y - n * Q
         going = n != 0
-        sums.append((total, going))
         if not bool(xp.any(going)):
             break
+        sums.append((totals, going))
         if not bool(xp.all(going)):
             n, y = n[going], y[going]
             if not isinstance(P, int):
                 P, Q = P[going], Q[going]
         P, Q = Q, P
-    total, _ = sums.pop()
     while sums:
-        inner = total
-        total, going = sums.pop()
-        if inner.shape == total.shape:
-            total = total + inner
-        else:
-            total[going] = total[going] + inner
-    return total
+        inner = totals
+        totals, going = sums.pop()
+        for at, more in enumerate(inner):
+            if more.shape == totals[at].shape:
+                totals[at] = totals[at] + more
+            else:
+                totals[at][going] = totals[at][going] + more
+    return totals
+
+
+def count_rounds(n: int, Q: int) -> float:
+    """Return about how many rounds a sum of n ramps has, at steps of Q."""
+    return min(log(n + 1), log(Q // tuning.LISTED_RAMPS + 1)) + 2
 
 
 def multiply_modulo(x: Column, by: int, n: int) -> Column:
@@ -201,22 +250,23 @@ def sum_residues(
     low, high = -((r - lo[entry]) // m), -((r - hi[entry]) // m)
     y = (low - 1 - k) % modulus
     kind: Any = np.uint64 if dtype == np.int64 else object
-    ends = np.concatenate([y, y + 1, y + high - low, y + high - low + 1]).astype(kind)
-    ramps = sum_ramps(np.tile(times, 4).astype(kind), step, ends, modulus)
-    below, above_low, to_high, above_high = ramps.astype(dtype).reshape(4, -1)
-    before = above_low - below  # how many k lie before `low`, from some place on
-    counts = above_high - to_high - before
-    total = r * counts + m * (high * counts - (above_high - above_low - (high - low) * before))
+    ends = np.concatenate([y, y + high - low]).astype(kind)
+    # how many k lie before `low` and `high`, from some place on, and how far before they do
+    sums = sum_steps(np.tile(times, 2).astype(kind), step, ends, modulus)
+    (far_low, far_high), (before, up_to) = (column.astype(dtype).reshape(2, -1) for column in sums)
+    counts = up_to - before
+    # `far` is counted from `low` - 1 and `high` - 1
+    total = r * counts + m * ((high - 1) * counts - (far_high - far_low - (high - low) * before))
     return entry, r.astype(np.int64), counts, total
 
 
 # ------------------------------------------------------------------ blocks with short periods inside
 
-Blocks = tuple[Column, Column, Column, int]
+BlockColumns = tuple[Column, Column, Column, int]
 """Blocks, as columns: where what is inside of them begins, where they do and where they end; and their period."""
 
 
-def fold_distances(one: Blocks, s: Nest, two: Blocks, t: Nest, n: int, dtype: Any) -> int:
+def fold_distances(one: BlockColumns, s: Nest, two: BlockColumns, t: Nest, n: int, dtype: Any) -> int:
     """Return how many elements n periods of blocks share with blocks that go on; s and t are inside of them.
 
     Inside of two blocks the common elements repeat, with a period L. Up to a place x they are (N*x + more)/L, where N

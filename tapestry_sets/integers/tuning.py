@@ -130,6 +130,8 @@ COLUMN = 1 << 13
 """How many entries are counted together: more do not stay near the processor."""
 TABLED = 8
 """A table of all values that is this much shorter than a column is made first, and the column looked up in it."""
+LISTED_RAMPS = 1 << 12
+"""Sums of ramps with a step that is at most this long, or as the column is, are looked up in a list of all of them."""
 HALVES = 64
 """How many ways to halve a conjunction are kept in view while the best is sought."""
 RUN_LENGTH = 32

@@ -322,6 +322,7 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     (INTEGERS, "ENTRIES_OF_STRIPES"): [partial(count_combs, step) for step in (70, 10**4)],
     (INTEGERS, "FEW_BLOCKS"): [partial(count_combs, step) for step in (70, 10**4, 10**5, 10**6)],
     (INTEGERS, "COLUMN"): [partial(count_pairs, 10**6), partial(count_pairs, 10**9, 20, depth=4)],
+    (INTEGERS, "LISTED_RAMPS"): [partial(count_pairs, 10**6), partial(count_pairs, 10**9, 20, depth=4)],
     (INTEGERS, "TABLED"): [partial(count_pairs, 10**6), partial(count_pairs, 10**9, 20, depth=4)],
     (INTEGERS, "HALVES"): [partial(count_stripes, (101, 103, 107, 109, 113, 127), 10**7)],
     (INTEGERS, "RUN_LENGTH"): [partial(count_triples, 512, 10**7), partial(count_triples, 10**6, 10**7)],

@@ -16,7 +16,7 @@ from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, limits
 from tapestry_sets.integers import conjunction, nest, pair_counts, pairs, tuning
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.integers.pair_counts import PairCount
-from tapestry_sets.integers.ramps import fold_distances, sum_ramps, sum_residues
+from tapestry_sets.integers.ramps import fold_distances, sum_ramps, sum_residues, sum_steps
 from tapestry_sets.integers.stripe import sum_ramp
 from tapestry_sets.limits import OPEN, Budget
 from tests.oracles import in_nesting
@@ -210,6 +210,18 @@ def test_wide_ramps_are_right_modulo_2_to_the_64(n: int, P: int, y: int, Q: int)
     assert total.tolist() == [sum_ramp(n, P, y, Q) % (1 << 64)]
 
 
+@given(st.integers(1, 60), st.integers(0, 10**6), st.integers(1, 200), st.integers(1, 10**6), st.integers(0, 1 << 14))
+@example(7, 3, 1, 12, 4)  # a list of all of one step
+def test_steps_are_what_ramps_grow_by(n: int, y: int, Q: int, P: int, listed: int) -> None:
+    columns = np.array([n, n, n + 1, n + 2], np.uint64), np.array([y, y + 1, y, y], np.uint64)
+    with mock.patch.object(tuning, "LISTED_RAMPS", listed):  # looked up from the start, later, or never
+        ramps, steps = (column.tolist() for column in sum_steps(columns[0], P, columns[1], Q))
+    assert ramps == [
+        sum_ramp(many, P, start, Q) % (1 << 64) for many, start in zip(*map(np.ndarray.tolist, columns), strict=True)
+    ]
+    assert steps[0] == sum((y + P * k) // Q + 1 for k in range(n)) == ramps[1] - ramps[0]
+
+
 @pytest.mark.parametrize("exponent", [9, 12, 14])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_window_beyond_int64_is_summed_as_by_python_integers(seed: int, exponent: int) -> None:
@@ -350,6 +362,30 @@ def test_combs_inside_of_long_blocks_are_counted_in_classes(n: int) -> None:
         assert found + sum(shares) == pairs.count_in_both(s, solid, lo, hi)
     if n == 10**3:
         assert found == (nest.bits(s, lo, hi) & nest.bits(t, lo, hi)).bit_count()
+
+
+@pytest.mark.parametrize(
+    ("s", "t", "length"),
+    [
+        (
+            ((336619336, 435804540, 426756287), (18400722, 47867742, 0), (100378, 481588, 0)),
+            ((233953912, 244552648, 87677295), (113650, 335176, 0), (1064, 112586, 0)),
+            10**15,
+        ),
+        (
+            ((521994035, 605970186, 313116485), (143, 424, 0), (3, 70, 0)),
+            ((953320836, 981390477, 405648108), (20, 289, 273)),
+            10**18,
+        ),
+    ],
+)
+def test_nests_that_were_refused_are_counted(s: Nest, t: Nest, length: int) -> None:
+    """Many blocks of each; short periods inside, of which the window's ends hold millions."""
+    found = pairs.count_in_both(s, t, 0, length)
+    cut = length // 3 + 12345
+    with limits(budget=MUCH):
+        assert found == pairs.count_in_both(s, t, 0, cut) + pairs.count_in_both(s, t, cut, length)
+        assert found + sum(pairs.count_in_both(s, c, 0, length) for c in nest.complement(t)) == nest.count(s, 0, length)
 
 
 # ------------------------------------------------------------------ what is hard
