@@ -92,8 +92,7 @@ class JointProblem(Problem):
                 for name in map(self.stored_as, self.graph.source(reading.names[0]).stored):
                     position = self.position.get(("output", name))
                     if position is not None:
-                        numbers = self._tensor_numbers(self.variables[position])
-                        self.uses[name].append(Use(position, numbers, reading.given))
+                        self.uses[name].append(self._output_use(name, position, reading.given))
 
     # -- tables ------------------------------------------------------------------------------------------
 

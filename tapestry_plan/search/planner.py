@@ -47,6 +47,7 @@ def plan(
     layout: Mapping[str, Mapping[Any, Any]] | None = None,
     fix: Mapping[str, Mapping[str, Any]] | None = None,
     forbid: Mapping[str, Mapping[str, Any]] | None = None,
+    tie: Mapping[str, str] | None = None,
     fan_in: int | None = None,
     expand: bool | Sequence[str] = True,
     space: Space | None = None,
@@ -72,6 +73,10 @@ def plan(
     fix, forbid : mapping, optional
         Operators by name: index axis -> parts or mesh axes. Both say a whole sharding: axes that are not
         named stay whole, so ``forbid={"conv": {"h": 2}}`` leaves ``{"h": 2, "w": 2}`` allowed.
+    tie : mapping of str to str, optional
+        Graph outputs by name: the input or constant that takes its place in the next run, as in
+        ``{"new_w": "w"}``. The output is brought to where the input lies, replicas included, in a layout that the plan
+        chooses, or that `layout` asks for under either name.
     fan_in : int, optional
         How many partial results of a sharded reduction are merged at a time, in a tree of neighbors; by default
         they are merged one after the other. Either way the order is that of the parts, whoever made them.
@@ -129,10 +134,11 @@ def plan(
     elif space not in get_args(Space):
         raise ValueError(f"plan: space is {space!r}; it is 'mesh', 'all', or None for what the mesh's size asks for")
     _check_names(graph, layout, fix, forbid)
+    tie = _parse_tie(graph, tie, layout)
     names = _parse_expand(graph, expand)
     graph.validate()
 
-    wanted = Asked(mesh, placement, layout, fix, forbid, space)
+    wanted = Asked(mesh, placement, layout, fix, forbid, space, tie)
     began = time.monotonic()
 
     def solved(one: Graph, seconds: float) -> tuple[ShardPlan, Problem, Solved]:
@@ -149,7 +155,7 @@ def plan(
     if time_limit_seconds is None:
         limit = min(limit, max(tuning.MIN_TRYING_SECONDS, time.monotonic() - began))
     if names is not False:
-        kept = [graph.outputs[label] for label in layout if label in graph.outputs]
+        kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)
         some = every
         if every.choices:
@@ -225,7 +231,7 @@ def _list_left_out(every: Variants, some: Variants) -> list[Expansions]:
 def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:
     graph, mesh = problem.graph, problem.mesh
     chosen: dict[tuple[str, str], Layout] = {
-        (variable.kind, variable.name): variable.layouts[choice[at]] for at, variable in enumerate(problem.variables)
+        place: problem.variables[at].layouts[choice[at]] for place, at in problem.position.items()
     }
     lowered = lower(
         ChosenLayouts(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs, fan_in)
@@ -405,6 +411,43 @@ def _check_names(
     both = set(fix).intersection(forbid)
     if both:
         raise ValueError(f"operator {both.pop()!r} is in fix and in forbid; fixing alone says it all")
+
+
+def _parse_tie(graph: Graph, tie: object, layout: Mapping[str, Any]) -> dict[str, str]:
+    """Which outputs lie where which inputs lie."""
+    if tie is None:
+        return {}
+    if not isinstance(tie, Mapping):
+        raise TypeError(f"plan: tie is {tie!r}; it maps outputs to inputs, as in {{'new_w': 'w'}}")
+    starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
+    for label, source in tie.items():
+        where = f"tie[{label!r}]"
+        if label not in graph.outputs:
+            raise ValueError(f"{where}: there is no graph output {label!r}; known are {list(graph.outputs)[:12]}")
+        if source not in starts:
+            raise ValueError(f"{where}: {source!r} is not a graph input or constant; they are {starts[:12]}")
+        name, there = graph.outputs[label], graph.stored[source]
+        if name not in graph.stored or graph.stored[name].kind != "result":
+            raise ValueError(
+                f"{where}: output {label!r} is no result of an operator, so it has no place of its own; tie an output "
+                "that an operator makes, such as its sum with 0"
+            )
+        here = graph.stored[name]
+        if (here.shape, here.dtype) != (there.shape, there.dtype):
+            raise ValueError(
+                f"{where}: output {label!r} is {here.dtype} of shape {here.shape}, input {source!r} {there.dtype} of "
+                f"shape {there.shape}; they must be alike"
+            )
+        if label in layout and source in layout and dict(layout[label]) != dict(layout[source]):
+            raise ValueError(
+                f"{where}: layout asks for {layout[label]!r} of {label!r} and for {layout[source]!r} of {source!r}; "
+                "tied tensors lie alike, so ask for one of them"
+            )
+    for what, names in (("input", list(tie.values())), ("output", [graph.outputs[label] for label in tie])):
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"tie: the {what} {twice[0]!r} is tied twice, in {dict(tie)!r}; tie it once")
+    return dict(tie)
 
 
 def _parse_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:

@@ -78,6 +78,7 @@ class Asked(Struct, frozen=True):
     fix: Mapping[str, Mapping[str, Any]] = {}
     forbid: Mapping[str, Mapping[str, Any]] = {}
     space: Space = "all"
+    tie: Mapping[str, str] = {}
     known: Known = field(default_factory=Known)
     derived: Mapping[str, tuple[Layout, ...]] = {}
     """Operators by name: layouts that their neighbors ask for, beyond those of every operator."""
@@ -99,6 +100,8 @@ class Use(Struct):
     numbers: IntArray
     given: Given = ()
     """What is chosen where it reads so."""
+    tied: str = ""
+    """The graph output that is brought to where its input lies, if that is what reads the tensor."""
 
 
 class Moved(Struct, frozen=True):
@@ -219,21 +222,25 @@ class Problem:
         self.position[variable.kind, variable.name] = len(self.variables)
         self.variables.append(variable)
 
-    def _add_tensor(self, kind: Kind, name: str, wanted: Mapping[Any, Any] | None, label: str) -> None:
-        """Let a tensor have the layout that is asked for, under a name of its own, or any without replicas."""
+    def _add_tensor(
+        self, kind: Kind, name: str, wanted: Mapping[Any, Any] | None, label: str, *, replicas: bool = False
+    ) -> None:
+        """Let a tensor have the layout that is asked for, under a name of its own, or any."""
         shape = self.graph.stored[name].shape
         axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))  # of a tensor as an index space
         if wanted is None:
-            options = list_candidates(shape, self.mesh, self.asked.space, replicas=False)
+            options = list_candidates(shape, self.mesh, self.asked.space, replicas=replicas)
         else:
             parts = {str(axis): value for axis, value in wanted.items()}
             options = (parse_layout(axes, parts, self.mesh, f"layout[{label!r}]"),)
         self._add(Variable(name, kind, axes, options))
 
     def _declare_sources(self, asked: Asked) -> None:
+        labels = {source: label for label, source in asked.tie.items()}
         for name, tensor in self.graph.stored.items():
-            if tensor.kind != "result" and (asked.placement == "single" or name in asked.layout):
-                self._add_tensor("source", name, asked.layout.get(name), name)
+            if tensor.kind != "result" and (asked.placement == "single" or name in asked.layout or name in labels):
+                wanted = asked.layout.get(name, asked.layout.get(labels[name]) if name in labels else None)
+                self._add_tensor("source", name, wanted, name, replicas=name in labels)
 
     def _declare_operators(self, asked: Asked) -> None:
         for node in self.order:
@@ -269,12 +276,14 @@ class Problem:
     def _declare_outputs(self, layout: Mapping[str, Mapping[Any, Any]]) -> None:
         """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""
         partial = self._in_parts()
+        for label, source in self.asked.tie.items():  # one variable says where both lie
+            self.position["output", self.graph.outputs[label]] = self.position["source", source]
         for label, name in self.graph.outputs.items():
             for stored in self.stored_of(label):
                 wanted = layout.get(label) if stored == name else None
                 if ("output", stored) not in self.position and (wanted is not None or stored in partial):
                     self._add_tensor("output", stored, wanted, label)
-        labels = [label for label in layout if label in self.graph.outputs]
+        labels = [label for label in (*layout, *self.asked.tie) if label in self.graph.outputs]
         self.asked_outputs = frozenset(self.graph.outputs[label] for label in labels)
 
     def _declare_landings(self) -> None:
@@ -439,7 +448,12 @@ class Problem:
         for name in self.graph.stored:
             position = self.position.get(("output", name))
             if position is not None:
-                self.uses[name].append(Use(position, self._tensor_numbers(self.variables[position])))
+                self.uses[name].append(self._output_use(name, position))
+
+    def _output_use(self, name: str, position: int, given: Given = ()) -> Use:
+        """A tensor brought to where it lies at the end: a place of its own, or that of the input that it is tied to."""
+        place = self.variables[position]
+        return Use(position, self._tensor_numbers(place), given, tied=name if place.kind == "source" else "")
 
     def _number_made(self, node: OpNode, output: int, tensor: Stored) -> Held:
         signature = self.graph.signature(node.name)
@@ -709,11 +723,11 @@ class Problem:
         """For each (tensor, consumer): the bytes that move, as chosen."""
         out = {}
         for cost in self.tensors:
-            readers = [use.variable for use in cost.uses]
-            places = [cost.landing.variable, *readers] if cost.landing else readers
-            for at, moved in zip(places, self._count_moved_of(cost, choice), strict=True):
-                consumer = self.variables[at]
-                label = consumer.name if consumer.kind == "operator" else f"{consumer.kind} {consumer.name}"
+            uses = [cost.landing, *cost.uses] if cost.landing else cost.uses
+            for use, moved in zip(uses, self._count_moved_of(cost, choice), strict=True):
+                consumer = self.variables[use.variable]
+                place = f"output {use.tied}" if use.tied else f"{consumer.kind} {consumer.name}"
+                label = consumer.name if consumer.kind == "operator" else place
                 out[cost.tensor.name, label] = moved
         return out
 
