@@ -196,6 +196,7 @@ FACTS = {
     "tapestry_plan.ops.random.generators": "WORDS",
     "tapestry_plan.ops.random.philox": "MULTIPLIERS WEYL ROUNDS WORD",
     "tapestry_plan.search.cost": "TICKS_PER_SECOND",
+    "tapestry_plan.search.memory": "WEIGHT",
     "tapestry_plan.steps.layout": "REPLICAS IDLE",
     "tapestry_plan.steps.shard_plan": "HOST",
     "tapestry_exec.cuda.kernels.scatter": "REPLACE",

@@ -39,7 +39,7 @@ from tapestry_exec.run import (
 from tapestry_plan.ir import Graph, Stored
 from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import plan
-from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, Space, spill
+from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.views import Allocation
 
@@ -373,7 +373,7 @@ class Planning(Struct, frozen=True):
                     expand=self.expand,
                     space=self.space,
                 )
-            except InfeasiblePlan as error:
+            except (InfeasiblePlan, NotFound) as error:
                 if self.memory_nbytes is None or error.fastest is None:
                     raise
                 return spill(error.fastest, self.memory_nbytes)

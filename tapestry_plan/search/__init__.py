@@ -7,7 +7,8 @@ From the ground up; each row stands on rows above it:
     pruning  cost            values that no sum below a plan's has; bytes and seconds of layouts, as numbers
     problem                  operators as variables, tensors as tables
     derived  solving         layouts that a neighbor asks for; rounds of tables, plan and proof
-    joint                    expansions and layouts as one sum of tables
+    memory  joint            bytes held at every moment; expansions and layouts as one sum of tables
+    capped                   the best layouts that keep a memory cap
     dominance                drops layouts that cannot win
     planner                  `plan`: search, prove, lower
 """

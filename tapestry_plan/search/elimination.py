@@ -44,6 +44,7 @@ def minimize(
     *,
     cap: int = tuning.MAX_TABLE_ENTRIES,
     total: int = tuning.MAX_ENTRIES,
+    reduces: bool = True,
 ) -> Minimum:
     """Choose a value for each variable so that the factors' sum is least.
 
@@ -56,6 +57,8 @@ def minimize(
         Entries of the largest joint table to go through.
     total : int
         Entries of all of them; as they are used up, tables are split earlier.
+    reduces : bool
+        Whether dominated values are looked for first: it pays where tables are large.
 
     Returns
     -------
@@ -66,14 +69,17 @@ def minimize(
     Bertelè and Brioschi, "Nonserial Dynamic Programming", 1972; min-fill order as in Koller and Friedman.
     """
     every = factors
-    kept, factors = leave_out_dominated(sizes, factors)
-    sizes = [len(values) for values in kept]
+    kept: list[IntArray] | None = None
+    if reduces:
+        kept, factors = leave_out_dominated(sizes, factors)
+        sizes = [len(values) for values in kept]
     swept = _sweep(sizes, factors, cap, total)
     # Backwards: what a variable's tables share with others was eliminated after it, and is chosen by now.
     choice = [0] * len(sizes)
     for var, bucket in reversed(swept.chosen):
         choice[var] = _best_value(*alternatives(var, choice, bucket, sizes[var]))
-    choice = [int(values[value]) for values, value in zip(kept, choice, strict=True)]
+    if kept is not None:
+        choice = [int(values[value]) for values, value in zip(kept, choice, strict=True)]
     ticks, nbytes = evaluate(choice, every)
     assert ticks >= swept.ticks, "an assignment cannot cost less than the bound"
     return Minimum(tuple(choice), ticks, nbytes, swept.ticks, swept.exact, swept.entries)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from operator import index
 from typing import Any, Literal, get_args
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
 from tapestry_plan.search import tuning
+from tapestry_plan.search.capped import solve_capped
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
 from tapestry_plan.search.derived import derive_layouts
 from tapestry_plan.search.dominance import find_undominated
@@ -25,7 +27,9 @@ from tapestry_plan.steps import (
     Expansions,
     InfeasiblePlan,
     Layout,
+    Lowered,
     Mesh,
+    NotFound,
     ShardPlan,
     Space,
     Stage,
@@ -59,8 +63,9 @@ def plan(
     graph : Graph
     mesh : Mesh
     memory_nbytes : int, optional
-        Bytes that a device's arena may have. The fastest plan is checked against it; slower plans that need
-        less memory are not searched. Without it, `spill` makes any plan fit that can fit.
+        Bytes that a device's arena may have. Where the fastest plan needs more, slower plans of the graph as given are
+        searched that need less: its operators are not expanded then, and `bound` and `gap` are of the plans that keep
+        the cap. Without it, `spill` makes any plan fit that can fit.
     seed, time_limit_seconds : int, float (seconds, 5 by default)
         Of the improving moves, which are made only where a tensor has too many consumers to count them
         jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is. Where that is so of the
@@ -107,7 +112,10 @@ def plan(
     Raises
     ------
     InfeasiblePlan
-        When `forbid` leaves nothing, or the plan needs more memory than given; `InfeasiblePlan.fastest` is it then.
+        When `forbid` leaves nothing, or every plan is proved to need more memory than given; `InfeasiblePlan.fastest`
+        is the plan without a cap then.
+    NotFound
+        When no plan was found that keeps the cap, though there may be one: it says what was tried.
     ValueError
         For unknown names, axes and values.
 
@@ -154,6 +162,7 @@ def plan(
     result, problem, found = solved(graph, limit)
     if time_limit_seconds is None:
         limit = min(limit, max(tuning.MIN_TRYING_SECONDS, time.monotonic() - began))
+    every = None
     if names is not False:
         kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)
@@ -164,9 +173,51 @@ def plan(
             joint = JointProblem(some, problem.asked)
             result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, found, limit)
         result = replace(result, expansions=(*result.expansions, *_list_left_out(every, some)))
-    if memory_nbytes is not None:
-        _check_memory(result, memory_nbytes)
-    return result
+    if memory_nbytes is None or max(result.peak_nbytes) <= memory_nbytes:
+        return result
+    seconds = inf if time_limit_seconds is None else time_limit_seconds
+    return _keep_cap(result, problem, found, memory_nbytes, every, fan_in, seconds)
+
+
+def _keep_cap(
+    fastest: ShardPlan,
+    problem: Problem,
+    base: Solved,
+    memory_nbytes: int,
+    variants: Variants | None,
+    fan_in: int | None,
+    time_limit_seconds: float,
+) -> ShardPlan:
+    """The best plan of the graph as given that keeps a memory cap which the fastest one does not."""
+    capped = solve_capped(
+        problem,
+        memory_nbytes,
+        base.choice,
+        base.bound_ticks,
+        lambda choice: max(_lower(problem, choice, fan_in).peak_nbytes),
+        time_limit_seconds=time_limit_seconds,
+    )
+    if capped.choice is not None:
+        found = _write_down(problem, capped.choice, capped.bound_ticks, fan_in)
+        return replace(found, expansions=() if variants is None else tuple(_list_left_out(variants, None)))
+    may_expand = variants is not None and bool(variants.choices or variants.without)
+    asked = f"plan: memory_nbytes is {memory_nbytes:,}; "
+    mend = (
+        f"a plan with {capped.found_nbytes:,} bytes was found: ask for so many, use more devices, or let idle buffers "
+        "wait in host memory: spill(plan(graph, mesh), memory_nbytes), or run(…, memory_nbytes=…)"
+    )
+    if capped.least_nbytes > memory_nbytes and not may_expand:
+        raise InfeasiblePlan(
+            f"{asked}every plan has a moment at which device 0 holds {capped.least_nbytes:,} bytes or more; {mend}",
+            fastest,
+        )
+    proved = f"of the graph as given every plan needs {capped.least_nbytes:,} bytes or more"
+    raise NotFound(
+        f"{asked}none of {capped.tried} plans that were laid out in arenas keeps that, and {proved}; {mend}",
+        fastest,
+        capped.least_nbytes,
+        capped.found_nbytes,
+    )
 
 
 def _try_variants(
@@ -218,8 +269,14 @@ def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...
                 yield variants.normalize(moved)
 
 
-def _list_left_out(every: Variants, some: Variants) -> list[Expansions]:
-    """The operators of which no expansion can be in a better plan, or none was compared."""
+def _list_left_out(every: Variants, some: Variants | None) -> list[Expansions]:
+    """The operators of which no expansion can be in a better plan, or none was compared: of all, without `some`."""
+    if some is None:
+        return [
+            Expansions(choice.node, (), left_out=(*(option.into for option in choice.options), *choice.left_out))
+            for choice in (*every.choices, *every.without)
+            if not choice.given
+        ]
     open_ = {choice.node for choice in some.choices}
     return [
         Expansions(choice.node, tuple(option.into for option in choice.options), left_out=choice.left_out)
@@ -228,14 +285,33 @@ def _list_left_out(every: Variants, some: Variants) -> list[Expansions]:
     ]
 
 
-def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:
-    graph, mesh = problem.graph, problem.mesh
+def _chosen(problem: Problem, node: OpNode, choice: Sequence[int]) -> Layout:
+    at = problem.position["operator", node.name]
+    return problem.variables[at].layouts[choice[at]]
+
+
+def _lower(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lowered:
+    """The steps of chosen layouts."""
     chosen: dict[tuple[str, str], Layout] = {
         place: problem.variables[at].layouts[choice[at]] for place, at in problem.position.items()
     }
-    lowered = lower(
-        ChosenLayouts(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs, fan_in)
+    return lower(
+        ChosenLayouts(
+            problem.graph,
+            problem.mesh,
+            chosen,
+            problem.order,
+            problem.operand_needs,
+            problem.asked_outputs,
+            fan_in,
+        )
     )
+
+
+def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:
+    graph, mesh = problem.graph, problem.mesh
+    layouts = {node.name: _chosen(problem, node, choice) for node in problem.order}
+    lowered = _lower(problem, choice, fan_in)
     moved = problem.count_moved(choice)
     predicted = {key: tuple(m.nbytes.tolist()) for key, m in moved.items() if m.nbytes.any()}
     if predicted != lowered.received:
@@ -250,7 +326,7 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
     return ShardPlan(
         graph=graph,
         mesh=mesh,
-        placement={node.name: _boxes(chosen["operator", node.name]) for node in problem.order},
+        placement={name: _boxes(layout) for name, layout in layouts.items()},
         sharding={node.name: stage.sharding for node, stage in zip(problem.order, stages, strict=False)},
         buffers=lowered.buffers,
         steps=lowered.steps,
@@ -429,7 +505,7 @@ def _parse_tie(graph: Graph, tie: object, layout: Mapping[str, Any]) -> dict[str
         name, there = graph.outputs[label], graph.stored[source]
         if name not in graph.stored or graph.stored[name].kind != "result":
             raise ValueError(
-                f"{where}: output {label!r} is no result of an operator, so it has no place of its own; tie an output "
+                f"{where}: output {label!r} is not a result of an operator, so it has no place of its own; tie an output "
                 "that an operator makes, such as its sum with 0"
             )
         here = graph.stored[name]
@@ -463,14 +539,3 @@ def _parse_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
         if name not in known:
             raise ValueError(f"plan: no declaration lists an expansion {name!r}; known are {sorted(known)}")
     return tuple(expand) if expand else False
-
-
-def _check_memory(result: ShardPlan, memory_nbytes: int) -> None:
-    device = int(np.argmax(result.peak_nbytes))
-    if result.peak_nbytes[device] > memory_nbytes:
-        raise InfeasiblePlan(
-            f"device {device} needs {result.peak_nbytes[device]:,} bytes in the fastest plan, {memory_nbytes:,} are "
-            "allowed; slower plans with less memory are not searched: use more devices, fix operators, or let idle "
-            "buffers wait in host memory: spill(plan(graph, mesh), memory_nbytes), or run(…, memory_nbytes=…)",
-            result,
-        )

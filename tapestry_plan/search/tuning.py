@@ -76,6 +76,24 @@ MAX_ROUNDS = 2
 """Times that the search for undominated operators is made with more of them; then none counts as dominated."""
 MAX_COMPARISONS = 1000
 """Consumers that are counted again, one by one, to compare the shardings of one operator."""
+MAX_CAPPED_ROUNDS = 4
+"""Times that weights are sought under a memory cap, each over the layouts that are left."""
+CAPPED_STEPS = 40
+"""Weights that are tried in each round, each with one elimination."""
+CAPPED_PATIENCE = 4
+"""Steps without a better bound after which they are made half as long, from the best weights."""
+CAPPED_START = 64
+"""The part of the fastest plan's time at which all bytes below the cap are weighed first."""
+CAPPED_HALVINGS = 6
+"""Weights that are tried between those that need too much and those that do not."""
+CAPPED_MIXED = 12
+"""Choices of which beginnings and ends are tried in the best plan."""
+CAPPED_MOVES = 8
+"""Layouts of one operator that are laid out in arenas in its place, the fastest first."""
+CAPPED_SQUEEZED = 100
+"""Choices that are laid out in arenas beside the smallest one, where none was found that keeps the cap."""
+CAPPED_MOMENTS = 3
+"""Moments at which the least bytes that any plan needs are sought."""
 IMPROVING_SECONDS = 5.0
 """Of improving moves, where no other limit is given; none are made where the plan is proved to be the best."""
 MIN_TRYING_SECONDS = 1.0

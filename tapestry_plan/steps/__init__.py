@@ -10,7 +10,7 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_plan.steps.layout import Layout, list_candidates, parse_layout, sort_layouts
-from tapestry_plan.steps.lowering import ChosenLayouts, lower, shard_of
+from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Device, Link, Mesh, Space, align
 from tapestry_plan.steps.shard_plan import (
     HOST,
@@ -23,6 +23,7 @@ from tapestry_plan.steps.shard_plan import (
     Fetch,
     Free,
     InfeasiblePlan,
+    NotFound,
     Output,
     PlanVersionError,
     Reduce,

@@ -267,7 +267,8 @@ class Expansions(msgspec.Struct, frozen=True):
     nodes : tuple of str
         The operators that stand for it then; some of them may have been expanded in turn.
     left_out : tuple of str
-        Expansions that were not compared: who reads the operator would read through too many combinations of views.
+        Expansions that were not compared: who reads the operator would read through too many combinations of views, or
+        the fastest plan does not keep the memory cap.
     """
 
     node: str
@@ -282,7 +283,7 @@ class PlanVersionError(ValueError):
 
 
 class InfeasiblePlan(ValueError):
-    """No plan keeps what was asked for.
+    """No plan keeps what was asked for: that is proved.
 
     Parameters
     ----------
@@ -294,6 +295,26 @@ class InfeasiblePlan(ValueError):
     def __init__(self, message: str, fastest: Any = None) -> None:
         super().__init__(message)
         self.fastest = fastest
+
+
+class NotFound(ValueError):
+    """No plan was found that keeps what was asked for; there may be one.
+
+    Parameters
+    ----------
+    message : str
+        With what was tried.
+    fastest : ShardPlan
+        The plan that would be given if it did not need more memory than allowed; `spilled` may make it fit.
+    least_nbytes : int
+        Bytes that any plan of the graph as given needs on some device, at least.
+    found_nbytes : int
+        The least of the plans that were looked at: as `memory_nbytes` it is enough.
+    """
+
+    def __init__(self, message: str, fastest: Any, least_nbytes: int, found_nbytes: int) -> None:
+        super().__init__(message)
+        self.fastest, self.least_nbytes, self.found_nbytes = fastest, least_nbytes, found_nbytes
 
 
 class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
