@@ -505,8 +505,8 @@ def _parse_tie(graph: Graph, tie: object, layout: Mapping[str, Any]) -> dict[str
         name, there = graph.outputs[label], graph.stored[source]
         if name not in graph.stored or graph.stored[name].kind != "result":
             raise ValueError(
-                f"{where}: output {label!r} is not a result of an operator, so it has no place of its own; tie an output "
-                "that an operator makes, such as its sum with 0"
+                f"{where}: output {label!r} is not a result of an operator, so it has no place of its own; tie an "
+                "output that an operator makes, such as its sum with 0"
             )
         here = graph.stored[name]
         if (here.shape, here.dtype) != (there.shape, there.dtype):
