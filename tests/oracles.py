@@ -110,8 +110,15 @@ def in_nesting(stripes: Sequence[Stripe], z: int) -> bool:
 
 
 def listed(stripes: Sequence[Stripe], window: tuple[int, int]) -> set[int]:
-    """List the integers of nested stripes in a window."""
-    return {z for z in range(*window) if in_nesting(stripes, z)}
+    """List the integers of nested stripes in a window, level by level as `in_nesting` does, all at once."""
+    numbers = (*window, *(n for s in stripes for n in (s.on, s.off, s.phase)))
+    if max(map(abs, numbers)) >> 60:
+        return {z for z in range(*window) if in_nesting(stripes, z)}
+    found = at = np.arange(*window)
+    for stripe in stripes:
+        at = (at - stripe.phase) % (stripe.on + stripe.off)
+        found, at = found[at < stripe.on], at[at < stripe.on]
+    return set(found.tolist())
 
 
 def members(integers: DisjointSetts, window: tuple[int, int]) -> set[int]:
