@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import IntArray
-from tapestry_plan.steps import Mesh
+from tapestry_plan.steps import Mesh, list_senders, number_ports
 from tapestry_sets.digits import point_of
 from tapestry_sets.integers import Sett
 from tapestry_sets.regions import DisjointRegions, Region
@@ -61,6 +61,7 @@ class RegionTable(Struct):
         self._extents = self.shape or (1,)
         self._axis_setts = [{None: 0} for _ in self._extents]
         self._axis_spans = [[(0, 0)] for _ in self._extents]
+        self._listed = np.zeros((0, 1, len(self._extents)), np.int64)
 
     def number(self, region: DisjointRegions) -> int:
         """The number of a region, a new one when it was not seen before."""
@@ -98,12 +99,54 @@ class RegionTable(Struct):
             total += cells
         return total
 
+    def count_meets(self, rows: IntArray, others: IntArray) -> list[tuple[IntArray, IntArray]]:
+        """Cells that intersections of some regions share with each of some others, as terms of a sum.
+
+        Parameters
+        ----------
+        rows : array of int64, (meets, regions)
+            Numbers of regions that are intersected.
+        others : array of int64, (others,)
+            Numbers of regions.
+
+        Returns
+        -------
+        list of (sizes, numbers) : arrays (others, columns) and (meets,)
+            What meet m shares with other region h is the sum of ``sizes[h, numbers[m]]`` over the terms. Meets that
+            nothing tells apart have one column.
+        """
+        # A term for each member of each region. In a term the sizes along the axes are multiplied, and an axis has few
+        # different sets: their intersections are counted once, and those that are alike beside all others are one.
+        members, terms = self._rows(), []
+        picked = range(members.shape[1])
+        for pick, *picks in product(picked, repeat=1 + rows.shape[1]):
+            here = members[others, pick]
+            chosen = np.stack([members[rows[:, k], p] for k, p in enumerate(picks)], axis=-1)
+            if not here.any() or not chosen.all(axis=(1, 2)).any():
+                continue
+            axes = [self._count_along(axis, here[:, axis], chosen[:, axis]) for axis in range(len(self._extents))]
+            tuples, numbers = _list_tuples([codes for _, codes in axes], [sizes.shape[1] for sizes, _ in axes])
+            columns = (sizes[:, codes] for (sizes, _), codes in zip(axes, tuples.T, strict=True))
+            terms.append((reduce(np.multiply, columns), numbers))
+        return terms
+
+    def _count_along(self, axis: int, others: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Sizes along an axis of sets' meets with other sets, (others, columns), and each meet's column."""
+        base = len(self._axis_spans[axis])
+        meets, numbers = _list_tuples(list(rows.T), [base] * rows.shape[1])
+        sets, places = np.unique(others, return_inverse=True)
+        sizes = self._axis_sizes(axis, [*meets.T, sets[:, None]])
+        distinct, alike = np.unique(sizes, axis=1, return_inverse=True)
+        return distinct[places], alike.reshape(-1)[numbers]
+
     def _rows(self) -> IntArray:
         """Axis-set numbers of every region's members: (regions, most members, rank)."""
-        if len(self._listed) != len(self._members):
-            most = max(map(len, self._members))
-            rows = np.zeros((len(self._members), max(most, 1), len(self._extents)), np.int64)
-            for k, members in enumerate(self._members):
+        known, new = len(self._listed), self._members[len(self._listed) :]
+        if new:
+            most = max(self._listed.shape[1], *map(len, new))
+            rows = np.zeros((len(self._members), most, len(self._extents)), np.int64)
+            rows[:known, : self._listed.shape[1]] = self._listed
+            for k, members in enumerate(new, known):
                 for j, row in enumerate(members):
                     rows[k, j] = row
             self._listed = rows
@@ -137,11 +180,7 @@ class RegionTable(Struct):
 
     def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""
-        base = len(self._axis_spans[axis])
-        rows, codes = np.arange(base)[:, None], ids[0]
-        for i in ids[1:]:
-            found, codes = _renumber(codes * base + i, len(rows) * base)
-            rows = np.column_stack([rows[found // base], found % base])
+        rows, codes = _list_tuples(ids, [len(self._axis_spans[axis])] * len(ids))
         return np.array([self._count_set_common(axis, row) for row in rows.tolist()], np.int64)[codes]
 
     def _count_set_common(self, axis: int, row: Sequence[int]) -> int:
@@ -152,6 +191,15 @@ class RegionTable(Struct):
             chosen = [sett for k in sorted(key[1]) if (sett := sets[k]) is not None]
             self._counts[key] = 0 if 0 in row else _count(chosen, self._extents[axis])
         return self._counts[key]
+
+
+def _list_tuples(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[IntArray, IntArray]:
+    """The distinct tuples of some numbers below sizes, one row for each, and where each tuple's row is."""
+    rows, codes = np.zeros((1, 0), np.int64), np.zeros((), np.int64)
+    for column, size in zip(columns, sizes, strict=True):
+        found, codes = _renumber(codes * size + column, len(rows) * size)
+        rows = np.column_stack([rows[found // size], found % size])
+    return rows, codes
 
 
 def _renumber(codes: IntArray, many: int) -> tuple[IntArray, IntArray]:
@@ -184,17 +232,37 @@ class Held(Struct, frozen=True):
         Region number held by each device.
     parts : array of int64, (classes,)
         Number of partial results that make up the tensor, 1 for complete values.
+    groups : array of int64, (classes, devices)
+        Devices that hold the same cells of the same partial result have one number, those that hold nothing -1.
     """
 
     numbers: IntArray
     parts: IntArray
+    groups: IntArray
 
 
-def count_received(table: RegionTable, held: Held, needs: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Cells that each device receives for the last of several consumers of a tensor.
+class Transfers(Struct, frozen=True):
+    """What the last of several consumers of a tensor receives, for all classes of layouts.
 
-    A device that holds H and was given N₁, …, Nₖ₋₁ before receives |N_k − H − ∪ N_i| cells; of a tensor in r
-    partial results, r·|N_k − ∪ N_i| − |(N_k − ∪ N_i) ∩ H|.
+    The axes are those of the classes: of the holders, and of each consumer in turn.
+    """
+
+    cells: IntArray
+    """Cells that devices receive, each counted once for each device."""
+    fresh: IntArray
+    """The most cells that a device needs and that no consumer had asked for before."""
+    busiest: IntArray
+    """By port, then by class: the most cells that one device sends through it, or receives."""
+    rounds: IntArray
+    """By port, then by class: the most messages that one device sends through it, or receives."""
+
+
+def count_transfers(table: RegionTable, held: Held, needs: Sequence[IntArray], mesh: Mesh) -> Transfers:
+    """Cells that devices exchange for the last of several consumers of a tensor.
+
+    A device that was given N₁, …, Nₖ₋₁ before needs N_k − ∪ N_i now. Of each group of devices that hold the same cells
+    it reads from one, as `list_senders` says, unless it is of the group itself. So a device that holds H sends it
+    |(N_k − ∪ N_i) ∩ H| cells, and tensors in partial results need nothing else: each part is a group of its own.
 
     Parameters
     ----------
@@ -202,57 +270,116 @@ def count_received(table: RegionTable, held: Held, needs: Sequence[IntArray]) ->
     held : Held
     needs : sequence of arrays (classes_k, devices)
         Region numbers that the consumers need, in the order in which they run.
-
-    Returns
-    -------
-    received, fresh : arrays of int64, (held classes, classes_1, …, classes_k, devices)
-        Cells that come from other devices, and cells |N_k − ∪ N_i| that no consumer had asked for before.
+    mesh : Mesh
     """
-    count = len(needs)
-    last = _spread(needs[-1], count, count)
-    earlier = [_spread(need, k + 1, count) for k, need in enumerate(needs[:-1])]
-    fresh = _count_without(table, [last], earlier)
-    holder = _spread(held.numbers, 0, count)
-    parts = held.parts.reshape((-1,) + (1,) * (count + 1))
-    return parts * fresh - _count_without(table, [last, holder], earlier), fresh
+    # The cells that two devices exchange depend on what one holds and what the other needs, of which there are few
+    # different ones: a matrix is counted once, and the tables of all classes look them up.
+    #
+    #       needed  u0 u1 u2 …          class of holders a:  h0 h1 h2 h3      by sender s and receiver d, masked by who
+    #     held h0    4  0  2            of consumers b:      u0 u0 u1 u2      reads from whom:  counts[h_s, u_d]
+    #          h1    0  4  2            sums over d: what s sends; over s: what d receives
+    spread = [_spread(need, k, len(needs)) for k, need in enumerate(needs)]
+    wanted, at = _list_tuples(spread, [len(table.regions)] * len(needs))
+    holding, holds = np.unique(held.numbers, return_inverse=True)
+    whole = table.number(DisjointRegions.full(table.shape))
+    counts, numbers = _count_fresh(table, wanted, np.append(holding, whole))
+    at, fresh = numbers[at], counts[-1]
+    ports = number_ports(mesh)
+    if int(counts.max(initial=0)) * mesh.size < np.iinfo(np.int32).max:
+        counts = counts.astype(np.int32)  # half as much to go through; sums over devices fit too
+    classes, flat = len(held.numbers), at.reshape(-1, mesh.size)
+    cells = np.zeros((classes, len(flat)), np.int64)
+    busiest = np.zeros((len(mesh.ports), classes, len(flat)), np.int64)
+    rounds = np.zeros_like(busiest)
+    step = max(1, tuning.MAX_EXCHANGES // mesh.size**2)
+    for row, (groups, mine) in enumerate(zip(held.groups, holds.reshape(held.numbers.shape), strict=True)):
+        sends = list_senders(groups.tolist(), mesh)
+        links = [sends & (ports == port) for port in range(len(mesh.ports))]
+        for first in range(0, len(flat), step):
+            some = slice(first, first + step)
+            exchanged = counts[mine][:, flat[some]]  # by sender, class of consumers, receiver
+            for port, link in enumerate(links):
+                through = exchanged * link[:, None, :]
+                received = through.sum(axis=0)
+                cells[row, some] += received.sum(axis=-1)
+                busiest[port, row, some] = np.maximum(through.sum(axis=-1).max(axis=0), received.max(axis=-1))
+                messages = through > 0
+                sent, got = messages.sum(axis=-1).max(axis=0), messages.sum(axis=0).max(axis=-1)
+                rounds[port, row, some] = np.maximum(sent, got)
+    shape = (classes, *at.shape[:-1])
+    most = np.broadcast_to(fresh[at].max(axis=-1), shape)
+    return Transfers(cells.reshape(shape), most, busiest.reshape(-1, *shape), rounds.reshape(-1, *shape))
 
 
 def _spread(numbers: IntArray, axis: int, count: int) -> IntArray:
-    """Reshape (classes, devices) so that classes lie along `axis` of count + 1 class axes."""
-    shape = [1] * (count + 1) + [numbers.shape[1]]
+    """Reshape (classes, devices) so that classes lie along `axis` of `count` class axes."""
+    shape = [1] * count + [numbers.shape[1]]
     shape[axis] = numbers.shape[0]
     return numbers.reshape(shape)
 
 
-def _count_without(table: RegionTable, meet: Sequence[IntArray], taken: Sequence[IntArray]) -> IntArray:
-    """|∩ meet − ∪ taken| by inclusion and exclusion."""
-    total: IntArray = table.sizes(*meet)
-    for k in range(1, len(taken) + 1):
-        for some in combinations(taken, k):
-            total = total + (-1) ** k * table.sizes(*meet, *some)
-    return total
+def _count_fresh(table: RegionTable, wanted: IntArray, others: IntArray) -> tuple[IntArray, IntArray]:
+    """|(last − ∪ earlier) ∩ other| for rows of regions, by inclusion and exclusion.
 
-
-def transfer_ticks(cells: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
-    """Modeled time of one transfer stage, in picoseconds: latency plus the busiest receiver's bytes.
-
-    The bytes of a cell are one number, or broadcast to the stages.
+    Returns
+    -------
+    counts, numbers : arrays (others, columns) and (rows,)
+        What a row shares with other regions is in the column of its number.
     """
-    most = cells.max(axis=-1).astype(np.float64) * itemsize
-    seconds = np.where(most > 0, mesh.link.latency_seconds + most / mesh.link.nbytes_per_second, 0.0)
+    *earlier, last = range(wanted.shape[1])
+    signed: list[tuple[int, IntArray, IntArray]] = []
+    for many in range(len(earlier) + 1):
+        for some in combinations(earlier, many):
+            signed += [((-1) ** many, *term) for term in table.count_meets(wanted[:, [*some, last]], others)]
+    tuples, numbers = _list_tuples([n for _, _, n in signed], [sizes.shape[1] for _, sizes, _ in signed])
+    counts = np.zeros((len(others), len(tuples)), np.int64)
+    for (sign, sizes, _), column in zip(signed, tuples.T, strict=True):
+        counts += sign * sizes[:, column]
+    return counts, np.broadcast_to(numbers, wanted.shape[:1])
+
+
+def transfer_ticks(busiest: IntArray, rounds: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
+    """Modeled time of transfer stages, in picoseconds: the slowest of the ports, which work at the same time.
+
+    A port takes its latency for each round of messages, and the bytes of the device that sends or receives the most
+    through it. Messages of which no device sends, nor receives, more than k are sent in k rounds: in each round every
+    device sends at most one and receives at most one, as the edges of a bipartite graph are colored (Kőnig 1916).
+
+    Parameters
+    ----------
+    busiest, rounds : arrays of int64, (ports, …)
+        As in `Transfers`.
+    itemsize : int or array that broadcasts to the stages
+        Bytes of a cell.
+    mesh : Mesh
+    """
+    seconds = np.zeros(busiest.shape[1:])
+    for link, most, messages in zip(mesh.ports, busiest, rounds, strict=True):
+        nbytes = most.astype(np.float64) * itemsize
+        seconds = np.maximum(seconds, messages * link.latency_seconds + nbytes / link.nbytes_per_second)
     return to_ticks(seconds)
 
 
-def merge_ticks(cells: IntArray, parts: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
-    """Modeled time to merge partial results: every part is read once, at the memory's bandwidth."""
-    most = cells.max(axis=-1).astype(np.float64) * itemsize
-    seconds = np.where(parts > 1, parts * most / mesh.device.memory_nbytes_per_second, 0.0)
-    return to_ticks(seconds)
+def merge_ticks(fresh: IntArray, parts: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
+    """Modeled time to merge partial results: every part is read once, at the memory's bandwidth.
+
+    Parameters
+    ----------
+    fresh : array of int64
+        The most cells that a device merges.
+    parts, itemsize : arrays that broadcast to it
+    mesh : Mesh
+    """
+    nbytes = parts * (fresh.astype(np.float64) * itemsize)
+    seconds = mesh.device.launch_seconds + nbytes / mesh.device.memory_nbytes_per_second
+    return to_ticks(np.where((parts > 1) & (fresh > 0), seconds, 0.0))
 
 
 def compute_seconds(flop: float, nbytes: int, mesh: Mesh) -> float:
-    """Modeled time of one shard: its arithmetic or its memory traffic, whichever takes longer."""
-    return max(flop / mesh.device.flop_per_second, nbytes / mesh.device.memory_nbytes_per_second)
+    """Modeled time of one shard: its start, and its arithmetic or its memory traffic, whichever takes longer."""
+    return mesh.device.launch_seconds + max(
+        flop / mesh.device.flop_per_second, nbytes / mesh.device.memory_nbytes_per_second
+    )
 
 
 def to_ticks(seconds: NDArray[np.float64]) -> IntArray:

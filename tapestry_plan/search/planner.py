@@ -27,6 +27,7 @@ from tapestry_plan.steps import (
     Expansions,
     InfeasiblePlan,
     Layout,
+    Link,
     Lowered,
     Mesh,
     NotFound,
@@ -103,7 +104,7 @@ def plan(
         axis of the mesh cuts one index axis, holds replicas, or idles, so that 64 devices as (8, 8) have as few layouts
         as 4 as (2, 2). "all": every factorization of the number of devices, over any index axes in any order, whatever
         the mesh's axes; how many there are grows fast with the devices. By default "all" up to 8 devices, "mesh" for
-        more. `fix` and `layout` may ask for layouts of either.
+        more, and for a mesh that has a link for each axis. `fix` and `layout` may ask for layouts of either.
 
     Returns
     -------
@@ -138,7 +139,7 @@ def plan(
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
     if space is None:
-        space = "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES else "mesh"
+        space = "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES and isinstance(mesh.link, Link) else "mesh"
     elif space not in get_args(Space):
         raise ValueError(f"plan: space is {space!r}; it is 'mesh', 'all', or None for what the mesh's size asks for")
     _check_names(graph, layout, fix, forbid)
@@ -313,9 +314,9 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
     layouts = {node.name: _chosen(problem, node, choice) for node in problem.order}
     lowered = _lower(problem, choice, fan_in)
     moved = problem.count_moved(choice)
-    predicted = {key: tuple(m.nbytes.tolist()) for key, m in moved.items() if m.nbytes.any()}
-    if predicted != lowered.received:
-        raise AssertionError(f"the steps move {lowered.received}, the cost tables say {predicted}")
+    predicted = {key: m.links for key, m in moved.items() if m.links}
+    if predicted != lowered.moved:
+        raise AssertionError(f"the steps move {lowered.moved}, the cost tables say {predicted}")
     stages = [_stage(problem, node, choice, moved) for node in problem.order]
     stages += _output_stages(problem, moved)
     ticks = sum(m.ticks for m in moved.values())

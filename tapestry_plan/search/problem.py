@@ -18,7 +18,7 @@ from tapestry_plan.search.cost import (
     Held,
     RegionTable,
     compute_seconds,
-    count_received,
+    count_transfers,
     merge_ticks,
     to_ticks,
     transfer_ticks,
@@ -27,7 +27,17 @@ from tapestry_plan.search.cost import (
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
 from tapestry_plan.search.reduction import cut_table
 from tapestry_plan.search.variants import Given
-from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, Space, list_candidates, parse_layout, sort_layouts
+from tapestry_plan.steps import (
+    InfeasiblePlan,
+    Layout,
+    Mesh,
+    Space,
+    list_candidates,
+    list_senders,
+    number_ports,
+    parse_layout,
+    sort_layouts,
+)
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
@@ -108,6 +118,8 @@ class Moved(Struct, frozen=True):
     """The bytes of one tensor that one consumer receives, by device, and modeled picoseconds."""
 
     nbytes: IntArray
+    links: dict[tuple[int, int], int]
+    """Bytes from device to device, where there are any."""
     ticks: int
 
 
@@ -432,7 +444,7 @@ class Problem:
             elif ("source", name) in self.position:
                 at = self.position["source", name]
                 numbers = self._tensor_numbers(self.variables[at])
-                held = Held(numbers, self.known.share(np.ones(len(numbers), np.int64)))
+                held = self._hold_merged(self.tables[name], numbers)
                 costs.append(TensorCost(tensor, self.tables[name], at, held, tensor.itemsize))
         return costs
 
@@ -467,8 +479,25 @@ class Problem:
             assert isinstance(image, DisjointRegions), "validated signatures write products"
             return table.number(image)
 
-        parts = [prod(option.parts[a] for a in signature.reductions) for option in options]
-        return Held(self._number_boxes(options, number), self.known.share(np.array(parts, np.int64)))
+        cut = signature.reductions
+        parts = [prod(option.parts[a] for a in cut) for option in options]
+        which = [[0 if cell is None else o.number_of(d, cut) for d, cell in enumerate(o.cells)] for o in options]
+        return self._hold(self._number_boxes(options, number), np.array(parts), np.array(which), number(None))
+
+    def _hold(self, numbers: IntArray, parts: IntArray, which: IntArray, empty: int) -> Held:
+        """What devices hold, from the regions, the numbers of partial results, and which of these each device has."""
+        groups = np.full_like(numbers, -1)
+        for row, (regions, mine) in enumerate(zip(numbers.tolist(), which.tolist(), strict=True)):
+            first: dict[tuple[int, int], int] = {}
+            for device, held in enumerate(zip(regions, mine, strict=True)):
+                if held[0] != empty:
+                    groups[row, device] = first.setdefault(held, device)
+        return Held(numbers, self.known.share(parts.astype(np.int64)), self.known.share(groups))
+
+    def _hold_merged(self, table: RegionTable, numbers: IntArray) -> Held:
+        """What devices hold of complete values, from the regions."""
+        empty = table.number(DisjointRegions(table.shape))
+        return self._hold(numbers, np.ones(len(numbers), np.int64), np.zeros_like(numbers), empty)
 
     def _tensor_numbers(self, variable: Variable) -> IntArray:
         """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
@@ -559,7 +588,7 @@ class Problem:
 
         def cut_cost(cost: TensorCost) -> TensorCost:
             values = kept[cost.producer]
-            held = Held(share(cost.held.numbers[values]), share(cost.held.parts[values]))
+            held = Held(*(share(rows[values]) for rows in (cost.held.numbers, cost.held.parts, cost.held.groups)))
             uses = [replace(use, numbers=share(use.numbers[kept[use.variable]])) for use in cost.uses]
             made = {consumers: cut(factor) for consumers, factor in cost.made.items()}
             landing = cost.landing
@@ -671,7 +700,7 @@ class Problem:
     ) -> tuple[IntArray, IntArray]:
         """The tables of a consumer with a second axis, where the tensor lands: partial results are read from there."""
         lands = cost.table.sizes(landed).any(axis=1)
-        merged = Held(landed[lands], np.ones(int(lands.sum()), np.int64))
+        merged = self._hold_merged(cost.table, landed[lands])
         direct = self._make_tables(cost, uses, whole)
         there = self._make_tables(replace(cost, held=merged), uses, whole) if lands.any() else direct
         out = []
@@ -690,6 +719,7 @@ class Problem:
             cost.part_itemsize,
             id(cost.held.numbers),
             id(cost.held.parts),
+            id(cost.held.groups),
         )
 
     def _make_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[IntArray, IntArray]:
@@ -697,17 +727,18 @@ class Problem:
 
         `whole` says whether it wants the tensor too where it is not in partial results.
         """
-        held_rows, held_class = _classes(np.column_stack([cost.held.numbers, cost.held.parts]))
-        held = Held(held_rows[:, :-1], held_rows[:, -1])
+        made, devices = cost.held, self.mesh.size
+        held_rows, held_class = _classes(np.column_stack([made.numbers, made.groups, made.parts]))
+        held = Held(held_rows[:, :devices], held_rows[:, -1], held_rows[:, devices:-1])
         classes = [_classes(use.numbers) for use in uses]
-        cells, fresh = count_received(cost.table, held, [rows for rows, _ in classes])
-        if not whole:
-            stays = (held.parts == 1).reshape((-1,) + (1,) * (cells.ndim - 1))
-            cells, fresh = np.where(stays, 0, cells), np.where(stays, 0, fresh)
-        parts = held.parts.reshape((-1,) + (1,) * (cells.ndim - 2))
+        found = count_transfers(cost.table, held, [rows for rows, _ in classes], self.mesh)
+        parts = held.parts.reshape((-1,) + (1,) * len(uses))
         itemsize = cost.itemsizes(parts)
-        ticks = transfer_ticks(cells, itemsize, self.mesh) + merge_ticks(fresh, parts, itemsize, self.mesh)
-        nbytes = cells.sum(axis=-1) * itemsize
+        ticks = transfer_ticks(found.busiest, found.rounds, itemsize, self.mesh)
+        ticks += merge_ticks(found.fresh, parts, itemsize, self.mesh)
+        nbytes = found.cells * itemsize
+        if not whole:
+            ticks, nbytes = np.where(parts == 1, 0, ticks), np.where(parts == 1, 0, nbytes)
         spread = np.ix_(held_class, *(inverse for _, inverse in classes))
         return ticks[spread], nbytes[spread]
 
@@ -740,30 +771,38 @@ class Problem:
 
     def _count_moved_now(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[Moved]:
         """What moves of one tensor, by region algebra, one consumer and one device after the other."""
-        regions, shape = cost.table.regions, cost.tensor.shape
-        row = choice[cost.producer]
-        parts = int(cost.held.parts[row])
-        size = cost.itemsizes(cost.held.parts[row : row + 1])
-        held = [regions[number] for number in cost.held.numbers[row]]
-        given = [DisjointRegions(shape)] * self.mesh.size
+        table, shape, devices = cost.table, cost.tensor.shape, range(self.mesh.size)
+        held, row = cost.held, choice[cost.producer]
+        nothing = DisjointRegions(shape)
+        given = [nothing] * self.mesh.size
         wanted = [(use.numbers[choice[use.variable]], k in cost.only_partial) for k, use in enumerate(cost.uses)]
         if cost.landing:
             wanted.insert(0, (cost.landing.numbers[choice[cost.landing.variable]], True))
-        lands = parts > 1 and cost.landing is not None and any(regions[number].size for number in wanted[0][0])
+        lands = held.parts[row] > 1 and cost.landing is not None and table.sizes(wanted[0][0]).any()
         for k, (numbers, is_partial) in enumerate(wanted):
-            cells, fresh = np.zeros(self.mesh.size, np.int64), np.zeros(self.mesh.size, np.int64)
-            stays = is_partial and parts == 1
-            for device, number in enumerate(numbers):
-                new = regions[number] - given[device]
-                if not stays and new.size:
-                    fresh[device] = new.size
-                    cells[device] = parts * new.size - new.count_common(held[device])
-                    given[device] = unite([given[device], new], shape)
-            ticks = transfer_ticks(cells, size, self.mesh) + merge_ticks(fresh, np.array([parts]), size, self.mesh)
-            yield Moved(cells * size, int(ticks[0]))
+            parts = int(held.parts[row])
+            fresh = [nothing] * self.mesh.size
+            if not is_partial or parts > 1:
+                fresh = [table.regions[number] - given[device] for device, number in enumerate(numbers.tolist())]
+                given = [unite([given[device], fresh[device]], shape) for device in devices]
+            yield self._count_exchanged(cost, held, row, fresh)
             if lands and k == 0:  # from here on the tensor is complete, and lies where it was merged
-                held, given, parts = given, [DisjointRegions(shape)] * self.mesh.size, 1
-                size = cost.itemsizes(np.array([1]))
+                held, row, given = self._hold_merged(table, numbers[None, :]), 0, [nothing] * self.mesh.size
+
+    def _count_exchanged(self, cost: TensorCost, held: Held, row: int, fresh: Sequence[DisjointRegions]) -> Moved:
+        """What moves in one stage, where each device needs some cells that it was not given before."""
+        table, parts = cost.table, int(held.parts[row])
+        size = int(cost.itemsizes(held.parts[row]))
+        sends, ports = list_senders(held.groups[row].tolist(), self.mesh), number_ports(self.mesh)
+        wanted = np.array([table.number(new) for new in fresh])
+        cells = np.where(sends & (ports >= 0), table.sizes(held.numbers[row][:, None], wanted), 0)
+        through = [np.where(ports == port, cells, 0) for port in range(len(self.mesh.ports))]
+        busiest = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
+        rounds = np.array([max((n > 0).sum(axis=0).max(), (n > 0).sum(axis=1).max()) for n in through])
+        most = np.array(max(new.size for new in fresh))
+        ticks = transfer_ticks(busiest, rounds, size, self.mesh) + merge_ticks(most, np.array(parts), size, self.mesh)
+        links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
+        return Moved(cells.sum(axis=0) * size, links, int(ticks))
 
     @cached_property
     def _touching(self) -> list[list[Factor]]:

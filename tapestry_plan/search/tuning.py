@@ -41,6 +41,8 @@ tests' ResNet, BERT, GPT-2 and SqueezeNet; but GPT-2 on (4, 2) 1.033 times. Abov
 """
 MAX_JOINT_CONSUMERS = 5
 """Consumers of one tensor that are counted jointly: the terms of the union double with each."""
+MAX_EXCHANGES = 1 << 22
+"""Pairs of devices times classes of layouts that are counted at once, in some arrays of 32 MB."""
 MAX_CASES = 64
 """Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
 MAX_TABLE_ENTRIES = 256_000_000

@@ -3,7 +3,8 @@
 From the ground up; each row stands on rows above it:
 
     mesh  offsets          devices and links; places of buffers in an arena
-    layout  shard_plan     which device holds what; the plan, a document of steps
+    layout  routes         which device holds what, and who sends it to whom
+    shard_plan             the plan, a document of steps
     lowering  timeline     a graph and its layouts as steps; when each buffer is used
     eviction               which buffers leave a full arena, and when they come back
     spill                  a plan again, with less memory
@@ -12,6 +13,7 @@ From the ground up; each row stands on rows above it:
 from tapestry_plan.steps.layout import Layout, list_candidates, parse_layout, sort_layouts
 from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Device, Link, Mesh, Space, align
+from tapestry_plan.steps.routes import list_senders, number_ports
 from tapestry_plan.steps.shard_plan import (
     HOST,
     Alloc,

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from tapestry_plan.ir import Graph, OpNode, Shard, Source, Stored, cells_of
 from tapestry_plan.steps.layout import Layout
 from tapestry_plan.steps.mesh import Mesh, align
+from tapestry_plan.steps.routes import BoolArray, list_senders
 from tapestry_plan.steps.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Piece, piece_image
@@ -39,11 +40,15 @@ class Lowered(Struct, frozen=True):
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
-    received: dict[tuple[str, str], tuple[int, ...]]
-    """Bytes by device for each (tensor, consumer) with any."""
-    nbytes_by_link: dict[tuple[int, int], int]
+    moved: dict[tuple[str, str], dict[tuple[int, int], int]]
+    """Bytes from device to device for each (tensor, consumer) with any."""
     nbytes_placed: tuple[int, ...]
     peak_nbytes: tuple[int, ...]
+
+    @property
+    def nbytes_by_link(self) -> dict[tuple[int, int], int]:
+        """Bytes from device to device."""
+        return dict(sum(map(Counter, self.moved.values()), Counter()))
 
 
 class Arena(Struct):
@@ -94,8 +99,8 @@ class _Lowering:
         self.resident: dict[tuple[str, int], list[Resident]] = {}
         self.holders: dict[str, list[Holder]] = {}
         self.monoid: dict[str, str] = {}
-        self.received: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * self.mesh.size)
-        self.links: Counter[tuple[int, int]] = Counter()
+        self.senders: dict[str, BoolArray] = {}
+        self.moved: defaultdict[tuple[str, str], Counter[tuple[int, int]]] = defaultdict(Counter)
         self.placed = [0] * self.mesh.size
 
     # -- buffers -----------------------------------------------------------------------------------------
@@ -127,8 +132,7 @@ class _Lowering:
         if src is None:
             self.placed[dst.device] += nbytes
         elif src.device != dst.device:
-            self.received[tensor.name, node][dst.device] += nbytes
-            self.links[src.device, dst.device] += nbytes
+            self.moved[tensor.name, node][src.device, dst.device] += nbytes
 
     # -- making cells available --------------------------------------------------------------------------
 
@@ -202,9 +206,16 @@ class _Lowering:
         return landing
 
     def _nearest(self, name: str, device: int) -> list[Holder]:
-        """Holders of a tensor, the device itself first, then in ascending distance around the mesh."""
-        size = self.mesh.size
-        return sorted(self.holders[name], key=lambda h: ((h.device - device) % size, h.buffer.id))
+        """Who a device reads a tensor from, one for each part and region: itself first, then around the mesh."""
+        if name not in self.senders:
+            first: dict[tuple[int, Box], int] = {}
+            groups = [-1] * self.mesh.size
+            for h in (h for h in self.holders[name] if h.cells.size):
+                groups[h.device] = first.setdefault((h.part, h.buffer.box), h.device)
+            self.senders[name] = list_senders(groups, self.mesh)
+        sends, size = self.senders[name][:, device], self.mesh.size
+        near = (h for h in self.holders[name] if sends[h.device])
+        return sorted(near, key=lambda h: (h.device - device) % size)
 
     def provide_view(self, node: OpNode, operand: int, device: int, index: Box) -> tuple[Buffer | None, bool]:
         """A buffer with an operand's block, and whether it serves this shard alone."""
@@ -295,6 +306,7 @@ class _Lowering:
             self.provide("(place)", name, device, need, box, fill)
 
     def _hold(self, name: str, holder: Holder) -> None:
+        self.senders.pop(name, None)
         self.holders.setdefault(name, []).append(holder)
         if holder.part < 0:
             self.resident.setdefault((name, holder.device), []).append(Resident(holder.buffer, holder.cells))
@@ -374,6 +386,7 @@ class _Lowering:
         for holder in made:
             self.free(holder.buffer)
         self.holders[tensor.name] = landed
+        self.senders.pop(tensor.name, None)
         del self.monoid[tensor.name]
 
     def free_after(self, position: int, last: Mapping[str, int]) -> None:
@@ -443,8 +456,7 @@ def lower(chosen: ChosenLayouts) -> Lowered:
         tuple(lowering.buffers),
         tuple(lowering.steps),
         outputs,
-        {key: tuple(value) for key, value in lowering.received.items()},
-        dict(lowering.links),
+        {key: dict(value) for key, value in lowering.moved.items()},
         tuple(lowering.placed),
         tuple(arena.peak for arena in lowering.arenas),
     )

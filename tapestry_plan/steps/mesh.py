@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite, prod
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
@@ -24,30 +25,45 @@ class Device(Struct, frozen=True):
     ----------
     flop_per_second : float
     memory_nbytes_per_second : float
+    launch_seconds : float
+        What it takes to start one computation: of an operator's shard, or of a merge of partial results.
     """
 
     flop_per_second: float = tuning.FLOP_PER_SECOND
     memory_nbytes_per_second: float = tuning.MEMORY_NBYTES_PER_SECOND
+    launch_seconds: float = tuning.LAUNCH_SECONDS
 
     def __post_init__(self) -> None:
-        _check_positive("Device", "flop_per_second", self.flop_per_second)
-        _check_positive("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
+        _check_rate("Device", "flop_per_second", self.flop_per_second)
+        _check_rate("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
+        _check_wait("Device", "launch_seconds", self.launch_seconds)
 
 
 class Link(Struct, frozen=True):
-    """The link into a device: seconds before the first byte, and bytes in a second."""
+    """What a device sends and receives through, both at once.
+
+    Parameters
+    ----------
+    latency_seconds : float
+        Before the first byte of each message.
+    nbytes_per_second : float
+        In each of the two directions.
+    """
 
     latency_seconds: float = tuning.LATENCY_SECONDS
     nbytes_per_second: float = tuning.NBYTES_PER_SECOND
 
     def __post_init__(self) -> None:
-        if not isfinite(self.latency_seconds) or self.latency_seconds < 0:
-            raise ValueError(f"Link: latency_seconds is {self.latency_seconds}, it must be finite and >= 0")
-        _check_positive("Link", "nbytes_per_second", self.nbytes_per_second)
+        _check_wait("Link", "latency_seconds", self.latency_seconds)
+        _check_rate("Link", "nbytes_per_second", self.nbytes_per_second)
 
 
 class Mesh(Struct, frozen=True):
     """A grid of equal devices, numbered in row-major order.
+
+    Devices that are near each other, as on one machine, lie along the last axes: what two devices exchange goes over
+    the link of the outermost axis on which their coordinates differ. So does a transfer between machines, which crosses
+    the network once wherever in the machines it begins and ends; what it adds inside them is faster, and not counted.
 
     Parameters
     ----------
@@ -55,7 +71,10 @@ class Mesh(Struct, frozen=True):
         Devices along each axis of the mesh; an int makes a mesh of one axis.
     names : tuple of str, optional
         Names of the axes, ``x y z …`` by default.
-    link, device : Link, Device
+    link : Link, or Link for each axis
+        One link through which a device sends and receives everything, or one for each axis, by name, ``{"x": …}``, or
+        in order; those work at the same time.
+    device : Device
         The same for all devices.
     host : Link
         Between each device and the host's memory, for each device alone: what spilling takes.
@@ -64,6 +83,9 @@ class Mesh(Struct, frozen=True):
     --------
     >>> Mesh((2, 2)).size
     4
+    >>> ethernet, nvlink = Link(1e-5, 1e9), Link(1e-6, 1e11)
+    >>> Mesh((2, 4), link={"x": ethernet, "y": nvlink}).ports == (ethernet, nvlink)
+    True
     >>> Mesh((2, 0))
     Traceback (most recent call last):
     ...
@@ -72,7 +94,7 @@ class Mesh(Struct, frozen=True):
 
     shape: tuple[int, ...]
     names: tuple[str, ...] = ()
-    link: Link = field(default_factory=Link)
+    link: Link | tuple[Link, ...] = field(default_factory=Link)
     device: Device = field(default_factory=Device)
     host: Link = field(default_factory=Link)
 
@@ -91,11 +113,20 @@ class Mesh(Struct, frozen=True):
             raise ValueError(f"Mesh: names {names} do not name the {len(shape)} axes of {shape} one by one")
         force_setattr(self, "shape", shape)
         force_setattr(self, "names", names)
+        force_setattr(self, "link", _parse_link(self.link, names))
+        for name, kind in (("device", Device), ("host", Link)):
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"Mesh: {name} is {getattr(self, name)!r}, it must be a {kind.__name__}")
 
     @property
     def size(self) -> int:
         """Number of devices."""
         return prod(self.shape)
+
+    @property
+    def ports(self) -> tuple[Link, ...]:
+        """The links that each device has: one for everything, or one for each axis."""
+        return (self.link,) if isinstance(self.link, Link) else self.link
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
@@ -110,9 +141,43 @@ class Mesh(Struct, frozen=True):
         return point_of(device, self.shape)
 
 
-def _check_positive(what: str, name: str, value: float) -> None:
+def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link, ...]:
+    """One link, or one for each axis in their order."""
+    if isinstance(link, Link):
+        return link
+    if isinstance(link, str) or not isinstance(link, Mapping | Sequence):
+        raise TypeError(f"Mesh: link is {link!r}, it must be a Link, or one for each axis as {{{names[0]!r}: Link()}}")
+    if isinstance(link, Mapping):
+        for name in link:
+            if name not in names:
+                raise ValueError(f"Mesh: link has {name!r}, which is not an axis of the mesh; the axes are {names}")
+        for name in names:
+            if name not in link:
+                raise ValueError(f"Mesh: link has none for axis {name!r}; give one for each of {names}, or one for all")
+        link = [link[name] for name in names]
+    if len(link) != len(names):
+        raise ValueError(f"Mesh: link has {len(link)} entries; give one for each of the axes {names}, or one for all")
+    for name, one in zip(names, link, strict=True):
+        if not isinstance(one, Link):
+            raise TypeError(f"Mesh: link[{name!r}] is {one!r}, it must be a Link, as Link(1e-6, 1e10)")
+    return tuple(link)
+
+
+def _check_number(what: str, name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{what}: {name} is {value!r}, it must be a number")
+
+
+def _check_rate(what: str, name: str, value: float) -> None:
+    _check_number(what, name, value)
     if not isfinite(value) or value <= 0:
         raise ValueError(f"{what}: {name} is {value}, it must be finite and > 0")
+
+
+def _check_wait(what: str, name: str, value: float) -> None:
+    _check_number(what, name, value)
+    if not isfinite(value) or value < 0:
+        raise ValueError(f"{what}: {name} is {value}, it must be finite and >= 0")
 
 
 def align(nbytes: int) -> int:

@@ -600,11 +600,18 @@ def _read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
 
 
 def _read_mesh(entry: dict[str, Any]) -> Mesh:
-    kinds = {"link": Link, "device": Device, "host": Link}
+    kinds = {"device": Device, "host": Link}
     _require(entry, Mesh)
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     fields |= {name: kind(*fields[name]) for name, kind in kinds.items() if name in fields}
-    return Mesh(**fields)
+    return Mesh(**{**fields, "link": _read_link(fields["link"])})
+
+
+def _read_link(entry: Sequence[Any]) -> Link | tuple[Link, ...]:
+    """A link for all axes of a mesh, or one for each."""
+    if entry and isinstance(entry[0], list):
+        return tuple(Link(*link) for link in entry)
+    return Link(*entry)
 
 
 def _require(entry: Mapping[str, Any], kind: type[Struct]) -> None:

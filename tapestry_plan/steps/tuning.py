@@ -16,6 +16,8 @@ ALIGNMENT_NBYTES = 64
 
 FLOP_PER_SECOND, MEMORY_NBYTES_PER_SECOND = 1e11, 2e10
 """What a device computes, and moves within its memory."""
+LAUNCH_SECONDS = 0.0
+"""What it takes to start a computation: nothing that counts on a processor; 3 to 10 us on a GPU."""
 LATENCY_SECONDS, NBYTES_PER_SECOND = 1e-6, 1e10
 """What a link takes before the first byte, and moves then."""
 

@@ -12,11 +12,13 @@ from tapestry_plan.search.cost import (
     Held,
     RegionTable,
     compute_seconds,
-    count_received,
+    count_transfers,
+    merge_ticks,
     to_ticks,
     transfer_ticks,
     unite,
 )
+from tapestry_plan.steps import list_senders, number_ports
 from tapestry_sets import DisjointRegions, Region
 
 SHAPE = (6, 5)
@@ -48,18 +50,59 @@ def test_sizes_of_intersections(drawn: list[tuple[DisjointRegions, np.ndarray]])
     assert table.sizes(*numbers).tolist() == [expected]
 
 
-@given(regions(), regions(), regions(), regions(), st.integers(1, 3))
-def test_received_cells(held, first, second, third, parts) -> None:  # type: ignore[no-untyped-def]
+MESHES = [
+    Mesh((3,)),
+    Mesh((2, 2)),
+    Mesh((2, 2), link=[Link(1e-6, 1e9), Link(0.0, 1e10)]),
+    Mesh((2, 1, 2), link={"x": Link(), "y": Link(), "z": Link(1e-5, 1e8)}),
+]
+
+
+@given(st.data(), st.sampled_from(MESHES), st.integers(1, 3))
+def test_exchanged_cells(data: st.DataObject, mesh: Mesh, consumers: int) -> None:
+    """Cells from device to device by boolean masks, for two layouts of the holder and of each consumer."""
     table = RegionTable(SHAPE)
-    holding = Held(np.array([[table.number(held[0])]]), np.array([parts]))
-    needs = [np.array([[table.number(n[0])]]) for n in (first, second, third)]
-    seen = np.zeros(SHAPE, bool)
-    for k, (_, mask) in enumerate((first, second, third)):
-        fresh = mask & ~seen
-        got, new = count_received(table, holding, needs[: k + 1])
-        assert new.reshape(-1).tolist() == [fresh.sum()]
-        assert got.reshape(-1).tolist() == [parts * fresh.sum() - (fresh & held[1]).sum()]
-        seen |= mask
+    devices = range(mesh.size)
+    drawn = [data.draw(regions()) for _ in range(4)]
+    which = st.lists(st.sampled_from(range(4)), min_size=mesh.size, max_size=mesh.size)
+    places = np.array([data.draw(which) for _ in range(2 * (1 + consumers))]).reshape(1 + consumers, 2, mesh.size)
+    numbers = np.array([table.number(region) for region, _ in drawn])
+    kinds = np.array(data.draw(st.lists(which, min_size=2, max_size=2)))
+    held = Held(numbers[places[0]], np.ones(2, np.int64), kinds)
+    found = count_transfers(table, held, [numbers[at] for at in places[1:]], mesh)
+    ports, axes = number_ports(mesh), [a for a, _ in enumerate(mesh.ports)]
+    for choice in np.ndindex(*found.cells.shape):
+        sends = list_senders(kinds[choice[0]].tolist(), mesh)
+        sent = np.zeros((len(axes), mesh.size, mesh.size), int)
+        most = 0
+        for d in devices:
+            mine = [drawn[places[1 + k, row, d]][1] for k, row in enumerate(choice[1:])]
+            fresh = mine[-1] & ~np.logical_or.reduce([np.zeros(SHAPE, bool), *mine[:-1]])
+            most = max(most, int(fresh.sum()))
+            for s in devices:
+                if s != d and sends[s, d]:
+                    sent[ports[s, d], s, d] = (fresh & drawn[places[0, choice[0], s]][1]).sum()
+        assert found.cells[choice] == sent.sum() and found.fresh[choice] == most
+        for port in axes:
+            ends = sent[port].sum(axis=0), sent[port].sum(axis=1)
+            assert found.busiest[port][choice] == max(map(np.max, ends))
+            messages = (sent[port] > 0).sum(axis=0), (sent[port] > 0).sum(axis=1)
+            assert found.rounds[port][choice] == max(map(np.max, messages))
+
+
+def test_a_device_that_sends_to_all_others_takes_its_time() -> None:
+    """Eight rows that lie on device 0, one for each device: 7 leave it, each with a message, and 1 arrives."""
+    table = RegionTable((8, 4))
+    rows = [table.number(DisjointRegions((8, 4), (Region.from_bounds((8, 4), (k, 0), (k + 1, 4)),))) for k in range(8)]
+    empty, whole = table.number(DisjointRegions((8, 4))), table.number(DisjointRegions.full((8, 4)))
+    held = Held(np.array([[whole] + [empty] * 7]), np.array([1]), np.array([[0] + [-1] * 7]))
+    found = count_transfers(table, held, [np.array([rows])], Mesh((8,)))
+    assert [n.reshape(-1).tolist() for n in (found.cells, found.busiest, found.rounds, found.fresh)] == [
+        [28],
+        [28],
+        [7],
+        [4],
+    ]
 
 
 @given(st.lists(regions(), max_size=4))
@@ -87,10 +130,24 @@ def test_the_cost_of_tables_does_not_grow_with_the_tensor() -> None:
 
 def test_times() -> None:
     mesh = Mesh((2,), link=Link(1e-6, 1e9), device=Device(1e12, 1e11))
-    ticks = transfer_ticks(np.array([[0, 0], [250, 10]]), 4, mesh)
-    assert ticks.tolist() == [0, 2_000_000]  # 1 us of latency and 1,000 bytes at 1 GB/s
+    ticks = transfer_ticks(np.array([[0, 250]]), np.array([[0, 3]]), 4, mesh)
+    assert ticks.tolist() == [0, 4_000_000]  # 3 us of latency and 1,000 bytes at 1 GB/s
     assert compute_seconds(1e12, 10, mesh) == 1.0
     assert compute_seconds(1.0, 10**11, mesh) == 1.0
+    fresh, parts = np.array([0, 250, 250]), np.array([2, 1, 2])
+    assert merge_ticks(fresh, parts, 4, mesh).tolist() == [0, 0, 20_000]  # 2,000 bytes at 100 GB/s
+
+
+def test_the_slowest_port_takes_a_stage_s_time() -> None:
+    mesh = Mesh((2, 2), link=(Link(1e-6, 1e9), Link(0.0, 1e10)))
+    busiest, rounds = np.array([[250, 250], [1000, 10_000]]), np.array([[1, 1], [1, 1]])
+    assert transfer_ticks(busiest, rounds, 4, mesh).tolist() == [2_000_000, 4_000_000]
+
+
+def test_starting_takes_its_time() -> None:
+    mesh = Mesh((2,), device=Device(1e12, 1e11, 3e-6))
+    assert compute_seconds(1e9, 10, mesh) == 3e-6 + 1e-3
+    assert merge_ticks(np.array([0, 250]), np.array([2, 2]), 4, mesh).tolist() == [0, 3_020_000]
 
 
 def test_times_beyond_the_count_are_refused() -> None:

@@ -60,16 +60,19 @@ def even(n: int, k: int) -> list[range]:
 def counted(shape: tuple[int, int], devices: int, link: Link, device: Device, lands: list[Cells] | None) -> int:
     """Picoseconds that a tensor in one part a device takes to where all devices read all of it."""
     every = set(product(*map(range, shape)))
+    others = devices - 1  # with each of which every device exchanges one message, in each stage
     ticks = 0
 
-    def move(received: list[int], merged: list[int]) -> int:
-        seconds = link.latency_seconds + 4 * max(received) / link.nbytes_per_second if max(received) else 0.0
+    def move(exchanged: list[int], merged: list[int]) -> int:
+        seconds = others * link.latency_seconds + 4 * max(exchanged) / link.nbytes_per_second if others else 0.0
         return round(seconds * 1e12) + round(4 * max(merged) / device.memory_nbytes_per_second * 1e12)
 
     if lands is None:
-        return move([(devices - 1) * len(every)] * devices, [devices * len(every)] * devices)
-    ticks += move([(devices - 1) * len(cells) for cells in lands], [devices * len(cells) for cells in lands])
-    return ticks + move([len(every - cells) for cells in lands], [0] * devices)
+        return move([others * len(every)], [devices * len(every)])
+    # What a device merges comes from all others, and goes to all others: what one receives, one sends in the end.
+    exchanged = [n for cells in lands for n in (others * len(cells), len(every - cells))]
+    ticks += move(exchanged, [devices * len(cells) for cells in lands])
+    return ticks + move(exchanged, [0])
 
 
 def every_landing(shape: tuple[int, int], devices: int) -> list[list[Cells]]:

@@ -20,7 +20,7 @@ from tapestry_plan.ops.cells.elementwise import add, relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_plan.ops.windows.convolution import conv
 from tapestry_plan.ops.windows.windows import max_pool
-from tapestry_plan.steps import spill
+from tapestry_plan.steps import number_ports, spill
 from tapestry_sets import AffineMap, IndexProjection
 
 COMPUTE_BOUND = {"device": Device(1e9, 1e30), "link": Link(0.0, 1e12)}
@@ -47,6 +47,7 @@ def test_matmul_meets_the_published_optimum(extents: tuple[int, int, int], devic
 
 def test_small_meshes_compare_every_factorization_and_large_ones_their_axes() -> None:
     assert [plan(_one(), Mesh(shape)).space for shape in ((8,), (2, 4), (9,), (4, 4))] == ["all", "all", "mesh", "mesh"]
+    assert plan(_one(), Mesh((2, 2), link=(Link(), Link()))).space == "mesh"
     p = plan(_one(), Mesh((8,)), space="mesh")
     assert "space='mesh'" in repr(p) and "layouts along the mesh's axes (space 'mesh')" in p.explain("y")
     assert type(p).from_json(p.to_json()).space == "mesh"
@@ -151,6 +152,47 @@ def every_layout(extents: tuple[int, ...], devices: int) -> Iterator[list[list[r
                     yield layout
 
 
+def hop(mesh: Mesh, sender: int, receiver: int) -> int:
+    """The outermost axis on which two devices differ; the number of axes for a device and itself."""
+    a, b = mesh.coordinates(sender), mesh.coordinates(receiver)
+    return next((axis for axis, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
+
+
+def senders(mesh: Mesh, holders: list[tuple[int, tuple[int, ...], set]], receiver: int) -> list[tuple]:
+    """Who a device reads a tensor from: of those that hold the same, the nearest, which take turns."""
+    alike: dict[object, list[tuple[int, tuple[int, ...], set]]] = {}
+    for holder in holders:
+        alike.setdefault((holder[1], frozenset(holder[2])), []).append(holder)
+    own = [same for same in alike.values() if receiver in [h[0] for h in same]]
+    if own:
+        place = sorted(h[0] for h in own[0]).index(receiver)
+    else:
+        place = sum(1 for d in range(receiver) if d not in [h[0] for h in holders])
+    chosen = []
+    for same in alike.values():
+        furthest = max(hop(mesh, device, receiver) for device, _, _ in same)
+        near = sorted((h for h in same if hop(mesh, h[0], receiver) == furthest), key=lambda h: h[0])
+        chosen.append(near[place % len(near)])
+    return chosen
+
+
+def stage_seconds(mesh: Mesh, sent: dict[tuple[int, int], int]) -> float:
+    """A stage's messages: by axis, the rounds that they take and the bytes of the busiest device."""
+    links = [mesh.link] if isinstance(mesh.link, Link) else list(mesh.link)
+    slowest = 0.0
+    for port, link in enumerate(links):
+        mine = {pair: n for pair, n in sent.items() if n and (len(links) == 1 or hop(mesh, *pair) == port)}
+        ends = [{}, {}]  # type: list[dict[int, list[int]]]
+        for pair, n in mine.items():
+            for end in (0, 1):
+                ends[end].setdefault(pair[end], []).append(n)
+        loads = [counts for end in ends for counts in end.values()]
+        if loads:
+            rounds, most = max(map(len, loads)), max(map(sum, loads))
+            slowest = max(slowest, rounds * link.latency_seconds + most / link.nbytes_per_second)
+    return slowest
+
+
 class Tiny:
     """A chain of operators described by the cells that each index point reads and writes."""
 
@@ -175,9 +217,9 @@ class Tiny:
         for (extents, reads, out, writes), reduces, flop, layout in zip(
             self.stages, self.reduces, self.flop, layouts, strict=True
         ):
-            got: dict[str, list[int]] = {}
+            got: dict[str, dict[tuple[int, int], int]] = {}
             merged: dict[str, list[int]] = {}
-            seconds = 0.0
+            seconds, launch = 0.0, self.mesh.device.launch_seconds
             for device, ranges in enumerate(layout):
                 if ranges is None:
                     continue
@@ -194,21 +236,17 @@ class Tiny:
                     cells = {at for n, at in touched if n == name}
                     fresh = cells - arrived.setdefault((name, device), set())
                     parts = {part for _, part, _ in holders[name]}
-                    count = 0
-                    for part in parts:
-                        mine = [c for d, p, c in holders[name] if d == device and p == part]
-                        count += len(fresh - mine[0] if mine else fresh)
-                    got.setdefault(name, []).append(count)
+                    for source, _, held in senders(self.mesh, holders[name], device):
+                        if source != device:
+                            got.setdefault(name, {})[source, device] = 4 * len(fresh & held)
                     merged.setdefault(name, []).append(len(fresh) * len(parts) if len(parts) > 1 else 0)
                     arrived[name, device] |= cells
-            for name, counts in got.items():
-                worst = max(counts) * 4
-                if worst:
-                    link = self.mesh.link
-                    ticks += round((link.latency_seconds + worst / link.nbytes_per_second) * 1e12)
-                ticks += round(max(merged[name]) * 4 / self.mesh.device.memory_nbytes_per_second * 1e12)
-                nbytes += sum(counts) * 4
-            ticks += round(seconds * 1e12)
+            for name, counts in merged.items():
+                ticks += round(stage_seconds(self.mesh, got.get(name, {})) * 1e12)
+                if max(counts):
+                    ticks += round((launch + max(counts) * 4 / self.mesh.device.memory_nbytes_per_second) * 1e12)
+                nbytes += sum(got.get(name, {}).values())
+            ticks += round((launch + seconds) * 1e12)
             made = made | {out}
             for device, ranges in enumerate(layout):
                 if ranges is not None:
@@ -278,7 +316,9 @@ def test_the_plan_is_the_best_along_the_mesh_s_axes(
     mesh: tuple[int, ...], shape: tuple[int, ...], bandwidth: float
 ) -> None:
     """A product whose transpose goes on: partial results, parts of 4, 3 and 5 points, idle devices."""
-    machine = Mesh(mesh, link=Link(1e-9, bandwidth), device=Device(1e10, 1e12))
+    inside = Link(2e-10, 10 * bandwidth)
+    link = Link(1e-9, bandwidth) if len(mesh) == 1 else [Link(1e-9, bandwidth), inside]
+    machine = Mesh(mesh, link=link, device=Device(1e10, 1e12, 3e-10))  # type: ignore[arg-type]
     g = Graph()
     g.output(relu(g.input("x", (4, 3)) @ g.input("w", (3, 5)).T.T, name="r").T, "r")
     g.output(relu(g.tensor("matmul").T, name="t"), "t")
@@ -296,8 +336,10 @@ def test_the_plan_is_the_best_along_the_mesh_s_axes(
 
 @given(st.data())
 def test_bytes_of_any_layouts_equal_cells_counted_one_by_one(data: st.DataObject) -> None:
-    devices = data.draw(st.sampled_from([2, 3, 4, 6]))
-    mesh = Mesh((devices,))
+    shape = data.draw(st.sampled_from([(2,), (3,), (4,), (6,), (2, 2), (2, 3), (3, 2)]))
+    devices, links = prod(shape), [Link(1e-6, 1e9), Link(3e-7, 2e10)]
+    link = links[0] if data.draw(st.booleans()) else tuple(links[: len(shape)])
+    mesh = Mesh(shape, link=link, device=Device(launch_seconds=data.draw(st.sampled_from([0.0, 2e-6]))))
     g, tiny, names = _chain(mesh)
     fix: dict[str, dict[str, int]] = {}
     layouts: list[list[list[range] | None]] = []
@@ -318,6 +360,40 @@ def test_bytes_of_any_layouts_equal_cells_counted_one_by_one(data: st.DataObject
         layouts.append(layout)
     p = plan(g, mesh, fix=fix)
     assert (round(p.seconds * 1e12), p.nbytes_moved) == tiny.cost(layouts, set())
+
+
+# -- what links are worth ------------------------------------------------------------------------------------
+
+
+def test_parts_are_cut_where_links_are_fast() -> None:
+    """Two products whose middle is exchanged: over the inner axis, and not at all over the slow one."""
+    g = Graph()
+    x, w, v = g.input("x", (256, 4096)), g.input("w", (4096, 4096)), g.input("v", (4096, 4096))
+    g.output(relu(x @ w, name="a") @ v, "y")
+    slow, fast = Link(1e-5, 1e9), Link(1e-7, 1e11)
+    asked = {"placement": "single", "space": "mesh"}
+    for links, inner in (((slow, fast), 1), ((fast, slow), 0)):
+        mesh = Mesh((2, 4), link=links, device=Device(1e13, 1e12))
+        p = plan(g, mesh, **asked)  # type: ignore[arg-type]
+        ports = number_ports(mesh)
+        by_axis = [sum(n for (s, d), n in p.nbytes_by_link.items() if ports[s, d] == axis) for axis in (0, 1)]
+        assert p.gap == 0 and by_axis[inner] > 0
+        assert by_axis[1 - inner] <= by_axis[inner]
+
+
+def test_the_fast_axis_is_found_by_layouts_along_the_axes() -> None:
+    """A transpose through exchanged blocks: as fast as its slowest link allows, whichever axis that is."""
+    seconds = {}
+    for name, links in {"inner": (1e9, 1e11), "outer": (1e11, 1e9), "both": (1e11, 1e11), "none": (1e9, 1e9)}.items():
+        g = Graph()
+        x = g.input("x", (512, 512))
+        g.output(relu(relu(x, name="a").T + x, name="y"))
+        mesh = Mesh((2, 4), link=[Link(1e-7, rate) for rate in links], device=Device(1e11, 1e11))  # type: ignore[arg-type]
+        p = plan(g, mesh, placement="single", layout={"x": {0: 8}}, space="mesh")
+        assert p.gap == 0
+        seconds[name] = p.seconds
+    assert seconds["both"] <= min(seconds["inner"], seconds["outer"])
+    assert max(seconds["inner"], seconds["outer"]) <= seconds["none"]
 
 
 # -- no hidden rules -----------------------------------------------------------------------------------------

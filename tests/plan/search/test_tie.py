@@ -12,7 +12,8 @@ from tapestry_exec import run
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, gradient, ops, plan
 from tapestry_plan.steps import HOST, Copy
 
-H100: dict[str, Any] = {"link": Link(5e-6, 3e11), "device": Device(4e14, 3e12)}
+H100: dict[str, Any] = {"link": Link(5e-6 / 7, 3e11), "device": Device(4e14, 3e12)}
+"""A device sends to the seven others within 5 us, and as fast as it receives."""
 
 
 def training(rows: int, width: int, inner: int) -> Graph:

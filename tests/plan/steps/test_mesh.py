@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tapestry_plan import Device, Link, Mesh
@@ -50,6 +52,63 @@ def test_rates_must_be_finite_and_positive(value: float) -> None:
         Device(value)
     with pytest.raises(ValueError, match="finite"):
         Link(1e-6, value)
+
+
+@pytest.mark.parametrize("value", ["fast", None, True, [1e9]])
+def test_rates_must_be_numbers(value: object) -> None:
+    with pytest.raises(TypeError, match=r"flop_per_second is .*, it must be a number"):
+        Device(value)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"latency_seconds is .*, it must be a number"):
+        Link(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [-1e-9, float("nan"), float("inf")])
+def test_waits_must_be_finite_and_not_negative(value: float) -> None:
+    with pytest.raises(ValueError, match=r"launch_seconds is .*, it must be finite and >= 0"):
+        Device(1e9, 1e9, value)
+    with pytest.raises(ValueError, match=r"latency_seconds is .*, it must be finite and >= 0"):
+        Link(value)
+
+
+def test_links_by_axis() -> None:
+    slow, fast = Link(1e-5, 1e9), Link(1e-6, 1e11)
+    by_name = Mesh((2, 4), link={"y": fast, "x": slow})  # type: ignore[arg-type]
+    assert by_name == Mesh((2, 4), link=(slow, fast)) == Mesh((2, 4), link=[slow, fast])  # type: ignore[arg-type]
+    assert by_name.ports == (slow, fast) and Mesh((2, 4), link=fast).ports == (fast,)
+    assert hash(by_name) == hash(Mesh((2, 4), link=(slow, fast)))
+    named = Mesh((2, 4), names=("node", "gpu"), link={"node": slow, "gpu": fast})  # type: ignore[arg-type]
+    assert named.ports == by_name.ports
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ({"x": Link(), "z": Link()}, r"link has 'z', which is not an axis of the mesh; the axes are \('x', 'y'\)"),
+        ({"x": Link()}, r"link has none for axis 'y'; give one for each of \('x', 'y'\), or one for all"),
+        ({}, "link has none for axis 'x'"),
+        ([Link()], "link has 1 entries; give one for each of the axes"),
+        ((Link(), Link(), Link()), "link has 3 entries"),
+    ],
+)
+def test_links_name_each_axis_once(link: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Mesh((2, 4), link=link)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"link": 1e9}, r"link is 1000000000.0, it must be a Link, or one for each axis as \{'x': Link\(\)\}"),
+        ({"link": "nvlink"}, "link is 'nvlink', it must be a Link"),
+        ({"link": {"x": Link(), "y": 1e9}}, r"link\['y'\] is 1000000000.0, it must be a Link, as Link\("),
+        ({"link": [Link(), None]}, r"link\['y'\] is None, it must be a Link"),
+        ({"device": Link()}, "device is Link.*, it must be a Device"),
+        ({"host": None}, "host is None, it must be a Link"),
+    ],
+)
+def test_wrong_types_of_links_and_devices_are_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Mesh((2, 4), **given)
 
 
 @pytest.mark.parametrize(("nbytes", "place"), [(0, 0), (1, 64), (64, 64), (65, 128)])

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, plan
+from tapestry_plan import HOST, Device, Graph, Link, Mesh, PlanVersionError, ShardPlan, plan
 from tapestry_plan.ops.cells.elementwise import relu
 from tapestry_plan.ops.windows.windows import max_pool
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import Alloc, Compute, Copy, Free, Reduce
 from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.shard_plan import _digest
 
 
 def made(devices: int = 3) -> ShardPlan:
@@ -34,6 +35,23 @@ def test_round_trip() -> None:
     for name in ("steps", "buffers", "outputs", "stages", "placement", "sharding", "nbytes_by_link", "alternatives"):
         assert getattr(q, name) == getattr(p, name), name
     assert (q.mesh, q.seconds, q.bound, q.peak_nbytes, q.flop) == (p.mesh, p.seconds, p.bound, p.peak_nbytes, p.flop)
+
+
+def test_links_and_launches_are_in_the_document() -> None:
+    g = Graph()
+    g.output(relu(g.input("x", (8, 8)), name="r"))
+    mesh = Mesh((2, 2), link={"x": Link(1e-5, 1e9), "y": Link(1e-6, 1e11)}, device=Device(1e9, 1e10, 5e-6))  # type: ignore[arg-type]
+    p = plan(g, mesh, layout={"x": {0: 4}}, fix={"r": {"i1": 4}})
+    assert ShardPlan.from_json(p.to_json()).mesh == mesh
+    document = json.loads(p.to_json())
+    assert document["mesh"]["link"] == [[1e-5, 1e9], [1e-6, 1e11]] and document["space"] == "mesh"
+    # A document of before has one link, and a device without seconds of a launch.
+    document["mesh"].update(link=[1e-5, 1e9], device=[1e9, 1e10])
+    document.pop("sha256")
+    document["sha256"] = _digest(document)
+    assert ShardPlan.from_json(json.dumps(document)).mesh == Mesh(
+        (2, 2), link=Link(1e-5, 1e9), device=Device(1e9, 1e10)
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Routes: which device sends the cells that another one needs, and over which axis of the mesh they go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_plan.steps.mesh import Mesh
+
+BoolArray = NDArray[np.bool_]
+
+
+def list_senders(groups: Sequence[int], mesh: Mesh) -> BoolArray:
+    """From which devices each device reads the cells of a tensor, by (sender, receiver).
+
+    Devices of one group hold the same cells. Of each group a device reads from one that is nearest: on the way to it
+    the outermost axis of the mesh whose coordinate differs lies as far inside as can be; a device of the group reads
+    from itself. Where several are nearest they are taken in turn: the first of them by the first device of each group,
+    the second by its second one, and so on, so that replicas share the work of sending.
+
+    Parameters
+    ----------
+    groups : sequence of int
+        For each device the number of its group, -1 for a device that holds nothing.
+    mesh : Mesh
+
+    Examples
+    --------
+    Devices 0 and 1 hold the upper half of a tensor, 2 and 3 the lower one: 2 sends to 0, and 3 to 1.
+
+    >>> list_senders((0, 0, 1, 1), Mesh((2, 2))).astype(int).tolist()
+    [[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
+    """
+    return _list_senders(tuple(groups), mesh.shape)
+
+
+@lru_cache(maxsize=1024)
+def _list_senders(groups: tuple[int, ...], shape: tuple[int, ...]) -> BoolArray:
+    common = _count_common_axes(shape)
+    sends = np.zeros(common.shape, bool)
+    place = np.array([groups[:device].count(group) for device, group in enumerate(groups)])
+    by_size: dict[int, list[list[int]]] = {}
+    for group in set(groups) - {-1}:
+        members = [device for device, mine in enumerate(groups) if mine == group]
+        by_size.setdefault(len(members), []).append(members)
+    for alike in by_size.values():
+        places = np.array(alike)  # (groups, devices of each)
+        shared = common[places]  # and receivers
+        near = shared == shared.max(axis=1, keepdims=True)
+        turn = place % near.sum(axis=1, keepdims=True)
+        sends[places] = near & (near.cumsum(axis=1) - 1 == turn)
+    sends.flags.writeable = False
+    return sends
+
+
+@lru_cache(maxsize=64)
+def _count_common_axes(shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """How many of the outer axes of a mesh two devices have the same coordinates on, before the first that differs."""
+    places = np.indices(shape).reshape(len(shape), -1)
+    same = places[:, :, None] == places[:, None, :]
+    found: NDArray[np.int64] = np.logical_and.accumulate(same, axis=0).sum(axis=0)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _number_ports(shape: tuple[int, ...], by_axis: bool) -> NDArray[np.int64]:
+    common = _count_common_axes(shape)
+    ports = np.minimum(common, len(shape) - 1) if by_axis else np.zeros_like(common)
+    ports[np.diag_indices(len(ports))] = -1
+    ports.flags.writeable = False
+    return ports
+
+
+def number_ports(mesh: Mesh) -> NDArray[np.int64]:
+    """Over which of `Mesh.ports` each device sends to each other one, by (sender, receiver); -1 to itself.
+
+    With a link for each axis of the mesh, that of the outermost axis on which the two differ: from one machine to
+    another the slow network is crossed once, whatever the devices' places inside.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Link, Mesh
+    >>> number_ports(Mesh((2, 2), link=[Link(1e-6, 1e9), Link(1e-6, 1e11)])).tolist()
+    [[-1, 1, 0, 0], [1, -1, 0, 0], [0, 0, -1, 1], [0, 0, 1, -1]]
+    """
+    return _number_ports(mesh.shape, len(mesh.ports) > 1)
