@@ -35,6 +35,8 @@ def grown(words: list[str], rows: int = 4, columns: int = 6) -> Graph:
     return g
 
 
+FEW = settings(max_examples=max(10, settings.default.max_examples // 20))
+"""Every choice of layouts of a graph is lowered, which takes seconds."""
 WORDS = st.lists(st.sampled_from(["product", "turned", "relu", "sum", "twice"]), min_size=1, max_size=3)
 
 
@@ -56,7 +58,7 @@ def slow(devices: int, bandwidth: float) -> Mesh:
     return Mesh((devices,), link=Link(1e-8, bandwidth), device=Device(1e9, 1e10))
 
 
-@settings(deadline=None)
+@FEW
 @given(WORDS, st.sampled_from([1e7, 1e9]), st.data())
 @example(["product", "relu", "product"], 1e7, None)
 def test_plans_under_a_cap_against_every_choice(words: list[str], bandwidth: float, data: st.DataObject | None) -> None:
@@ -84,7 +86,7 @@ def planned(g: Graph, mesh: Mesh, cap: int) -> ShardPlan | InfeasiblePlan | NotF
         return error
 
 
-@settings(deadline=None)
+@FEW
 @given(WORDS, st.integers(0, 1))
 @example(["twice", "product"], 0)
 @example(["product", "twice"], 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, plan
@@ -100,8 +100,9 @@ def every_cost(problem: Problem) -> Iterator[tuple[int, int]]:
         yield problem.count_cost(choice)
 
 
-@pytest.mark.parametrize("kind", ["all", "parts", "overlapping"])
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("all", 2), ("parts", 2), ("parts", 3), ("overlapping", 2), ("overlapping", 3)]
+)
 @pytest.mark.parametrize("bandwidth", [1e8, 1e10])
 @pytest.mark.parametrize("first", [0, 1, 10**6])
 def test_what_is_solved_is_the_best_of_all_layouts(
@@ -117,10 +118,12 @@ def test_what_is_solved_is_the_best_of_all_layouts(
     assert found.ticks == found.bound_ticks == best[0]
 
 
-@given(st.integers(1, 4), st.integers(2, 6), st.sampled_from([1e7, 1e8, 1e9, 1e10]), st.data())
+@settings(max_examples=max(10, settings.default.max_examples // 10))
+@given(st.integers(1, 3), st.integers(2, 6), st.sampled_from([1e7, 1e8, 1e9, 1e10]), st.data())
 def test_bounds_hold_where_little_fits(count: int, rows: int, bandwidth: float, data: Any) -> None:
     """With tables of a few entries a proof may fail: the bound stays below the best, and the plan above."""
-    kind = data.draw(st.sampled_from(["all", "parts", "overlapping"]))
+    # Products have a place for their parts and one for their output too: three of them have too many choices to try.
+    kind = data.draw(st.sampled_from(["all", "parts", "overlapping"] if count < 3 else ["parts", "overlapping"]))
     mesh = Mesh((2,), link=Link(1e-7, bandwidth), device=Device(1e9, 1e10))
     problem = Problem(readers(count, 2 * rows, 4, kind), Asked(mesh))
     limits = {"FIRST_FACTOR_ENTRIES": 0, "MAX_FACTOR_ENTRIES": data.draw(st.integers(0, 200))}
