@@ -96,6 +96,15 @@ def _parse_mesh(ctx: click.Context, param: click.Parameter, value: str | None) -
         raise click.BadParameter(str(error), ctx, param) from None
 
 
+def _parse_machine(ctx: click.Context, param: click.Parameter, value: str | None) -> Mesh | None:
+    try:
+        if value is None:
+            return None
+        return Mesh.from_toml(value) if value.endswith(".toml") else Mesh.named(value)
+    except (ValueError, OSError) as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
 mesh_option = partial(click.option, "--mesh", metavar="N[xM…]", callback=_parse_mesh)
 seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random numbers.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
@@ -354,12 +363,19 @@ class Planning(Struct, frozen=True):
     memory_nbytes: int | None
     expand: bool | list[str]
     space: Space | None
+    machine: Mesh | None
     seed: int
     quiet: bool
 
     def load(self) -> Graph:
         """The model's graph."""
         return load_onnx(_file(self.model), shapes=self.shapes)
+
+    def find_mesh(self, asked: Mesh | None) -> Mesh:
+        """The devices that are asked for, with the rates of the machine; all of the machine, or 4, if none are."""
+        if self.machine is None:
+            return asked or Mesh.parse("4")
+        return self.machine if asked is None else self.machine.regroup(asked.shape)
 
     def plan(self, graph: Graph, mesh: Mesh) -> ShardPlan:
         """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
@@ -396,6 +412,12 @@ PLANNING = (
     ),
     click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions."),
     click.option(
+        "--machine",
+        metavar="NAME|FILE.toml",
+        callback=_parse_machine,
+        help="Plan with the rates of this machine, as h100x8; --mesh says which of its devices, along which axes.",
+    ),
+    click.option(
         "--space",
         type=click.Choice(get_args(Space)),
         help="Compare layouts along the mesh's axes, or every factorization of the devices; by default all up to 8.",
@@ -412,25 +434,27 @@ def planning(command: Callable[..., None]) -> Callable[..., None]:
     def planned(
         model: Path, shapes: Sequence[str], memory: str | None, wanted: Sequence[str], no_expand: bool, **rest: Any
     ) -> None:
-        expand, (space, seed, quiet) = parse_expand(wanted, no_expand), map(rest.pop, ("space", "seed", "quiet"))
-        command(Planning(model, parse_shapes(shapes), parse_nbytes(memory), expand, space, seed, quiet), **rest)
+        how = {name: rest.pop(name) for name in ("space", "machine", "seed", "quiet")}
+        expand = parse_expand(wanted, no_expand)
+        command(Planning(model, parse_shapes(shapes), parse_nbytes(memory), expand, **how), **rest)
 
     return reduce(lambda made, option: option(made), reversed(PLANNING), planned)
 
 
 @main.command("plan")
 @planning
-@mesh_option(default="4", show_default=True, help="Devices, as 4 or 2x2.")
+@mesh_option(help="Devices, as 4 or 2x2; 4 by default, or all of the machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as its JSON document.")
 @click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
-def plan_command(asked: Planning, mesh: Mesh, as_json: bool, explain: str | None) -> None:
+def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str | None) -> None:
     """Plan an ONNX model for a mesh and print what moves."""
-    p = asked.plan(asked.load(), mesh)
+    devices = asked.find_mesh(mesh)
+    p = asked.plan(asked.load(), devices)
     if as_json:
         return click.echo(p.to_json())
     if explain is not None:
         return click.echo(p.explain(explain))
-    print_operators(p, f"{asked.model.name} on {mesh.size} devices")
+    print_operators(p, f"{asked.model.name} on {devices.size} devices")
     print_devices(p, None)
     print_totals(p)
     click.echo(f"bytes moved: {p.nbytes_moved:,}")
@@ -440,7 +464,7 @@ def plan_command(asked: Planning, mesh: Mesh, as_json: bool, explain: str | None
 
 @main.command("run")
 @planning
-@mesh_option(help="Devices, as 4 or 2x2; 4 by default.")
+@mesh_option(help="Devices, as 4 or 2x2; 4 by default, or all of the machine.")
 @click.option("--plan", "plan_file", type=PATH, help="Run this plan, made by `plan --json`.")
 @click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy", help="An input; random otherwise.")
 @click.option(
@@ -460,8 +484,10 @@ def run_command(
     """Plan an ONNX model, or take a plan from a file, and run it."""
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
-    if plan_file is not None and (asked.expand is not True or asked.space is not None):
-        raise click.UsageError("--expand, --no-expand and --space are for making a plan: --plan gives one that is made")
+    if plan_file is not None and (asked.expand is not True or asked.space or asked.machine):
+        raise click.UsageError(
+            "--expand, --no-expand, --space and --machine are for making a plan: --plan gives one that is made"
+        )
     if save is not None:
         save = _npz_target(save)
     if how["trace"] is not None:
@@ -470,7 +496,7 @@ def run_command(
         p, graph = _planned_before(asked, plan_file)
     else:
         graph = asked.load()
-        p = asked.plan(graph, mesh or Mesh.parse("4"))
+        p = asked.plan(graph, asked.find_mesh(mesh))
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
     inputs = read_inputs(p.graph, files, asked.seed)

@@ -2,7 +2,9 @@
 
 From the ground up; each row stands on rows above it:
 
-    mesh  offsets          devices and links; places of buffers in an arena
+    rates                  what devices and links do in a second
+    machines  offsets      files of machines; places of buffers in an arena
+    mesh                   devices, by number and place
     layout  routes         which device holds what, and who sends it to whom
     shard_plan             the plan, a document of steps
     lowering  timeline     a graph and its layouts as steps; when each buffer is used
@@ -12,7 +14,8 @@ From the ground up; each row stands on rows above it:
 
 from tapestry_plan.steps.layout import Layout, list_candidates, parse_layout, sort_layouts
 from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
-from tapestry_plan.steps.mesh import Device, Link, Mesh, Space, align
+from tapestry_plan.steps.mesh import Mesh, Space, align
+from tapestry_plan.steps.rates import Device, Link
 from tapestry_plan.steps.routes import list_senders, number_ports
 from tapestry_plan.steps.shard_plan import (
     HOST,

@@ -3,59 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, prod
+from math import prod
+from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from tapestry_plan.steps import tuning
+from tapestry_plan.steps.machines import find_machine, read_machine
+from tapestry_plan.steps.rates import Device, Link
 from tapestry_sets.digits import point_of
 from tapestry_sets.limits import as_int, as_ints
 
 Space = Literal["mesh", "all"]
 """Which layouts a search compares: those that cut along the mesh's axes, or every factorization of the devices."""
-
-
-class Device(Struct, frozen=True):
-    """The rates of one device; by default of a processor of a few cores.
-
-    Parameters
-    ----------
-    flop_per_second : float
-    memory_nbytes_per_second : float
-    launch_seconds : float
-        What it takes to start one computation: of an operator's shard, or of a merge of partial results.
-    """
-
-    flop_per_second: float = tuning.FLOP_PER_SECOND
-    memory_nbytes_per_second: float = tuning.MEMORY_NBYTES_PER_SECOND
-    launch_seconds: float = tuning.LAUNCH_SECONDS
-
-    def __post_init__(self) -> None:
-        _check_rate("Device", "flop_per_second", self.flop_per_second)
-        _check_rate("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
-        _check_wait("Device", "launch_seconds", self.launch_seconds)
-
-
-class Link(Struct, frozen=True):
-    """What a device sends and receives through, both at once.
-
-    Parameters
-    ----------
-    latency_seconds : float
-        Before the first byte of each message.
-    nbytes_per_second : float
-        In each of the two directions.
-    """
-
-    latency_seconds: float = tuning.LATENCY_SECONDS
-    nbytes_per_second: float = tuning.NBYTES_PER_SECOND
-
-    def __post_init__(self) -> None:
-        _check_wait("Link", "latency_seconds", self.latency_seconds)
-        _check_rate("Link", "nbytes_per_second", self.nbytes_per_second)
 
 
 class Mesh(Struct, frozen=True):
@@ -73,7 +35,8 @@ class Mesh(Struct, frozen=True):
         Names of the axes, ``x y z …`` by default.
     link : Link, or Link for each axis
         One link through which a device sends and receives everything, or one for each axis, by name, ``{"x": …}``, or
-        in order; those work at the same time.
+        in order; those work at the same time. The name of another axis in place of a link says that it goes through
+        that axis' link, as where several axes of the mesh lie behind one switch.
     device : Device
         The same for all devices.
     host : Link
@@ -94,7 +57,7 @@ class Mesh(Struct, frozen=True):
 
     shape: tuple[int, ...]
     names: tuple[str, ...] = ()
-    link: Link | tuple[Link, ...] = field(default_factory=Link)
+    link: Link | tuple[Link | str, ...] = field(default_factory=Link)
     device: Device = field(default_factory=Device)
     host: Link = field(default_factory=Link)
 
@@ -125,8 +88,91 @@ class Mesh(Struct, frozen=True):
 
     @property
     def ports(self) -> tuple[Link, ...]:
-        """The links that each device has: one for everything, or one for each axis."""
-        return (self.link,) if isinstance(self.link, Link) else self.link
+        """The links that each device has: one for everything, or one for each axis that has its own."""
+        return (self.link,) if isinstance(self.link, Link) else tuple(one for one in self.link if isinstance(one, Link))
+
+    @property
+    def ports_of_axes(self) -> tuple[int, ...]:
+        """For each axis the number, in `ports`, of the link that what crosses the axis goes over."""
+        if isinstance(self.link, Link):
+            return (0,) * len(self.shape)
+        own = [name for name, one in zip(self.names, self.link, strict=True) if isinstance(one, Link)]
+        through = (one if isinstance(one, str) else name for name, one in zip(self.names, self.link, strict=True))
+        return tuple(map(own.index, through))
+
+    @classmethod
+    def named(cls, name: str) -> Mesh:
+        """One of the machines that come along, as ``"h100x8"``; a ValueError lists them.
+
+        Examples
+        --------
+        >>> Mesh.named("h100x64").shape, Mesh.named("h100x64").regroup((4, 2, 8)).names
+        ((8, 8), ('x', 'y', 'z'))
+        """
+        return cls(**find_machine(name))
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Mesh:
+        """The machine that a TOML file describes: `shape`, and if it says so `names`, `device`, `link` and `host`.
+
+        Raises
+        ------
+        ValueError
+            For text that is not TOML, unknown fields, and values that a mesh cannot have, each with its place.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> text = "shape = [2, 4]\\nlink.x = {nbytes_per_second = 1e9}\\nlink.y = {nbytes_per_second = 1e11}"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "mine.toml")
+        ...     _ = file.write_text(text)
+        ...     [link.nbytes_per_second for link in Mesh.from_toml(file).ports]
+        [1000000000.0, 100000000000.0]
+        """
+        fields = read_machine(path)
+        try:
+            return cls(**fields)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"machine {path}: {error}") from None
+
+    def regroup(self, shape: Sequence[int]) -> Mesh:
+        """The same devices, or the first of them, along other axes: each inside of one of the axes that there are.
+
+        Where several of the new axes lie inside of one, they go over its link.
+
+        Raises
+        ------
+        ValueError
+            When there are fewer devices, or an axis would go over two links.
+
+        Examples
+        --------
+        >>> Mesh.named("h100x8").regroup((2, 4)).ports == Mesh.named("h100x8").ports
+        True
+        """
+        made = replace(self, shape=tuple(shape), names=(), link=Link())
+        if made.size > self.size:
+            raise ValueError(f"the machine has {self.size} devices along {self.shape}; {made.shape} are {made.size}")
+        first: dict[int, str] = {}
+        link: list[Link | str] = []
+        for axis, n in enumerate(made.shape):
+            inner = prod(made.shape[axis + 1 :])
+            port = self._find_port(inner, n, made.shape)
+            link.append(first.get(port, self.ports[port]))
+            first.setdefault(port, made.names[axis])
+        names = self.names if made.shape == self.shape else made.names
+        return replace(made, names=names, link=self.link if made.shape == self.shape else tuple(link))
+
+    def _find_port(self, step: int, n: int, shape: tuple[int, ...]) -> int:
+        """Over which link n devices exchange that lie so many numbers from each other."""
+        for axis in reversed(range(len(self.shape))):
+            inner = prod(self.shape[axis + 1 :])
+            if n == 1 or (inner <= step and step % inner == 0 and step * n <= inner * self.shape[axis]):
+                return self.ports_of_axes[axis]
+        if len(self.ports) == 1:
+            return 0
+        raise ValueError(f"an axis of {n} devices in {shape} goes over two links of the machine's axes {self.shape}")
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
@@ -141,8 +187,8 @@ class Mesh(Struct, frozen=True):
         return point_of(device, self.shape)
 
 
-def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link, ...]:
-    """One link, or one for each axis in their order."""
+def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link | str, ...]:
+    """One link, or one for each axis in their order, or the name of an axis that has it."""
     if isinstance(link, Link):
         return link
     if isinstance(link, str) or not isinstance(link, Mapping | Sequence):
@@ -157,27 +203,13 @@ def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link, ...]:
         link = [link[name] for name in names]
     if len(link) != len(names):
         raise ValueError(f"Mesh: link has {len(link)} entries; give one for each of the axes {names}, or one for all")
+    own = {name: one for name, one in zip(names, link, strict=True) if isinstance(one, Link)}
     for name, one in zip(names, link, strict=True):
-        if not isinstance(one, Link):
-            raise TypeError(f"Mesh: link[{name!r}] is {one!r}, it must be a Link, as Link(1e-6, 1e10)")
-    return tuple(link)
-
-
-def _check_number(what: str, name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{what}: {name} is {value!r}, it must be a number")
-
-
-def _check_rate(what: str, name: str, value: float) -> None:
-    _check_number(what, name, value)
-    if not isfinite(value) or value <= 0:
-        raise ValueError(f"{what}: {name} is {value}, it must be finite and > 0")
-
-
-def _check_wait(what: str, name: str, value: float) -> None:
-    _check_number(what, name, value)
-    if not isfinite(value) or value < 0:
-        raise ValueError(f"{what}: {name} is {value}, it must be finite and >= 0")
+        if isinstance(one, str) and one not in own:
+            raise ValueError(f"Mesh: link[{name!r}] is that of axis {one!r}, which has none; {list(own)} have one")
+        if not isinstance(one, Link | str):
+            raise TypeError(f"Mesh: link[{name!r}] is {one!r}, it must be a Link, as Link(1e-6, 1e10), or another axis")
+    return tuple(link) if len(own) > 1 else next(iter(own.values()))
 
 
 def align(nbytes: int) -> int:

@@ -66,10 +66,8 @@ def _count_common_axes(shape: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
-def _number_ports(shape: tuple[int, ...], by_axis: bool) -> NDArray[np.int64]:
-    common = _count_common_axes(shape)
-    ports = np.minimum(common, len(shape) - 1) if by_axis else np.zeros_like(common)
-    ports[np.diag_indices(len(ports))] = -1
+def _number_ports(shape: tuple[int, ...], of_axes: tuple[int, ...]) -> NDArray[np.int64]:
+    ports = np.array([*of_axes, -1])[_count_common_axes(shape)]
     ports.flags.writeable = False
     return ports
 
@@ -86,4 +84,4 @@ def number_ports(mesh: Mesh) -> NDArray[np.int64]:
     >>> number_ports(Mesh((2, 2), link=[Link(1e-6, 1e9), Link(1e-6, 1e11)])).tolist()
     [[-1, 1, 0, 0], [1, -1, 0, 0], [0, 0, -1, 1], [0, 0, 1, -1]]
     """
-    return _number_ports(mesh.shape, len(mesh.ports) > 1)
+    return _number_ports(mesh.shape, mesh.ports_of_axes)

@@ -13,7 +13,8 @@ from msgspec.structs import asdict, astuple, force_setattr
 
 from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite
 from tapestry_plan.rewrite import Derivation
-from tapestry_plan.steps.mesh import Device, Link, Mesh, Space
+from tapestry_plan.steps.mesh import Mesh, Space
+from tapestry_plan.steps.rates import Device, Link
 from tapestry_sets.limits import hide_fields, read_json, which_is
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
@@ -607,10 +608,10 @@ def _read_mesh(entry: dict[str, Any]) -> Mesh:
     return Mesh(**{**fields, "link": _read_link(fields["link"])})
 
 
-def _read_link(entry: Sequence[Any]) -> Link | tuple[Link, ...]:
-    """A link for all axes of a mesh, or one for each."""
-    if entry and isinstance(entry[0], list):
-        return tuple(Link(*link) for link in entry)
+def _read_link(entry: Sequence[Any]) -> Link | tuple[Link | str, ...]:
+    """A link for all axes of a mesh, or one for each, or the name of an axis that has it."""
+    if any(isinstance(link, list) for link in entry):
+        return tuple(link if isinstance(link, str) else Link(*link) for link in entry)
     return Link(*entry)
 
 

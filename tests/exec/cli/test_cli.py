@@ -96,6 +96,18 @@ def test_plan_compares_the_layouts_asked_for(file: Path) -> None:
     refused(call("plan", file, "--space", "some"), "--space", "mesh", "all")
 
 
+def test_plan_for_a_machine(file: Path, tmp_path: Path) -> None:
+    whole = json.loads(call("plan", file, "--machine", "h100x8", "--json").stdout)["mesh"]
+    some = json.loads(call("plan", file, "--machine", "h100x8", "--mesh", "2x2", "--json").stdout)["mesh"]
+    assert (whole["shape"], some["shape"]) == ([8], [2, 2]) and whole["device"] == some["device"] != [1e11, 2e10, 0.0]
+    (tmp_path / "mine.toml").write_text("shape = [2, 2]\nlink.x = {nbytes_per_second = 1e9}\nlink.y = {}")
+    mine = json.loads(call("plan", file, "--machine", tmp_path / "mine.toml", "--json").stdout)
+    assert mine["mesh"]["link"] == [[1e-6, 1e9], [1e-6, 1e10]] and mine["space"] == "mesh"
+    refused(call("plan", file, "--machine", "h100"), "no machine 'h100'", "h100x64")
+    refused(call("plan", file, "--machine", tmp_path / "none.toml"), "none.toml")
+    refused(call("plan", file, "--machine", "h100x8", "--mesh", "3x3"), "8 devices", "(3, 3) are 9")
+
+
 def test_plan_explains(file: Path) -> None:
     result = call("plan", file, "--mesh", "2", "--explain", "conv")
     assert result.exit_code == 0 and result.stdout.startswith("conv (conv): ")
@@ -165,6 +177,7 @@ def test_wrong_expansions(file: Path, tmp_path: Path) -> None:
     made.write_text(call("plan", other, "--mesh", 8, "--json").stdout)
     refused(call("run", other, "--plan", made, "--no-expand"), "--plan gives one that is made")
     refused(call("run", other, "--plan", made, "--space", "all"), "--plan gives one that is made")
+    refused(call("run", other, "--plan", made, "--machine", "cpu4"), "--plan gives one that is made")
     refused(call("run", file, "--plan", made), "another model", "cannot be expanded as the plan's were", "'row'")
     onnx.save(long_row(axis=0), other)
     refused(call("run", other, "--plan", made), "another model", "'row")

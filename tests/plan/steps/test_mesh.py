@@ -101,7 +101,7 @@ def test_links_name_each_axis_once(link: Any, message: str) -> None:
         ({"link": 1e9}, r"link is 1000000000.0, it must be a Link, or one for each axis as \{'x': Link\(\)\}"),
         ({"link": "nvlink"}, "link is 'nvlink', it must be a Link"),
         ({"link": {"x": Link(), "y": 1e9}}, r"link\['y'\] is 1000000000.0, it must be a Link, as Link\("),
-        ({"link": [Link(), None]}, r"link\['y'\] is None, it must be a Link"),
+        ({"link": [Link(), None]}, r"link\['y'\] is None, it must be a Link, as .*, or another axis"),
         ({"device": Link()}, "device is Link.*, it must be a Device"),
         ({"host": None}, "host is None, it must be a Link"),
     ],

@@ -1,0 +1,81 @@
+"""Machines from files: what is known by name, and what a user describes, as the fields of a mesh."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tapestry_plan.steps.rates import Device, Link
+
+SHIPPED = Path(__file__).with_name("machines.toml")
+FIELDS = {"shape", "names", "device", "link", "host"}
+
+
+def read_machine(path: str | Path) -> dict[str, Any]:
+    """The fields of the mesh that a TOML file describes; a ValueError names what is wrong in it, and where."""
+    return _parse_machine(_read_toml(Path(path)), str(path))
+
+
+def find_machine(name: str) -> dict[str, Any]:
+    """The fields of one of the machines that come along, by name; a ValueError lists them.
+
+    Examples
+    --------
+    >>> find_machine("h100x64")["shape"]
+    [8, 8]
+    """
+    known = _shipped()
+    if name not in known:
+        raise ValueError(f"there is no machine {name!r}; known are {sorted(known)}, or give a file that ends in .toml")
+    return _parse_machine(known[name], name)
+
+
+@cache
+def _shipped() -> dict[str, Any]:
+    return _read_toml(SHIPPED)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"machine {path}: not TOML: {error}") from None
+
+
+def _parse_machine(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if unknown := sorted(entry.keys() - FIELDS):
+        raise ValueError(f"machine {where}: there is no field {unknown[0]!r}; the fields are {sorted(FIELDS)}")
+    if "shape" not in entry:
+        raise ValueError(f"machine {where}: field 'shape' is missing; give the devices along each axis, as [8, 8]")
+    fields = dict(entry)
+    if "link" in fields:
+        fields["link"] = _parse_links(fields["link"], f"machine {where}: link")
+    for name, kind in (("device", Device), ("host", Link)):
+        if name in fields:
+            fields[name] = _parse_rates(kind, fields[name], f"machine {where}: {name}")
+    return fields
+
+
+def _parse_links(entry: object, where: str) -> Any:
+    """A link for all axes, or a link or another axis for each by name."""
+    if isinstance(entry, Mapping) and any(isinstance(value, Mapping | str) for value in entry.values()):
+        return {
+            name: value if isinstance(value, str) else _parse_rates(Link, value, f"{where}.{name}")
+            for name, value in entry.items()
+        }
+    return _parse_rates(Link, entry, where)
+
+
+def _parse_rates(kind: type[Device] | type[Link], entry: object, where: str) -> Device | Link:
+    names = kind.__struct_fields__
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{where} is {entry!r}; give a table of {', '.join(names)}")
+    if unknown := sorted(entry.keys() - set(names)):
+        raise ValueError(f"{where}: there is no field {unknown[0]!r}; the fields are {list(names)}")
+    try:
+        return kind(**entry)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from None

@@ -1,0 +1,67 @@
+"""Rates: what devices and the links between them do in a second."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import numpy as np
+from msgspec import Struct
+
+from tapestry_plan.steps import tuning
+
+
+class Device(Struct, frozen=True):
+    """The rates of one device; by default of a processor of a few cores.
+
+    Parameters
+    ----------
+    flop_per_second : float
+    memory_nbytes_per_second : float
+    launch_seconds : float
+        What it takes to start one computation: of an operator's shard, or of a merge of partial results.
+    """
+
+    flop_per_second: float = tuning.FLOP_PER_SECOND
+    memory_nbytes_per_second: float = tuning.MEMORY_NBYTES_PER_SECOND
+    launch_seconds: float = tuning.LAUNCH_SECONDS
+
+    def __post_init__(self) -> None:
+        _check_rate("Device", "flop_per_second", self.flop_per_second)
+        _check_rate("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
+        _check_wait("Device", "launch_seconds", self.launch_seconds)
+
+
+class Link(Struct, frozen=True):
+    """What a device sends and receives through, both at once.
+
+    Parameters
+    ----------
+    latency_seconds : float
+        Before the first byte of each message.
+    nbytes_per_second : float
+        In each of the two directions.
+    """
+
+    latency_seconds: float = tuning.LATENCY_SECONDS
+    nbytes_per_second: float = tuning.NBYTES_PER_SECOND
+
+    def __post_init__(self) -> None:
+        _check_wait("Link", "latency_seconds", self.latency_seconds)
+        _check_rate("Link", "nbytes_per_second", self.nbytes_per_second)
+
+
+def _check_number(what: str, name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{what}: {name} is {value!r}, it must be a number")
+
+
+def _check_rate(what: str, name: str, value: float) -> None:
+    _check_number(what, name, value)
+    if not isfinite(value) or value <= 0:
+        raise ValueError(f"{what}: {name} is {value}, it must be finite and > 0")
+
+
+def _check_wait(what: str, name: str, value: float) -> None:
+    _check_number(what, name, value)
+    if not isfinite(value) or value < 0:
+        raise ValueError(f"{what}: {name} is {value}, it must be finite and >= 0")
