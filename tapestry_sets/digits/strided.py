@@ -143,19 +143,18 @@ def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...]
             out.append(((1, 0),))
             continue
         inner: Levels = ()
-        while True:
+        while count % n:
             if count == 1:
                 count, by = todo.pop()
-            while count % n and todo and todo[-1][1] == count * by:  # which goes on without a break
+            elif todo and todo[-1][1] == count * by:  # which goes on without a break
                 count *= todo.pop()[0]
-            if not count % n:
-                break
-            if n % count:
+            elif n % count:
                 return None
-            inner = ((count, by), *inner)
-            n //= count
-            count = 1
-        out.append(((n, by), *inner))
+            else:
+                inner = ((count, by), *inner)
+                n //= count
+                count = 1
+        out.append(((n, by), *inner) if inner else ((n, by),))
         count //= n
         by *= n
     out.reverse()

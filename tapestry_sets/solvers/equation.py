@@ -246,16 +246,16 @@ class _Remainders(ABC, Generic[T]):
         if cut is None:
             cut = self._cuts[i, j] = self._cut_at_few(i, j) or self._cut_at_fewest(i, j)
         at, g, short, modulus, inverse = cut
+        if total % g:
+            return at, range(0)
         reaches = self._reaches
         low, high = total - reaches[j] + reaches[at], reaches[at] - reaches[i]
         if low < 0:
             low = 0
         if high > total:
             high = total
-        if total % g:
-            return at, range(0)
-        by = g * short * modulus
         first = g * short * (total // g * inverse % modulus)
+        by = g * short * modulus
         return at, range(low + (first - low) % by, high + 1, by)
 
     def _cut_at_few(self, i: int, j: int) -> CutInTwo | None:
@@ -318,26 +318,29 @@ def _solve_few(steps: Sequence[int], counts: Sequence[int], i: int, j: int, tota
 
 
 class _PartSearch(_Remainders[tuple[int, ...] | None]):
-    """The search for one solution; what has none is remembered."""
+    """The search for one solution among three digits or more; what has none is remembered.
+
+    Both sides of a cut reach what they are asked for, as `split` gives no other remainders.
+    """
 
     __slots__ = ()
 
     def _between(self, i: int, j: int, total: int) -> tuple[int, ...] | None:
-        if total < 0 or total > self._reaches[j] - self._reaches[i]:
-            return None
-        if j - i < 3:
-            return _solve_few(self.steps, self.counts, i, j, total)
         key = i, j, total
         if key in self._known:
             return None
         at, rests = self.split(i, j, total)
+        steps, counts = self.steps, self.counts
         for rest in rests:
             self.left -= 1
             if self.left < 0:
                 return None
-            short = self._between(i, at, rest)
-            long = None if short is None else self._between(at, j, total - rest)
-            if long is not None and short is not None:
+            short = _solve_few(steps, counts, i, at, rest) if at - i < 3 else self._between(i, at, rest)
+            if short is None:
+                continue
+            rest = total - rest
+            long = _solve_few(steps, counts, at, j, rest) if j - at < 3 else self._between(at, j, rest)
+            if long is not None:
                 return short + long
         self._known[key] = None
         return None

@@ -33,14 +33,14 @@ def plain_slices(keys: tuple[Key, ...], shape: Shape) -> tuple[Shape, tuple[Trip
     for axis, key in enumerate(keys):
         if type(key) is not slice:
             return None
-        start, stop, step = key.start, key.stop, key.step
+        triple = start, stop, step = key.start, key.stop, key.step
         if not (
             (start is None or type(start) is int)
             and (stop is None or type(stop) is int)
             and (step is None or (type(step) is int and step))
         ):
             return None
-        triples.append((start, stop, step))
+        triples.append(triple)
         if start is None and stop is None and step is None:
             continue
         start, stop, step = key.indices(counts[axis])
@@ -50,7 +50,8 @@ def plain_slices(keys: tuple[Key, ...], shape: Shape) -> tuple[Shape, tuple[Trip
         last = axis + 1
     if not last:
         return None
-    return tuple(counts), tuple(triples[:last]), cuts
+    del triples[last:]
+    return tuple(counts), tuple(triples), cuts
 
 
 def parse_index(key: Key | tuple[Key, ...], shape: Shape) -> list[ViewKind]:

@@ -470,7 +470,7 @@ class Derived(View, Struct, eq=False, metaclass=Checked):
     def strided_form(self, fold: bool = True) -> tuple[Allocation, Strided] | None:
         if self._form is UNASKED and not _find_strided(self, fold):
             return None
-        return None if self._home is None else (self._home, cast(Strided, self._form))
+        return None if self._home is None else (self._home, self._form)  # type: ignore[return-value]  # which is found
 
     def _normal_form(self) -> Flat:
         found = self._known.normal

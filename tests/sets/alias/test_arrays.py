@@ -53,6 +53,24 @@ def test_arrays_share_the_bytes_that_they_share(pair: tuple[np.ndarray, np.ndarr
             assert pointer(first) + index[-1] == at.cell[0]
 
 
+class Owned(np.ndarray):
+    """A class of NumPy's arrays with fields of its own."""
+
+    def __array_finalize__(self, other: object) -> None:
+        self.note = "mine"
+
+
+def test_addresses_of_all_classes_of_arrays_are_those_that_their_interface_tells(tmp_path: Path) -> None:
+    plain = np.arange(24, dtype=np.int32).reshape(4, 6)
+    mapped = np.memmap(tmp_path / "mapped", np.int32, "w+", shape=(4, 6))
+    others = (np.ma.masked_array(plain, plain > 3), plain.view(np.recarray), plain.view(Owned), mapped)
+    for array in (plain, np.array(3.0), np.zeros((0, 3)), np.frombuffer(b"bytes", np.uint8), *others):
+        for part in (array, array[..., ::-1] if array.ndim else array):
+            told = part.__array_interface__["data"][0]
+            assert as_view(part).kind.offset == told
+            assert overlaps(part, array) == bool(part.size)
+
+
 @given(st.lists(st.one_of(views(BASES[0]), views(BASES[1])), min_size=1, max_size=5))
 def test_all_pairs_of_arrays_at_once(found: list[np.ndarray]) -> None:
     sets = [addresses(x) for x in found]
