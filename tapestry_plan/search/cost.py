@@ -91,7 +91,9 @@ class RegionTable(Struct):
         shape = np.broadcast_shapes(*(n.shape for n in numbers))
         total = np.zeros(shape, np.int64)
         rows = self._rows()
-        for picks in product(range(rows.shape[1]), repeat=len(numbers)):
+        # Other regions of the table may have many members; those that are asked about say how far to look.
+        many = np.array([len(members) for members in self._members] or [0])
+        for picks in product(*(range(int(many[n].max()) if n.size else 0) for n in numbers)):
             chosen = [rows[n, pick] for n, pick in zip(numbers, picks, strict=True)]
             cells = np.ones(shape, np.int64)
             for axis in range(len(self._extents)):
