@@ -250,9 +250,16 @@ def chunks(key: ChunkKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequ
         )
     if len(chunk_shape) != len(extents):
         raise ValueError(f"chunks: chunk_shape {tuple(chunk_shape)} for shape {extents}; give lengths for each axis")
+    for entry in key if isinstance(key, tuple) else (key,):
+        is_index = hasattr(type(entry), "__index__") and not isinstance(entry, (bool, np.bool_))
+        if not (is_index or entry is Ellipsis or isinstance(entry, (slice, list, np.ndarray))):
+            raise TypeError(
+                f"chunks: the key has {entry!r}; give for each axis a slice, an int, a list of indices or a mask, or "
+                "Ellipsis for all that are left"
+            )
     entries = spell_out(extents, cast(BoxKey, key))
     tables = [
-        _read_table(k, n, axis) if isinstance(k, list) or (isinstance(k, np.ndarray) and k.ndim) else None
+        None if _is_plain(k) else _read_table(cast(Any, k), n, axis)
         for axis, (k, n) in enumerate(zip(entries, extents, strict=True))
     ]
     plain = tuple([k if table is None else slice(None) for k, table in zip(entries, tables, strict=True)])
@@ -261,6 +268,11 @@ def chunks(key: ChunkKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequ
         ends = _read_ends(chunk_shape[axis], extents[axis], axis)
         axes.append(_Axis(positions, ends) if table is None else _ListedAxis(table.tobytes(), ends))
     return TouchedChunks(tuple(axes), tuple([isinstance(k, slice) for k in plain]))
+
+
+def _is_plain(entry: object) -> bool:
+    """Whether an entry of a key is a slice or an int, not a list or an array."""
+    return not isinstance(entry, list) and not (isinstance(entry, np.ndarray) and entry.ndim)
 
 
 def _read_table(indices: Sequence[Any] | Int64Array, n: int, axis: int) -> Int64Array:
