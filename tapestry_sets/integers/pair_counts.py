@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise, product
-from math import gcd, lcm
+from math import gcd, inf, lcm
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -231,7 +231,8 @@ class _BlockPairs(NamedTuple):
     @property
     def width(self) -> float:
         """How long the windows are on average."""
-        return float((self.end - self.first).mean())
+        lengths = self.end - self.first
+        return int(lengths.sum()) // len(lengths) if lengths.dtype == object else float(lengths.mean())
 
     def swapped(self) -> _BlockPairs:
         """Return the same with the nests in each other's place."""
@@ -509,10 +510,10 @@ class PairCount:
     def _group_cost(ss: list[Nest], ts: list[Nest], length: int) -> float:
         """Return about how many entries `_group` takes."""
         P, Q = ss[0][0][1], ts[0][0][1]
-        ours, theirs = (sum([count_blocks(s[1:], s[0][0]) for s in members]) for members in (ss, ts))
+        ours, theirs = (_about(sum([count_blocks(s[1:], s[0][0]) for s in members])) for members in (ss, ts))
         whole, rest = divmod(length, lcm(P, Q))
         rounds = count_rounds(rest // max(P, Q) + 1, min(P, Q)) if rest else 0
-        slow = 1 if max(P, Q) < 1 << 52 and length < 1 << 100 else tuning.PYTHON_INTEGERS
+        slow = 1 if max(P, Q) < 1 << 52 and length < 1 << 100 else _slowness(max(P, Q))
         each = tuning.ENTRIES_A_ROUND + slow * ours * theirs
         return slow * (ours + theirs) + (2 * (ours + theirs) if whole else 0) + rounds * each
 
@@ -587,18 +588,18 @@ class PairCount:
         (a, P, _), (b, Q, _) = s[0], t[0]
         g = gcd(P, Q)
         levels = tuning.ENTRIES_A_ROUND * (len(s) + len(t))
-        yield _CountWay(levels / 16 + length / tuning.BITS_AN_ENTRY, lambda: _meet_bits(s, t, length))
+        yield _CountWay(levels / 16 + _about(length, tuning.BITS_AN_ENTRY), lambda: _meet_bits(s, t, length))
 
         near: Any = np.int64 if length + P < 1 << 62 else object
-        slow = 1 if near == np.int64 else tuning.PYTHON_INTEGERS
+        slow = 1 if near == np.int64 else _slowness(P)
         walk = levels + slow * _walk_cost(s, t, length, 1)
         yield _CountWay(walk, lambda: self._walk(s, t, _BlockPairs.window(length, near), 0, (0, 0)))
 
         dtype: Any = np.int64 if P < 1 << 52 and length < 1 << 100 else object
-        slow = 1 if dtype == np.int64 else tuning.PYTHON_INTEGERS
-        distances = (a + b) // g + 1
-        meeting = min(distances, length * (a + b) / (P * Q) + 1)
-        walk = _walk_cost(s[1:], t[1:], a * b / (a + b), meeting)
+        slow = 1 if dtype == np.int64 else _slowness(P)
+        distances = _about((a + b) // g + 1)
+        meeting = min(distances, _about(length * (a + b), P * Q) + 1)
+        walk = _walk_cost(s[1:], t[1:], _mean_overlap(a, b), meeting)
         yield _CountWay(levels + slow * (2 * distances + walk), lambda: self._meet(s, t, length, 1, dtype))
 
         if tuning.SHORT < a + b <= tuning.MAX_TABLE and dtype == np.int64:
@@ -607,10 +608,10 @@ class PairCount:
 
         rounds = count_rounds(length // P + 1, Q)
         one, two = count_blocks(s[1:], a), count_blocks(t[1:], b)
-        lengths = nests.count(s[1:], 0, a) / one + nests.count(t[1:], 0, b) / two
-        meet = levels + slow * (one + two + (one + 1) * two * lengths / g) / 2
+        lengths = nests.count(s[1:], 0, a) * two + nests.count(t[1:], 0, b) * one
+        meet = levels + slow * _about((one + two) * g * one + (one + 1) * lengths, 2 * g * one)
         yield _CountWay(meet, lambda: self._meet(s, t, length, max(len(s), len(t)), dtype))
-        entries = rounds * (tuning.ENTRIES_A_ROUND + slow * one * two) + tuning.ENTRIES_A_ROUND
+        entries = rounds * (tuning.ENTRIES_A_ROUND + slow * _about(one * two)) + tuning.ENTRIES_A_ROUND
         yield _CountWay(entries, lambda: _sum_of_stripes(list_stripes(s, dtype), list_stripes(t, dtype), length))
 
     # -------------------------------------------------------------- walk
@@ -739,7 +740,7 @@ class PairCount:
         P, g, levels = s[0][1], gcd(s[0][1], t[0][1]), 4 * tuning.ENTRIES_A_ROUND
         rounds = count_rounds(n, t[0][1])
         dtype: Any = np.int64 if 8 * P * (n + 2) < 1 << 62 else object
-        slow = 1 if dtype == np.int64 else tuning.PYTHON_INTEGERS
+        slow = 1 if dtype == np.int64 else _slowness(P)
         cuts = []
         for nest in (s, t):
             parts = []
@@ -748,10 +749,10 @@ class PairCount:
                 runs = count_blocks(nest[depth:], period)
                 parts.append((count_blocks(nest[1:depth], nest[0][0]), period, runs, depth))
             cuts.append(parts)
-        best, d, e = float("inf"), 0, 0
+        best, d, e = inf, 0, 0
         for (one, m, ours, at), (two, k, theirs, at_two) in product(*cuts):
             residues = one * two * (m // gcd(g, m) + k // gcd(g, k))
-            entries = rounds * (levels + 2 * slow * residues) + ours * k + theirs * m
+            entries = rounds * (levels + 2 * slow * _about(residues)) + _about(ours * k + theirs * m)
             if entries < best:
                 best, d, e = entries, at, at_two
         blocks, others = ((s[0][0], P, first), *s[1:d]), t[:e]
@@ -878,14 +879,32 @@ def _cuts(s: Nest) -> list[int]:
 
 def _stripes_a_class(s: Nest, depth: int, m: int) -> float:
     a, P, _ = s[0]
-    held = 1.0
+    held, Q = 1, 1
     if depth < len(s):
         Q = s[depth][1]
-        held = nests.count(s[depth:], 0, Q) / Q
-    return count_blocks(s[1:depth], a) * held * (m // gcd(P, m))
+        held = nests.count(s[depth:], 0, Q)
+    return _about(count_blocks(s[1:depth], a) * held * (m // gcd(P, m)), Q)
 
 
-def _walk_cost(s: Nest, t: Nest, width: float, pairs: float) -> float:
+def _about(n: int, by: int = 1) -> float:
+    """Return n / by for an estimate, but no more than `tuning.FAR`: nests may be too long for floats."""
+    try:
+        return min(n / by, tuning.FAR)
+    except OverflowError:
+        return tuning.FAR
+
+
+def _slowness(P: int) -> int:
+    """Return how many times as much an entry costs as one of int64, where it is of Python integers as long as this."""
+    return tuning.PYTHON_INTEGERS * (1 + P.bit_length() // tuning.LONG_BITS)
+
+
+def _mean_overlap(a: int, b: int) -> int:
+    """Return what blocks of two lengths that overlap share on average."""
+    return -(-a * b // (a + b))
+
+
+def _walk_cost(s: Nest, t: Nest, width: int, pairs: float) -> float:
     """Return about how many entries a walk has that begins with as many pairs, which overlap as widely."""
     entries = pairs
     while s and t:
@@ -894,7 +913,7 @@ def _walk_cost(s: Nest, t: Nest, width: float, pairs: float) -> float:
         if s[0][1] < t[0][1]:
             s, t = t, s
         (a, P, _), s = s[0], s[1:]
-        entries += pairs * (width / P + 1)
-        pairs *= (width + a) / P
-        width *= a / (width + a)  # what two blocks share on average that overlap
+        entries += pairs * (_about(width, P) + 1)
+        pairs = min(pairs * _about(width + a, P), tuning.FAR)
+        width = _mean_overlap(width, a)
     return entries + pairs * (len(s) + len(t))

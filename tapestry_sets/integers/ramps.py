@@ -183,7 +183,7 @@ def sum_overlaps(columns: Sequence[Column], P: int, Q: int, length: int) -> int:
     """Return the sum, over the entries n, y, a, b of columns and over 0 <= k < n, of the elements of stripe (b, Q, 0)
     in [y + P*k, y + P*k + a), for n >= 1, y >= b and P*n at most `length`."""
     n, y, a, b = columns
-    is_wide = length + P >= 1 << 62
+    is_wide = n.dtype != object and length + P >= 1 << 62
     if is_wide and 2.0 * float(np.minimum(a, b).sum(dtype=float)) * _sum_of_quotients(P, Q) > 2.0**61:
         n = n.astype(object)
     ends, half = np.concatenate([y + a, y - b, y + a - b, y]), 2 * len(y)

@@ -92,6 +92,8 @@ RESIDUES = 64
 """A whole common period is counted residue by residue where the gcd of the periods is at most this."""
 PARTED = 2
 """In how many windows inside of one another a count is taken apart for an estimate of what it takes."""
+FAR = 1e60
+"""Estimates go no further: no budget is as large, and products of several fit floats."""
 CLASSES = 64
 """Short periods inside of nests are taken apart into at most so many classes of integers."""
 SAMPLED_PAIRS = 12
@@ -122,6 +124,8 @@ BITS_A_TURN = 2
 """Bits of two blocks that are correlated, for an entry."""
 ENTRIES_A_ROUND, PYTHON_INTEGERS = 400, 20
 """What a round of columns costs besides its entries, and how many times as much an entry costs as a Python integer."""
+LONG_BITS = 128
+"""An entry of Python integers costs as much again for each so many bits of a period."""
 ENTRIES_OF_STRIPES = 20
 """Entries that count two stripes in a window by sums; one of fewer blocks of the longer period, block by block."""
 FEW_BLOCKS = 10

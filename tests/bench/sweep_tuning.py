@@ -503,6 +503,7 @@ def _name(make: Make) -> str:
 
 NOT_SWEPT = {
     "sets.integers.PYTHON_INTEGERS": "of the questions here none has columns beyond int64",
+    "sets.integers.LONG_BITS": "of the questions here none has columns beyond int64",
     "sets.integers.DENSE": "only lists of lazy sets look at it, which no question here makes",
     "sets.integers.SHORT_LIST": "only lists of lazy sets look at it, which no question here makes",
     "sets.integers.FEW_OPERANDS": "only sets that are met with more than a few others look at it",

@@ -345,6 +345,24 @@ def test_blocks_in_the_place_of_elements_are_counted_as_often(seed: int, by: int
         assert pairs.count_in_both(scaled(s, by), scaled(t, by), lo * by, hi * by) == wanted * by
 
 
+@pytest.mark.parametrize("exponent", [160, 330])
+@pytest.mark.parametrize("depth", [2, 3])
+def test_nests_too_long_for_floats_are_counted_or_refused(depth: int, exponent: int) -> None:
+    """What estimates of costs are made of is beyond floats here; a way is chosen, or refused, all the same."""
+    counted = 0
+    for seed in range(6):
+        s, t = random_pair(seed, depth, 10**exponent)
+        for hi in (10**exponent, 10 ** (2 * exponent)):
+            try:
+                found = pairs.count_in_both(s, t, 0, hi)
+                outside = [pairs.count_in_both(s, c, 0, hi) for c in nest.complement(t)]
+            except TooHard:
+                continue
+            counted += 1
+            assert found + sum(outside) == nest.count(s, 0, hi)
+    assert counted, "some are easy"
+
+
 @pytest.mark.parametrize("n", [10**3, 10**6, 10**9, 10**12, 10**15])
 def test_combs_inside_of_long_blocks_are_counted_in_classes(n: int) -> None:
     """Every second column of the left half against every third: no block of a comb is looked at by itself."""
