@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, astuple, force_setattr
 
-from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite
+from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite, same_graph
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps.mesh import Mesh, Space
 from tapestry_plan.steps.rates import Device, Link
@@ -365,6 +365,17 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def __post_init__(self) -> None:
         if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
             force_setattr(self, "nbytes_spilled", (0,) * self.mesh.size)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two plans are of the same graph and say the same: so a plan that was written and read is."""
+        if not isinstance(other, ShardPlan):
+            return NotImplemented
+        fields = [name for name in self.__struct_fields__ if name != "graph"]
+        if any(getattr(self, name) != getattr(other, name) for name in fields):
+            return False
+        return self.graph is other.graph or same_graph(self.graph, other.graph)
+
+    __hash__ = None  # type: ignore[assignment]  # plans have dictionaries
 
     @property
     def nbytes_moved(self) -> int:

@@ -166,4 +166,8 @@ def test_reductions_land_with_the_bits_that_they_have_without(reduction: str) ->
 def test_a_plan_with_a_landing_is_the_same_after_a_round_trip() -> None:
     p = plan(two_readers(), Mesh((4,), link=Link(1e-9, 1e9)), fix={"c": {"k": 4}, "r": {}, "d": {}})
     again = ShardPlan.from_json(p.to_json())
-    assert again.to_json() == p.to_json() and landings(again)
+    assert again == p and again.to_json() == p.to_json() and landings(again)
+    others = {"c": {"k": 2}, "r": {}, "d": {}}, {"c": {"k": 4}, "r": {"i0": 4}, "d": {}}
+    for fix in others:
+        assert plan(two_readers(), Mesh((4,), link=Link(1e-9, 1e9)), fix=fix) != p
+    assert p != p.to_json()
