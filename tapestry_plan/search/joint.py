@@ -129,7 +129,7 @@ class JointProblem(Problem):
             tables.shared += self._count_cases(cost, steps)
         else:
             for given, active in cases:
-                if self._fits(cost, active, self._numbers(given)):
+                if all(self._fits(cost, active[: k + 1], self._numbers(given)) for k in range(len(active))):
                     tables.shared += self._count_cases(cost, [(given, active[: k + 1]) for k in range(len(active))])
                 else:
                     tables.count_alone(self._count_cases(cost, [(given, (k,)) for k in active]), len(active))
@@ -226,14 +226,10 @@ class JointProblem(Problem):
         """
         total = min(tuning.MAX_ENTRIES, max(tuning.MIN_JOINT_ENTRIES, tuning.JOINT_ENTRIES_FACTOR * entries))
         cap = min(tuning.MAX_TABLE_ENTRIES, total // 4)
-        now, lowest = self, 0
+        now, lowest, widest = self, 0, tuning.FIRST_PRUNING_ENTRIES
         search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
         while True:
-            if bound is search:
-                found = now._choose_in(search, cap, total)
-                if found.exact:
-                    return found
-            marginals = find_marginals(now.sizes, bound, cap=min(cap, tuning.MAX_PRUNING_ENTRIES))
+            marginals = find_marginals(now.sizes, bound, cap=widest)
             # A plan has an expansion, or it is one of the graph as given. What was left out costs more than `ticks`.
             mine = zip(marginals.least[len(self.variables) :], now.values, strict=True)
             expanded = [int(least[values > 0].min()) for least, values in mine if values[-1] > 0]
@@ -241,8 +237,18 @@ class JointProblem(Problem):
             kept = marginals.list_kept(ticks)
             if all(len(some) == 1 for some in kept[len(self.variables) :]):
                 return ChosenExpansions(now._first_values(kept), lowest, exact=True)
-            if now.entries == tuning.MAX_FACTOR_ENTRIES and not is_worth_a_round(now.sizes, kept):
-                return replace(now._choose_in(search, cap, total), bound_ticks=lowest, exact=False)
+            is_last = (
+                now.entries == tuning.MAX_FACTOR_ENTRIES
+                and widest >= tuning.MAX_PRUNING_ENTRIES
+                and not is_worth_a_round(now.sizes, kept)
+            )
+            if is_last or (marginals.exact and bound is search):
+                found = now._choose_in(search, cap, total)
+                if found.exact and bound is search:
+                    return found
+                if is_last:
+                    return replace(found, bound_ticks=lowest, exact=False)
+            widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
             now = now.restrict(kept)
             search, bound = now.factors()
 

@@ -150,12 +150,13 @@ class TensorCost(Struct):
         """
         groups: list[list[int]] = []
         for k, use in enumerate(self.uses):
-            near = [group for group in groups if any(self._share_cells(self.uses[other], use) for other in group)]
+            near = [group for group in groups if any(self.share_cells(self.uses[other], use) for other in group)]
             groups = [group for group in groups if group not in near]
             groups.append(sorted([k, *(other for group in near for other in group)]))
         return [self._with_uses(group) for group in sorted(groups)] if len(groups) > 1 else [self]
 
-    def _share_cells(self, one: Use, two: Use) -> bool:
+    def share_cells(self, one: Use, two: Use) -> bool:
+        """Whether two consumers read the same cells in any of their layouts."""
         first, second = np.unique(one.numbers), np.unique(two.numbers)
         return bool(self.table.sizes(first[:, None], second[None, :]).any())
 
@@ -634,7 +635,7 @@ class Problem:
         """What is moved for one tensor, consumer by consumer: each table has all those before it, if that fits."""
         uses = range(len(cost.uses))
         tables.shared += self._landing_tables(cost)
-        if self._fits(cost, uses):
+        if all(self._fits(cost, uses[: k + 1]) for k in uses):
             tables.shared += [self._factor(cost, uses[: k + 1]) for k in uses]
             return
         tables.count_alone([self._factor(cost, [k]) for k in uses], len(uses))
@@ -656,6 +657,7 @@ class Problem:
 
         A table of one of them is made in any case.
         """
+        consumers = self._list_meeting(cost, consumers)
         if len(consumers) <= 1:
             return True
         scope = [cost.producer, *(cost.uses[k].variable for k in consumers), *choices]
@@ -665,10 +667,23 @@ class Problem:
 
     def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         """What the last of some consumers costs, given the producer, where its results land, and those before it."""
-        key = tuple(consumers)
+        key = self._list_meeting(cost, consumers)
         if key not in cost.made:
-            cost.made[key] = self._make_factor(cost, consumers)
+            cost.made[key] = self._make_factor(cost, key)
         return cost.made[key]
+
+    def _list_meeting(self, cost: TensorCost, consumers: Sequence[int]) -> tuple[int, ...]:
+        """The last of some consumers, and those before it that read cells which it reads too."""
+        if not consumers:
+            return ()
+        *before, last = consumers
+        read = cost.uses[last].numbers
+
+        def meets(k: int) -> bool:
+            key = "meets", cost.tensor.shape, id(cost.uses[k].numbers), id(read)
+            return self.known.fact(key, lambda: cost.share_cells(cost.uses[k], cost.uses[last]))
+
+        return (*(k for k in before if meets(k)), last)
 
     def _landing_tables(self, cost: TensorCost) -> list[Factor]:
         """What is moved to where a tensor lands."""

@@ -65,6 +65,10 @@ MIN_SPLIT_ENTRIES = 250_000
 """Entries of a table that is built even where others have used up `MAX_ENTRIES`."""
 MAX_PRUNING_ENTRIES = 16_000_000
 """Entries of the largest table that is built to leave layouts out; beyond it, its bucket is split."""
+FIRST_PRUNING_ENTRIES = 1_000_000
+"""The same in the first round of leaving expansions out: often it is enough, and larger tables take longer."""
+PRUNING_GROWTH = 4
+"""Times that it grows from one of these rounds to the next."""
 MIN_JOINT_ENTRIES = 4_000_000
 """Entries that elimination may always take to compare expansions, however small the graph as given."""
 JOINT_ENTRIES_FACTOR = 8
