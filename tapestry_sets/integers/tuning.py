@@ -62,6 +62,8 @@ LONG_SPAN = 1 << 22
 # How far two nests are looked at for one that is their union.
 SPREAD = 64
 """How many blocks nests of several periods may have in a common one, for these to be merged there."""
+MAX_SWEPT_BLOCKS = 1 << 20
+"""How many blocks of two unions may be swept where a sample does not tell that what is left has too many pieces."""
 MAX_LISTED_BLOCKS = 1 << 18
 """Unions of many members are taken apart into blocks without an inside where a common period has at most so many."""
 SAMPLED_BLOCKS = 1 << 14

@@ -222,7 +222,8 @@ def _by_blocks(
         length = (hi - lo) * tuning.SAMPLED_BLOCKS // many
         if blocks.many((*xs, *ys), 0, length) <= tuning.MAX_LISTED_BLOCKS // 4:  # else they are close together
             _foresee(list_between, lo, hi, length, what)
-        return None
+        if many > tuning.MAX_SWEPT_BLOCKS:
+            return None
     found = list_between(lo, hi, within is None)
     check_pieces(len(found), what)
     return found
