@@ -6,7 +6,7 @@ or hold which partial result, which are read. This knows nothing of how the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, combinations
 from math import prod
@@ -27,6 +27,7 @@ from tapestry_plan.steps import (
     Copy,
     Fetch,
     Free,
+    OnDemand,
     Output,
     Reduce,
     ShardPlan,
@@ -519,6 +520,10 @@ def misfit(value: Any, wanted: Any, where: str) -> str | None:
     "shape[1] is '2'; it must be an integer"
     """
     origin, args = _take_apart(wanted)
+    if isinstance(value, OnDemand):  # of the planner itself: no document has it
+        return None
+    if origin is Mapping:
+        origin = dict
     if origin in (Union, UnionType):
         return _misfit_all(value, args, where)
     if origin is Literal:

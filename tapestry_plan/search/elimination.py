@@ -8,11 +8,14 @@ is then a lower bound, and the assignment can be improved by moves of one variab
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import reduce
 from heapq import heapify, heappop, heappush
-from math import gcd, prod
+from itertools import product
+from math import prod
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -20,7 +23,7 @@ from msgspec import Struct
 from tapestry_plan.search import tuning
 from tapestry_plan.search.reduction import Factor, IntArray, leave_out_dominated
 
-_WORST = np.iinfo(np.int64).max
+_WORST = int(np.iinfo(np.int64).max)
 
 
 class Minimum(Struct, frozen=True):
@@ -70,7 +73,9 @@ def minimize(
     """
     every = factors
     kept: list[IntArray] | None = None
-    if reduces:
+    rehearsed = _sweep(sizes, factors, cap, total, project=_rehearse) if reduces else None
+    # Where all is gone through and that is little, it costs less than to reduce it.
+    if rehearsed and not (rehearsed.exact and rehearsed.entries <= tuning.FEW_ENTRIES):
         kept, factors = leave_out_dominated(sizes, factors)
         sizes = [len(values) for values in kept]
     swept = _sweep(sizes, factors, cap, total)
@@ -96,9 +101,15 @@ class _Swept(Struct):
 
 
 def _sweep(
-    sizes: Sequence[int], factors: Sequence[Factor], cap: int, total: int, beside: frozenset[int] = frozenset()
+    sizes: Sequence[int],
+    factors: Sequence[Factor],
+    cap: int,
+    total: int,
+    beside: frozenset[int] = frozenset(),
+    project: Callable[[Sequence[Factor], Sequence[int], int, Sequence[int]], Factor] | None = None,
 ) -> _Swept:
-    """Eliminate every variable but some."""
+    """Eliminate every variable but some; `project` takes one out of the sum of some tables."""
+    project = project or _project_out
     ticks = sum(int(factor.ticks) for factor in factors if not factor.scope)
     tables = _Buckets(sizes, factors)
     order = _Order(sizes, factors, beside)
@@ -119,7 +130,7 @@ def _sweep(
             # What stands many times is projected once: where the same tables meet in the same way, so do their minima.
             alike = scope.index(var), tuple((id(f.ticks), id(f.nbytes), *map(scope.index, f.scope)) for f in group)
             if alike not in made:
-                made[alike] = message = _project_out(group, scope, var, sizes)
+                made[alike] = message = project(group, scope, var, sizes)
                 entries += prod(sizes[v] for v in scope)
                 room -= message.ticks.size
             found = made[alike]
@@ -133,7 +144,7 @@ def _sweep(
 
 def minimize_beside(sizes: Sequence[int], factors: Sequence[Factor], var: int) -> IntArray:
     """For each value of one variable the least ticks of the sum, or no more than these: all others are eliminated."""
-    swept = _sweep(sizes, factors, tuning.MAX_TABLE_ENTRIES, tuning.MAX_ENTRIES, frozenset((var,)))
+    swept = _sweep(sizes, factors, tuning.MAX_TABLE_ENTRIES, tuning.MAX_ENTRIES, beside=frozenset((var,)))
     found: IntArray = sum((factor.ticks for factor in swept.left), np.full(sizes[var], swept.ticks))
     return found
 
@@ -259,10 +270,60 @@ def _project_out(group: Sequence[Factor], scope: Sequence[int], var: int, sizes:
     if pairs is None:
         return _project_pairs(group, rest, shape, var, sizes[var])
     packed, unpack = pairs
+    tables = [_spread(factor, table, rest, var) for factor, table in zip(group, packed, strict=True)]
+    return Factor(tuple(rest), *unpack(_least_sum(tables, shape, sizes[var])))
+
+
+def _spread(factor: Factor, table: IntArray, rest: Sequence[int], var: int) -> IntArray:
+    """A table with an axis for a variable and then one for each of others, of length 1 where it has none."""
+    order = sorted(range(len(factor.scope)), key=lambda axis: (factor.scope[axis] != var, axis))
+    lengths = dict(zip(factor.scope, table.shape, strict=True))
+    return np.ascontiguousarray(table.transpose(order)).reshape(lengths[var], *(lengths.get(v, 1) for v in rest))
+
+
+def _least_sum(tables: Sequence[IntArray], shape: tuple[int, ...], size: int) -> IntArray:
+    """The least over the first axis of a sum of tables that broadcast together."""
+    # Block by block of the leading axes, so that what is added and compared stays in the processor's cache. Small
+    # tables come first: all of them but the last are then summed at the size of few axes.
+    *few, last = sorted(tables, key=lambda table: table.size)
     best = np.full(shape, _WORST)
-    for value in range(sizes[var]):
-        np.minimum(best, _sum_at(zip(group, packed, strict=True), rest, shape, var, value), out=best)
-    return Factor(tuple(rest), *unpack(best))
+    for at in _list_blocks(shape):
+        within: tuple[Any, ...] = (*at, ...)  # so that a table of no axes is one too
+        block = best[within]
+        small = [table[(slice(None), *_within(at, table))] for table in few]
+        large = last[(slice(None), *_within(at, last))]
+        room = np.empty_like(block)
+        for value in range(size):
+            total = large[value]
+            if small:
+                total = np.add(total, reduce(np.add, [table[value] for table in small]), out=room)
+            np.minimum(block, total, out=block)
+    return best
+
+
+def _list_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Ranges of the leading axes that cut a table in blocks of few entries."""
+    steps: list[int] = []
+    inside = prod(shape)
+    for n in shape:
+        if inside <= tuning.BLOCK_ENTRIES:
+            break
+        inside //= n
+        steps.append(max(1, tuning.BLOCK_ENTRIES // inside))
+    ranges = [[slice(k, k + step) for k in range(0, n, step)] for n, step in zip(shape, steps, strict=False)]
+    return product(*ranges)
+
+
+def _within(at: Sequence[slice], table: IntArray) -> tuple[slice, ...]:
+    """The ranges of a table's axes after its first; axes of length 1 stand for any."""
+    return tuple(one if n > 1 else slice(None) for one, n in zip(at, table.shape[1:], strict=False))
+
+
+def _rehearse(group: Sequence[Factor], scope: Sequence[int], var: int, sizes: Sequence[int]) -> Factor:
+    """As `_project_out`, of tables that are not looked at: one cell stands for all."""
+    rest = tuple(v for v in scope if v != var)
+    cells = np.broadcast_to(np.zeros((), np.int64), tuple(sizes[v] for v in rest))
+    return Factor(rest, cells, cells)
 
 
 def _project_pairs(group: Sequence[Factor], rest: Sequence[int], shape: tuple[int, ...], var: int, size: int) -> Factor:
@@ -290,36 +351,23 @@ def _sum_at(
 
 
 def _pack(group: Sequence[Factor]) -> tuple[list[IntArray], Callable[[IntArray], tuple[IntArray, IntArray]]] | None:
-    """Pairs of ticks and bytes as single numbers in the same order, if their sums fit 63 bits; else None.
-
-    Bytes mostly have a common divisor, such as the size of a row, and are below ticks in the order::
-
-        ticks * width + bytes / unit
-    """
+    """Pairs of ticks and bytes as single numbers in the same order, if their sums fit 63 bits; else None."""
+    # Bytes, which are mostly multiples of a power of two, take the low bits, ticks the ones above them.
     low = [(int(f.ticks.min()), int(f.nbytes.min())) for f in group]
-    unit = reduce(gcd, (_gcd(f.nbytes) for f in group))
-    unit = max(unit, 1)
     high_ticks = sum(int(f.ticks.max()) - t for f, (t, _) in zip(group, low, strict=True))
-    width = sum(int(f.nbytes.max()) - n for f, (_, n) in zip(group, low, strict=True)) // unit + 1
-    if (high_ticks + 1) * width >= _WORST:
+    high_nbytes = sum(int(f.nbytes.max()) - n for f, (_, n) in zip(group, low, strict=True))
+    bits = reduce(operator.or_, (int(np.bitwise_or.reduce(f.nbytes, axis=None)) for f in group))
+    unit = max(0, (bits & -bits).bit_length() - 1)
+    width = (high_nbytes >> unit).bit_length()
+    if high_ticks.bit_length() + width > _WORST.bit_length():
         return None
-    packed = [(f.ticks - t) * width + (f.nbytes - n) // unit for f, (t, n) in zip(group, low, strict=True)]
+    packed = [((f.ticks - t) << width) + ((f.nbytes - n) >> unit) for f, (t, n) in zip(group, low, strict=True)]
     ticks, nbytes = sum(t for t, _ in low), sum(n for _, n in low)
 
     def unpack(sums: IntArray) -> tuple[IntArray, IntArray]:
-        high = sums // width
-        return high + ticks, (sums - high * width) * unit + nbytes
+        return (sums >> width) + ticks, ((sums & ((1 << width) - 1)) << unit) + nbytes
 
     return packed, unpack
-
-
-def _gcd(array: IntArray) -> int:
-    """The greatest common divisor of an array's cells, found on few of them: most are a multiple of the first ones'."""
-    flat = array.reshape(-1)
-    found = 0
-    while (rest := np.remainder(flat, found) if found else flat).any():
-        found = gcd(found, int(rest[np.flatnonzero(rest)[0]]))
-    return found
 
 
 def _best_value(ticks: IntArray, nbytes: IntArray) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import inf
 from operator import index
 from typing import Any, Literal, get_args
@@ -16,9 +17,9 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import solve_capped
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
 from tapestry_plan.search.derived import derive_layouts
-from tapestry_plan.search.dominance import find_undominated
+from tapestry_plan.search.dominance import find_expandable, find_undominated
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.problem import Asked, Moved, Problem
+from tapestry_plan.search.problem import Asked, Known, Moved, Problem
 from tapestry_plan.search.solving import Solved, solve
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import (
@@ -31,6 +32,7 @@ from tapestry_plan.steps import (
     Lowered,
     Mesh,
     NotFound,
+    OnDemand,
     ShardPlan,
     Space,
     Stage,
@@ -67,11 +69,14 @@ def plan(
         Bytes that a device's arena may have. Where the fastest plan needs more, slower plans of the graph as given are
         searched that need less: its operators are not expanded then, and `bound` and `gap` are of the plans that keep
         the cap. Without it, `spill` makes any plan fit that can fit.
-    seed, time_limit_seconds : int, float (seconds, 5 by default)
-        Of the improving moves, which are made only where a tensor has too many consumers to count them
-        jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is. Where that is so of the
-        expansions, they are tried one after another too, as long again; by default no longer than a second, or than
-        planning the graph as given took.
+    seed : int
+        Of the order of improving moves, which are made where tables would not fit.
+    time_limit_seconds : float, optional
+        Of the whole call. The best plan that was found by then is given, with its gap; expansions that there was no
+        time for are `left_out`, as `ShardPlan.expansions` says. Tables of pairs, one pass over them and writing down
+        the steps take their time in any case. Without it there is no limit, but improving moves are made for 5 seconds
+        at most, and expansions tried one after another no longer than a second, or than planning the graph as given
+        took.
     placement : "free" or "single"
         Whether inputs and weights start where the plan wants them, replicas included, or in one copy.
     layout : mapping, optional
@@ -130,8 +135,10 @@ def plan(
     >>> sorted(p.placement["matmul"]), p.nbytes_moved, p.gap
     ([0, 1, 2, 3], 0, 0.0)
     """
+    began = time.monotonic()
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
     _check_types(graph, mesh, time_limit_seconds, {"layout": layout, "fix": fix, "forbid": forbid})
+    stop = inf if time_limit_seconds is None else began + time_limit_seconds
     seed = _parse_whole("seed", seed, "an integer")
     if memory_nbytes is not None:
         memory_nbytes = _parse_whole("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
@@ -148,36 +155,39 @@ def plan(
     graph.validate()
 
     wanted = Asked(mesh, placement, layout, fix, forbid, space, tie)
-    began = time.monotonic()
 
     def solved(one: Graph, seconds: float) -> tuple[ShardPlan, Problem, Solved]:
         """The best plan of one graph, its problem, and how it was solved."""
         problem = Problem(one, wanted)
-        derived = derive_layouts(problem, {*fix, *forbid})
+        derived = derive_layouts(problem, {*fix, *forbid}) if time.monotonic() < stop else {}
         if derived:
             problem = Problem(one, replace(wanted, derived=derived))
-        found = solve(problem, seed=seed, time_limit_seconds=seconds)
+        found = solve(problem, seed=seed, time_limit_seconds=seconds, stop=stop)
         return _write_down(problem, found.choice, found.bound_ticks, fan_in), problem, found
 
     limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, found = solved(graph, limit)
     if time_limit_seconds is None:
         limit = min(limit, max(tuning.MIN_TRYING_SECONDS, time.monotonic() - began))
-    every = None
+    limit = min(limit, stop - time.monotonic())
+    expandable: dict[str, Variants] = {}
     if names is not False:
         kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
-        every = Variants(graph, names, {*fix, *forbid}, kept)
-        some = every
-        if every.choices:
-            some = every.restrict(find_undominated(problem, every, found.bound, result.seconds, result.bound))
-        if some.choices:
+        expandable = find_expandable(graph, names, {*fix, *forbid}, kept)
+        undominated, rest = frozenset(expandable), dict(expandable)
+        if time.monotonic() < stop:
+            undominated = find_undominated(problem, expandable, result.seconds, result.bound)
+        if time.monotonic() >= stop:
+            late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in undominated]
+            result, undominated = replace(result, expansions=(*result.expansions, *late)), frozenset()
+        some = Variants(graph, names, set(graph.nodes) - undominated, kept) if undominated else None
+        if some is not None and some.choices:
             joint = JointProblem(some, problem.asked)
             result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, found, limit)
-        result = replace(result, expansions=(*result.expansions, *_list_left_out(every, some)))
+        result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, some)))
     if memory_nbytes is None or max(result.peak_nbytes) <= memory_nbytes:
         return result
-    seconds = inf if time_limit_seconds is None else time_limit_seconds
-    return _keep_cap(result, problem, found, memory_nbytes, every, fan_in, seconds)
+    return _keep_cap(result, problem, found, memory_nbytes, expandable, fan_in, stop - time.monotonic())
 
 
 def _keep_cap(
@@ -185,7 +195,7 @@ def _keep_cap(
     problem: Problem,
     base: Solved,
     memory_nbytes: int,
-    variants: Variants | None,
+    expandable: Mapping[str, Variants],
     fan_in: int | None,
     time_limit_seconds: float,
 ) -> ShardPlan:
@@ -200,14 +210,13 @@ def _keep_cap(
     )
     if capped.choice is not None:
         found = _write_down(problem, capped.choice, capped.bound_ticks, fan_in)
-        return replace(found, expansions=() if variants is None else tuple(_list_left_out(variants, None)))
-    may_expand = variants is not None and bool(variants.choices or variants.without)
+        return replace(found, expansions=tuple(_leave_out(*one) for one in expandable.items()))
     asked = f"plan: memory_nbytes is {memory_nbytes:,}; "
     mend = (
         f"a plan with {capped.found_nbytes:,} bytes was found: ask for so many, use more devices, or let idle buffers "
         "wait in host memory: spill(plan(graph, mesh), memory_nbytes), or run(…, memory_nbytes=…)"
     )
-    if capped.least_nbytes > memory_nbytes and not may_expand:
+    if capped.least_nbytes > memory_nbytes and not expandable:
         raise InfeasiblePlan(
             f"{asked}every plan has a moment at which device 0 holds {capped.least_nbytes:,} bytes or more; {mend}",
             fastest,
@@ -270,20 +279,22 @@ def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...
                 yield variants.normalize(moved)
 
 
-def _list_left_out(every: Variants, some: Variants | None) -> list[Expansions]:
-    """The operators of which no expansion can be in a better plan, or none was compared: of all, without `some`."""
-    if some is None:
-        return [
-            Expansions(choice.node, (), left_out=(*(option.into for option in choice.options), *choice.left_out))
-            for choice in (*every.choices, *every.without)
-            if not choice.given
-        ]
-    open_ = {choice.node for choice in some.choices}
-    return [
-        Expansions(choice.node, tuple(option.into for option in choice.options), left_out=choice.left_out)
-        for choice in (*every.choices, *every.without)
-        if not choice.given and choice.node not in open_
-    ]
+def _leave_out(node: str, alone: Variants) -> Expansions:
+    """An operator whose expansions there was no time to compare."""
+    choice = (*alone.choices, *alone.without)[0]
+    return Expansions(node, (), left_out=(*(option.into for option in choice.options), *choice.left_out))
+
+
+def _list_left_out(expandable: Mapping[str, Variants], some: Variants | None) -> list[Expansions]:
+    """The operators of which no expansion can be in a better plan, or none was compared."""
+    open_ = {choice.node for choice in some.choices} if some else set()
+    without = {choice.node: choice for choice in some.without} if some else {}
+    out = []
+    for node, alone in expandable.items():
+        if node not in open_:
+            choice = without.get(node) or (*alone.choices, *alone.without)[0]
+            out.append(Expansions(node, tuple(option.into for option in choice.options), left_out=choice.left_out))
+    return out
 
 
 def _chosen(problem: Problem, node: OpNode, choice: Sequence[int]) -> Layout:
@@ -305,6 +316,7 @@ def _lower(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lower
             problem.operand_needs,
             problem.asked_outputs,
             fan_in,
+            problem.kind,
         )
     )
 
@@ -317,7 +329,10 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
     predicted = {key: m.links for key, m in moved.items() if m.links}
     if predicted != lowered.moved:
         raise AssertionError(f"the steps move {lowered.moved}, the cost tables say {predicted}")
-    stages = [_stage(problem, node, choice, moved) for node in problem.order]
+    arriving: dict[str, list[Moved]] = {}
+    for (_, consumer), value in moved.items():
+        arriving.setdefault(consumer, []).append(value)
+    stages = [_stage(problem, node, choice, arriving.get(node.name, ())) for node in problem.order]
     stages += _output_stages(problem, moved)
     ticks = sum(m.ticks for m in moved.values())
     ticks += sum(int(problem.compute[at][choice[at]]) for at in range(len(problem.variables)))
@@ -341,17 +356,43 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
         seconds=ticks / TICKS_PER_SECOND,
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
         space=problem.asked.space,
-        alternatives={node.name: _alternatives(problem, node.name, choice) for node in problem.order},
+        alternatives=OnDemand([node.name for node in problem.order], _Comparison(problem, choice)),
     )
 
 
-def _stage(problem: Problem, node: OpNode, choice: Sequence[int], moved: Mapping[tuple[str, str], Moved]) -> Stage:
+class _Comparison:
+    """The alternatives of a plan's operators: its problem is posed again when the first ones are asked for.
+
+    A plan may be kept long, and few are asked; the tables of its problem take much more memory than it does.
+    """
+
+    def __init__(self, problem: Problem, choice: Sequence[int]) -> None:
+        self._graph, self._choice = problem.graph, tuple(choice)
+        self._asked = replace(problem.asked, known=Known())
+        self._nodes = tuple(problem.graph.nodes)
+
+    @cached_property
+    def _problem(self) -> Problem:
+        if tuple(self._graph.nodes) != self._nodes:
+            raise ValueError("the graph was changed since it was planned, so shardings cannot be compared: plan again")
+        problem = Problem(self._graph, self._asked)
+        problem.factors()
+        return problem
+
+    @cached_property
+    def _cost(self) -> tuple[int, int]:
+        return self._problem.count_cost(self._choice)
+
+    def __call__(self, node: str) -> tuple[Alternative, ...]:
+        return _alternatives(self._problem, node, self._choice, self._cost)
+
+
+def _stage(problem: Problem, node: OpNode, choice: Sequence[int], mine: Sequence[Moved]) -> Stage:
     at = problem.position["operator", node.name]
     variable = problem.variables[at]
     option = variable.layouts[choice[at]]
     signature = problem.graph.signature(node.name)
     per_point = problem.graph.ops[node.op].flop_per_point(signature, node.attrs)
-    mine = [value for (_, consumer), value in moved.items() if consumer == node.name]
     got = sum((m.nbytes for m in mine), np.zeros(problem.mesh.size, np.int64))
     ticks = sum(m.ticks for m in mine) + int(problem.compute[at][choice[at]])
     boxes = option.boxes
@@ -360,7 +401,9 @@ def _stage(problem: Problem, node: OpNode, choice: Sequence[int], moved: Mapping
         op=node.op,
         sharding=_summary(variable.axes, option),
         nbytes_received=tuple(int(n) for n in got),
-        nbytes_shared=_shared_nbytes(problem, node, boxes),
+        nbytes_shared=problem.known.fact(
+            ("shared", problem.kind(node), choice[at]), lambda: _shared_nbytes(problem, node, boxes)
+        ),
         flop=tuple(per_point * (box.size if box else 0) for box in boxes),
         seconds=ticks / TICKS_PER_SECOND,
     )
@@ -397,8 +440,10 @@ def _shared_nbytes(problem: Problem, node: OpNode, boxes: Sequence[Box | None]) 
     return total
 
 
-def _alternatives(problem: Problem, node: str, choice: Sequence[int]) -> tuple[Alternative, ...]:
-    """The best placement of each other sharding of an operator, all other operators kept.
+def _alternatives(problem: Problem, node: str, choice: Sequence[int], cost: tuple[int, int]) -> tuple[Alternative, ...]:
+    """The best placement of each other sharding of an operator, all other operators kept, and what the graph costs so.
+
+    `cost` is that of the plan; what is counted for each placement is what is around the operator.
 
     Empty where the comparison would take long: the operator's tensors have many consumers.
     """
@@ -408,6 +453,7 @@ def _alternatives(problem: Problem, node: str, choice: Sequence[int]) -> tuple[A
     if work > tuning.MAX_COMPARISONS:
         return ()
     ticks, nbytes = problem.costs(at, choice)
+    ticks, nbytes = ticks + (cost[0] - ticks[choice[at]]), nbytes + (cost[1] - nbytes[choice[at]])
     best: dict[tuple[int, ...], Alternative] = {}
     for row in np.lexsort((nbytes, ticks)):
         option = variable.layouts[int(row)]

@@ -624,6 +624,20 @@ class Problem:
         search = tables.shared + tables.alone
         return search, tables.shared + tables.below if tables.alone else search
 
+    def count_entries(self) -> int:
+        """Entries of all tables of `factors`, of alike ones once; very many where some would be too large."""
+        self.entries = tuning.MAX_FACTOR_ENTRIES
+        found: dict[tuple[object, ...], int] = {}
+        for cost in self.tensors:
+            if not self._fits(cost, range(len(cost.uses))):
+                return tuning.MAX_ENTRIES
+            key: tuple[object, ...] = self._said(cost)
+            entries = self.sizes[cost.producer]
+            for use in (*([cost.landing] if cost.landing else []), *cost.uses):
+                key, entries = (*key, id(use.numbers)), entries * self.sizes[use.variable]
+                found[key] = entries
+        return sum(found.values())
+
     def _own_tables(self) -> list[Factor]:
         """What each variable costs by itself: an operator's work."""
         return [self._own_table(at, ticks) for at, ticks in enumerate(self.compute)]
@@ -743,9 +757,9 @@ class Problem:
         `whole` says whether it wants the tensor too where it is not in partial results.
         """
         made, devices = cost.held, self.mesh.size
-        held_rows, held_class = _classes(np.column_stack([made.numbers, made.groups, made.parts]))
+        held_rows, held_class = list_classes(np.column_stack([made.numbers, made.groups, made.parts]))
         held = Held(held_rows[:, :devices], held_rows[:, -1], held_rows[:, devices:-1])
-        classes = [_classes(use.numbers) for use in uses]
+        classes = [list_classes(use.numbers) for use in uses]
         found = count_transfers(cost.table, held, [rows for rows, _ in classes], self.mesh)
         parts = held.parts.reshape((-1,) + (1,) * len(uses))
         itemsize = cost.itemsizes(parts)
@@ -852,7 +866,7 @@ def stored_behind(graph: Graph, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(stored for name in names for stored in graph.source(name).stored))
 
 
-def _classes(rows: IntArray) -> tuple[IntArray, IntArray]:
+def list_classes(rows: IntArray) -> tuple[IntArray, IntArray]:
     """Distinct rows, and for each row the number of its class."""
     seen: dict[bytes, int] = {}
     classes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], np.int64)

@@ -11,7 +11,9 @@ counted jointly, so that both the plan and the bound get better, and again::
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 from msgspec import Struct
@@ -44,7 +46,13 @@ class Solved(Struct, frozen=True):
     entries: int
 
 
-def solve(problem: Problem, *, seed: int = 0, time_limit_seconds: float = tuning.IMPROVING_SECONDS) -> Solved:
+def solve(
+    problem: Problem,
+    *,
+    seed: int = 0,
+    time_limit_seconds: float = tuning.IMPROVING_SECONDS,
+    stop: float = inf,
+) -> Solved:
     """The best layouts that can be found, with the best bound that can be proved.
 
     Parameters
@@ -53,26 +61,38 @@ def solve(problem: Problem, *, seed: int = 0, time_limit_seconds: float = tuning
     seed : int
     time_limit_seconds : float
         Of improving moves, which are made where nothing more can be left out.
+    stop : float
+        Of the monotonic clock: from then on what is there is given, as soon as there is something.
     """
     now, kept = problem, [np.arange(size) for size in problem.sizes]
+    # Alike operators have the same tables, which are few then.
+    if time.monotonic() < stop and problem.count_entries() <= tuning.MAX_DIRECT_ENTRIES:
+        search, bound = problem.factors()
+        found = minimize(problem.sizes, search, total=_count_affordable(stop))
+        if bound is search and found.exact:
+            return Solved(found.choice, found.ticks, found.ticks, bound, found.entries)
     search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
     first, entries = bound, 0
     best: tuple[int, int, tuple[int, ...]] | None = None
     lowest, improved = 0, False
     while True:
-        found = minimize(now.sizes, search)
+        found = minimize(now.sizes, search, total=_count_affordable(stop))
         entries += found.entries
         best = _better(problem, best, _choose(kept, found.choice))
         if bound is search and found.exact:
             # Whatever was left out costs more than a plan that was there, so this is the best of all.
             return Solved(best[2], best[0], best[0], first, entries)
+        if time.monotonic() >= stop:
+            below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))
+            return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), first, entries)
         marginals = find_marginals(now.sizes, bound)
         lowest = max(lowest, min(best[0], marginals.bound_ticks))
         some = marginals.list_kept(best[0])
         if not improved and not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             improved = True
             at = [int(np.searchsorted(rows, value)) for rows, value in zip(kept, best[2], strict=True)]
-            moved = improve(at, now.costs, seed=seed, time_limit_seconds=time_limit_seconds)
+            limit = min(time_limit_seconds, stop - time.monotonic())
+            moved = improve(at, now.costs, seed=seed, time_limit_seconds=limit)
             best = _better(problem, best, _choose(kept, moved))
             some = marginals.list_kept(best[0])
         if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
@@ -80,6 +100,12 @@ def solve(problem: Problem, *, seed: int = 0, time_limit_seconds: float = tuning
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
         search, bound = now.factors()
+
+
+def _count_affordable(stop: float) -> int:
+    """Joint entries that elimination may go through until a moment."""
+    left = min(max(stop - time.monotonic(), 0.0), tuning.MAX_ENTRIES / tuning.ENTRIES_PER_SECOND)
+    return int(left * tuning.ENTRIES_PER_SECOND)
 
 
 def _choose(kept: Sequence[IntArray], choice: Sequence[int]) -> tuple[int, ...]:

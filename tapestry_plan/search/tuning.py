@@ -4,16 +4,18 @@ Limits keep sums within 64 bits: beyond them an argument is refused. Bounds keep
 plan stays right, but its bound is lower, so that `ShardPlan.gap` may be above zero, or fewer graphs are compared, as
 `ShardPlan.expansions` says. Tuning changes how long planning takes, never its answer.
 
-What one bound changed, with the others as they are, in processor seconds. A small ResNet on 4 devices, and three heads
-of attention on 4: nothing, no bound is reached with a quarter of its value. The small ResNet on 8 devices:
+What one number changed, with the others as they are, in processor seconds of the rows of `bench_planner.py` (on a busy
+machine, so that a tenth says nothing); the gaps are 0 in all:
 
-| | seconds | gap |
+| | GPT, 12 layers | ResNet-50 on 8 devices |
 |---|---|---|
-| as they are | 11.8 | 0 |
-| `MAX_FACTOR_ENTRIES` 1,000,000 | 5.7 | 0.015 |
-| `MAX_FACTOR_ENTRIES` 16,000,000 | 11.9 | 0 |
-| `MAX_JOINT_CONSUMERS` 3 | 10.2 | 0 |
-| `MAX_CODES` 2¹⁶, 2²⁴ | 11.0, 10.3 | 0 |
+| as they are | 1.97 | 3.51 |
+| `FEW_ENTRIES` 0, 10⁹ | 2.02, 1.99 | 5.71, 3.56 |
+| `COLUMNS` 16, 1024 | 2.05, 2.23 | 3.74, 3.57 |
+| `BLOCK_ENTRIES` 10⁴, 10⁸ | 2.09, 2.05 | 3.69, 3.67 |
+| `MIN_PACKED_ENTRIES` 10⁹ | 3.47 | 4.52 |
+| `MAX_PAIRS` 512, 131,072 | 1.76, 1.84 | 3.57, 3.66 |
+| `MAX_CODES` 2¹⁶ | 1.75 | 3.69 |
 """
 
 # -- limits of exact counting --------------------------------------------------------------------------------
@@ -31,6 +33,8 @@ MAX_FACTOR_ENTRIES = 4_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
 FIRST_FACTOR_ENTRIES = 250_000
 """The same in the first round, before layouts are left out: of most large tables little is needed then."""
+MAX_DIRECT_ENTRIES = 10_000_000
+"""Entries of all tables, of alike ones once, up to which they are made at once: the search over them may be exact."""
 MAX_KEPT_SHARE = 0.9
 """Another round is made where no more than this share of the layouts is left: each takes its time."""
 MAX_WHOLE_DEVICES = 8
@@ -61,6 +65,8 @@ MAX_KEPT_ENTRIES = 32_000_000
 """Entries of all tables that elimination keeps, of 16 bytes each; as they are used up, it splits buckets earlier."""
 SHARES = 4
 """One table takes at most this part of what is left of `MAX_ENTRIES` and of `MAX_KEPT_ENTRIES`."""
+ENTRIES_PER_SECOND = 200_000_000
+"""Joint entries that elimination goes through in a second at least: what is left of a time limit is counted in them."""
 MIN_SPLIT_ENTRIES = 250_000
 """Entries of a table that is built even where others have used up `MAX_ENTRIES`."""
 MAX_PRUNING_ENTRIES = 16_000_000
@@ -124,3 +130,11 @@ MAX_CODES = 1 << 22
 """Combinations of an axis' sets up to which they are numbered in a table of 32 MB, so that nothing is sorted."""
 MIN_PACKED_ENTRIES = 4096
 """Entries of a joint table from which pairs of ticks and bytes are packed in single numbers: packing has its price."""
+COLUMNS = 128
+"""Of a table that are looked at before all of them, to see whether a value may be dominated."""
+FEW_ENTRIES = 20_000_000
+"""Joint entries up to which elimination goes through all of them rather than look for dominated values first."""
+BLOCK_ENTRIES = 100_000
+"""Entries of a joint table that are summed and compared at once: two such blocks fit the processor's second cache."""
+MAX_PAIRS = 8_192
+"""Pairs of values that are compared at once in few columns."""

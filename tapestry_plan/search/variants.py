@@ -294,11 +294,6 @@ class Variants:
             self._clones[key] = clone
         return self._clones[key]
 
-    def restrict(self, nodes: Collection[str]) -> Variants:
-        """The variants in which, of the graph's own operators, no others than some are expanded."""
-        pinned = self.pinned.union(self.original.nodes).difference(nodes)
-        return Variants(self.original, self.expand, pinned, self.kept)
-
     def kind(self, choice: Choice) -> object:
         """The key of operators that are probably better expanded together."""
         node = self.graph.nodes[choice.node]

@@ -6,7 +6,7 @@ From the ground up; each row stands on rows above it:
     machines  offsets      files of machines; places of buffers in an arena
     mesh                   devices, by number and place
     layout  routes         which device holds what, and who sends it to whom
-    shard_plan             the plan, a document of steps
+    shard_plan  cells      the plan, a document of steps; sets of cells, cut and compared once
     lowering  timeline     a graph and its layouts as steps; when each buffer is used
     eviction               which buffers leave a full arena, and when they come back
     spill                  a plan again, with less memory
@@ -29,6 +29,7 @@ from tapestry_plan.steps.shard_plan import (
     Free,
     InfeasiblePlan,
     NotFound,
+    OnDemand,
     Output,
     PlanVersionError,
     Reduce,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from math import inf, prod
 
 import numpy as np
 from msgspec import Struct, field
 
-from tapestry_plan.ir import Graph, OpNode, Shard, Source, Stored, cells_of
+from tapestry_plan.ir import Graph, OpNode, Shard, Stored
+from tapestry_plan.steps.cells import CellAlgebra
 from tapestry_plan.steps.layout import Layout
 from tapestry_plan.steps.mesh import Mesh, align
 from tapestry_plan.steps.routes import BoolArray, list_senders
@@ -32,6 +34,8 @@ class ChosenLayouts(Struct, frozen=True):
     """Outputs (by stored tensor) whose place the user chose."""
     fan_in: int | None = None
     """How many partial results are merged at a time; None for one after the other."""
+    kind: Callable[[OpNode], Hashable] = lambda node: (node.name, node.inputs)
+    """The structure of an operator: those of one kind read and make alike, whatever their tensors are called."""
 
 
 class Lowered(Struct, frozen=True):
@@ -52,25 +56,42 @@ class Lowered(Struct, frozen=True):
 
 
 class Arena(Struct):
-    """First-fit allocation in one device's memory, and its high-water mark."""
+    """First-fit allocation in one device's memory, and its high-water mark.
 
-    taken: list[tuple[int, int]] = field(default_factory=list)
+    The free places are listed, which are few, not the taken ones::
+
+        0 ██████░░░░███░░░░░██████████░░░░░░░░ …     starts [ 6, 13, 28]
+                                                     stops  [10, 18,  ∞]
+    """
+
+    starts: list[int] = field(default_factory=lambda: [0])
+    stops: list[float] = field(default_factory=lambda: [inf])
     peak: int = 0
 
     def take(self, nbytes: int) -> int:
         """Offset of a free place; the lowest one that is large enough."""
         size = align(nbytes)
-        at = offset = 0
-        while at < len(self.taken) and self.taken[at][0] < offset + size:
-            offset = self.taken[at][1]
-            at += 1
-        self.taken.insert(at, (offset, offset + size))
+        at = next(k for k, start in enumerate(self.starts) if start + size <= self.stops[k])
+        offset = self.starts[at]
+        if offset + size == self.stops[at]:
+            del self.starts[at], self.stops[at]
+        else:
+            self.starts[at] += size
         self.peak = max(self.peak, offset + size)
         return offset
 
     def give(self, offset: int, nbytes: int) -> None:
         """Free a place."""
-        self.taken.remove((offset, offset + align(nbytes)))
+        stop = offset + align(nbytes)
+        at = bisect(self.starts, offset)
+        if at < len(self.starts) and self.starts[at] == stop:
+            self.starts[at] = offset
+        else:
+            self.starts.insert(at, offset)
+            self.stops.insert(at, stop)
+        if at and self.stops[at - 1] == offset:
+            self.stops[at - 1] = self.stops[at]
+            del self.starts[at], self.stops[at]
 
 
 class Resident(Struct, frozen=True):
@@ -95,7 +116,9 @@ class _Lowering:
         self.arenas = [Arena() for _ in range(self.mesh.size)]
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
-        self.live: set[int] = set()
+        self.live: defaultdict[str, dict[int, Buffer]] = defaultdict(dict)
+        """By tensor and number."""
+        self.algebra = CellAlgebra()
         self.resident: dict[tuple[str, int], list[Resident]] = {}
         self.holders: dict[str, list[Holder]] = {}
         self.monoid: dict[str, str] = {}
@@ -108,17 +131,19 @@ class _Lowering:
     def alloc(
         self, device: int, tensor: str, box: Box, dtype: str, part: int = -1, fill: float | None = None
     ) -> Buffer:
-        nbytes = prod(box.shape) * np.dtype(dtype).itemsize
+        nbytes = prod(box.shape) * self._itemsize(dtype)
         offset = self.arenas[device].take(nbytes)
         buffer = Buffer(len(self.buffers), device, tensor, box.start, box.shape, dtype, offset, nbytes, part, fill)
         self.buffers.append(buffer)
         self.steps.append(Alloc(buffer.id))
-        self.live.add(buffer.id)
+        self.live[tensor][buffer.id] = buffer
         return buffer
 
+    def _itemsize(self, dtype: str) -> int:
+        return self.algebra.fact(("itemsize", dtype), lambda: np.dtype(dtype).itemsize)
+
     def free(self, buffer: Buffer) -> None:
-        if buffer.id in self.live:
-            self.live.discard(buffer.id)
+        if self.live[buffer.tensor].pop(buffer.id, None) is not None:
             self.arenas[buffer.device].give(buffer.offset, buffer.nbytes)
             self.steps.append(Free(buffer.id))
 
@@ -128,7 +153,7 @@ class _Lowering:
         if not regions:
             return
         self.steps.append(Copy(node, tensor.name, HOST if src is None else src.id, dst.id, regions))
-        nbytes = cells.size * np.dtype(dst.dtype).itemsize
+        nbytes = self.algebra.size(cells) * self._itemsize(dst.dtype)
         if src is None:
             self.placed[dst.device] += nbytes
         elif src.device != dst.device:
@@ -147,14 +172,14 @@ class _Lowering:
         inside = Box.of(tensor.shape).contains(box)
         for have in mine:
             padded = inside or have.buffer.fill == fill
-            if padded and have.buffer.box.contains(box) and need <= have.cells:
+            if padded and have.buffer.box.contains(box) and self.algebra.is_within(need, have.cells):
                 return have.buffer
         target = self.alloc(device, name, box, tensor.dtype, fill=None if inside else fill)
         missing = need
         for have in mine:
-            local = missing & have.cells
+            local = self.algebra.meet(missing, have.cells)
             self.copy(node, tensor, have.buffer, target, local)
-            missing = missing - local
+            missing = self.algebra.less(missing, local)
         if name in self.monoid:
             self._merge(node, tensor, target, missing)
         else:
@@ -173,15 +198,17 @@ class _Lowering:
     ) -> None:
         """Copy cells from the first of some holders that has each."""
         for holder in holders:
-            some = missing & holder.cells
-            if some.size:
+            some = self.algebra.meet(missing, holder.cells)
+            if self.algebra.size(some):
                 self.copy(node, tensor, holder.buffer, target, some)
-                missing = missing - some
-        assert not missing.size, f"no device holds {missing} of {tensor.name}, part {target.part}"
+                missing = self.algebra.less(missing, some)
+            if not self.algebra.size(missing):
+                break
+        assert not self.algebra.size(missing), f"no device holds {missing} of {tensor.name}, part {target.part}"
 
     def _merge(self, node: str, tensor: Stored, target: Buffer, missing: DisjointRegions) -> None:
         """Collect every part's cells and merge them in ascending order of the parts."""
-        box = _box_around(missing)
+        box = self.algebra.box_around(missing)
         if box is None:
             return
         parts = sorted({holder.part for holder in self.holders[tensor.name]})
@@ -199,7 +226,7 @@ class _Lowering:
     def _collect(self, node: str, tensor: Stored, device: int, part: int, cells: DisjointRegions, box: Box) -> Buffer:
         """A buffer on `device` with one part's cells: where they were made, or one of their own."""
         holders = [h for h in self._nearest(tensor.name, device) if h.part == part]
-        if holders[0].device == device and cells <= holders[0].cells:
+        if holders[0].device == device and self.algebra.is_within(cells, holders[0].cells):
             return holders[0].buffer
         landing = self.alloc(device, tensor.name, box, holders[0].buffer.dtype, part)
         self._gather(node, tensor, holders, landing, cells)
@@ -210,7 +237,7 @@ class _Lowering:
         if name not in self.senders:
             first: dict[tuple[int, Box], int] = {}
             groups = [-1] * self.mesh.size
-            for h in (h for h in self.holders[name] if h.cells.size):
+            for h in (h for h in self.holders[name] if self.algebra.size(h.cells)):
                 groups[h.device] = first.setdefault((h.part, h.buffer.box), h.device)
             self.senders[name] = list_senders(groups, self.mesh)
         sends, size = self.senders[name][:, device], self.mesh.size
@@ -219,9 +246,8 @@ class _Lowering:
 
     def provide_view(self, node: OpNode, operand: int, device: int, index: Box) -> tuple[Buffer | None, bool]:
         """A buffer with an operand's block, and whether it serves this shard alone."""
-        signature = self.graph.signature(node.name)
-        declared = signature.inputs[operand]
-        box = signature.input_box(operand, index)
+        declared = self.graph.signature(node.name).inputs[operand]
+        box = self._input_box(node, operand, index)
         if box is None:
             return None, False
         source = self.graph.source(node.inputs[operand])
@@ -229,31 +255,46 @@ class _Lowering:
         if source.direct:
             name = source.stored[0]
             return self.provide(node.name, name, device, needs[name], box, declared.pad), False
-        seen = signature.input_region(operand, index, source.shape)
         below = {
             name: self.provide(node.name, name, device, need, around)
             for name, need in needs.items()
-            if (around := _box_around(need)) is not None
+            if (around := self.algebra.box_around(need)) is not None
         }
         name, inside = node.inputs[operand], Box.of(source.shape).contains(box)
         target = self.alloc(device, name, box, source.dtype, fill=None if inside else declared.pad)
-        self._read_through(node, source, target, seen, below)
+        for piece, cells in self._list_pieces(node, operand, index):
+            stored = name if piece.source < 0 else source.stored[piece.source]
+            source_buffer = target if piece.source < 0 else below.get(stored)
+            if source_buffer is not None:
+                self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells, piece))
         return target, True
 
-    def _read_through(
-        self, node: OpNode, source: Source, target: Buffer, seen: DisjointRegions, below: Mapping[str, Buffer]
-    ) -> None:
-        """Gather the cells of a block of a viewed tensor through the view's pieces."""
+    def _input_box(self, node: OpNode, operand: int, index: Box) -> Box | None:
+        key = "input", self.chosen.kind(node), operand, index
+        return self.algebra.fact(key, lambda: self.graph.signature(node.name).input_box(operand, index))
+
+    def _output_box(self, node: OpNode, output: int, index: Box) -> Box:
+        key = "output", self.chosen.kind(node), output, index
+        box = self.algebra.fact(key, lambda: self.graph.signature(node.name).output_box(output, index))
+        assert box is not None, "shards are not empty"
+        return box
+
+    def _list_pieces(self, node: OpNode, operand: int, index: Box) -> list[tuple[Piece, tuple[Region, ...]]]:
+        """Of a block of a viewed tensor: the pieces that it reads through, and the cells that each gives."""
+        key = "pieces", self.chosen.kind(node), operand, index
+        return self.algebra.fact(key, lambda: list(self._find_pieces(node, operand, index)))
+
+    def _find_pieces(self, node: OpNode, operand: int, index: Box) -> Iterator[tuple[Piece, tuple[Region, ...]]]:
+        source = self.graph.source(node.inputs[operand])
+        seen = self.graph.signature(node.name).input_region(operand, index, source.shape)
         for piece in source.pieces:
             cells = _where_it_holds(piece, seen)
-            stored = target.tensor if piece.source < 0 else source.stored[piece.source]
-            source_buffer = target if piece.source < 0 else below.get(stored)
             if piece.source >= 0 and any(guard.prefix for guard in piece.guards):
-                reads = piece_image(piece, cells, within=self.graph.stored[stored].shape).size
+                reads = piece_image(piece, cells, within=source.stored_shapes[piece.source]).size
             else:
                 reads = cells.size
-            if reads and source_buffer is not None:
-                self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells.members, piece))
+            if reads:
+                yield piece, cells.members
 
     # -- stages ------------------------------------------------------------------------------------------
 
@@ -280,7 +321,7 @@ class _Lowering:
         for device in range(self.mesh.size):
             for have in self.resident.get((tensor.name, device), []):
                 missing = missing - have.cells
-        box = _box_around(missing)
+        box = self.algebra.box_around(missing)
         if box is not None:
             self.provide("(place)", tensor.name, 0, missing, box)
 
@@ -289,20 +330,21 @@ class _Lowering:
             if box is None:
                 continue
             buffer = self.alloc(device, tensor.name, box, tensor.dtype)
-            cells = cells_of(box, tensor.shape)
+            cells = self.algebra.of_box(box, tensor.shape)
             self.copy("(place)", tensor, None, buffer, cells)
             self._hold(tensor.name, Holder(device, -1, buffer, cells))
 
     def _place_operand(self, node: OpNode, operand: int, device: int, index: Box) -> None:
-        signature = self.graph.signature(node.name)
         source = self.graph.source(node.inputs[operand])
+        if all(self.graph.stored[name].kind == "result" for name in source.stored):
+            return
         needs = self.chosen.operand_needs(node, operand, index)
         for name, need in needs.items():
-            if self.graph.stored[name].kind == "result" or name in self.holders or not need.size:
+            if self.graph.stored[name].kind == "result" or name in self.holders or not self.algebra.size(need):
                 continue
-            box = signature.input_box(operand, index) if source.direct else _box_around(need)
+            box = self._input_box(node, operand, index) if source.direct else self.algebra.box_around(need)
             assert box is not None, "cells are needed, so there is a block"
-            fill = signature.inputs[operand].pad if source.direct else None
+            fill = self.graph.signature(node.name).inputs[operand].pad if source.direct else None
             self.provide("(place)", name, device, need, box, fill)
 
     def _hold(self, name: str, holder: Holder) -> None:
@@ -336,7 +378,7 @@ class _Lowering:
         for device, index in self._shards(node):
             part = layout.number_of(device, signature.reductions) if parts > 1 else -1
             outputs = self._outputs(node, device, index, part, parts == 1 and op.has_states)
-            wanted = op.workspace(shard_of(self.graph, node, index), self.graph.stored[node.outputs[0]].itemsize)
+            wanted = self._workspace(node, index)
             work = self.alloc(device, WORKSPACE, Box((0,), (wanted,)), "uint8") if wanted else None
             ids = tuple(inputs[device]), tuple(buffer.id for buffer in outputs)
             self.steps.append(Compute(node.name, device, index.start, index.shape, *ids, work.id if work else None))
@@ -353,15 +395,20 @@ class _Lowering:
             if landing is not None and name in self.monoid and any(landing.boxes):
                 self._land(self.graph.stored[name], landing)
 
+    def _workspace(self, node: OpNode, index: Box) -> int:
+        """Bytes of scratch memory that a shard wants."""
+        op, itemsize = self.graph.ops[node.op], self.graph.stored[node.outputs[0]].itemsize
+        key = "workspace", self.chosen.kind(node), index
+        return self.algebra.fact(key, lambda: op.workspace(shard_of(self.graph, node, index), itemsize))
+
     def _outputs(self, node: OpNode, device: int, index: Box, part: int, only_part: bool) -> list[Buffer]:
         """Buffers for what a shard writes: complete values, or states, of which this may be the only part."""
-        signature = self.graph.signature(node.name)
         out = []
         for k, (name, dtype) in enumerate(zip(node.outputs, self.graph.written_dtypes(node.name), strict=True)):
-            box = signature.output_box(k, index)
-            assert box is not None, "shards are not empty"
+            box = self._output_box(node, k, index)
             buffer = self.alloc(device, name, box, dtype, 0 if only_part else part)
-            self._hold(name, Holder(device, buffer.part, buffer, cells_of(box, self.graph.stored[name].shape)))
+            cells = self.algebra.of_box(box, self.graph.stored[name].shape)
+            self._hold(name, Holder(device, buffer.part, buffer, cells))
             out.append(buffer)
         return out
 
@@ -380,7 +427,7 @@ class _Lowering:
         made, landed = self.holders[tensor.name], []
         for device, box in enumerate(layout.boxes):
             if box is not None:
-                cells = cells_of(box, tensor.shape)
+                cells = self.algebra.of_box(box, tensor.shape)
                 buffer = self.provide(f"landing {tensor.name}", tensor.name, device, cells, box)
                 landed.append(Holder(device, -1, buffer, cells))
         for holder in made:
@@ -389,11 +436,10 @@ class _Lowering:
         self.senders.pop(tensor.name, None)
         del self.monoid[tensor.name]
 
-    def free_after(self, position: int, last: Mapping[str, int]) -> None:
-        """Free every buffer of the tensors that are read here for the last time."""
-        for buffer in [self.buffers[k] for k in sorted(self.live)]:
-            if last.get(buffer.tensor, -1) == position:
-                self.free(buffer)
+    def free_all(self, tensors: Iterable[str]) -> None:
+        """Free every buffer of some tensors, in the order in which they were taken."""
+        for number in sorted(number for name in tensors for number in self.live[name]):
+            self.free(self.buffers[number])
 
     # -- outputs -----------------------------------------------------------------------------------------
 
@@ -420,7 +466,7 @@ class _Lowering:
         if layout is not None and (tensor.name in self.monoid or tensor.name in self.chosen.asked_outputs):
             for device, box in enumerate(layout.boxes):
                 if box is not None:
-                    need = cells_of(box, tensor.shape)
+                    need = self.algebra.of_box(box, tensor.shape)
                     buffer = self.provide(f"output {tensor.name}", tensor.name, device, need, box)
                     kept.append(Resident(buffer, need))
         asked = len(kept)
@@ -447,10 +493,12 @@ def lower(chosen: ChosenLayouts) -> Lowered:
     """
     lowering = _Lowering(chosen)
     lowering.place_sources()
-    last = _last_reads(chosen)
+    read_last: defaultdict[int, list[str]] = defaultdict(list)
+    for name, position in _last_reads(chosen).items():
+        read_last[position].append(name)
     for position, node in enumerate(chosen.order):
         lowering.run_node(node)
-        lowering.free_after(position, last)
+        lowering.free_all(read_last[position])
     outputs = lowering.outputs()  # which adds steps
     return Lowered(
         tuple(lowering.buffers),
@@ -468,12 +516,6 @@ def shard_of(graph: Graph, node: OpNode, index: Box) -> Shard:
     outputs = tuple(signature.output_box(k, index) or Box((), ()) for k in range(len(node.outputs)))
     inputs = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
     return Shard(index, signature, node.attrs, inputs, outputs, None)
-
-
-def _box_around(cells: DisjointRegions) -> Box | None:
-    """The smallest box that holds all of some cells, None for no cells."""
-    bounds = cells.bounds()
-    return None if bounds is None else Box.from_bounds(*bounds)
 
 
 def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -20,6 +20,7 @@ from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
 
 PLAN_FORMAT = "tapestry-plan/2"
+T = TypeVar("T")
 HOST = -1
 """The place that graph inputs and constants come from; no device of the mesh."""
 
@@ -269,7 +270,7 @@ class Expansions(msgspec.Struct, frozen=True):
         The operators that stand for it then; some of them may have been expanded in turn.
     left_out : tuple of str
         Expansions that were not compared: who reads the operator would read through too many combinations of views, or
-        the fastest plan does not keep the memory cap.
+        the time was up, or the fastest plan does not keep the memory cap.
     """
 
     node: str
@@ -277,6 +278,37 @@ class Expansions(msgspec.Struct, frozen=True):
     chosen: str | None = None
     nodes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+
+
+class OnDemand(Mapping[str, T]):
+    """A mapping whose values are made when they are asked for, each once; equal to the dict of all of them.
+
+    Parameters
+    ----------
+    keys : iterable of str
+    make : callable
+        ``(key) -> value``.
+    """
+
+    def __init__(self, keys: Iterable[str], make: Callable[[str], T]) -> None:
+        self._keys, self._make = dict.fromkeys(keys), make
+        self._made: dict[str, T] = {}
+
+    def __getitem__(self, key: str) -> T:
+        if key not in self._made:
+            if key not in self._keys:
+                raise KeyError(key)
+            self._made[key] = self._make(key)
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
 
 
 class PlanVersionError(ValueError):
@@ -349,8 +381,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """Modeled time: the sum over stages of the slowest device's compute plus transfers."""
     bound: float
     """No plan of the searched `space` takes fewer seconds; the space has every expansion that was considered."""
-    alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
-    """For each operator, its shardings from the best to the worst, all other operators kept."""
+    alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
+    """For each operator, its shardings from best to worst, all other operators kept; compared when asked for."""
     nbytes_spilled: tuple[int, ...] = ()
     """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
     expansions: tuple[Expansions, ...] = ()
@@ -466,7 +498,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             lines.append(f"  {finding} where expanded by {' or '.join(entry.considered)}")
         if entry.left_out:
             by = " or ".join(entry.left_out)
-            lines.append(f"  not compared with what it is expanded by {by}: too many combinations of views to be read")
+            lines.append(f"  not compared with what it is expanded by {by}: too many views to be read, or no time")
         return lines
 
     # -- as a document -----------------------------------------------------------------------------------
@@ -543,7 +575,7 @@ def _plain(value: Any) -> Any:
             return {"type": tag, **fields} if tag else fields
         case float():
             return finite(value)
-        case dict():
+        case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}
         case _:
             return value

@@ -14,9 +14,8 @@ from tapestry_plan import Device, Graph, Link, Mesh, Op, Tensor, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import relu, softmax
 from tapestry_plan.rewrite.rules import expand
-from tapestry_plan.search.dominance import find_undominated
+from tapestry_plan.search.dominance import find_expandable, find_undominated
 from tapestry_plan.search.problem import Asked, Problem
-from tapestry_plan.search.variants import Variants
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
 FAST = {"device": Device(1e15, 1e9), "link": Link(1e-6, 1e9)}
@@ -34,7 +33,7 @@ def found(g: Graph, mesh: Mesh, expand: Any = True, worse: float = 0.0) -> froze
     """What is undominated beside a plan that takes so many seconds more than the best of the graph as it is."""
     problem = Problem(g, Asked(mesh))
     p = plan(g, mesh, expand=False)
-    return find_undominated(problem, Variants(g, expand), problem.factors()[1], p.seconds + worse, p.bound)
+    return find_undominated(problem, find_expandable(g, expand), p.seconds + worse, p.bound)
 
 
 def test_a_long_row_is_undominated_and_many_rows_are_not() -> None:

@@ -394,7 +394,9 @@ def test_nothing_is_tried_without_time() -> None:
     g = fan((1, 64), ["softmax"] * 3 + ["log_softmax"] * 2, (1, 4))
     mesh = Mesh((2,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
     hasty, p = plan(g, mesh, time_limit_seconds=0), plan(g, mesh, time_limit_seconds=60)
-    assert p.seconds < hasty.seconds and hasty.bound <= p.seconds
+    assert p.seconds < hasty.seconds and hasty.bound <= plan(g, mesh, expand=False).seconds
+    assert {entry.node for entry in hasty.expansions if entry.left_out} == {f"n{k}" for k in range(5)}
+    assert "no time" in hasty.explain("n0")
 
 
 def test_tables_do_not_grow_far_beyond_those_of_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,112 @@
+"""What is alike is worked out once, whatever it is called; and names decide nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from math import prod
+
+import numpy as np
+import pytest
+from layered_models import bert, gpt, gpt2, vit
+
+from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, load_onnx, plan
+from tapestry_plan.ops import relu
+from tapestry_plan.search.problem import Asked, Problem
+
+MESH = Mesh((2, 2), device=Device(1e12, 1e11), link=Link(1e-6, 1e10))
+SMALL = {"batch": 2, "length": 8, "width": 128}
+
+
+@pytest.mark.parametrize("make", [bert, gpt, gpt2])
+def test_layers_that_are_alike_are_worked_out_once(make) -> None:  # type: ignore[no-untyped-def]
+    """With more layers there are more variables, and not one fact more."""
+    facts = []
+    for layers in (3, 6):
+        problem = Problem(load_onnx(make(layers, **SMALL)), Asked(MESH))
+        problem.factors()
+        facts.append(Counter(key[0] for key in problem.known.facts))
+    assert facts[0] == facts[1] and facts[0]["read"] > 3
+
+
+def test_regions_of_all_tensors_of_a_shape_have_one_numbering_that_does_not_grow() -> None:
+    sizes = []
+    for layers in (2, 4):
+        problem = Problem(load_onnx(gpt(layers, **SMALL, inner=256)), Asked(MESH))
+        sizes.append({shape: len(table.regions) for shape, table in problem.known.tables.items()})
+    assert sizes[0] == sizes[1] and max(sizes[0].values()) < 200
+
+
+def test_a_tensor_read_twice_is_another_structure_than_two_tensors() -> None:
+    g = Graph()
+    x, y = g.input("x", (8, 8)), g.input("y", (8, 8))
+    a, b = relu(x, name="a"), relu(y, name="b")
+    g.output(g.op("matmul", a, b, name="two"), "p")
+    g.output(g.op("matmul", a, a, name="one"), "q")
+    g.output(g.op("matmul", b, a, name="swapped"), "r")
+    problem = Problem(g, Asked(MESH))
+    kinds = {name: problem.kind(g.nodes[name]) for name in g.nodes}
+    assert kinds["a"] == kinds["b"] and kinds["two"] == kinds["swapped"] != kinds["one"]
+
+
+def chain(names: str, dtype: str = "float32") -> Graph:
+    """Two layers that differ in nothing but names, some of which come before others in the alphabet."""
+    g = Graph()
+    x = g.input(names[0], (4, 16, 32), dtype)
+    for k in range(2):
+        w = g.input(f"{names[1]}{k}", (1, 32, 32), dtype)
+        y = relu(g.op("matmul", x, w, name=f"{names[2]}{k}"), name=f"{names[3]}{k}")
+        x = g.op("add", x, y, name=f"{names[4]}{k}")
+    g.output(x, "y")
+    return g
+
+
+@pytest.mark.parametrize("names", ["zyxwv", "bcade"])
+def test_renaming_operators_and_tensors_changes_nothing(names: str) -> None:
+    one, other = plan(chain("abcde"), MESH), plan(chain(names), MESH)
+    assert (one.seconds, one.nbytes_moved, one.bound) == (other.seconds, other.nbytes_moved, other.bound)
+    assert [stage.sharding for stage in one.stages] == [stage.sharding for stage in other.stages]
+    assert one.nbytes_by_link == other.nbytes_by_link and one.peak_nbytes == other.peak_nbytes
+
+
+def test_cells_of_other_sizes_are_another_structure() -> None:
+    one, other = plan(chain("abcde"), MESH), plan(chain("abcde", "float64"), MESH)
+    assert other.nbytes_placed == tuple(2 * n for n in one.nbytes_placed)
+
+
+def test_alternatives_are_compared_when_they_are_asked_for() -> None:
+    p = plan(chain("abcde"), MESH)
+    assert list(p.alternatives) == list(p.sharding) and "c7" not in p.alternatives
+    for node, found in p.alternatives.items():
+        assert min(other.seconds for other in found) == pytest.approx(p.seconds, abs=1e-12)
+        mine = [other for other in found if other.sharding == p.sharding[node]]
+        assert [(other.seconds, other.nbytes_moved) for other in mine] == [(p.seconds, p.nbytes_moved)]
+    assert p.alternatives == dict(p.alternatives) == ShardPlan.from_json(p.to_json()).alternatives
+    assert sorted(json.loads(p.to_json())["alternatives"]) == sorted(p.alternatives)
+
+
+def test_alternatives_of_a_graph_that_was_changed_are_refused() -> None:
+    g = chain("abcde")
+    p = plan(g, MESH)
+    relu(g.tensor("e1"), name="late")
+    with pytest.raises(ValueError, match="the graph was changed since it was planned"):
+        p.explain("c0")
+
+
+@pytest.mark.parametrize("make", [bert, gpt, gpt2, vit])
+def test_models_of_layers_have_as_many_operators_a_layer(make) -> None:  # type: ignore[no-untyped-def]
+    size = {"batch": 1, "width": 128} | ({"side": 32} if make is vit else {"length": 8})
+    one, two, three = (load_onnx(make(layers, **size)) for layers in (1, 2, 3))
+    assert len(three.nodes) - len(two.nodes) == len(two.nodes) - len(one.nodes) > 10
+    shapes = [{prod(g.source(name).shape) for name in g.outputs.values()} for g in (one, three)]
+    assert (shapes[0] == shapes[1] and make is not gpt) or len(two.nodes) == 32
+
+
+def test_a_fixed_operator_has_that_layout_alone() -> None:
+    """Of a convolution of seven axes on 64 devices there are 35,032: none of them is listed."""
+    g = Graph()
+    x, w = g.input("x", (64, 64, 64, 64)), g.constant("w", np.zeros((64, 64, 3, 3), np.float32))
+    g.output(g.op("conv", x, w, name="c", pads=(1, 1, 1, 1)), "y")
+    problem = Problem(g, Asked(Mesh((64,)), fix={"c": {"n": 64}}, space="all"))
+    assert problem.sizes[problem.position["operator", "c"]] == 1
+    assert not any(key[0] == "options" for key in problem.known.facts)
