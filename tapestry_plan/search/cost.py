@@ -398,7 +398,8 @@ def unite(regions: Iterable[DisjointRegions], shape: tuple[int, ...]) -> Disjoin
     """The union of regions of one tensor."""
     total = DisjointRegions(shape)
     for region in regions:
-        if not region.size or region <= total:
-            continue
-        total = region if total <= region else total | region
+        if not total.members:
+            total = region
+        elif region.members and not region <= total:
+            total = region if total <= region else total | region
     return total

@@ -368,21 +368,21 @@ class Problem:
         return dict(zip(self.graph.source(node.inputs[operand]).stored, found, strict=True))
 
     def _operand_needs_now(self, node: OpNode, operand: int, box: Box) -> tuple[DisjointRegions, ...]:
+        return self._image_all(node, operand, [box])[0]
+
+    def _image_all(self, node: OpNode, operand: int, boxes: Sequence[Box]) -> list[tuple[DisjointRegions, ...]]:
+        """The exact cells of the stored tensors that one operand reads for each of many boxes, made together."""
         signature = self.graph.signature(node.name)
-        declared = signature.inputs[operand]
-        source = self.graph.source(node.inputs[operand])
+        declared, name = signature.inputs[operand], node.inputs[operand]
+        source, starts = self.graph.source(name), declared.at_start_of
         # Other operators may read a tensor of this structure in the same way.
-        key = (
-            "image",
-            self.known.key(declared),
-            self._source_key(node.inputs[operand]),
-            signature.starts(box, declared.at_start_of),
-            box,
-        )
-        return self.known.fact(
-            key,
-            lambda: tuple(pull_back(self.graph, source, signature.input_region(operand, box, source.shape)).values()),
-        )
+        read = "image", self.known.key(declared), self._source_key(name)
+        keys = [(*read, not starts or signature.starts(box, starts), box) for box in boxes]
+        fresh = [(key, box) for key, box in zip(keys, boxes, strict=True) if key not in self.known.facts]
+        regions = signature.input_regions(operand, [box for _, box in fresh], source.shape) if fresh else []
+        for (key, _), region in zip(fresh, regions, strict=True):
+            self.known.facts[key] = tuple(pull_back(self.graph, source, region).values())
+        return [self.known.facts[key] for key in keys]
 
     def _source_key(self, name: str) -> int:
         """A number for how a tensor is read from stored ones, whatever they are called."""
@@ -472,18 +472,12 @@ class Problem:
         signature = self.graph.signature(node.name)
         table = self.tables[tensor.name]
         options = self._variable("operator", node.name).layouts
-
-        def number(box: Box | None) -> int:
-            if box is None:
-                return table.number(DisjointRegions(tensor.shape))
-            image = signature.outputs[output].projection.image(box, within=tensor.shape)
-            assert isinstance(image, DisjointRegions), "validated signatures write products"
-            return table.number(image)
-
+        regions = signature.output_regions(output, self._list_boxes(options)[0], tensor.shape)
+        empty = table.number(DisjointRegions(tensor.shape))
         cut = signature.reductions
         parts = [prod(option.parts[a] for a in cut) for option in options]
         which = [[0 if cell is None else o.number_of(d, cut) for d, cell in enumerate(o.cells)] for o in options]
-        return self._hold(self._number_boxes(options, number), np.array(parts), np.array(which), number(None))
+        return self._hold(self._number_boxes(options, table, regions), np.array(parts), np.array(which), empty)
 
     def _hold(self, numbers: IntArray, parts: IntArray, which: IntArray, empty: int) -> Held:
         """What devices hold, from the regions, the numbers of partial results, and which of these each device has."""
@@ -504,11 +498,13 @@ class Problem:
         """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
         shape, table = self.graph.stored[variable.name].shape, self.tables[variable.name]
 
-        def number(box: Box | None) -> int:
-            return table.number(DisjointRegions(shape) if box is None else cells_of(box, shape))
-
         key = "tensor", shape, self.known.identity(variable.layouts)
-        return self.known.fact(key, lambda: self._number_boxes(variable.layouts, number))
+
+        def numbered() -> IntArray:
+            boxes, _ = self._list_boxes(variable.layouts)
+            return self._number_boxes(variable.layouts, table, [cells_of(box, shape) for box in boxes])
+
+        return self.known.fact(key, numbered)
 
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
@@ -522,22 +518,35 @@ class Problem:
 
     def _number_read_now(self, node: OpNode) -> tuple[IntArray, ...]:
         options = self._variable("operator", node.name).layouts
-        needs = {box: self.needs(node, box) for box in dict.fromkeys(box for o in options for box in o.boxes)}
+        boxes, _ = self._list_boxes(options)
+        read: dict[str, list[list[DisjointRegions]]] = {name: [] for name in stored_behind(self.graph, node.inputs)}
+        for operand, name in enumerate(node.inputs):
+            found = self._image_all(node, operand, boxes)
+            for k, stored in enumerate(self.graph.source(name).stored):
+                read[stored].append([regions[k] for regions in found])
+        out = []
+        for name, lists in read.items():
+            shape = self.graph.stored[name].shape
+            regions = lists[0] if len(lists) == 1 else [unite(some, shape) for some in zip(*lists, strict=True)]
+            out.append(self._number_boxes(options, self.tables[name], regions))
+        return tuple(out)
 
-        def number(name: str) -> Callable[[Box | None], int]:
-            table, empty = self.tables[name], DisjointRegions(self.graph.stored[name].shape)
-            return lambda box: table.number(needs[box].get(name, empty))
+    def _list_boxes(self, options: Sequence[Layout]) -> tuple[list[Box], IntArray]:
+        """The boxes of some layouts, each once, and their places in that list by (layout, device); -1 where idle."""
 
-        return tuple(self._number_boxes(options, number(name)) for name in stored_behind(self.graph, node.inputs))
+        def made() -> tuple[list[Box], IntArray]:
+            places: dict[Box, int] = {}
+            rows = [[-1 if b is None else places.setdefault(b, len(places)) for b in o.boxes] for o in options]
+            return list(places), np.array(rows, np.int64)
 
-    def _number_boxes(self, options: Sequence[Layout], number: Callable[[Box | None], int]) -> IntArray:
-        """Numbers by (layout, device), asked once for each box; equal ones are one array."""
-        seen: dict[Box | None, int] = {}
-        for option in options:
-            for box in option.boxes:
-                if box not in seen:
-                    seen[box] = number(box)
-        return self.known.share(np.array([[seen[box] for box in option.boxes] for option in options], np.int64))
+        return self.known.fact(("boxes", self.known.identity(options)), made)
+
+    def _number_boxes(
+        self, options: Sequence[Layout], table: RegionTable, regions: Sequence[DisjointRegions]
+    ) -> IntArray:
+        """Numbers by (layout, device) of the regions of the layouts' boxes; equal ones are one array."""
+        numbers = [table.number(region) for region in (*regions, DisjointRegions(table.shape))]
+        return self.known.share(np.array(numbers, np.int64)[self._list_boxes(options)[1]])
 
     def _compute_ticks(self, at: int) -> IntArray:
         """Modeled compute time of each layout."""
