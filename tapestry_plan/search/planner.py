@@ -103,7 +103,8 @@ def plan(
         that of the graphs that they make. The bound is over all of these graphs, and its tables are not let grow to
         much more than those of the graph as given: the gap may be wider than without expansions, for the same plan.
         Where an operator would be read through more than 32 combinations of views, the deepest expansions are left
-        out, as `ShardPlan.expansions` says.
+        out, and by default all are where more than 24 operators have some that may pay, as `ShardPlan.expansions` says;
+        names have them compared.
     space : "mesh" or "all", optional
         The layouts that are compared; `ShardPlan.space` says which, and `ShardPlan.bound` holds over them. "mesh": each
         axis of the mesh cuts one index axis, holds replicas, or idles, so that 64 devices as (8, 8) have as few layouts
@@ -177,7 +178,8 @@ def plan(
         undominated, rest = frozenset(expandable), dict(expandable)
         if time.monotonic() < stop:
             undominated = find_undominated(problem, expandable, result.seconds, result.bound)
-        if time.monotonic() >= stop:
+        too_many = names is True and len(undominated) > tuning.MAX_COMPARED
+        if too_many or time.monotonic() >= stop:
             late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in undominated]
             result, undominated = replace(result, expansions=(*result.expansions, *late)), frozenset()
         some = Variants(graph, names, set(graph.nodes) - undominated, kept) if undominated else None
@@ -280,7 +282,7 @@ def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...
 
 
 def _leave_out(node: str, alone: Variants) -> Expansions:
-    """An operator whose expansions there was no time to compare."""
+    """An operator whose expansions are not compared: there is no time, or there are too many."""
     choice = (*alone.choices, *alone.without)[0]
     return Expansions(node, (), left_out=(*(option.into for option in choice.options), *choice.left_out))
 

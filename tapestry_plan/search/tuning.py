@@ -92,6 +92,8 @@ MAX_DERIVED = 8
 """Layouts of one operator that its neighbors ask for, beyond those that every operator has."""
 MAX_DERIVED_PARTS = 2000
 """Parts of one operator, of all its cuts together, that are compared with those of a neighbor."""
+MAX_COMPARED = 24
+"""Operators whose expansions are compared by default; of more, which would take minutes and prove little, none are."""
 MAX_ROUNDS = 2
 """Times that the search for undominated operators is made with more of them; then none counts as dominated."""
 MAX_COMPARISONS = 1000

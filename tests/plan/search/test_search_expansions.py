@@ -29,8 +29,10 @@ from tapestry_plan import (
     same_graph,
 )
 from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.ops import exp, softmax
 from tapestry_plan.rewrite import NotApplicable
 from tapestry_plan.rewrite.rules import expand
+from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import minimize
 from tapestry_plan.search.pruning import find_marginals
 from tapestry_plan.search.tuning import MIN_JOINT_ENTRIES
@@ -586,3 +588,17 @@ def test_names_and_orders_of_axes_change_no_choice(devices: int, rates: dict[str
     assert (one.seconds, one.nbytes_moved, one.bound) == (two.seconds, two.nbytes_moved, two.bound)
     assert (one.expanded, one.expansions, one.sharding) == (two.expanded, two.expansions, two.sharding)
     assert (one.peak_nbytes, one.flop) == (two.peak_nbytes, two.flop)
+
+
+def test_more_operators_than_are_compared_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default they are left out, and the bound is of the graph as given; names have them compared."""
+    monkeypatch.setattr(tuning, "MAX_COMPARED", 0)
+    monkeypatch.setattr("tapestry_plan.search.planner.find_undominated", lambda problem, found, *_: frozenset(found))
+    g = Graph()
+    g.output(softmax(exp(g.input("x", (4, 64))), name="s"), "y")
+    mesh = Mesh((4,))
+    left = plan(g, mesh)
+    assert [(e.node, e.considered, e.chosen, e.left_out) for e in left.expansions] == [("s", (), None, ("exp_sum",))]
+    assert left.seconds == plan(g, mesh, expand=False).seconds and left.gap == 0
+    (asked,) = plan(g, mesh, expand=["exp_sum"]).expansions[:1]
+    assert asked.considered == ("exp_sum",) and not asked.left_out
