@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, IntArray, improve, minimize
+from tapestry_plan.search.elimination import IntArray, improve, minimize
 from tapestry_plan.search.problem import Problem
 from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
 
@@ -33,8 +33,6 @@ class Solved(Struct, frozen=True):
         The number of each variable's layout.
     ticks, bound_ticks : int
         What they cost, and a proven lower bound on what any layouts cost, in picoseconds.
-    bound : list of Factor
-        Tables over all layouts that bound every plan from below.
     entries : int
         Of the tables that the search took.
     """
@@ -42,7 +40,6 @@ class Solved(Struct, frozen=True):
     choice: tuple[int, ...]
     ticks: int
     bound_ticks: int
-    bound: list[Factor]
     entries: int
 
 
@@ -70,9 +67,9 @@ def solve(
         search, bound = problem.factors()
         found = minimize(problem.sizes, search, total=_count_affordable(stop))
         if bound is search and found.exact:
-            return Solved(found.choice, found.ticks, found.ticks, bound, found.entries)
+            return Solved(found.choice, found.ticks, found.ticks, found.entries)
     search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
-    first, entries = bound, 0
+    entries = 0
     best: tuple[int, int, tuple[int, ...]] | None = None
     lowest, improved = 0, False
     while True:
@@ -81,10 +78,10 @@ def solve(
         best = _better(problem, best, _choose(kept, found.choice))
         if bound is search and found.exact:
             # Whatever was left out costs more than a plan that was there, so this is the best of all.
-            return Solved(best[2], best[0], best[0], first, entries)
+            return Solved(best[2], best[0], best[0], entries)
         if time.monotonic() >= stop:
             below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))
-            return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), first, entries)
+            return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), entries)
         marginals = find_marginals(now.sizes, bound)
         lowest = max(lowest, min(best[0], marginals.bound_ticks))
         some = marginals.list_kept(best[0])
@@ -96,7 +93,7 @@ def solve(
             best = _better(problem, best, _choose(kept, moved))
             some = marginals.list_kept(best[0])
         if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
-            return Solved(best[2], best[0], lowest, first, entries)
+            return Solved(best[2], best[0], lowest, entries)
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
         search, bound = now.factors()

@@ -16,13 +16,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tapestry_sets.digits import Bools
 from tapestry_sets.integers import explicit, tuning
 from tapestry_sets.integers.explicit import Pieces
 from tapestry_sets.integers.nest import EMPTY, Nest, repeat
 
-Ends = NDArray[Any]
+Ends = np.ndarray[Any, np.dtype[Any]]
 """Integers: of int64, or Python's own where those would not hold them."""
 
 
@@ -33,7 +33,7 @@ class Blocks(NamedTuple):
     stops: Ends
 
 
-Wanted = NDArray[np.bool_]
+Wanted = Bools
 """Of what lies in neither of two unions, in the first alone, in the second alone, and in both: is it wanted?"""
 OUTSIDE = np.array([False, True, False, False])
 """What lies in the first alone."""
