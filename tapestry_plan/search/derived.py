@@ -147,7 +147,7 @@ def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple
     Returns
     -------
     dict of str to tuple of Layout
-        At most `tuning.MAX_DERIVED` for each operator, of those with the most parts first.
+        At most `tuning.MAX_DERIVED` for each operator: first those that leave the fewest devices idle.
     """
     cuts = [Cuts(variable, tuning.MAX_DERIVED_PARTS) for variable in problem.variables]
     edges = [

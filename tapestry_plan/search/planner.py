@@ -90,7 +90,9 @@ def plan(
         chooses, or that `layout` asks for under either name.
     fan_in : int, optional
         How many partial results of a sharded reduction are merged at a time, in a tree of neighbors; by default
-        they are merged one after the other. Either way the order is that of the parts, whoever made them.
+        they are merged one after the other. Either way the order is that of the parts, whoever made them. They are
+        merged by who reads them, or they land first: each device merges a share, in a stage ``landing x`` of its own,
+        and others read the shares.
     expand : bool or sequence of str
         Which operators are compared with the ways in which their declarations say them in other ones. By default
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole
