@@ -110,22 +110,63 @@ seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_def
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
 
 
-def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Input shapes from ``name=1,3,224,224``.
+def parse_shapes(given: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
+    """Shapes of inputs from ``name=1,3,224,224``, and sizes of symbols, or of inputs with one axis, from ``name=3``.
 
     Examples
     --------
-    >>> parse_shapes(["x=1,3"])
-    {'x': (1, 3)}
+    >>> parse_shapes(["x=1,3", "batch=8"])
+    {'x': (1, 3), 'batch': 8}
     """
-    out = {}
+    out: dict[str, int | tuple[int, ...]] = {}
     for item in given:
         name, sign, extents = item.rpartition("=")
         parts = [part.strip() for part in extents.split(",")]
         if not sign or not name or not all(part.isdecimal() for part in parts):
-            raise click.UsageError(f"--shape {item!r} is not of the form name=1,3,224,224")
-        out[name] = tuple(int(part) for part in parts)
+            raise click.UsageError(f"--shape {item!r} is not of the form name=1,3,224,224 or symbol=3")
+        sizes = tuple(int(part) for part in parts)
+        out[name] = sizes if len(sizes) > 1 else sizes[0]
     return out
+
+
+def parse_values(given: Sequence[str]) -> dict[str, Any]:
+    """Values of inputs from ``name=1,3``, ``name=true``, ``name=0.5``, ``name=`` for none, or ``name=file.npy``.
+
+    Examples
+    --------
+    >>> parse_values(["shape=1,-1", "k=2", "training=false", "axes="])
+    {'shape': [1, -1], 'k': 2, 'training': False, 'axes': []}
+    """
+    out: dict[str, Any] = {}
+    for item in given:
+        name, sign, text = item.rpartition("=")
+        if not sign or not name:
+            raise click.UsageError(f"--value {item!r} is not of the form name=1,3 or name=file.npy")
+        if text.endswith(".npy"):
+            out[name] = _read_array("--value", item, text)
+            continue
+        try:
+            found = [_parse_number(part.strip()) for part in text.split(",")] if text.strip() else []
+        except ValueError:
+            raise click.UsageError(
+                f"--value {item!r}: {text!r} is neither numbers, as 1,3 or 0.5 or true, nor a file that ends in .npy"
+            ) from None
+        out[name] = found[0] if len(found) == 1 else found
+    return out
+
+
+def _parse_number(text: str) -> bool | int | float:
+    truth = {"true": True, "false": False}.get(text.lower())
+    if truth is not None:
+        return truth
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+
+
+def _read_array(option: str, item: str, file: str) -> Array:
+    try:
+        return read_array(file)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{option} {item!r} cannot be read: {error}") from None
 
 
 def parse_nbytes(text: str | None) -> int | None:
@@ -184,10 +225,7 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
             raise click.UsageError(f"--input {item!r} is not of the form name=file.npy")
         if name not in out:
             raise click.UsageError(f"--input {item!r}: the model has no input {name!r}; it has {sorted(out)}")
-        try:
-            out[name] = read_array(file)
-        except (OSError, ValueError) as error:
-            raise click.UsageError(f"--input {item!r} cannot be read: {error}") from None
+        out[name] = _read_array("--input", item, file)
     return out
 
 
@@ -359,7 +397,8 @@ class Planning(Struct, frozen=True):
     """A model and how it is to be planned: what `planning` makes of the options that are read by it."""
 
     model: Path
-    shapes: dict[str, tuple[int, ...]]
+    shapes: dict[str, int | tuple[int, ...]]
+    values: dict[str, Any]
     memory_nbytes: int | None
     expand: bool | list[str]
     space: Space | None
@@ -369,7 +408,7 @@ class Planning(Struct, frozen=True):
 
     def load(self) -> Graph:
         """The model's graph."""
-        return load_onnx(_file(self.model), shapes=self.shapes)
+        return load_onnx(_file(self.model), shapes=self.shapes, values=self.values)
 
     def find_mesh(self, asked: Mesh | None) -> Mesh:
         """The devices that are asked for, with the rates of the machine; all of the machine, or 4, if none are."""
@@ -397,7 +436,20 @@ class Planning(Struct, frozen=True):
 
 PLANNING = (
     click.argument("model", type=PATH),
-    click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input left open."),
+    click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="NAME=1,3,224,224",
+        help="Shape of an input left open, or as batch=3 the size of a symbol that the model has for open axes.",
+    ),
+    click.option(
+        "--value",
+        "values",
+        multiple=True,
+        metavar="NAME=1,3",
+        help="Value of an input that is known in advance, as the shape of a Reshape; numbers, or a file.npy.",
+    ),
     click.option(
         "--memory",
         metavar="16GB",
@@ -432,11 +484,19 @@ def planning(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def planned(
-        model: Path, shapes: Sequence[str], memory: str | None, wanted: Sequence[str], no_expand: bool, **rest: Any
+        model: Path,
+        shapes: Sequence[str],
+        values: Sequence[str],
+        memory: str | None,
+        wanted: Sequence[str],
+        no_expand: bool,
+        **rest: Any,
     ) -> None:
         how = {name: rest.pop(name) for name in ("space", "machine", "seed", "quiet")}
         expand = parse_expand(wanted, no_expand)
-        command(Planning(model, parse_shapes(shapes), parse_nbytes(memory), expand, **how), **rest)
+        command(
+            Planning(model, parse_shapes(shapes), parse_values(values), parse_nbytes(memory), expand, **how), **rest
+        )
 
     return reduce(lambda made, option: option(made), reversed(PLANNING), planned)
 

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from tapestry_plan.ir import Graph, UnsupportedOp
+from tapestry_plan.onnx.inputs import InputShapes, Sizes, dtype_of, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node, refusal
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 
@@ -111,7 +112,7 @@ def _about(model: object) -> Iterator[None]:
     """Let errors say what they are about."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         error.args = (f"load_onnx: {model}: {error}",)
         raise
 
@@ -300,73 +301,6 @@ def _reject_second_makers(model: Any) -> None:
         made[name] = maker
 
 
-# -- shapes of inputs ------------------------------------------------------------------------------------
-
-
-def _input_shape(value: Any, given: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """The shape of a model input: as declared, where declared axes are fixed, else as given."""
-    tensor = value.type.tensor_type
-    wanted = given.get(value.name)
-    if not tensor.HasField("shape"):
-        if wanted is None:
-            raise ValueError(f"input {value.name!r} has no shape; {_mend(value.name, ('…',))}")
-        return tuple(wanted)
-    dims = list(tensor.shape.dim)
-    if wanted is not None and len(wanted) != len(dims):
-        raise ValueError(
-            f"shapes[{value.name!r}] = {tuple(wanted)} has rank {len(wanted)}, "
-            f"the input has rank {len(dims)}: {_dims_text(dims)}"
-        )
-    out = []
-    where = f"input {value.name!r} of shape {_dims_text(dims)}"
-    for axis, dim in enumerate(dims):
-        fixed = int(dim.dim_value) if _is_fixed(dim) else None
-        if fixed == 0:
-            raise ValueError(
-                f"{where} has extent 0 on axis {axis}; "
-                "extents are at least 1: export the model with a size there, or with an open axis"
-            )
-        if wanted is None and fixed is None:
-            symbol = f" ({dim.dim_param})" if dim.dim_param else ""
-            shown = [str(d.dim_value) if _is_fixed(d) else "…" for d in dims]
-            raise ValueError(f"{where} is dynamic on axis {axis}{symbol}; {_mend(value.name, shown)}")
-        if wanted is not None and fixed not in (None, wanted[axis]):
-            raise ValueError(
-                f"shapes[{value.name!r}] = {tuple(wanted)} says {wanted[axis]} on axis {axis}, "
-                f"but the model fixes it to {fixed}"
-            )
-        out.append(int(wanted[axis]) if fixed is None and wanted is not None else fixed)
-    return tuple(cast("list[int]", out))
-
-
-def _is_fixed(dim: Any) -> bool:
-    """Whether a declared axis has a size; some exporters write -1 for an open one."""
-    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
-
-
-def _dims_text(dims: Sequence[Any]) -> str:
-    names = [str(d.dim_value) if _is_fixed(d) else d.dim_param or "?" for d in dims]
-    return f"({', '.join(names)})"
-
-
-def _mend(name: str, shown: Sequence[str]) -> str:
-    return f"fix it with shapes={{{name!r}: [{', '.join(shown)}]}} or --shape {name}={','.join(shown)}"
-
-
-def _dtype_of(value: Any) -> str:
-    """NumPy's name of an input's dtype."""
-    from onnx import TensorProto, helper
-
-    if value.type.WhichOneof("value") != "tensor_type":
-        raise ValueError(f"input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor")
-    code = value.type.tensor_type.elem_type
-    dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
-    if dtype.kind not in "fiub":
-        label = TensorProto.DataType.Name(code)
-        raise ValueError(f"input {value.name!r} has elements of type {label}; cast it to numbers of NumPy")
-    return str(dtype.name)
-
-
 # -- the importer ----------------------------------------------------------------------------------------
 
 
@@ -445,7 +379,8 @@ def _evaluate(node: Node, at: Importing) -> list[Array]:
 def load_onnx(
     path_or_model: Any,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Sizes | None = None,
+    values: Mapping[str, Any] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
     """Read an ONNX model as a graph.
@@ -453,8 +388,12 @@ def load_onnx(
     Parameters
     ----------
     path_or_model : str, Path, bytes or onnx.ModelProto
-    shapes : mapping of str to sequence of int, optional
-        Shapes of inputs whose axes the model leaves open.
+    shapes : mapping of str to int or sequence of int, optional
+        What the model leaves open: shapes by input, as ``{"x": (3, 224, 224)}``, and sizes by the symbols that the
+        model has for them, as ``{"batch": 3}``.
+    values : mapping of str to array, optional
+        Values of inputs that are known in advance. They become constants, so that shapes may depend on them: the shape
+        of a Reshape, the bounds of a Slice. Numbers of Python take the input's dtype.
     outputs : sequence of str, optional
         Tensors to give as outputs instead of the model's own; parts of the model that they do not need are
         left out.
@@ -470,8 +409,8 @@ def load_onnx(
     UnsupportedOp
         Listing every node whose operator is not supported, by name, type, domain and opset.
     ValueError
-        For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes that do not
-        fit, external data that is missing or outside the model's folder, sparse or string tensors.
+        For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes and values
+        that do not fit, external data that is missing or outside the model's folder, sparse or string tensors.
 
     Examples
     --------
@@ -486,26 +425,31 @@ def load_onnx(
     """
     model, path = read_model(path_or_model)
     with _about(path or "the model"):
-        return _graph_of(model, path, shapes or {}, outputs)
+        return _graph_of(model, path, shapes or {}, values or {}, outputs)
 
 
 def _graph_of(
-    model: Any, path: Path | None, shapes: Mapping[str, Sequence[int]], outputs: Sequence[str] | None
+    model: Any, path: Path | None, sizes: Sizes, values: Mapping[str, Any], outputs: Sequence[str] | None
 ) -> Graph:
     weights = [tensor.name for tensor in model.graph.initializer]
     model, opset = _checked(model, path)
     at = Importing(model, path, opset, weights)
+    known = read_values(model.graph.input, values)
+    inputs = [value for value in model.graph.input if value.name in known or not at.is_known(value.name)]
+    shapes = InputShapes(inputs, sizes, known)
+    for name, array in known.items():
+        at.bind(name, array)
     nodes = list(_nodes(model))
     names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
     _check_names(model, nodes, names)
     needed = _needed(nodes, names)
     _check_supported(needed, at)
-    _add_inputs(model, needed, names, shapes, at)
+    _add_inputs(inputs, needed, names, shapes, at)
     for node in needed:
         _add(at, node)
     for name in names:
         at.graph.output(at.tensor(name), name)
-    if not shapes:
+    if not sizes and not values:
         _check_declared_shapes(model, at)
     return at.graph
 
@@ -554,20 +498,14 @@ def _missing_line(node: Node, opset: int) -> str:
 
 
 def _add_inputs(
-    model: Any, needed: Sequence[Node], outputs: Sequence[str], shapes: Mapping[str, Sequence[int]], at: Importing
+    inputs: Sequence[Any], needed: Sequence[Node], outputs: Sequence[str], shapes: InputShapes, at: Importing
 ) -> None:
-    """Declare the inputs that the outputs depend on; an initializer that is also an input is a constant."""
-    values = [value for value in model.graph.input if not at.is_known(value.name)]
-    unknown = sorted(shapes.keys() - {value.name for value in values})
-    if unknown:
-        raise ValueError(
-            f"shapes names {unknown[0]!r}, which is not an input; the inputs are {[value.name for value in values]}"
-        )
+    """Declare the inputs that the outputs depend on, but for those whose values are known."""
     used = {name for node in needed for name in node.inputs} | set(outputs)
-    for value in values:
-        if value.name in used:
-            dtype = _dtype_of(value)
-            shape = _input_shape(value, shapes)
+    for value in inputs:
+        if value.name in used and not at.is_known(value.name):
+            dtype = dtype_of(value)
+            shape = shapes.shape(value)
             if prod(shape) >= 2**63:
                 raise ValueError(
                     f"input {value.name!r} of shape {shape} has 2**63 cells or more, "
@@ -591,7 +529,7 @@ def _check_declared_shapes(model: Any, at: Importing) -> None:
         if not fits:
             raise ValueError(
                 f"tensor {value.name!r} comes out with shape {found.shape}, "
-                f"the model declares {_dims_text(dims)}; the model contradicts itself"
+                f"the model declares {show_dims(dims)}; the model contradicts itself"
             )
 
 

@@ -107,11 +107,27 @@ class Importing:
         if not name:
             return None
         if not self.is_known(name):
-            raise UnsupportedOp(
-                f"{node.where}: its input {k} ({label}) is {name!r}, which the model computes; only constants are "
-                "supported there"
-            )
+            raise refusal(node, f"its input {k} ({label}) is {name!r}, {self._describe_unknown(name)}")
         return self.value(name)
+
+    def _describe_unknown(self, name: str) -> str:
+        """What a tensor's value depends on, and how that can be made known."""
+        behind = sorted(self._inputs_behind(name))
+        listed = ", ".join([*map(repr, behind[:3]), *(["…"] if len(behind) > 3 else [])])
+        whence = "an input of the model" if behind == [name] else f"which the model computes from {listed}"
+        mend = f"values={{{behind[0]!r}: …}} or --value {behind[0]}=…" if behind else "values= or --value"
+        return f"{whence}; it must be known in advance: where you know it, give it with {mend}"
+
+    def _inputs_behind(self, name: str) -> set[str]:
+        """The inputs of the graph that a tensor is computed from."""
+        makers = {out: node for node in self.graph.nodes.values() for out in node.outputs}
+        behind: set[str] = set()
+        todo = {self.tensors[name].name}
+        while todo:
+            found = set(self.graph.source(todo.pop()).stored) - behind
+            behind |= found
+            todo.update(name for stored in found if stored in makers for name in makers[stored].inputs)
+        return {name for name in behind if self.graph.stored[name].kind == "input"}
 
     def ints(self, node: Node, k: int, label: str) -> list[int] | None:
         """The value of input k as a list of ints, or of the attribute of that name, or None."""
@@ -127,6 +143,7 @@ class Importing:
             self.tensors[name] = result
         else:
             self._values[name] = result
+            self._from_file.pop(name, None)  # an initializer that the user has given another value
 
     def alias(self, name: str, of: str) -> None:
         """Let one model tensor be another."""

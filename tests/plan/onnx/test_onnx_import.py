@@ -390,13 +390,16 @@ def branch(name: str) -> Any:
     ("node", "says"),
     [
         (helper.make_node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2]), "output of indices"),
-        (helper.make_node("Reshape", ["x", "computed"], ["y"]), "'computed', which the model computes"),
+        (
+            helper.make_node("Reshape", ["x", "computed"], ["y"]),
+            r"'computed', an input of the model.*--value computed=",
+        ),
         (helper.make_node("ArgMax", ["x"], ["y"], select_last_index=1), "the last of equal cells"),
         (helper.make_node("GatherND", ["x", "x"], ["y"], batch_dims=1), "batch_dims"),
         (helper.make_node("Resize", ["x", "", "", "three"], ["y"], antialias=1), "antialias=1 is not supported"),
         (
             helper.make_node("TopK", ["x", "computed"], ["y", "z"]),
-            "input 1 .k. is 'computed', which the model computes",
+            r"input 1 .k. is 'computed', an input of the model.*values=.'computed': …. or --value computed=",
         ),
         (helper.make_node("BatchNormalization", ["x", *"bbbb"], ["y"], training_mode=1), "training mode"),
         (helper.make_node("Dropout", ["x", "", "yes"], ["y"]), "training mode"),

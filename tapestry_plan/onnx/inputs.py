@@ -1,0 +1,207 @@
+"""Inputs of ONNX models: their dtypes, the sizes of axes that a model leaves open, and values known before any run.
+
+A size is given by input, for all axes at once, or by the symbol that stands for it in the model, wherever it stands.
+The value of an input that is given makes it a constant, on which shapes may depend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from reprlib import repr as show
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.onnx.nodes import Array
+from tapestry_sets.limits import as_ints, check_positive
+
+Sizes = Mapping[str, int | Sequence[int]]
+"""Shapes by input, and sizes by symbol."""
+
+
+def dtype_of(value: Any) -> str:
+    """NumPy's name of an input's dtype."""
+    from onnx import TensorProto, helper
+
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise ValueError(f"input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor")
+    code = value.type.tensor_type.elem_type
+    dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
+    if dtype.kind not in "fiub":
+        label = TensorProto.DataType.Name(code)
+        raise ValueError(f"input {value.name!r} has elements of type {label}; cast it to numbers of NumPy")
+    return str(dtype.name)
+
+
+def dims_of(value: Any) -> list[Any] | None:
+    """The declared axes of an input, None where not even their number is."""
+    tensor = value.type.tensor_type
+    return list(tensor.shape.dim) if tensor.HasField("shape") else None
+
+
+def show_dims(dims: Sequence[Any]) -> str:
+    """Declared axes as messages show them, open ones by their symbols."""
+    names = [str(d.dim_value) if _is_fixed(d) else d.dim_param or "?" for d in dims]
+    return f"({', '.join(names)})"
+
+
+def _is_fixed(dim: Any) -> bool:
+    """Whether a declared axis has a size; some exporters write -1 for an open one."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
+def _symbol(dim: Any) -> str:
+    """The name that an open axis has, empty where it has none: a name has a letter, unlike ``?`` and ``-1``."""
+    return dim.dim_param if not _is_fixed(dim) and any(map(str.isalpha, dim.dim_param)) else ""
+
+
+# -- shapes ----------------------------------------------------------------------------------------------
+
+
+class InputShapes:
+    """The shapes of a model's inputs: declared axes as the model fixes them, open ones as they were given.
+
+    Parameters
+    ----------
+    inputs : sequence of onnx.ValueInfoProto
+    sizes : mapping
+        Shapes by input, and sizes by symbol.
+    known : mapping of str to array
+        Values of inputs, which fix symbols too.
+
+    Raises
+    ------
+    ValueError
+        For names that are neither an input's nor a symbol's, shapes that do not fit what the model declares, and a
+        symbol with two sizes.
+    """
+
+    def __init__(self, inputs: Sequence[Any], sizes: Sizes, known: Mapping[str, Array]) -> None:
+        self._inputs = {value.name: value for value in inputs}
+        self._symbols: dict[str, tuple[int, str]] = {}
+        self._given: dict[str, tuple[int, ...]] = {}
+        symbols = {_symbol(dim) for value in inputs for dim in dims_of(value) or ()} - {""}
+        for name, size in sizes.items():
+            self._take(name, size, symbols)
+        for name, shape in self._given.items():
+            self._compare(name, shape, f"shapes[{name!r}] = {shape}")
+        for name, array in known.items():
+            self._compare(name, array.shape, f"values[{name!r}] of shape {array.shape}")
+
+    def _take(self, name: str, size: int | Sequence[int], symbols: set[str]) -> None:
+        """Note a size by symbol, or a shape by input."""
+        what = f"shapes[{name!r}]"
+        extents = tuple(size) if isinstance(size, Iterable) else (size,)
+        if name in symbols and len(extents) == 1 and (name not in self._inputs or not isinstance(size, Iterable)):
+            self._note(name, check_positive(extents[0], what), f"{what} = {extents[0]}")
+        elif name in self._inputs:
+            self._given[name] = as_ints(extents, what)
+        else:
+            also = f", and the symbols of open axes are {sorted(symbols)}" if symbols else ""
+            raise ValueError(f"shapes names {name!r}, which is not an input; the inputs are {list(self._inputs)}{also}")
+
+    def _note(self, symbol: str, extent: int, where: str) -> None:
+        found, first = self._symbols.setdefault(symbol, (extent, where))
+        if found != extent:
+            raise ValueError(
+                f"the symbol {symbol!r} is {found} by {first} and {extent} by {where}; "
+                "it stands for one size: give the same everywhere"
+            )
+
+    def _compare(self, name: str, shape: tuple[int, ...], what: str) -> None:
+        """Compare a shape with the declared axes, and note what it says of symbols."""
+        dims = dims_of(self._inputs[name])
+        if dims is None:
+            return
+        if len(shape) != len(dims):
+            raise ValueError(f"{what} has rank {len(shape)}, the input has rank {len(dims)}: {show_dims(dims)}")
+        for axis, (dim, extent) in enumerate(zip(dims, shape, strict=True)):
+            if _is_fixed(dim) and dim.dim_value != extent:
+                raise ValueError(f"{what} says {extent} on axis {axis}, but the model fixes it to {dim.dim_value}")
+            if _symbol(dim):
+                self._note(_symbol(dim), extent, what)
+
+    def shape(self, value: Any) -> tuple[int, ...]:
+        """The shape of an input that runs are given.
+
+        Raises
+        ------
+        ValueError
+            For an axis without a size, or of size 0.
+        """
+        name, given, dims = value.name, self._given.get(value.name), dims_of(value)
+        if dims is None:
+            if given is None:
+                raise ValueError(f"input {name!r} has no shape; {_mend(name, ('…',))}")
+            return given
+        where = f"input {name!r} of shape {show_dims(dims)}"
+        found: tuple[int | None, ...] = given or tuple(self._extent(dim) for dim in dims)
+        for axis, (dim, extent) in enumerate(zip(dims, found, strict=True)):
+            if extent is None:
+                symbol = f" ({dim.dim_param})" if dim.dim_param else ""
+                shown = ["…" if n is None else str(n) for n in found]
+                raise ValueError(f"{where} is dynamic on axis {axis}{symbol}; {_mend(name, shown, _symbol(dim))}")
+            if extent == 0 and _is_fixed(dim):
+                raise ValueError(
+                    f"{where} has extent 0 on axis {axis}; "
+                    "extents are at least 1: export the model with a size there, or with an open axis, or give the "
+                    f"empty value with values={{{name!r}: []}} or --value {name}="
+                )
+        return tuple(n for n in found if n is not None)
+
+    def _extent(self, dim: Any) -> int | None:
+        return int(dim.dim_value) if _is_fixed(dim) else self._symbols.get(_symbol(dim), (None, ""))[0]
+
+
+def _mend(name: str, shown: Sequence[str], symbol: str = "") -> str:
+    also = f", or with shapes={{{symbol!r}: …}} or --shape {symbol}=…" if symbol else ""
+    return f"fix it with shapes={{{name!r}: [{', '.join(shown)}]}} or --shape {name}={','.join(shown)}{also}"
+
+
+# -- values ----------------------------------------------------------------------------------------------
+
+
+def read_values(inputs: Sequence[Any], values: Mapping[str, Any]) -> dict[str, Array]:
+    """The values that are given for inputs, as arrays of the inputs' dtypes.
+
+    Arrays have the dtype already; numbers of Python, and lists of them, take it where they can. One number stands for
+    any number of axes of extent 1.
+
+    Raises
+    ------
+    ValueError
+        For names that no input has, values of another dtype, and numbers that it has not.
+    """
+    return {name: _as_input(value, declared) for name, value, declared in _pairs(inputs, values)}
+
+
+def _pairs(inputs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    declared = {value.name: value for value in inputs}
+    for name, value in values.items():
+        if name not in declared:
+            raise ValueError(f"values names {name!r}, which is not an input; the inputs are {list(declared)}")
+        yield name, value, declared[name]
+
+
+def _as_input(value: Any, declared: Any) -> Array:
+    """A value with the dtype of an input: a copy, since graphs keep their constants."""
+    what, dtype = f"values[{declared.name!r}]", np.dtype(dtype_of(declared))
+    if hasattr(value, "dtype"):
+        array = np.array(value)
+        if array.dtype != dtype:
+            raise ValueError(
+                f"{what} has dtype {array.dtype}, the input has {dtype}: convert it with .astype({str(dtype)!r})"
+            )
+        return array
+    try:
+        found = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        found = np.asarray(None)
+    if found.size and found.dtype.kind not in "biuf":
+        raise ValueError(f"{what} is {show(value)}; give an array of {dtype}, or numbers that it has")
+    with np.errstate(all="ignore"):
+        array = found.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(array, found):
+        raise ValueError(f"{what} is {show(value)}, which {dtype} has not; give numbers of the input's dtype")
+    dims = dims_of(declared)
+    return array.reshape((1,) * len(dims)) if dims and not array.ndim else array
