@@ -1,4 +1,4 @@
-"""Test profiles: `default` for every run, `thorough` for the full families (`pytest --all`), `quick` while editing."""
+"""Test profiles: `default` for every run, `thorough` for full families (`--all`), `quick` and `unshrunk` for tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tapestry_exec import BackendUnavailable, CupyBackend
 from tapestry_exec.simulated import shim
@@ -36,6 +36,10 @@ settings.register_profile(
 )
 
 settings.register_profile("quick", settings.get_profile("default"), max_examples=20)
+# For tests/bench/mutate.py: that an example fails is enough.
+settings.register_profile(
+    "unshrunk", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False
+)
 
 NO_COMPILER = "no C++ compiler: kernels are not run on the CPU; install g++"
 COMPILED_EXAMPLES = (
