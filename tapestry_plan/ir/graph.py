@@ -401,9 +401,8 @@ class Graph:
 
     def source(self, name: str) -> Source:
         """How a tensor is read from stored ones: the composition of the selections in front of it."""
-        if name not in self._sources:
-            self._sources[name] = self._resolve(name)
-        return self._sources[name]
+        found = self._sources.get(name)
+        return self._resolve(name) if found is None else found
 
     def signature(self, node: str) -> Signature:
         """The signature of an operator node."""
@@ -614,13 +613,32 @@ class Graph:
         return DERIVED[form](*(self._declare(one) for one in names))
 
     def _resolve(self, name: str) -> Source:
+        """Find a source after those of all selections below it: one by one, since chains of views may be long."""
+        left = [name]
+        while left:
+            item = self.selections.get(left[-1])
+            unknown = [below for below in item.inputs if below not in self._sources] if item is not None else []
+            if len(left) > len(self.selections) + 1 and unknown:
+                raise ValueError(f"graph {self.name!r}: tensor {name!r} is a view of itself, through {unknown[0]!r}")
+            if unknown:
+                left.append(unknown[0])
+                continue
+            made = left.pop()
+            self._keep_source(made, self._stored_source(made) if item is None else self._compose(item))
+        return self._sources[name]
+
+    def _keep_source(self, name: str, source: Source) -> None:
+        self._sources[name] = source
+
+    def _stored_source(self, name: str) -> Source:
         stored = self.stored.get(name)
-        if stored is not None:
-            return Source(stored.shape, stored.dtype, (name,), (identity_piece(len(stored.shape)),), (stored.shape,))
-        if name not in self.selections:
+        if stored is None:
             raise self._no_tensor(name)
-        selection = self.selections[name]
-        below = [self.source(n) for n in selection.inputs]
+        return Source(stored.shape, stored.dtype, (name,), (identity_piece(len(stored.shape)),), (stored.shape,))
+
+    def _compose(self, selection: Selection) -> Source:
+        """How a selection is read from stored tensors, once all that it reads is in `_sources`."""
+        below = [self._sources[n] for n in selection.inputs]
         names = tuple(dict.fromkeys(n for source in below for n in source.stored))
         renumbered = tuple(
             tuple(
@@ -637,23 +655,24 @@ class Graph:
         """Nodes and selections, every one after what it reads."""
         roots: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
         makers = {out: item for item in roots for out in item.outputs}
-        done: set[int] = set()
+        done: dict[int, bool] = {}  # False for those that wait on the stack for what they read
         for root in roots:
             stack: list[tuple[OpNode | Selection, bool]] = [(root, False)]
             while stack:
                 item, ready = stack.pop()
-                if id(item) in done:
+                if done.get(id(item)):
                     continue
+                done[id(item)] = ready
                 if ready:
-                    done.add(id(item))
                     yield item
                     continue
                 stack.append((item, True))
                 for name in item.inputs:
                     below = makers.get(name)
-                    if below is not None and id(below) not in done:
-                        if (below, True) in stack:
-                            raise ValueError(f"node {item.name!r} is part of a cycle through {name!r}")
+                    found = below is None or done.get(id(below))
+                    if found is False:
+                        raise ValueError(f"node {item.name!r} is part of a cycle through {name!r}")
+                    if below is not None and not found:
                         stack.append((below, False))
 
     def written_dtypes(self, name: str) -> tuple[str, ...]:

@@ -117,11 +117,8 @@ class Draft(Graph):
         """Whether a tensor is a result of the graph."""
         return tensor in self.outputs.values()
 
-    def source(self, name: str) -> Source:
-        """As `Graph.source`."""
-        if name not in self._sources:
-            self._put(self._sources, name, self._resolve(name))
-        return self._sources[name]
+    def _keep_source(self, name: str, source: Source) -> None:
+        self._put(self._sources, name, source)
 
     # -- adding --
 

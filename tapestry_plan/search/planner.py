@@ -64,6 +64,7 @@ def plan(
     Parameters
     ----------
     graph : Graph
+        One without operators has a plan without stages, which moves nothing but what `placement` and `tie` ask for.
     mesh : Mesh
     memory_nbytes : int, optional
         Bytes that a device's arena may have. Where the fastest plan needs more, slower plans of the graph as given are

@@ -7,7 +7,7 @@ From the ground up; each row stands on rows above it:
     climb                                 the loop that runs a ladder
 """
 
-from tapestry_sets.limits.arguments import as_int, as_ints, check_positive, check_range, is_int
+from tapestry_sets.limits.arguments import as_int, as_ints, check_positive, check_range, extents_of, is_int
 from tapestry_sets.limits.budget import (
     OPEN,
     Budget,

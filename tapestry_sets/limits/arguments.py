@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from operator import index
 from typing import TypeGuard
@@ -65,6 +65,21 @@ def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
         if type(v) is not int:
             return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(found))
     return found  # type: ignore[return-value]  # every one has been looked at
+
+
+def extents_of(args: Sequence[int | Sequence[int]], what: str) -> tuple[int, ...]:
+    """Return a shape that a caller gives as one sequence, or as several integers, as in ``reshape(12, 1)``.
+
+    Examples
+    --------
+    >>> extents_of(((12, 1),), "shape"), extents_of((12, 1), "shape"), extents_of((12,), "shape")
+    ((12, 1), (12, 1), (12,))
+    """
+    if not args:
+        raise TypeError(f"{what} is not given; give it as one sequence or as integers, and (()) for rank 0")
+    if len(args) == 1 and (type(args[0]) is tuple or isinstance(args[0], (Sequence, np.ndarray))):
+        return as_ints(args[0], what)
+    return as_ints(args, what)
 
 
 def check_positive(value: object, what: str) -> int:

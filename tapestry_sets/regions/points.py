@@ -18,7 +18,7 @@ from msgspec import Struct
 from tapestry_sets.digits import Ints
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import DisjointSetts, Int64Array, Nest
-from tapestry_sets.limits import as_ints
+from tapestry_sets.limits import as_ints, extents_of
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.near import list_near
 from tapestry_sets.regions.rowmajor import NumberTerms
@@ -200,15 +200,15 @@ class Points(Drawn, ABC):
     def _numbers(self) -> list[Nest]:
         """Return the row-major numbers in a box from zero as disjoint nests."""
 
-    def reshape(self, shape: Sequence[int]) -> Reshaped:
+    def reshape(self, *shape: int | Sequence[int]) -> Reshaped:
         """Return the points renumbered in row-major order in a box of another shape.
 
         Nothing is expanded: what is asked of a reshaped set is asked of the row-major numbers.
 
         Parameters
         ----------
-        shape : sequence of int
-            One extent may be -1: it is what the others leave.
+        *shape : int or sequence of int
+            As one sequence or as integers. One extent may be -1: it is what the others leave.
 
         Returns
         -------
@@ -233,7 +233,7 @@ class Points(Drawn, ABC):
         2
         """
         self._from_zero("reshape")
-        return self.forms.reshaped._of(reshaped(shape, self.shape), self._terms)
+        return self.forms.reshaped._of(reshaped(extents_of(shape, "reshape: shape"), self.shape), self._terms)
 
     def _from_zero(self, verb: str) -> None:
         if any(self.start):

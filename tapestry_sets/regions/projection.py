@@ -422,15 +422,24 @@ class IndexProjection(Value):
     def shared(
         self, one: Box, other: Box, within: Box | Sequence[int] | None = None
     ) -> DisjointRegions | ImplicitRegion:
-        """Return the cells that both index boxes touch.
+        """Return the cells that both index boxes touch: none where one of them is empty.
 
         Examples
         --------
         >>> window = IndexProjection(AffineMap(((1,),), (0,)), (3,))
         >>> window.shared(Box((0,), (4,)), Box((4,), (4,))).bounds()
         ((4,), (6,))
+        >>> window.shared(Box((0,), (4,)), Box((4,), (0,))).is_empty
+        True
         """
-        frame = affine.as_box(within, self.bounding_box(one).hull(self.bounding_box(other)))
+        around = [self.bounding_box(box) for box in (one, other) if not box.is_empty]
+        if len(around) < 2:
+            for what, box in (("one", one), ("other", other)):
+                if self.index_rank >= 0:
+                    affine.same_rank(f"IndexProjection.shared: {what}", box.rank, self.index_rank)
+            nowhere = affine.as_box(within, *around or [Box.of((0,) * self.map.out_rank)])
+            return DisjointRegions(nowhere.shape, (), nowhere.start)
+        frame = affine.as_box(within, around[0].hull(around[1]))
         a, b = self.image(one, frame), self.image(other, frame)
         if isinstance(a, DisjointRegions):
             return a & b if isinstance(b, DisjointRegions) else b & a

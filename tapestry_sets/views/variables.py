@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, extents_of
 from tapestry_sets.views.view import Allocation, check_color, width_of
-from tapestry_sets.views.words import extents_of
 
 
 def allocate(

@@ -31,7 +31,7 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 import numpy as np
 
 from tapestry_sets.integers import DisjointSetts, Sett, Stripe
-from tapestry_sets.limits import as_int, as_ints, check_pieces
+from tapestry_sets.limits import as_int, as_ints, check_pieces, extents_of
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views.kinds import shaping
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
@@ -150,8 +150,6 @@ class Viewable:
         >>> allocate((4, 6)).reshape(-1, 3).shape
         (8, 3)
         """
-        if not shape:
-            raise TypeError("reshape: takes a shape, as one sequence or as integers; write reshape(()) for rank 0")
         return self.apply(shaping.Reshape(extents_of(shape, "reshape: shape")))
 
     def ravel(self) -> Self:
@@ -699,13 +697,6 @@ def as_number(value: object, what: str) -> float:
     if isinstance(value, (int, float)):
         return value
     raise TypeError(f"{what} {value!r} must be a real number")
-
-
-def extents_of(args: Sequence[int | Sequence[int]], what: str) -> Shape:
-    """A shape given as one sequence, one integer, or several integers."""
-    if len(args) == 1 and (type(args[0]) is tuple or isinstance(args[0], (Sequence, np.ndarray))):
-        return as_ints(args[0], what)
-    return as_ints(args, what)
 
 
 def _sections(count: object, what: str) -> int:

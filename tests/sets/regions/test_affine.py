@@ -438,3 +438,15 @@ def test_large_skewed_images_answer_or_are_refused_within_a_limit() -> None:
     assert (0, 0) in image and (36674, 1) in image and (1, 1) not in image
     with pytest.raises(TooHard, match=r"ImplicitRegion\.size"):
         _ = IndexProjection(AffineMap(((3, 5, 7), (1, 1, 1)), (0, 0)), (1, 1)).image(Box.of((10**6,) * 3)).size
+
+
+@pytest.mark.parametrize("within", [None, Box((0,), (9,))])
+def test_an_empty_box_shares_nothing(within: Box | None) -> None:
+    window = IndexProjection(AffineMap(((2,),), (1,)), (3,))
+    some, none = Box((1,), (4,)), Box((2,), (0,))
+    for one, other in ((some, none), (none, some), (none, none)):
+        shared = window.shared(one, other, within)
+        assert shared.is_empty and shared.size == 0
+        assert within is None or (shared.start, shared.shape) == (within.start, within.shape)
+    with pytest.raises(ValueError, match="other"):
+        window.shared(some, Box((0, 0), (0, 2)))

@@ -518,3 +518,15 @@ def test_successive_reshapes_are_one() -> None:
         x, cells = x.reshape(new), cells.reshape(new)
         assert x.reshape(old).reshape(new) == x
         assert listed_points(x.explicit()) == set(points(cells))
+
+
+def test_a_shape_is_one_sequence_or_integers_as_in_numpy() -> None:
+    region = Region((3, 4), [Stripe(1, 1), Stripe(1, 2)])
+    for shape in ((12, 1), (-1,), (2, -1)):
+        assert region.reshape(*shape) == region.reshape(shape)
+        wanted = marked(region).reshape(shape)
+        assert (marked(region.reshape(*shape)) == wanted).all()
+    with pytest.raises(TypeError, match="reshape: shape is not given"):
+        region.reshape()
+    with pytest.raises(ValueError, match=r"12 points.* as \(5, 2\)"):
+        region.reshape(5, 2)

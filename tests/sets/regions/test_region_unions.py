@@ -293,7 +293,7 @@ def test_what_numpy_refuses_is_refused_with_the_same_kind_of_error(
         (lambda: DisjointRegions((3,), [Sett()]), TypeError, "member 0 must be a Region, not Sett"),
         (lambda: Region.full((3, 4)).reduce_to((2, 4)), ValueError, r"reduce_to: shape \(2, 4\) does not broadcast to"),
         (lambda: Region.full((3, 4)).reshape((12.0,)), TypeError, r"reshape: shape\[0\] must be an integer"),
-        (lambda: Region.full((3, 4)).reshape(12), TypeError, "reshape: shape must be a sequence of integers"),
+        (lambda: Region.full((3, 4)).reshape(12.0), TypeError, r"reshape: shape\[0\] must be an integer"),
         (lambda: Region.full((3, 4), (0, 1)).reshape((12,)), ValueError, r"reshape: the box must start at zero"),
         (lambda: (0, True) in Region.full((3, 4)), TypeError, r"Region: point\[1\] must be an integer"),
         (lambda: Region.full((3, 4)).same_points(Region.full((4, 3))), ValueError, "same_points: both regions"),

@@ -616,7 +616,7 @@ def test_booleans_and_floats_are_not_integers() -> None:
         ),
         (lambda v: v.fill_into([Region.full((4, 6))], v), "fill_into: region must be a Region, not list"),
         (lambda v: v.fill_into(Region.full((4, 6)), np.zeros((4, 6))), "into is a ndarray, not a View; as_view"),
-        (lambda v: v.reshape(), r"reshape: takes a shape, .*; write reshape\(\(\)\) for rank 0"),
+        (lambda v: v.reshape(), r"reshape: shape is not given; .*, and \(\(\)\) for rank 0"),
         (lambda v: hstack([v, 3]), "hstack: source 1 is a int, not a view"),
         (lambda v: broadcast_arrays(v, [1]), "broadcast_arrays: source 1 is a list, not a view"),
         (lambda v: 3 in v, "View|Allocation"),
