@@ -1,4 +1,9 @@
-"""Test profiles: `default` for every run, `thorough` for full families (`--all`), `quick` and `unshrunk` for tools."""
+"""Test profiles: `default` for every run, `thorough` for full families (`--all`), `quick` and `unshrunk` for tools.
+
+`thorough` tries 5,000 examples of each property, 25 times those of every run, because they take a night and not a week:
+by a sample of every eighth property test, at 200 and at 1,000 examples, all of them take 3.3 hours of one core, the
+other tests 7 minutes. `--all --part 3/12` takes a share of about 20 minutes.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,8 @@ import os
 # One BLAS thread for each test process: several that share the cores slow each other down many times.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import platform
 import zlib
-from collections import Counter
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,15 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tapestry_exec import BackendUnavailable, CupyBackend
 from tapestry_exec.simulated import shim
+from tests.every_test import EveryTest, part_numbers
+from tests.new_cases import NEW_EXAMPLES, REPEAT, NewCases, Repeated, command_of
 
 settings.register_profile(
     "default",
     max_examples=200,
     deadline=None,
     derandomize=True,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile(
@@ -40,6 +45,13 @@ settings.register_profile("quick", settings.get_profile("default"), max_examples
 settings.register_profile(
     "unshrunk", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate), report_multiple_bugs=False
 )
+settings.register_profile(
+    "new",
+    settings.get_profile("default"),
+    max_examples=NEW_EXAMPLES,
+    phases=(Phase.generate, Phase.shrink),
+    report_multiple_bugs=False,
+)
 
 NO_COMPILER = "no C++ compiler: kernels are not run on the CPU; install g++"
 COMPILED_EXAMPLES = (
@@ -51,15 +63,38 @@ COMPILED_EXAMPLES = (
 HEAVY_SAMPLE = 4
 """One heavy test in this many runs by default; which ones is fixed by their names."""
 
+SECONDS_OF_A_CELL = 30
+"""A cell of a notebook that takes longer fails."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every heavy test and the thorough profile")
+    parser.addoption(
+        "--part", metavar="I/N", default="1/1", help="run one of N shares of the tests, of about equal cost"
+    )
     parser.addoption("--table", metavar="PATH", help="write what ran, file by file, as a table in Markdown")
+    parser.addoption(
+        "--new", metavar="NUMBER", help="run property tests with examples drawn from a number, for a minute"
+    )
+    parser.addoption("--repeat", metavar="CASE", help="run one property test with one example, as a failure printed it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    chosen = "thorough" if config.getoption("--all") else os.environ.get("HYPOTHESIS_PROFILE", "default")
-    settings.load_profile(chosen)
+    option, register = config.getoption, config.pluginmanager.register
+    if config.pluginmanager.hasplugin(
+        "nbmake"
+    ):  # no option of pyproject.toml's, which is read where nbmake is missing too
+        config.option.nbmake, config.option.nbmake_timeout = True, SECONDS_OF_A_CELL
+    chosen = "thorough" if option("--all") else "new" if option("--new") else ""
+    settings.load_profile(chosen or os.environ.get("HYPOTHESIS_PROFILE", "default"))
+    if option("--new"):
+        register(NewCases(option("--new")))
+    if option("--repeat"):
+        register(Repeated(option("--repeat")))
+    path = option("--table")
+    if path or option("--part") != "1/1":
+        numbers = part_numbers(option("--part"))
+        register(EveryTest(*numbers, path and Path(path), config.rootpath, settings.default.max_examples))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,7 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.name in COMPILED_EXAMPLES:
                 item.add_marker(pytest.mark.skip(reason=NO_COMPILER))
-    if config.getoption("--all"):
+    if config.getoption("--all") or config.getoption("--repeat"):
         return
     dropped = [
         item for item in items if item.get_closest_marker("heavy") and zlib.crc32(item.nodeid.encode()) % HEAVY_SAMPLE
@@ -130,36 +165,17 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         yield one
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    path = config.getoption("--table")
-    if path:
-        Path(path).write_text(_table(terminalreporter, "thorough" if config.getoption("--all") else "default"))
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if call.excinfo and (command := command_of(item, call.excinfo.value, _chain)):
+        report.user_properties.append((REPEAT, command))
+    return report
 
 
-def _table(reporter: pytest.TerminalReporter, profile: str) -> str:
-    """Counts and seconds of each test file."""
-    counts: dict[str, Counter[str]] = {}
-    seconds: Counter[str] = Counter()
-    for outcome in ("passed", "failed", "error", "skipped"):
-        for report in reporter.stats.get(outcome, []):
-            name = report.nodeid.split("::")[0]
-            counts.setdefault(name, Counter())[outcome] += 1
-            seconds[name] += getattr(report, "duration", 0.0)
-    examples = settings.get_profile(profile).max_examples
-    lines = [
-        "# Every test",
-        "",
-        f"{date.today()}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}; {examples} examples for each property. Written by "
-        "`.ci/run --all`.",
-        "",
-        "| file | passed | failed | skipped | seconds |",
-        "|---|---|---|---|---|",
-    ]
-    for name in sorted(counts):
-        c = counts[name]
-        lines.append(f"| {name} | {c['passed']} | {c['failed'] + c['error']} | {c['skipped']} | {seconds[name]:.0f} |")
-    total = sum(counts.values(), Counter())
-    bad = total["failed"] + total["error"]
-    lines.append(f"| all | {total['passed']} | {bad} | {total['skipped']} | {sum(seconds.values()):.0f} |")
-    return "\n".join(lines) + "\n"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    failed = terminalreporter.stats.get("failed", [])
+    if commands := [command for report in failed for name, command in report.user_properties if name == REPEAT]:
+        terminalreporter.section("to repeat what failed")
+        for command in commands:
+            terminalreporter.line(command)
