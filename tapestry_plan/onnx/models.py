@@ -8,9 +8,11 @@ selections, each by one small function of the table `IMPORTERS` of `operators`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -60,22 +62,64 @@ def _captured(proto: Any) -> Iterator[str]:
     """Names that the graphs inside a node read, at any depth."""
     for attribute in proto.attribute:
         for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            yield from (value.name for value in graph.output)
             for node in graph.node:
                 yield from node.input
                 yield from _captured(node)
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
-    """The nodes that the outputs depend on, in the model's order."""
+    """The nodes that the outputs depend on, in the model's order; outputs behind the first that nobody reads are empty.
+
+    An operator here may not make all outputs that ONNX's has, and need not where they are only named.
+    """
     makers = {name: node for node in nodes for name in node.outputs if name}
-    todo = list(outputs)
+    todo, read = list(outputs), set(outputs)
     seen: set[int] = set()
     while todo:
         node = makers.get(todo.pop())
         if node is not None and id(node) not in seen:
             seen.add(id(node))
-            todo += [*node.inputs, *(node.captured or ())]
-    return [node for node in nodes if id(node) in seen]
+            reads = [*node.inputs, *(node.captured or ())]
+            read.update(reads)
+            todo += reads
+    needed = [node for node in nodes if id(node) in seen]
+    blank = [tuple(name if not k or name in read else "" for k, name in enumerate(node.outputs)) for node in needed]
+    return [replace(node, outputs=names) for node, names in zip(needed, blank, strict=True)]
+
+
+def _sort(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, each after those whose outputs it reads, else in the order given.
+
+    Raises
+    ------
+    ValueError
+        For nodes that read each other's outputs around a cycle, naming them.
+    """
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    done: set[int] = set()
+    out: list[Node] = []
+    for root in nodes:
+        path: dict[int, tuple[Node, Iterator[str]]] = {}
+        following: Node | None = root
+        while following is not None or path:
+            if following is not None and id(following) in path:
+                members = list(path)
+                cycle = [path[key][0].where for key in members[members.index(id(following)) :]]
+                listed = ", ".join(cycle[:8] + ["…"] * (len(cycle) > 8))
+                raise ValueError(f"the model has a cycle: {listed}; each reads what the one after it makes: break it")
+            if following is not None and id(following) not in done:
+                path[id(following)] = following, iter([*following.inputs, *(following.captured or ())])
+            node, reads = next(reversed(path.values())) if path else (None, iter(()))
+            if node is None:
+                break
+            name = next(reads, None)
+            following = None if name is None else makers.get(name)
+            if name is None:
+                del path[id(node)]
+                done.add(id(node))
+                out.append(node)
+    return out
 
 
 # -- the model file --------------------------------------------------------------------------------------
@@ -136,8 +180,7 @@ def _opset(model: Any) -> int:
 
 def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
     """The model with all its data, and its opset, which is OLDEST_OPSET or later."""
-    import onnx
-    from onnx import version_converter
+    from onnx import inliner, version_converter
 
     opset = _opset(model)
     _reject_unusual_tensors(model)
@@ -147,7 +190,12 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
     for tensor in _all_tensors(model):
         _check_values(tensor)
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        _reject_recursion(model)
+        model = inliner.inline_local_functions(model)
+    nodes = list(_nodes(model))
+    in_order = _sort(nodes)
+    if any(one is not other for one, other in zip(nodes, in_order, strict=True)):
+        model = _with_nodes(model, [node.proto for node in in_order])
     if opset >= OLDEST_OPSET:
         return model, opset
     try:
@@ -157,6 +205,42 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
             f"opset {opset} cannot be converted to {TARGET_OPSET}: {str(error).strip()}; "
             f"export the model with opset {OLDEST_OPSET} or later"
         ) from None
+
+
+def _with_nodes(model: Any, nodes: Sequence[Any]) -> Any:
+    """A copy of the model with these nodes."""
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy
+
+
+def _reject_recursion(model: Any) -> None:
+    """Raise ValueError for local functions that call themselves, at once or through others."""
+    calls = {_function_key(one.domain, one): set(_called(one.node)) for one in model.functions}
+    try:
+        TopologicalSorter({key: found & calls.keys() for key, found in calls.items()}).prepare()
+    except CycleError as error:
+        names = " calls ".join(f"{domain}::{name}" for domain, name, _ in reversed(error.args[1]))
+        raise ValueError(f"local functions are recursive: {names}; export the model without") from None
+
+
+def _function_key(domain: str, one: Any) -> tuple[str, str, str]:
+    """How a node names the function that it calls: by domain, name and overload."""
+    name = one.op_type if hasattr(one, "op_type") else one.name
+    return "" if domain == "ai.onnx" else domain, name, getattr(one, "overload", "")
+
+
+def _called(nodes: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
+    """What nodes call, and the graphs inside them."""
+    for node in nodes:
+        yield _function_key(node.domain, node)
+        for attribute in node.attribute:
+            for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                yield from _called(graph.node)
 
 
 def _all_tensors(model: Any) -> Iterator[Any]:
@@ -312,7 +396,7 @@ def _add(at: Importing, node: Node) -> None:
     reads = [name for name in node.inputs if name]
     for name in reads:
         if not at.has(name):
-            raise ValueError(f"{node.where} reads {name!r}, which no earlier node makes")
+            raise ValueError(f"{node.where} reads {name!r}, which no node makes and which is not an input")
     if node.operator in NOT_ADDED:
         NOT_ADDED[node.operator].add(at, node)
     elif node.op_type not in ("Identity", "Dropout") and all(map(at.is_known, reads)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -134,6 +134,19 @@ def _trilu(at: Importing, node: Node) -> Result:
     kept = np.triu(ones, shift) if node.attrs.get("upper", 1) else np.tril(ones, shift)
     mask = at.graph.constant(f"{node.name}.mask", kept)
     return ops.where(mask, x, at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype)), name=node.name)
+
+
+def _layer_normalization(at: Importing, node: Node) -> Result:
+    """With the mean and 1/√(variance + epsilon) in float32, where something reads them: two reductions."""
+    made = _alike(ops.layer_normalization)(at, node)
+    if not any(node.outputs[1:]):
+        return made
+    x = ops.astype(at.tensor(node.inputs[0]), "float32")
+    axes = tuple(range(node.attrs.get("axis", -1) % x.ndim, x.ndim))
+    mean = ops.mean(x, axes, keepdims=True)
+    apart = x - mean
+    variance = ops.mean(apart * apart, axes, keepdims=True)
+    return [cast(Tensor, made), mean, ops.reciprocal(ops.sqrt(variance + node.attrs.get("epsilon", 1e-5)))]
 
 
 def _rms_normalization(at: Importing, node: Node) -> Result:
@@ -314,7 +327,7 @@ IMPORTERS: dict[str, Import] = {
     "GroupNormalization": Import(_group_normalization, 3, 3),
     "Identity": Import(_alias),
     "IsInf": Import(_isinf),
-    "LayerNormalization": Import(_alike(ops.layer_normalization), 2, 3),
+    "LayerNormalization": Import(_layer_normalization, 2, 3),
     "LpNormalization": Import(_lp_normalization),
     "LpPool": Import(onnx_windows.lp_pool),
     "MatMul": Import(_matmul, 2, 2),

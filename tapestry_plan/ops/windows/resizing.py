@@ -220,6 +220,9 @@ def resize(
             raise ValueError("resize: give sizes or scales")
         if len(scales) != x.ndim:
             raise ValueError(f"resize: scales is {tuple(scales)!r}; give one for each axis of the shape {x.shape}")
+        for scale in scales:
+            if not (math.isfinite(scale) and scale > 0):
+                raise ValueError(f"resize: scales is {tuple(scales)!r}; {scale!r} must be a finite number above 0")
         exact = [Fraction(float(scale)).limit_denominator(tuning.MAX_DENOMINATOR) for scale in scales]
         sizes = [math.floor(n * scale) for n, scale in zip(x.shape, exact, strict=True)]
     given = None if scales is None else tuple(float(scale) for scale in scales)
