@@ -45,6 +45,8 @@ CASES = [
     Case("matmul", ((4, 5, 3), (3, 2)), onnx="MatMul", dtype="float64"),
     Case("linear", ((5, 7), (7, 6), (6,)), onnx="Gemm"),
     Case("linear", ((5, 7), (7, 6)), onnx="Gemm"),
+    Case("linear", ((3, 4, 7), (7, 6)), onnx="MatMul"),
+    Case("linear", ((2, 3, 4, 7), (7, 5), (5,)), oracle=by(lambda x, w, b: x @ w + b)),
     Case(
         "gemm",
         ((7, 5), (6, 7), (5, 1)),

@@ -206,7 +206,8 @@ def matmul(b: Backward) -> Grads:
 
 def linear(b: Backward) -> Grads:
     x, w = b.inputs[:2]
-    return (b.grad @ w.T, x.T @ b.grad, b.grad)[: len(b.inputs)]
+    rows, grads = (t if t.ndim == 2 else t.reshape(-1, t.shape[-1]) for t in (x, b.grad))
+    return (b.grad @ w.T, rows.T @ grads, b.grad)[: len(b.inputs)]
 
 
 def einsum(b: Backward) -> Grads:

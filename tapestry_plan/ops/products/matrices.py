@@ -68,11 +68,25 @@ def _gemm_bias(shape: Shape, axes: tuple[Axis, ...]) -> Operand:
 
 
 def _linear_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    product = _gemm_signature(shapes[:2], {})
-    if len(shapes) == 2:
-        return product
-    need_vector(shapes[2], product.axes[1].size, "the bias", "the output's columns (out)")
-    return _gemm_signature(shapes, {})
+    """Index axes b0, b1, … of what is before the rows of operand 0; m, n and the reduction k."""
+    x, w = shapes[:2]
+    if len(x) < 2:
+        raise ValueError(
+            f"operand 0 has shape {x}, rank {len(x)}; rank 2 or more is needed (batch axes, rows, columns)"
+        )
+    if len(w) == 2 and x[-1] != w[0]:
+        raise ValueError(
+            f"operand 0 of shape {x} has {x[-1]} columns, operand 1 of shape {w} has {w[0]} rows; they must be equal"
+        )
+    flat = _gemm_signature([x[-2:], w], {})
+    batch = tuple(Axis(f"b{k}", n) for k, n in enumerate(x[:-2]))
+    axes = (*batch, *flat.axes)
+    rows = [*(axis.name for axis in batch), "m"]
+    inputs = [touched(axes, [*rows, "k"]), touched(axes, ["k", "n"])]
+    if len(shapes) > 2:
+        need_vector(shapes[2], flat.axes[1].size, "the bias", "the output's columns (out)")
+        inputs.append(touched(axes, ["n"], at_start_of=("k",)))
+    return Signature(axes, tuple(inputs), (touched(axes, [*rows, "n"]),))
 
 
 def _gemm(xp: Any, out: Any, a: Any, b: Any, c: Any = None, **attrs: Any) -> None:
@@ -114,17 +128,18 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = 
 
     Parameters
     ----------
-    x : Tensor of shape (batch, in)
+    x : Tensor of shape (..., batch, in)
+        Any number of axes before the last two, as a matmul has.
     w : Tensor of shape (in, out)
     b : Tensor of shape (out,), optional
 
     Returns
     -------
-    Tensor of shape (batch, out)
+    Tensor of shape (..., batch, out)
 
     References
     ----------
-    Tapestry, "Linear": index axes m (batch), n (out) and the reduction k (in).
+    Tapestry, "Linear": index axes m (batch), n (out) and the reduction k (in); b0, b1, … before them.
     """
 
 

@@ -109,6 +109,8 @@ OPERATORS: dict[str, tuple[Callable[..., Tensor], tuple[Array, ...]]] = {
     "batched matmul": (ops.matmul, (rand(2, 1, 2, 3), rand(3, 3, 2))),
     "linear": (ops.linear, (V, W, rand(4))),
     "linear without bias": (ops.linear, (V, W)),
+    "linear of a stack": (ops.linear, (rand(2, 2, 3), rand(3, 2), rand(2))),
+    "linear of stacks": (ops.linear, (rand(2, 1, 2, 3), rand(3, 2))),
     "gemm": (lambda a, b, c: ops.gemm(a, b, c, alpha=0.5, beta=2.0, trans_b=True), (V, W.T.copy(), rand(4))),
     "einsum": (lambda a, b: ops.einsum("ij,jk->ki", a, b), (V, W)),
     "einsum of three": (lambda a, b, c: ops.einsum("ij,jk,k->i", a, b, c), (V, W, rand(4))),

@@ -138,6 +138,15 @@ def test_linear_answers_to_the_seeds_names() -> None:
     assert signature.output_box(0, column) == Box((0, 2), (8, 1))
 
 
+def test_linear_takes_any_number_of_batch_axes() -> None:
+    signature = BUILTIN_OPS["linear"].signature([(2, 3, 8, 4), (4, 6), (6,)], {})
+    assert [axis.name for axis in signature.axes] == ["b0", "b1", "m", "n", "k"]
+    assert [signature.axis(name) for name in ("batch", "out", "in")] == [2, 3, 4]
+    matmul = BUILTIN_OPS["matmul"].signature([(2, 3, 8, 4), (4, 6)], {})
+    assert [axis.name for axis in matmul.axes] == ["b0", "b1", "m", "n", "k"]
+    assert all(signature.input_box(k, signature.index) == matmul.input_box(k, matmul.index) for k in (0, 1))
+
+
 def test_a_bias_is_read_by_the_part_that_starts_the_reduction() -> None:
     signature = BUILTIN_OPS["conv"].signature([(1, 4, 8, 8), (6, 4, 3, 3), (6,)], {"pads": 1})
     first, second = cut_boxes(signature, {"ci": 2})
