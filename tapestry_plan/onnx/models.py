@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.ir import Graph, UnsupportedOp
+from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dtype_of, read_values, show_dims
-from tapestry_plan.onnx.nodes import Array, Importing, Node, refusal
+from tapestry_plan.onnx.nodes import Array, Importing, Node, TooLargeToFold, refusal
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 
 OLDEST_OPSET = 13
@@ -156,7 +157,7 @@ def _about(model: object) -> Iterator[None]:
     """Let errors say what they are about."""
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, MemoryError) as error:
         error.args = (f"load_onnx: {model}: {error}",)
         raise
 
@@ -408,10 +409,12 @@ def _add(at: Importing, node: Node) -> None:
 def _add_known(at: Importing, node: Node) -> None:
     """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
     try:
-        values = _evaluate(node, at)
-    except ValueError:
+        values = evaluate(node, at)
+    except ValueError as error:
         if node.operator not in IMPORTERS:
             raise
+        if isinstance(error, TooLargeToFold):
+            at.unfolded.update(dict.fromkeys(node.outputs, str(error)))
         _add_to_graph(at, node)
         return
     for name, array in zip(node.outputs, values, strict=False):
@@ -420,7 +423,8 @@ def _add_known(at: Importing, node: Node) -> None:
 
 def _add_to_graph(at: Importing, node: Node) -> None:
     if node.operator not in IMPORTERS:  # which was to be evaluated, but reads what could not be
-        raise refusal(node, "its operator is not supported, and its inputs are not known in advance")
+        why = next((f": {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), "")
+        raise refusal(node, f"its operator is not supported, and its inputs are not known in advance{why}")
     try:
         results = IMPORTERS[node.operator].add(at, node)
     except UnsupportedOp:
@@ -437,27 +441,6 @@ def _add_to_graph(at: Importing, node: Node) -> None:
             raise refusal(node, f"its output {k}, {name!r}, is not made here")
         if name:
             at.bind(name, results[k])
-
-
-def _evaluate(node: Node, at: Importing) -> list[Array]:
-    """The results of a node whose inputs are known, by ONNX's reference implementation."""
-    from onnx import TensorProto, helper
-    from onnx.reference import ReferenceEvaluator
-
-    given = {name: at.value(name) for name in node.inputs if name}
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in given.items()
-    ]
-    outputs = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.outputs if name]
-    graph = helper.make_graph([node.proto], "known", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", at.opset)])
-    try:
-        results = ReferenceEvaluator(model).run(None, given)
-    except Exception as error:  # whatever the implementation of any operator raises
-        raise ValueError(f"{node.where} cannot be evaluated in advance: {error}") from None
-    arrays = iter([np.asarray(result) for result in results])
-    return [next(arrays) if name else np.empty(0) for name in node.outputs]
 
 
 def load_onnx(

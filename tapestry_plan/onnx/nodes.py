@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
+from tapestry_plan.onnx import tuning
+from tapestry_sets.limits import Budget
 
 Array = NDArray[Any]
 
@@ -45,6 +48,10 @@ class Node:
         return f"node {self.name!r} ({self.op_type})"
 
 
+class TooLargeToFold(ValueError):
+    """To evaluate a node at import would take more bytes than an import may."""
+
+
 class Importing:
     """The state of an import: tensors made so far, and values known in advance."""
 
@@ -55,6 +62,9 @@ class Importing:
         self.tensors: dict[str, Tensor] = {}
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self._from_file = {name: name for name in weights} if path else {}
+        self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * int(model.ByteSize()))
+        self.unfolded: dict[str, str] = {}
+        """Tensors that depend on no input, but are too large to be known; and why."""
 
     def has(self, name: str) -> bool:
         """Whether a model tensor has been made, or its value is known."""
@@ -78,6 +88,32 @@ class Importing:
         except (ValueError, TypeError) as error:
             raise ValueError(f"tensor {name!r} cannot be read: {error}") from None
         return array
+
+    def spend(self, node: Node, nbytes: int) -> None:
+        """Take bytes that a node reads and makes at import from those that the import may.
+
+        Raises
+        ------
+        TooLargeToFold
+            If fewer are left; the budget is then as it was.
+        """
+        left = max(self._budget.left, 0)
+        if nbytes > left:
+            raise TooLargeToFold(
+                f"{node.where} would read and make {nbytes:,} bytes at import, where {left:,} are left of the "
+                f"{self._budget.most:,} that known values may take; store its values in the model, or let them depend "
+                "on an input"
+            )
+        self._budget.spend(nbytes)
+
+    def fill(self, node: Node, value: Any, shape: Sequence[int]) -> Tensor | Array:
+        """A number in every cell of a shape: known while known values may take more bytes, else a view of it."""
+        one = np.asarray(value).reshape(())
+        try:
+            self.spend(node, prod(shape) * one.itemsize)
+        except TooLargeToFold:
+            return self.graph.constant(f"{node.name}.value", one).broadcast_to(tuple(shape))
+        return np.full(shape, one)
 
     def tensor(self, name: str) -> Tensor:
         """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
@@ -113,6 +149,8 @@ class Importing:
     def _describe_unknown(self, name: str) -> str:
         """What a tensor's value depends on, and how that can be made known."""
         behind = sorted(self._inputs_behind(name))
+        if not behind and self.unfolded:
+            return f"which is not known: {self.unfolded.get(name) or next(iter(self.unfolded.values()))}"
         listed = ", ".join([*map(repr, behind[:3]), *(["…"] if len(behind) > 3 else [])])
         whence = "an input of the model" if behind == [name] else f"which the model computes from {listed}"
         mend = f"values={{{behind[0]!r}: …}} or --value {behind[0]}=…" if behind else "values= or --value"

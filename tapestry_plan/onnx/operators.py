@@ -11,11 +11,12 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Tensor
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Import, Importing, Node, Result, refusal
 from tapestry_plan.ops import Operator
-from tapestry_sets.views import ExpandDims, Repeat, Squeeze
+from tapestry_sets.views import ExpandDims, Repeat, Squeeze, Triangle
 
 Adder = Callable[[Importing, Node], Result]
 
@@ -60,7 +61,7 @@ def _alias(at: Importing, node: Node) -> Result:
             raise refusal(node, TRAINING)
         if len(node.outputs) > 1 and node.outputs[1]:
             # at inference nothing is dropped
-            at.bind(node.outputs[1], np.ones(at.shape(node.inputs[0]), np.bool_))
+            at.bind(node.outputs[1], at.fill(node, np.True_, at.shape(node.inputs[0])))
     at.alias(node.outputs[0], node.inputs[0])
     return None
 
@@ -128,12 +129,19 @@ def _einsum(at: Importing, node: Node) -> Result:
 
 
 def _trilu(at: Importing, node: Node) -> Result:
-    x, k = at.tensor(node.inputs[0]), at.constant(node, 1, "k")
+    k = at.constant(node, 1, "k")
     shift = 0 if k is None else int(k.reshape(()))
-    ones = np.ones(x.shape[-2:], np.bool_)
-    kept = np.triu(ones, shift) if node.attrs.get("upper", 1) else np.tril(ones, shift)
-    mask = at.graph.constant(f"{node.name}.mask", kept)
-    return ops.where(mask, x, at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype)), name=node.name)
+    return at.view(node, Triangle(shift, bool(node.attrs.get("upper", 1))), node.inputs[0])
+
+
+def _constant_of_shape(at: Importing, node: Node) -> Result:
+    from onnx import numpy_helper
+
+    shape = at.ints(node, 0, "input") or []
+    stored = node.attrs.get("value")
+    value = np.zeros((), np.float32) if stored is None else numpy_helper.to_array(stored)
+    at.bind(node.outputs[0], at.fill(node, value, shape))
+    return None
 
 
 def _layer_normalization(at: Importing, node: Node) -> Result:
@@ -248,7 +256,7 @@ def _reduce(
 
 def _gather(at: Importing, node: Node) -> Result:
     x, axis = at.tensor(node.inputs[0]), node.attrs.get("axis", 0)
-    known = at.is_known(node.inputs[1])
+    known = at.is_known(node.inputs[1]) and at.value(node.inputs[1]).size <= tuning.VIEWED_INDICES
     return ops.take(x, at.value(node.inputs[1]) if known else at.tensor(node.inputs[1]), axis, name=node.name)
 
 
@@ -310,6 +318,7 @@ IMPORTERS: dict[str, Import] = {
     "CastLike": Import(_cast_like, 2, 2),
     "Clip": Import(_clip, 1, 3),
     "Concat": Import(onnx_views.concat, 1, None),
+    "ConstantOfShape": Import(_constant_of_shape),
     "Conv": Import(onnx_windows.conv, 2, 3),
     "ConvTranspose": Import(onnx_windows.conv_transpose, 2, 3),
     "CumSum": Import(_cumsum, 2, 2),

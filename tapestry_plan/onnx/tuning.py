@@ -1,0 +1,14 @@
+"""The numbers of this wing: what an import may compute in advance. No result of a graph changes with them."""
+
+# -- bounds of work and memory -------------------------------------------------------------------------------
+
+FOLDED_NBYTES = 2**28
+"""Nodes whose inputs are known are evaluated at import while they read and make so many bytes in all …"""
+FOLDED_TIMES = 16
+"""… and so many for each byte that the model itself stores: weights of 4 bits are dequantized and then transposed."""
+CELLWISE_TIMES = 256
+"""Bytes count so many times where ONNX's reference implementation loops over cells in Python."""
+SHAPE_CELLS = 2**12
+"""Known inputs of up to so many cells are shown to shape inference: they may be shapes, axes, counts."""
+VIEWED_INDICES = 2**18
+"""Known indices, up to so many, make a view with exact regions; more are a constant that an operator reads."""

@@ -1,0 +1,170 @@
+"""What is computed at import has a budget of bytes; beyond it nodes become operators and views, or are refused."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tapestry_exec import evaluate
+from tapestry_plan import Graph
+from tapestry_plan.onnx import load_onnx, tuning
+from tests.onnx_models import difference, model_of, ort, random, random_feeds
+
+ONES = np.ones(1, np.float32)
+MOST = 16 * 2**20
+"""Bytes that an import of a small model that asks for huge values may take."""
+
+
+def sums(made: list[Any], constants: dict[str, Any], x: Any = (1,)) -> Any:
+    """A model that adds the sum of what nodes make of constants, named c, to its input."""
+    after = [helper.make_node("ReduceSum", ["c"], ["sum"], keepdims=0), helper.make_node("Add", ["x", "sum"], ["y"])]
+    return model_of([*made, *after], {"x": x}, constants=constants)
+
+
+def doublings(n: int) -> list[Any]:
+    names = ["one", *(f"twice_{k}" for k in range(n - 1)), "c"]
+    return [helper.make_node("Concat", [a, a], [b], axis=0) for a, b in pairwise(names)]
+
+
+def one(op: str, *reads: str, **attrs: Any) -> list[Any]:
+    return [helper.make_node(op, reads, ["c"], **attrs)]
+
+
+COLUMN, ROW = np.ones((50_000, 1), np.float32), np.ones((1, 50_000), np.float32)
+LARGE: dict[str, Callable[[], Any]] = {
+    "ConstantOfShape": lambda: sums(one("ConstantOfShape", "s"), {"s": [30_000, 30_000]}),
+    "Expand": lambda: sums(one("Expand", "one", "s"), {"one": ONES, "s": [10**9]}),
+    "Tile": lambda: sums(one("Tile", "one", "s"), {"one": ONES, "s": [10**9]}),
+    "Pad": lambda: sums(one("Pad", "one", "s"), {"one": ONES, "s": [0, 10**9]}),
+    "Resize": lambda: sums(
+        one("Resize", "a", "", "s", mode="nearest"),
+        {"a": np.ones((1, 1, 10, 10), np.float32), "s": np.array([1, 1, 1e4, 1e4], np.float32)},
+    ),
+    "OneHot": lambda: sums(
+        one("OneHot", "i", "n", "v"), {"i": np.arange(1000), "n": 10**6, "v": np.array([0, 1], np.float32)}
+    ),
+    "MatMul": lambda: sums(one("MatMul", "a", "b"), {"a": COLUMN, "b": ROW}),
+    "Add": lambda: sums(one("Add", "a", "b"), {"a": COLUMN, "b": ROW}),
+    "Einsum": lambda: sums(one("Einsum", "a", "b", equation="ij,jk->ik"), {"a": COLUMN, "b": ROW}),
+    "doublings by Concat": lambda: sums(doublings(24), {"one": ONES}),
+    "Trilu": lambda: model_of([helper.make_node("Trilu", ["x"], ["y"])], {"x": (60_000, 60_000)}),
+    "Dropout's mask": lambda: model_of(
+        [helper.make_node("Dropout", ["x"], ["a", "m"]), helper.make_node("Where", ["m", "a", "x"], ["y"])],
+        {"x": (60_000, 60_000)},
+    ),
+}
+
+
+def peak_of(load: Callable[[], Graph]) -> int:
+    """Bytes that Python and NumPy held at most beside what they held before."""
+    tracemalloc.start()
+    try:
+        load()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_values_are_not_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", 2**20)
+    model = LARGE[name]()
+    assert peak_of(lambda: load_onnx(model)) < MOST + 4 * model.ByteSize()
+
+
+@pytest.mark.parametrize(
+    "nodes, constants",
+    [
+        (one("Range", "a", "b", "d"), {"a": 0, "b": 10**9, "d": 1}),
+        ([helper.make_node("Expand", ["one", "s"], ["e"]), *one("EyeLike", "e")], {"one": [[1]], "s": [10**5, 10**5]}),
+        (one("HannWindow", "n"), {"n": 10**9}),
+    ],
+)
+def test_what_has_no_operator_is_refused(nodes: list[Any], constants: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"node '\w+' \(\w+\).*bytes at import, where [\d,]+ are left of the [\d,]+"):
+        load_onnx(sums(nodes, constants))
+
+
+def test_work_of_the_reference_is_bounded_too() -> None:
+    """No bytes to speak of: 100 to the power of 26 products."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = [f"v{k}" for k in letters]
+    node = helper.make_node("Einsum", names, ["c"], equation=",".join(letters) + "->")
+    model = sums([node], dict.fromkeys(names, np.ones(100, np.float32)))
+    assert "einsum" in {node.op for node in load_onnx(model).nodes.values()}
+
+
+def test_the_budget_is_that_of_the_whole_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many values, each of them small enough."""
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", 10**6)
+    monkeypatch.setattr(tuning, "FOLDED_TIMES", 0)
+    nodes = [helper.make_node("Range", ["a", "b", "d"], [f"c{k}"]) for k in range(40)]
+    nodes += [helper.make_node("Sum", ["x", *(f"c{k}" for k in range(40))], ["y"])]
+    model = model_of(nodes, {"x": (10_000,)}, constants={"a": 0, "b": 10_000, "d": 1}, dtype=TensorProto.INT64)
+    with pytest.raises(ValueError, match=r"node 'Range_12' \(Range\) would read and make 80,024 bytes at import"):
+        load_onnx(model)
+
+
+def test_why_a_value_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", 0)
+    monkeypatch.setattr(tuning, "FOLDED_TIMES", 0)
+    nodes = [helper.make_node("Add", ["s", "s"], ["t"]), helper.make_node("Reshape", ["x", "t"], ["y"])]
+    with pytest.raises(ValueError, match=r"which is not known: node 'Add_0' \(Add\) would read"):
+        load_onnx(model_of(nodes, {"x": (3, 4)}, constants={"s": [2, 4]}))
+
+
+CONSTANT = {"a": random(2, 3), "b": random(3, 4), "v": random(3), "s": np.array([4, 2, 3]), "one": ONES}
+FOLDED = {
+    "MatMul": one("MatMul", "a", "b"),
+    "Transpose": one("Transpose", "a"),
+    "Tile": [*one("Tile", "a", "r")],
+    "Add": one("Add", "a", "v"),
+    "Concat": one("Concat", "a", "a", axis=1),
+    "Expand": one("Expand", "a", "s"),
+    "ConstantOfShape": one("ConstantOfShape", "s", value=helper.make_tensor("", TensorProto.FLOAT, [1], [2.5])),
+    "ConstantOfShape, zeros": one("ConstantOfShape", "s"),
+    "Trilu": one("Trilu", "b"),
+    "doublings": doublings(5),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+@pytest.mark.parametrize("most", [0, 2**20])
+def test_results_do_not_depend_on_the_budget(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", most)
+    monkeypatch.setattr(tuning, "FOLDED_TIMES", 0)
+    model = sums(FOLDED[name], CONSTANT | {"r": np.array([2, 2])}, (2,))
+    graph = load_onnx(model)
+    assert len(graph.nodes) == 1 if most else len(graph.nodes) >= 2
+    feeds = random_feeds(graph)
+    assert difference(evaluate(graph, feeds)["y"], ort(model, feeds)[0]) < 1e-6
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("shift", [None, -5, -1, 0, 2, 9])
+def test_triangles_are_views(upper: int, shift: int | None) -> None:
+    constants = {} if shift is None else {"k": shift}
+    model = model_of(
+        [helper.make_node("Trilu", ["x", *constants], ["y"], upper=upper)], {"x": (2, 3, 5)}, ["y"], constants
+    )
+    graph = load_onnx(model)
+    assert not graph.nodes
+    feeds = random_feeds(graph)
+    np.testing.assert_array_equal(evaluate(graph, feeds)["y"], ort(model, feeds)[0])
+
+
+def test_many_known_indices_are_read_by_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "VIEWED_INDICES", 5)
+    for count in (5, 6):
+        indices = np.arange(count) % 4 - 2
+        model = model_of([helper.make_node("Gather", ["x", "i"], ["y"])], {"x": (3, 2)}, constants={"i": indices})
+        graph = load_onnx(model)
+        assert len(graph.nodes) == count - 5
+        feeds = random_feeds(graph)
+        np.testing.assert_array_equal(evaluate(graph, feeds)["y"], feeds["x"][indices])
