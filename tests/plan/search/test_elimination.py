@@ -51,6 +51,7 @@ def test_split_buckets_bound_from_below(problem: tuple[list[int], list[Factor]],
     found = minimize(sizes, factors, cap=cap)
     best, _ = best_of_all(sizes, factors)
     assert found.bound_ticks <= best <= found.ticks
+    assert not found.exact or found.bound_ticks == best == found.ticks
     assert (found.ticks, found.nbytes) == evaluate(found.choice, factors)
 
 
@@ -135,3 +136,14 @@ def test_a_dominated_value_is_left_out() -> None:
     kept, left = leave_out_dominated([2, 3], [own, with_w])
     assert [values.tolist() for values in kept] == [[1], [2]]
     assert [factor.ticks.tolist() for factor in left] == [[2], [[1]]]
+
+
+def test_a_bucket_in_two_groups_is_no_proof() -> None:
+    """Three variables of which a and b, and a and c, shall be equal, and b and c shall not: one of three is broken."""
+    equal, zero = np.array([[0, 1], [1, 0]]), np.zeros((2, 2), np.int64)
+    factors = [Factor((0, 1), equal, zero), Factor((0, 2), equal, zero), Factor((1, 2), 1 - equal, zero)]
+    # Whichever goes first has two tables; with room for neither together each takes what suits it, and all seems well.
+    for cap, bound in ((8, 1), (4, 0)):
+        found = minimize([2, 2, 2], factors, cap=cap)
+        assert (found.ticks, found.bound_ticks, found.exact) == (1, bound, cap == 8)
+        assert best_of_all([2, 2, 2], factors) == (1, 0)
