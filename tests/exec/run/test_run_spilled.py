@@ -159,6 +159,33 @@ def test_what_waits_is_in_host_memory() -> None:
         run(p, inputs, backend=Forgetful(), memory_nbytes=least, verify=True)
 
 
+def test_the_host_keeps_what_is_still_wanted_and_no_more() -> None:
+    """Bytes of live host arrays after each computation, against the last fetch of each in the plan's steps."""
+    p, most = gradients(), 0
+    q = spill(p, tight_memory(p))
+    nbytes = {b.id: b.nbytes for b in q.buffers}
+    spilled = {step.buffer: k for k, step in enumerate(q.steps) if isinstance(step, Spill)}
+    last = {step.spilled: k for k, step in enumerate(q.steps) if isinstance(step, Fetch)}
+    outputs = {number for out in q.outputs for number, _ in out.blocks}
+    until = {n: len(q.steps) if n in outputs else last[n] for n in spilled}
+    kept: list[weakref.ref[np.ndarray]] = []
+
+    class Watched(NumpyBackend):
+        def fetch(self, payload: np.ndarray) -> np.ndarray:
+            array = payload.copy()
+            kept.append(weakref.ref(array))
+            return array
+
+    def look(done: int, total: int, node: str) -> None:
+        nonlocal most
+        wanted = sum(nbytes[n] for n, k in spilled.items() if k < done <= until[n])
+        assert sum(array.nbytes for ref in kept if (array := ref()) is not None) == wanted, done
+        most = max(most, wanted)
+
+    run(q, arrays_for(p), backend=Watched(), progress=look)
+    assert 0 < most < sum(nbytes[n] for n in spilled)
+
+
 def test_steps_are_timed_as_what_they_are(backend: str | CupyBackend) -> None:
     p, least = waiting()
     found = run(p, arrays_for(p), memory_nbytes=least, backend=backend)

@@ -14,12 +14,14 @@ from tapestry_plan.steps.eviction import Eviction, EvictionBySize, evict
 from tapestry_plan.steps.timeline import StepUse, Timeline
 from tapestry_sets.regions import Region
 
-FEW = settings(max_examples=max(60, settings.default.max_examples // 2))
+FEW = settings(max_examples=max(40, settings.default.max_examples // 2))
 Use = tuple[frozenset[int], frozenset[int]]
 """The buffers of a step, and those that it writes."""
 Drawn = tuple[list[int], list[Use], list[tuple[int, int]], frozenset[int]]
 """Cells of each buffer; the steps; placings (buffer, before which step); outputs."""
 History = frozenset[tuple[str, int]]
+END = 10**6
+"""The number of the step after the last one."""
 
 
 @st.composite
@@ -53,7 +55,7 @@ def timeline_of(drawn: Drawn) -> Timeline:
     # Outputs that are placed after their last use, and those without one, are used once more (see `timeline`).
     out.outputs = set(outputs)
     again = sorted(n for n in outputs if n not in last or n in late)
-    out.uses += [StepUse((len(steps) + 1) * many, (n,), frozenset()) for n in again]
+    out.uses += [StepUse(END, (n,), frozenset()) for n in again]
     return out
 
 
@@ -80,12 +82,14 @@ class Following:
         self.host: dict[int, History] = {}
         self.truth: dict[int, History] = {n: frozenset() for n in timeline.buffers}
         self.moved = self.placed = self.peak = self.transfers = 0
+        self.last = max((at for at in made.numbers if at != END), default=-1)
 
     def follow(self) -> None:
         for use in self.timeline.uses:
             for step in self.made.before.pop(use.at, ()):
                 self.apply(step)
-            self.use(use)
+            if use.at <= self.last:  # outputs that are used once more have no step of their own
+                self.use(use)
             for step in self.made.after.pop(use.at, ()):
                 self.apply(step)
         assert not self.made.before and not self.made.after, "steps stand beside uses"
@@ -103,9 +107,8 @@ class Following:
         return self.truth[n] | {("placed", k) for k, (at, _) in mine if before is None or at < before}
 
     def use(self, use: StepUse) -> None:
-        numbers = self.made.numbers[use.at] if use.at in self.made.numbers else {}
         for n in use.buffers:
-            number = numbers[n] if n in numbers else self.made.number[n]
+            number = self.made.numbers[use.at][n]
             assert self.live[number] == self.all_of(n, use.at), f"step {use.at} reads another buffer {n}"
             if n in use.written:
                 self.truth[n] |= {("written", use.at)}
@@ -118,7 +121,7 @@ class Following:
                 low, high = mine.offset, mine.offset + lines(mine.shape[0])
                 for other in (self.buffers[k] for k in self.live):
                     assert high <= other.offset or other.offset + lines(other.shape[0]) <= low, "places are apart"
-                assert 0 <= low and high <= self.cap and number not in self.live
+                assert low >= 0 and high <= self.cap and number not in self.live
                 self.peak = max(self.peak, high)
                 self.live[number] = frozenset()
             case Free(number):
