@@ -66,6 +66,19 @@ HEAVY_SAMPLE = 4
 SECONDS_OF_A_CELL = 30
 """A cell of a notebook that takes longer fails."""
 
+GPU_TESTS = (
+    "tests/exec/cuda/test_device_paths.py",
+    "tests/exec/cuda/test_kernels.py",
+    "tests/exec/cuda/test_on_cupy.py",
+    "tests/exec/run/test_operators_sharded.py",
+    "tests/exec/run/test_progress.py",
+    "tests/exec/run/test_run.py",
+    "tests/exec/run/test_run_spilled.py",
+    "tests/exec/run/test_trace.py",
+    "tests/sets/alias/test_array_protocols.py",
+)
+"""Files with tests marked `gpu`. `-m gpu` reads no others: they may import what a machine with a GPU does not have."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every heavy test and the thorough profile")
@@ -87,6 +100,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.nbmake, config.option.nbmake_timeout = True, SECONDS_OF_A_CELL
     chosen = "thorough" if option("--all") else "new" if option("--new") else ""
     settings.load_profile(chosen or os.environ.get("HYPOTHESIS_PROFILE", "default"))
+    if config.option.markexpr == "gpu":
+        register(OnGpu())
     if option("--new"):
         register(NewCases(option("--new")))
     if option("--repeat"):
@@ -97,8 +112,21 @@ def pytest_configure(config: pytest.Config) -> None:
         register(EveryTest(*numbers, path and Path(path), config.rootpath, settings.default.max_examples))
 
 
+class OnGpu:
+    """A plug-in that passes over the files without tests for a GPU."""
+
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        if collection_path.suffix and collection_path not in [config.rootpath / name for name in GPU_TESTS]:
+            return True
+        return None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if unknown := sorted({item.nodeid.split("::")[0] for item in on_gpu} - set(GPU_TESTS)):
+        raise pytest.UsageError(
+            f"{', '.join(unknown)}: has tests marked gpu; name it in GPU_TESTS of tests/conftest.py"
+        )
     if "gpu" not in config.option.markexpr:
         config.hook.pytest_deselected(items=on_gpu)
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]

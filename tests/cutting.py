@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
-from onnx import helper
 
 from tapestry_plan.ir.graph import Op, Shard
 from tapestry_plan.ir.signature import Operand, Signature, parts_of
@@ -118,6 +116,9 @@ def close(actual: Array, wanted: Array, bound: float = 2e-5) -> None:
 
 def ort(op_type: str, arrays: Sequence[Array | None], opset: int = 21, dtype: Any = None, **attrs: Any) -> Array:
     """A model of one node, run by ONNX Runtime; an input that is None is left out."""
+    import onnxruntime  # here, so that a machine with a GPU and without ONNX runs the tests that compare with NumPy
+    from onnx import helper
+
     given = {f"x{k}": array for k, array in enumerate(arrays) if array is not None}
     reads = ["" if array is None else f"x{k}" for k, array in enumerate(arrays)]
     node = helper.make_node(op_type, reads, ["y"], **attrs)
@@ -192,6 +193,8 @@ class Case:
             made = self.oracle(self.op, self.attrs, arrays)
             return [np.asarray(array) for array in (made if isinstance(made, tuple) else (made,))]
         extra = [None if value is None else np.asarray(value) for value in self.onnx_extra]
+        from onnx import helper
+
         dtype = None if not self.onnx_dtype else helper.np_dtype_to_tensor_dtype(np.dtype(self.onnx_dtype))
         return [self.reorder(ort(self.onnx, [*arrays, *extra], self.opset, dtype, **self.onnx_attrs))]
 

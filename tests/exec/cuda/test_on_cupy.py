@@ -190,6 +190,7 @@ def test_random_graphs(factory: Callable[..., CupyBackend], recipe: Recipe, devi
 
 @pytest.mark.parametrize("model", ["resnet", "bert", "gpt2"])
 def test_models_agree_with_the_unsharded_run_on_numpy(make: Callable[..., CupyBackend], model: str) -> None:
+    pytest.importorskip("onnx", reason="the models are ONNX files")
     g = load_onnx(str(MODELS / f"{model}.onnx"))
     rng = np.random.default_rng(0)
     feeds = {

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from msgspec.structs import replace
 from tapestry_exec import CupyBackend, InvalidPlan, NumpyBackend, ResultMismatch, TransferMismatch, run
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_plan import HOST, Graph, InfeasiblePlan, Mesh, ShardPlan, gradient, load_onnx, ops, plan
-from tapestry_plan.onnx import he_random
 from tapestry_plan.ops import add, matmul, relu
 from tapestry_plan.steps import Compute, Copy, Fetch, Spill, Step, spill
 from tests.spilling import Program, arrays_for, followed, planned, programs, tight_memory
@@ -66,6 +64,9 @@ def test_less_memory_gives_the_same_bits(backend: str | CupyBackend, program: Pr
 
 
 def network() -> ShardPlan:
+    onnx = pytest.importorskip("onnx", reason="the model is an ONNX file")
+    from tapestry_plan.onnx import he_random
+
     return plan(load_onnx(he_random(onnx.load(MODELS / "resnet.onnx"))), Mesh(3))
 
 
