@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import reduce
 from heapq import heapify, heappop, heappush
 from itertools import product
@@ -215,7 +215,7 @@ class _Order:
 
     def _fill(self, var: int) -> tuple[int, int, int]:
         around = self._around[var]
-        missing = sum(len(around - self._around[v]) - 1 for v in around) // 2
+        missing = sum(len(around - self._around[v]) - 1 for v in around)  # each edge twice
         return missing, prod(self._sizes[v] for v in around), var
 
     def pop(self) -> int | None:
@@ -327,26 +327,20 @@ def _rehearse(group: Sequence[Factor], scope: Sequence[int], var: int, sizes: Se
 
 
 def _project_pairs(group: Sequence[Factor], rest: Sequence[int], shape: tuple[int, ...], var: int, size: int) -> Factor:
+    every_ticks = [_spread(factor, factor.ticks, rest, var) for factor in group]
+    every_nbytes = [_spread(factor, factor.nbytes, rest, var) for factor in group]
     ticks, nbytes = np.full(shape, _WORST), np.full(shape, _WORST)
     for value in range(size):
-        t = _sum_at(((factor, factor.ticks) for factor in group), rest, shape, var, value)
-        n = _sum_at(((factor, factor.nbytes) for factor in group), rest, shape, var, value)
+        t, n = (_sum_at(tables, shape, value) for tables in (every_ticks, every_nbytes))
         better = (t < ticks) | ((t == ticks) & (n < nbytes))
         ticks, nbytes = np.where(better, t, ticks), np.where(better, n, nbytes)
     return Factor(tuple(rest), ticks, nbytes)
 
 
-def _sum_at(
-    tables: Iterable[tuple[Factor, IntArray]], rest: Sequence[int], shape: tuple[int, ...], var: int, value: int
-) -> IntArray:
-    """The sum of some tables where one variable has a value, over the others."""
-    slices = []
-    for factor, table in tables:
-        at = tuple(value if v == var else slice(None) for v in factor.scope)
-        spread = tuple(size if v in factor.scope else 1 for v, size in zip(rest, shape, strict=True))
-        slices.append(table[at].reshape(spread))
+def _sum_at(tables: Sequence[IntArray], shape: tuple[int, ...], value: int) -> IntArray:
+    """The sum of some tables at a place of their first axis."""
     # The small ones first: all of them but the last are then summed at the size of few axes.
-    slices.sort(key=lambda one: one.size)
+    slices = sorted((table[value] for table in tables), key=lambda one: one.size)
     return np.broadcast_to(reduce(np.add, slices), shape)
 
 
@@ -401,11 +395,11 @@ def improve(
     random.Random(seed).shuffle(order)
     stop = time.monotonic() + time_limit_seconds
     improved = True
-    while improved and time.monotonic() < stop:
+    while improved:
         improved = False
         for var in order:
             if time.monotonic() >= stop:
-                break
+                return tuple(best)
             ticks, nbytes = costs(var, best)
             value = _best_value(ticks, nbytes)
             if (ticks[value], nbytes[value]) < (ticks[best[var]], nbytes[best[var]]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Sequence
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, alternatives, evaluate, minimize, minimize_beside
+from tapestry_plan.search.elimination import (
+    Factor,
+    alternatives,
+    evaluate,
+    improve,
+    list_order,
+    minimize,
+    minimize_beside,
+)
 from tapestry_plan.search.reduction import leave_out_dominated
 
 
@@ -101,18 +110,22 @@ def test_tables_that_stand_many_times_are_gone_through_once(
 
 
 def test_pairs_that_are_packed_give_the_same_as_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random tables with bytes that have a common divisor, or none, and some that do not fit one number."""
+    """Random tables with bytes that have a common divisor, or none, and some that do not fit one number.
+
+    Ticks are seldom apart, so that bytes decide; and they begin above 0, which packing takes off and adds again.
+    """
     rng = np.random.default_rng(0)
-    for width in (1, 4096, 3 * 2**40):
+    for width in (1, 12, 4096, 3 * 2**40) * 4:
         factors = []
-        for scope in ((0, 1, 2), (0, 1), (0,)):
-            shape = (5, 4, 6)[: len(scope)]
-            factors.append(Factor(scope, rng.integers(0, 3, shape), width * rng.integers(0, 3, shape)))
-        found = []
-        for least in (0, 10**9):
+        for scope in ((0, 1, 2), (0, 1), (1, 3), (2, 3), (0,)):
+            shape = tuple((5, 4, 6, 3)[v] for v in scope)
+            factors.append(Factor(scope, 5 + rng.integers(0, 2, shape), width * rng.integers(1, 9, shape)))
+        best = best_of_all([5, 4, 6, 3], factors)
+        for least, block in ((0, 2**15), (0, 7), (0, 1), (10**9, 2**15)):
             monkeypatch.setattr(tuning, "MIN_PACKED_ENTRIES", least)
-            found.append(minimize([5, 4, 6], factors))
-        assert found[0] == found[1] and (found[0].ticks, found[0].nbytes) == best_of_all([5, 4, 6], factors)
+            monkeypatch.setattr(tuning, "BLOCK_ENTRIES", block)
+            found = minimize([5, 4, 6, 3], factors, reduces=False)
+            assert (found.ticks, found.nbytes) == best and found.bound_ticks == best[0]
 
 
 @given(problems())
@@ -147,3 +160,72 @@ def test_a_bucket_in_two_groups_is_no_proof() -> None:
         found = minimize([2, 2, 2], factors, cap=cap)
         assert (found.ticks, found.bound_ticks, found.exact) == (1, bound, cap == 8)
         assert best_of_all([2, 2, 2], factors) == (1, 0)
+
+
+def test_what_is_dominated_makes_room_for_a_proof() -> None:
+    """The three variables with a third value each that is never taken: without those their table fits."""
+    equal = np.array([[0, 1, 9], [1, 0, 9], [9, 9, 19]])
+    differ = np.array([[1, 0, 9], [0, 1, 9], [9, 9, 19]])
+    factors = [Factor(s, t, 0 * t) for s, t in (((0, 1), equal), ((0, 2), equal), ((1, 2), differ))]
+    found, plain = minimize([3] * 3, factors, cap=8), minimize([3] * 3, factors, cap=8, reduces=False)
+    assert (found.exact, found.bound_ticks, found.ticks) == (True, 1, 1)
+    assert (plain.exact, plain.bound_ticks) == (False, 0)
+    with pytest.raises(AttributeError):
+        found.exact = False  # type: ignore[misc]
+
+
+def test_tables_are_split_as_the_entries_in_all_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table may take a quarter of what is left: 8 of 32 entries; then 20 are left, and the second one is split."""
+    monkeypatch.setattr(tuning, "MIN_SPLIT_ENTRIES", 1)
+    equal, zero = np.array([[0, 1], [1, 0]]), np.zeros((2, 2), np.int64)
+    one = [((0, 1), equal), ((0, 2), equal), ((1, 2), 1 - equal)]
+    two = one + [((a + 3, b + 3), table) for (a, b), table in one]
+    for many, scopes, total, exact in (
+        (3, one, 32, True),
+        (3, one, 31, False),
+        (6, two, 32, False),
+        (6, two, 32 + 14, True),
+        (6, two, 32 + 7, False),
+    ):
+        factors = [Factor(scope, table.copy(), zero) for scope, table in scopes]
+        found = minimize([2] * many, factors, total=total, reduces=False)
+        assert found.exact == exact, (many, total)
+
+
+@given(problems())
+def test_who_adds_the_fewest_edges_goes_first(problem: tuple[list[int], list[Factor]]) -> None:
+    """The order by its definition: missing edges, then entries around, then the number."""
+    sizes, factors = problem
+    around = {v: {w for f in factors if v in f.scope for w in f.scope} - {v} for v in range(len(sizes))}
+    order = []
+    while around:
+        keys = {
+            v: (
+                sum(b not in around[a] for a, b in combinations(mine, 2)),
+                int(np.prod([sizes[w] for w in mine])),
+                v,
+            )
+            for v, mine in around.items()
+        }
+        order.append(first := min(keys, key=keys.__getitem__))
+        mine = around.pop(first)
+        for v in mine:
+            around[v] = (around[v] | mine) - {v, first}
+    assert list_order(sizes, factors) == order
+
+
+@given(problems(), st.integers(0, 3))
+def test_moves_end_where_none_is_better(problem: tuple[list[int], list[Factor]], seed: int) -> None:
+    sizes, factors = problem
+
+    def costs(var: int, choice: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        return alternatives(var, choice, factors, sizes[var])
+
+    begin = [size - 1 for size in sizes]
+    assert improve(begin, costs, seed=seed, time_limit_seconds=0.0) == tuple(begin)
+    found = improve(begin, costs, seed=seed)
+    assert evaluate(found, factors) <= evaluate(begin, factors)
+    for var, size in enumerate(sizes):
+        for value in range(size):
+            moved = [*found[:var], value, *found[var + 1 :]]
+            assert evaluate(found, factors) <= evaluate(moved, factors)
