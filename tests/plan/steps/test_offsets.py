@@ -100,11 +100,14 @@ def test_with_room_to_spare_the_largest_are_placed_first_and_lowest(stays: list[
     assert assign_offsets(stays, sum(stay.nbytes for stay in stays)) == wanted
 
 
-def test_the_second_rule_finds_what_the_first_one_does_not() -> None:
-    """Of 2,000 seeded sets that fit by one of eight ways: found in the least memory by trying all of them."""
+def test_no_way_of_placing_is_needless() -> None:
+    """Of 600 seeded sets of twelve blocks, those for which places are found in as much as they take at once.
+
+    547 when it was measured; with any one order or rule less, or another one in its place, at most 541.
+    """
     rng, found = Random(1), 0
-    for _ in range(500):
-        begins = [rng.randrange(8) for _ in range(9)]
-        stays = [Stay(at, at + rng.randrange(5), rng.randint(1, 9)) for at in begins]
+    for _ in range(600):
+        begins = [rng.randrange(10) for _ in range(12)]
+        stays = [Stay(at, at + rng.randrange(6), rng.randint(1, 9)) for at in begins]
         found += assign_offsets(stays, most_at_once(stays)) is not None
-    print("FOUND", found)
+    assert found >= 547
