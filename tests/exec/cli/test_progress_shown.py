@@ -92,7 +92,12 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     ]
     root = Path(cli.__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(root)}
-    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=-1, stderr=-1, text=True) as process:
+
+    def heed() -> None:
+        """A process that a shell starts in the background ignores Ctrl-C, and so do those that it starts."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=-1, stderr=-1, text=True, preexec_fn=heed) as process:
         assert process.stderr is not None and process.stdout is not None
         try:
             before = next(line for line in process.stderr if line.startswith("running: "))

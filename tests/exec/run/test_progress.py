@@ -143,6 +143,15 @@ def counted(engine: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a process that a shell starts in the background is told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_ctrl_c_closes_the_devices_and_the_backend_runs_again(
     backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
