@@ -2,7 +2,8 @@
 
 From the ground up; each row stands on rows above it:
 
-    arithmetic  forms  monoids  pictures  signature    signs, a block's work, merges, a hook, axes and projections
+    arithmetic  methods  forms  monoids  pictures    signs, NumPy's methods, a block's work, merges, a hook
+                     signature                         index axes and projections
         boundary  cover  selection  tensors            padding, exact partitions, views, what a graph is made of
                      document                          tensors and operators in JSON
                        graph                           operators, tensors and selections; adds and checks them

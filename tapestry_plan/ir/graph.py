@@ -19,6 +19,7 @@ from tapestry_plan.ir import pictures, tuning
 from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.forms import Form
+from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods, describe
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
 from tapestry_plan.ir.pictures import Parts
 from tapestry_plan.ir.selection import check_pieces, label_of
@@ -705,7 +706,7 @@ class Graph:
         return f"{wanted}_{k}"
 
 
-class Tensor(Arithmetic, Viewable, Struct, frozen=True):
+class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
     """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections."""
 
     graph: Graph
@@ -727,6 +728,22 @@ class Tensor(Arithmetic, Viewable, Struct, frozen=True):
     def _entry(self) -> Selection | Stored:
         return self.graph.selections.get(self.name) or self.graph.stored[self.name]
 
+    def __getitem__(self, key: Any) -> Tensor:
+        """As of any view: integers, slices, Ellipsis, None and at most one array, but no tensor, which has no values.
+
+        Raises
+        ------
+        TypeError
+            For a tensor as an index, and where there are two arrays.
+        """
+        for one in key if isinstance(key, tuple) else (key,):
+            if isinstance(one, Tensor):
+                raise TypeError(
+                    f"the index of tensor {self.name!r} is tensor {one.name!r}, which has no values before a run; "
+                    "write xp.where(mask, x, other), or xp.take(x, indices), with xp = x.__array_namespace__()"
+                )
+        return super().__getitem__(key)
+
     def _call(self, op: str) -> Tensor:
         return self.graph.op(op, self)  # type: ignore[no-any-return]
 
@@ -740,8 +757,10 @@ class Tensor(Arithmetic, Viewable, Struct, frozen=True):
 
     def _number(self, op: str, number: float) -> Tensor:
         """A number, an operand of an operator beside this tensor, as a constant of this tensor's dtype."""
+        if isinstance(number, np.ndarray) and not number.ndim:
+            number = number[()]  # an array of rank 0 is a number
         if not isinstance(number, int | float | np.number):
-            raise TypeError(f"{op}: {number!r} is {type(number).__name__}; give a tensor of the graph or a number")
+            raise TypeError(f"{op}: {describe(number)} stands beside tensor {self.name!r}; {AS_TENSOR}")
         try:
             value = np.asarray(number, self.dtype)
         except OverflowError:

@@ -551,7 +551,7 @@ def _check_supported(nodes: Sequence[Node], at: Importing) -> None:
         raise UnsupportedOp(
             f"{len(missing)} node{'s have' if len(missing) > 1 else ' has'} an operator that is not supported:\n"
             + "\n".join(_missing_line(node, at.opset) for node in missing)
-            + "\nthose supported are the keys of tapestry_plan.onnx.IMPORTERS, to which others can be added"
+            + f"\nthe {len(IMPORTERS)} supported are the keys of tapestry_plan.onnx.IMPORTERS, and others can be added"
         )
 
 
@@ -560,7 +560,7 @@ def _missing_line(node: Node, opset: int) -> str:
     line = f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
     line += "" if node.domain else f", opset {opset}"
     line += "" if node.captured is None else ", with a graph inside"
-    near = get_close_matches(node.operator, IMPORTERS)
+    near = get_close_matches(node.operator, IMPORTERS, 3, cutoff=0.0)
     return f"{line}; nearest in name: {', '.join(near)}" if near else line
 
 

@@ -25,6 +25,7 @@ from tapestry_plan.ir import Graph, Tensor
 from tapestry_plan.ops.cells.choices import *
 from tapestry_plan.ops.cells.elementwise import *
 from tapestry_plan.ops.indexing import *
+from tapestry_plan.ops.products.contractions import einsum
 from tapestry_plan.ops.products.matrices import *
 from tapestry_plan.ops.reductions.reductions import *
 from tapestry_plan.ops.reductions.statistics import *

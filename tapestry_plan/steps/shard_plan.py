@@ -455,6 +455,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def explain(self, node: str) -> str:
         """Why an operator is sharded as it is: its costs otherwise, all else being equal.
 
+        Each other sharding has the totals of the whole graph, and by how much they differ from the plan's.
+
         Raises
         ------
         ValueError
@@ -484,9 +486,10 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ]
         for other in self.alternatives.get(node, ()):
             mark = " <- chosen" if other.sharding == stage.sharding else ""
+            more = f" ({(other.seconds - self.cost) * 1e6:+.2f} us, {other.nbytes_moved - self.nbytes_moved:+,} B)"
             lines.append(
                 f"    {_sharding_text(other.sharding):24} {other.seconds * 1e6:12.2f} us "
-                f"{other.nbytes_moved:14,} B moved{mark}"
+                f"{other.nbytes_moved:14,} B moved{mark or more}"
             )
         return "\n".join(lines)
 

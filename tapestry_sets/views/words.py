@@ -68,7 +68,7 @@ class Viewable:
 
     __slots__ = ()
 
-    __array_ufunc__ = None  # NumPy's operators leave these alone
+    __array_ufunc__: Any = None  # NumPy's operators leave these alone
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError(

@@ -294,7 +294,7 @@ def test_the_namespace_and_the_operators_are_one() -> None:
     [
         (lambda xp, x: bool(x), TypeError, "has no truth value before a run"),
         (lambda xp, x: xp.add(1, 2), TypeError, "add: 1 and 2 are not tensors"),
-        (lambda xp, x: xp.add(x, "a"), TypeError, "add: 'a' is str"),
+        (lambda xp, x: xp.add(x, "a"), TypeError, "add: 'a', a str, stands beside tensor 'x'"),
         (lambda xp, x: x & 1, ValueError, "works on|integers|bits"),
         (lambda xp, x: xp.cumulative_sum(x), ValueError, "name the axis"),
         (lambda xp, x: xp.zeros((2,)), TypeError, "full: device is None; it must be the graph"),
