@@ -223,7 +223,7 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
         name, sign, file = item.partition("=")
         if not sign or not name or not file:
             raise click.UsageError(f"--input {item!r} is not of the form name=file.npy")
-        if name not in out:
+        if name not in out and name not in graph.unread:
             raise click.UsageError(f"--input {item!r}: the model has no input {name!r}; it has {sorted(out)}")
         out[name] = _read_array("--input", item, file)
     return out

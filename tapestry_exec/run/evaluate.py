@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
 from tapestry_exec.run import tuning
-from tapestry_plan.ir import Graph, Shard, Stored, components_of, sha256_of
+from tapestry_plan.ir import Graph, Shard, Stored, Unread, components_of, sha256_of
 from tapestry_sets.regions import Box
 
 
@@ -153,7 +153,8 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
     TypeError
         When inputs or constants are not mappings, or one of them is an array in a device's memory.
     ValueError
-        Naming the input or constant that is missing, unknown, or of another shape, dtype or content.
+        Naming the input or constant that is missing, unknown, or of another shape, dtype or content. An input of the
+        model that the graph does not read may be given; it is checked too.
     """
     given = {"input": inputs, "constant": {} if constants is None else constants}
     declared: dict[str, dict[str, Stored]] = {}
@@ -161,10 +162,13 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
         if not isinstance(arrays, Mapping):
             raise TypeError(f"{kind}s is {type(arrays).__name__}; it must map names to arrays: {{'name': array, …}}")
         declared[kind] = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == kind}
-        unknown = sorted(set(arrays) - declared[kind].keys())
+        unread = graph.unread if kind == "input" else {}
+        unknown = sorted(set(arrays) - declared[kind].keys() - unread.keys())
         if unknown:
             known = list(declared[kind])[: tuning.SHOWN_NAMES]
             raise ValueError(f"{kind}s: the graph has no {kind} {unknown[0]!r}; its {kind}s are {known}")
+    for name in graph.unread.keys() & inputs.keys():
+        _check_unread(name, np.asarray(inputs[name]), graph.unread[name])
     for name, tensor in declared["input"].items():
         if name not in inputs:
             raise ValueError(f"inputs: {name!r} is missing; give an array of {tensor.dtype}, shape {tensor.shape}")
@@ -209,6 +213,28 @@ def _fitting(value: Any, tensor: Stored, what: str) -> Array:
             f"convert it with .astype({tensor.dtype!r})"
         )
     return make_contiguous(array)
+
+
+def _check_unread(name: str, array: Array, declared: Unread) -> None:
+    """Raise ValueError for what does not fit an input of the model that the graph does not read."""
+    what, shape = f"input {name!r}, which the graph does not read,", declared.shape
+    if shape is not None and (
+        len(shape) != array.ndim or any(n not in (None, m) for n, m in zip(shape, array.shape, strict=True))
+    ):
+        shown = ", ".join("any" if n is None else str(n) for n in shape)
+        raise ValueError(
+            f"{what} has shape {array.shape}; the model has ({shown}): leave it out, or give such an array"
+        )
+    if declared.dtype is not None and array.dtype != np.dtype(declared.dtype):
+        raise ValueError(
+            f"{what} has dtype {array.dtype}; the model has {declared.dtype}: leave it out, or convert it with "
+            f".astype({declared.dtype!r})"
+        )
+    if declared.sha256 is not None and sha256_of(array) != declared.sha256:
+        raise ValueError(
+            f"input {name!r} has another value than load_onnx was given in values=, on which the graph depends: leave "
+            "it out, or load the model with this value"
+        )
 
 
 def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:

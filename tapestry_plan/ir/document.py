@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import tuning
-from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Stored, check_dtype, check_shape, sha256_of
+from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Stored, Unread, check_dtype, check_shape, sha256_of
 from tapestry_sets.limits import check_format, read_fields
 from tapestry_sets.views import piece_from_dict, piece_to_dict
 
@@ -55,7 +55,15 @@ class OperatorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     outputs: list[Word]
 
 
-class GraphDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UnreadEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An input that the graph does not read; null stands for any extent."""
+
+    shape: list[int | None] | None = None
+    dtype: str | None = None
+    sha256: str | None = None
+
+
+class GraphDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A graph; operators and selections in the order in which they were added."""
 
     format: str
@@ -63,6 +71,7 @@ class GraphDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensors: list[TensorEntry]
     order: list[SelectionEntry | OperatorEntry]
     outputs: dict[Word, Word]
+    unread: dict[Word, UnreadEntry] = {}
 
 
 def read_document(data: Any) -> GraphDocument:
@@ -96,6 +105,16 @@ def write_tensor(tensor: Stored) -> TensorEntry:
         if not tensor.path and tensor.data is not None and tensor.data.nbytes <= tuning.CARRIED_NBYTES:
             data = np.ascontiguousarray(tensor.data).tobytes().hex()
     return TensorEntry(tensor.name, list(tensor.shape), tensor.dtype, tensor.kind, sha256, tensor.path or None, data)
+
+
+def write_unread(one: Unread) -> UnreadEntry:
+    """The entry of an input that is not read."""
+    return UnreadEntry(None if one.shape is None else list(one.shape), one.dtype, one.sha256)
+
+
+def read_unread(entry: UnreadEntry) -> Unread:
+    """The input of an entry."""
+    return Unread(None if entry.shape is None else tuple(entry.shape), entry.dtype, entry.sha256)
 
 
 def write_item(item: Selection | OpNode) -> SelectionEntry | OperatorEntry:

@@ -24,7 +24,7 @@ from tapestry_plan.ir.monoids import MONOIDS, Monoid
 from tapestry_plan.ir.pictures import Parts
 from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
-from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, check_dtype, check_shape
+from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
 from tapestry_sets.draw import Picture
 from tapestry_sets.limits import hide_fields, read_json
 from tapestry_sets.regions import Box
@@ -231,6 +231,7 @@ class Graph:
         self.selections: dict[str, Selection] = {}
         self.nodes: dict[str, OpNode] = {}
         self.outputs: dict[str, str] = {}
+        self.unread: dict[str, Unread] = {}
         self._sources: dict[str, Source] = {}
         self._signatures: dict[str, Signature] = {}
         self._numbered: dict[tuple[str, str], int] = {}
@@ -507,7 +508,8 @@ class Graph:
         """The graph as plain data; constants by name, dtype, shape, SHA-256 and path, small ones by value."""
         tensors = [documents.write_tensor(tensor) for tensor in self.stored.values()]
         order = [documents.write_item(item) for item in self._ordered()]
-        written = documents.GraphDocument(documents.GRAPH_FORMAT, self.name, tensors, order, self.outputs)
+        unread = {name: documents.write_unread(one) for name, one in self.unread.items()}
+        written = documents.GraphDocument(documents.GRAPH_FORMAT, self.name, tensors, order, self.outputs, unread)
         plain: dict[str, Any] = msgspec.to_builtins(written)
         return plain
 
@@ -539,6 +541,7 @@ class Graph:
                 op = graph.ops[entry.op] = graph._declare(entry.op)
                 graph.nodes[entry.node] = documents.read_node(entry, op.complete)
         graph.outputs.update(read.outputs)
+        graph.unread.update((name, documents.read_unread(entry)) for name, entry in read.unread.items())
         graph.validate()
         return graph
 

@@ -36,6 +36,24 @@ class Stored:
         return np.dtype(self.dtype).itemsize
 
 
+class Unread(Struct, frozen=True):
+    """An input of a model that its graph does not read: what a run is given for it is checked and put aside.
+
+    Parameters
+    ----------
+    shape : tuple of int or None, optional
+        None for an axis of any extent; without it, of any rank.
+    dtype : str, optional
+        Without it, any.
+    sha256 : str, optional
+        Of the cells in row-major order, where the value was known when the graph was made, which depends on it.
+    """
+
+    shape: tuple[int | None, ...] | None = None
+    dtype: str | None = None
+    sha256: str | None = None
+
+
 class OpNode(Struct, frozen=True):
     """An operator applied to tensors."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_plan.ir import Unread
 from tapestry_plan.onnx.nodes import Array
 from tapestry_sets.limits import as_ints, check_positive
 
@@ -148,6 +149,15 @@ class InputShapes:
                     f"empty value with values={{{name!r}: []}} or --value {name}="
                 )
         return tuple(n for n in found if n is not None)
+
+    def unread(self, value: Any) -> Unread:
+        """What is known of an input that nothing reads; of what is not a tensor of numbers, nothing."""
+        try:
+            dtype = dtype_of(value)
+        except ValueError:
+            return Unread()
+        dims = dims_of(value)
+        return Unread(self._given.get(value.name) or (None if dims is None else tuple(map(self._extent, dims))), dtype)
 
     def _extent(self, dim: Any) -> int | None:
         return int(dim.dim_value) if _is_fixed(dim) else self._symbols.get(_symbol(dim), (None, ""))[0]

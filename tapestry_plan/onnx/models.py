@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Graph, UnsupportedOp
+from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
 from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dtype_of, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node, TooLargeToFold, refusal
@@ -516,6 +516,7 @@ def _graph_of(
         _add(at, node)
     for name in names:
         at.graph.output(at.tensor(name), name)
+    at.graph.unread.update(_unread_inputs(model.graph.input, needed, names, shapes, known, at))
     if not sizes and not values:
         _check_declared_shapes(model, at)
     return at.graph
@@ -582,6 +583,24 @@ def _add_inputs(
                 at.bind(value.name, at.graph.input(value.name, shape, dtype))
             except TypeError as error:
                 raise ValueError(str(error)) from None
+
+
+def _unread_inputs(
+    inputs: Sequence[Any],
+    needed: Sequence[Node],
+    outputs: Sequence[str],
+    shapes: InputShapes,
+    known: Mapping[str, Array],
+    at: Importing,
+) -> Iterator[tuple[str, Unread]]:
+    """The inputs that runs need not be given; but not an initializer that is read, of which another value is wrong."""
+    used = {name for node in needed for name in node.inputs} | set(outputs)
+    for value in inputs:
+        name = value.name
+        if name in known:
+            yield name, Unread(known[name].shape, known[name].dtype.name, sha256_of(known[name]))
+        elif name not in used and name not in at.graph.stored:
+            yield name, shapes.unread(value)
 
 
 def _check_declared_shapes(model: Any, at: Importing) -> None:

@@ -74,6 +74,7 @@ class Draft(Graph):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.name, graph.ops)
+        self.unread = dict(graph.unread)
         self.stored, self.nodes = dict(graph.stored), dict(graph.nodes)
         self.selections, self.outputs = dict(graph.selections), dict(graph.outputs)
         self._sources, self._signatures = dict(graph._sources), dict(graph._signatures)
@@ -399,7 +400,7 @@ class Draft(Graph):
     def done(self) -> Graph:
         """The graph as it is now, nodes and selections after what they read; the draft is spent."""
         made = Graph(self.name, self.ops)
-        made.stored, made.outputs = self.stored, self.outputs
+        made.stored, made.outputs, made.unread = self.stored, self.outputs, self.unread
         made._sources, made._signatures = self._sources, self._signatures
 
         def below(item: OpNode | Selection | None) -> list[OpNode | Selection | None]:
