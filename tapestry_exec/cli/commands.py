@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial, reduce, wraps
 from pathlib import Path
 from time import perf_counter
@@ -41,6 +42,7 @@ from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
+from tapestry_sets.limits import escape_controls
 from tapestry_sets.views import Allocation
 
 PATH = click.Path(path_type=Path)
@@ -76,8 +78,39 @@ class _Commands(click.Group):
 
 
 def _fail(message: str, status: int) -> None:
-    click.echo("error: " + " ".join(message.split()), err=True)
+    echo("error: " + " ".join(message.split()), err=True)
     sys.exit(status)
+
+
+@contextmanager
+def _naming_stdout() -> Iterator[None]:
+    """Let an error of the system, as of a disk that is full, say that standard output is meant."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with suppress(OSError):  # what is left in its buffer is not tried again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OSError(error.errno, error.strerror or str(error), "standard output") from error
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print a text; what terminals would obey is shown escaped."""
+    if err:
+        return click.echo(escape_controls(text), err=True)
+    with _naming_stdout():
+        click.echo(escape_controls(text))
+
+
+def _plain(text: str) -> str:
+    """A text of one line as rich shows it: no controls, no markup."""
+    return escape_controls(text, keep="").replace("[", r"\[")
+
+
+def _escape_json(document: str) -> str:
+    """The same document; what is not printable is written as JSON's escapes."""
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -258,7 +291,9 @@ def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None)
-        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=f"{label} {name}")
+        yield lambda done, total, name: bar.update(
+            task, completed=done, total=total, description=_plain(f"{label} {name}")
+        )
 
 
 def _plain_lines(label: str) -> Callable[[int, int, str], None]:
@@ -268,7 +303,7 @@ def _plain_lines(label: str) -> Callable[[int, int, str], None]:
         nonlocal tenths
         if total and done * 10 // total > tenths:
             tenths = done * 10 // total
-            click.echo(f"{label}: {tenths * 10} % ({done} of {total} steps, {name})", err=True)
+            echo(f"{label}: {tenths * 10} % ({done} of {total} steps, {name})", err=True)
 
     return report
 
@@ -285,7 +320,7 @@ def timed(label: str, quiet: bool = False) -> Iterator[None]:
     else:
         yield
     if not quiet:
-        click.echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
+        echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
 
 
 # -------------------------------------------------------------------------------------------------- tables
@@ -297,13 +332,14 @@ def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]],
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    table = Table(title=_plain(title), title_justify="left", box=SIMPLE, pad_edge=False)
     for k, head in enumerate(heads):
         table.add_column(head, justify="right" if k in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+        table.add_row(*(_plain(cell) for cell in row))
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110, highlight=False)
-    console.print(table)
+    with _naming_stdout():
+        console.print(table)
 
 
 def print_operators(p: ShardPlan, title: str) -> None:
@@ -337,7 +373,7 @@ def print_totals(p: ShardPlan) -> None:
     """Modeled time, its proven bound, and how the work is divided."""
     flop = sum(p.flop)
     busiest = max(p.flop, default=0.0)
-    click.echo(
+    echo(
         f"modeled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us "
         f"(gap {p.gap:.1%}, space {p.space!r}); "
         f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
@@ -367,10 +403,10 @@ def demo(mesh: Mesh, seed: int, quiet: bool) -> None:
     print_operators(p, f"SqueezeNet on {mesh.size} devices")
     print_devices(p, r)
     print_totals(p)
-    click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal")
-    click.echo("peak memory: predicted and counted equal on every device")
+    echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal")
+    echo("peak memory: predicted and counted equal on every device")
     bound = DIFFERENCE_BOUND["float32"]
-    click.echo(f"largest difference from {name} before softmax: {apart:.3g} (bound {bound:g})")
+    echo(f"largest difference from {name} before softmax: {apart:.3g} (bound {bound:g})")
     if not apart <= bound:
         raise ResultMismatch(f"the run differs from {name} by {apart:.3g}, more than {bound:g}")
 
@@ -511,15 +547,15 @@ def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str
     devices = asked.find_mesh(mesh)
     p = asked.plan(asked.load(), devices)
     if as_json:
-        return click.echo(p.to_json())
+        return echo(_escape_json(p.to_json()))
     if explain is not None:
-        return click.echo(p.explain(explain))
+        return echo(p.explain(explain))
     print_operators(p, f"{asked.model.name} on {devices.size} devices")
     print_devices(p, None)
     print_totals(p)
-    click.echo(f"bytes moved: {p.nbytes_moved:,}")
+    echo(f"bytes moved: {p.nbytes_moved:,}")
     if any(p.nbytes_spilled):
-        click.echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
+        echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
 
 
 @main.command("run")
@@ -557,6 +593,7 @@ def run_command(
     else:
         graph = asked.load()
         p = asked.plan(graph, asked.find_mesh(mesh))
+    PreparedPlan(p, how["backend"]).within(asked.memory_nbytes).check_room()  # before there are random inputs
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
     inputs = read_inputs(p.graph, files, asked.seed)
@@ -565,11 +602,11 @@ def run_command(
     print_devices(p, r)
     for name, value in r.outputs.items():
         found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference else ""
-        click.echo(f"output {name}: {value.dtype}{list(value.shape)}{found}")
-    click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
+        echo(f"output {escape_controls(name, keep='')}: {value.dtype}{list(value.shape)}{found}")
+    echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
     if any(p.nbytes_spilled):
         there, found = f"{sum(p.nbytes_spilled):,}", f"{sum(r.nbytes_spilled):,}"
-        click.echo(f"bytes spilled to host memory and back: {there} predicted, {found} counted, equal")
+        echo(f"bytes spilled to host memory and back: {there} predicted, {found} counted, equal")
     if save is not None:
         with replace_file(save) as file:
             np.savez(file, allow_pickle=False, **r.outputs)
@@ -675,16 +712,17 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
     if svg_file is not None:
         if not svg_file.absolute().parent.is_dir():
             raise click.UsageError(f"--svg: there is no directory {str(svg_file.absolute().parent)!r}; make it first")
-        svg_file.write_text(show_views(*given, names=names).svg)
+        with replace_file(check_target(svg_file, "--svg")) as file:
+            file.write(show_views(*given, names=names).svg.encode())
     if as_json:
-        click.echo(json.dumps([_pair_dict(*pair) for pair in pairs], indent=1))
+        echo(json.dumps([_pair_dict(*pair) for pair in pairs], indent=1))
         return
     for a, b, shared in pairs:
-        click.echo(f"{a}  and  {b}:\n  {describe_overlap(shared)}")
+        echo(f"{a}  and  {b}:\n  {describe_overlap(shared)}")
     if table:
-        click.echo(f"\n{origins_table(*given, names=names)}")
+        echo(f"\n{origins_table(*given, names=names)}")
     if len(found) <= tuning.SHOWN_VIEWS:
-        click.echo(f"\n{show_views(*given, names=names, indices=False).text}")
+        echo(f"\n{show_views(*given, names=names, indices=False).text}")
 
 
 def _pair_dict(a: str, b: str, o: Overlap[Allocation]) -> dict[str, Any]:

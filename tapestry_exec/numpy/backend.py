@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tapestry_exec import copies
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import tuning
-from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes
+from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, check_room
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import Buffer, align
 from tapestry_sets.digits import Ints
@@ -43,6 +43,10 @@ class NumpyBackend(Backend["NumpyDevice"]):
         kept += [np.empty(0, np.uint8)] * (len(nbytes) - len(kept))
         pairs = zip(kept, nbytes, strict=False)
         return [NumpyDevice(arena if arena.nbytes >= n else copies.aligned_bytes(n)) for arena, n in pairs]
+
+    def check_room(self, nbytes: Sequence[int]) -> None:
+        """Raise MemoryError where the arenas do not fit beside what this host holds already."""
+        check_room(nbytes, sum(arena.nbytes for arenas in self._closed for arena in arenas))
 
     def close(self, devices: Sequence[NumpyDevice]) -> None:
         """Take the devices' arenas back."""

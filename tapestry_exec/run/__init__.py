@@ -2,10 +2,10 @@
 
 From the ground up; each row stands on rows above it:
 
-    check  evaluate  trace    before the first step; the unsharded run to compare with; timelines
-    backends                  the protocol of a backend, and their table
-    prepared                  what is done once for a plan and a backend
-    interpreter               one loop over the steps
+    check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
+    backends                        the protocol of a backend, and their table
+    prepared                        what is done once for a plan and a backend
+    interpreter                     one loop over the steps
 """
 
 from tapestry_exec.run.backends import (
@@ -25,5 +25,6 @@ from tapestry_exec.run.check import InvalidPlan, check_plan
 from tapestry_exec.run.evaluate import difference, evaluate, read_array
 from tapestry_exec.run.interpreter import ResultMismatch, RunResult, StepFailed, TransferMismatch, run
 from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_exec.run.room import check_room, free_nbytes
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, replace_file, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND

@@ -97,6 +97,9 @@ class Backend(Protocol[D]):
     def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None:
         """Refuse, before the first step, operators that do not run here."""
 
+    def check_room(self, nbytes: Sequence[int]) -> None:
+        """Raise MemoryError, before anything is allocated, where arenas of these sizes do not fit."""
+
     def recorded(self, plan: ShardPlan) -> Recorded | None:
         """Return a run that is kept to be run again at once."""
         return None

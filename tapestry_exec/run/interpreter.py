@@ -136,6 +136,8 @@ def run(
     ValueError
         For missing, unknown or unfit inputs and constants, an unknown backend, a trace that cannot be written,
         or less memory than one step needs (`InfeasiblePlan`); nothing has run then.
+    MemoryError
+        When the plan's arenas take more memory than is free; nothing has been allocated then.
     StepFailed
         When a step raises, as block functions may; names step, operator, shard, devices and regions. Ctrl-C
         raises KeyboardInterrupt instead: devices are closed, and no trace is written.
@@ -159,6 +161,7 @@ def run(
     if verify:
         check_finite(shard_plan.graph, host)
     prepared = prepared.within(None if memory_nbytes is None else int(memory_nbytes))
+    prepared.check_room()
     if trace is not None:
         check_target(trace, "trace")
     known, engine = {**prepared.plan.graph.ops, **(ops or {})}, prepared.backend

@@ -91,6 +91,12 @@ class PreparedPlan:
         spilling = known[memory_nbytes]
         return self if spilling is None else PreparedPlan(spilling, self.backend)
 
+    def check_room(self) -> None:
+        """Raise MemoryError where the arenas do not fit into the memory that the backend has for them."""
+        check: Any = getattr(self.backend, "check_room", None)  # backends from outside need not have it
+        if check is not None:
+            check(self.arenas_nbytes)
+
 
 def _arenas_nbytes(plan: ShardPlan) -> list[int]:
     out = [0] * plan.mesh.size

@@ -206,11 +206,16 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
 
 @contextmanager
 def replace_file(target: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the target's place once it is whole: written beside it, then renamed."""
+    """A file that takes the target's place once it is whole: written beside it, then renamed.
+
+    An error of the system, as of a disk that is full, names the target; nothing is left there then.
+    """
     beside = target.with_name(f".{os.urandom(8).hex()}.part")
     try:
         with open(beside, "xb") as file:
             yield file
         os.replace(beside, target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(target)) from error
     finally:
         beside.unlink(missing_ok=True)

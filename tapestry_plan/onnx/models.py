@@ -24,6 +24,7 @@ from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dtype_of, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node, TooLargeToFold, refusal
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+from tapestry_sets.limits import escape_controls
 
 OLDEST_OPSET = 13
 """Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
@@ -158,7 +159,7 @@ def _about(model: object) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, MemoryError) as error:
-        error.args = (f"load_onnx: {model}: {error}",)
+        error.args = (escape_controls(f"load_onnx: {model}: {error}"),)
         raise
 
 
@@ -299,10 +300,14 @@ def _external_place(tensor: Any, folder: Path) -> tuple[Path, int, int]:
     entry = {item.key: item.value for item in tensor.external_data}
     location = entry.get("location", "")
     where = f"tensor {tensor.name!r} is stored in {location!r}"
-    target = (folder / location).resolve()  # resolves symbolic links and ".."
+    try:
+        target = (folder / location).resolve()  # resolves symbolic links and ".."
+        is_file = target.is_file()
+    except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
+        raise ValueError(f"{where}, which is not a path: {error}; name a file beside the model") from None
     if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
         raise ValueError(f"{where}, outside the model's folder {folder}; only files beside the model are read")
-    if not target.is_file():
+    if not is_file:
         raise ValueError(f"{where}, which does not exist in {folder}; put the file beside the model")
     needed = _nbytes(tensor)
     try:

@@ -3,6 +3,7 @@
 From the ground up; each row stands on rows above it:
 
     arguments  constructors  documents    integers as callers write them; values; plain data against types
+    printable                             names as terminals may show them
     budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
     climb                                 the loop that runs a ladder
 """
@@ -32,4 +33,5 @@ from tapestry_sets.limits.constructors import (
     put_fields,
 )
 from tapestry_sets.limits.documents import check_format, read_fields, read_json, which_is
+from tapestry_sets.limits.printable import escape_controls
 from tapestry_sets.limits.tallies import TALLY, Tally, count_question, note_help, tally

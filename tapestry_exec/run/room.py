@@ -1,0 +1,93 @@
+"""Memory of this host that is free, as far as the system says it: of the machine, of a container, of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+PROC = "/proc"
+CGROUPS = "/sys/fs/cgroup"
+
+
+def free_nbytes() -> int | None:
+    """Bytes that this process may still take; None where the system does not say.
+
+    The least of what the machine has free, of what the memory groups (a container's limit is one) leave, and of what
+    the process' own limit on address space leaves.
+    """
+    return min((max(0, nbytes) for nbytes in _limits()), default=None)
+
+
+def check_room(nbytes: Sequence[int], kept: int = 0) -> None:
+    """Raise MemoryError where arenas of these sizes, by device, do not fit into the memory of this host.
+
+    Parameters
+    ----------
+    nbytes : sequence of int
+        All of them together lie in this process.
+    kept : int
+        Bytes that the process has for them already.
+    """
+    needed = sum(nbytes)
+    free = free_nbytes() if needed > kept else None
+    if free is not None and needed - kept > free:
+        raise MemoryError(
+            f"run: the arenas of {len(nbytes)} device{'s' if len(nbytes) > 1 else ''}, all in this process, take "
+            f"{needed:,} bytes, but {free + kept:,} are free on this host; give the model smaller extents, or run with "
+            "memory_nbytes= or --memory, so that idle buffers wait elsewhere, or on a larger machine"
+        )
+
+
+def _limits() -> Iterator[int]:
+    with suppress(OSError, ValueError):
+        yield _number_after("MemAvailable:", f"{PROC}/meminfo") * 1024
+    with suppress(OSError, ValueError):
+        yield from _groups_limits()
+    with suppress(ImportError, OSError, ValueError):
+        yield from _address_space()
+
+
+def _number_after(word: str, file: str) -> int:
+    """The number behind a word at the start of a line."""
+    with open(file) as text:
+        found = [line.split()[1] for line in text if line.split()[:1] == [word]]
+    return int("".join(found[:1]))  # ValueError where there is none
+
+
+def _groups_limits() -> Iterator[int]:
+    """What each memory group that this process is in leaves, from its own up to the root."""
+    with open(f"{PROC}/self/cgroup") as text:
+        entries = [line.rstrip("\n").split(":", 2) for line in text]
+    for _, controllers, path in entries:
+        if controllers == "":  # version 2: one tree
+            names = "", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            names = "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(len(parts) + 1):  # inside a container its own group may be shown as the root
+            with suppress(OSError, ValueError):
+                yield _left_in_group("/".join([CGROUPS + names[0], *parts[:depth]]), *names[1:])
+
+
+def _left_in_group(folder: str, most: str, current: str, cached: str) -> int:
+    """Bytes that a group leaves; ValueError where it has no limit. File caches that are idle give way."""
+    with open(f"{folder}/{most}") as text:
+        limit = int(text.read())  # "max" is not a number
+    with open(f"{folder}/{current}") as text:
+        taken = int(text.read())
+    with suppress(OSError, ValueError):
+        taken -= _number_after(cached, f"{folder}/memory.stat")
+    return limit - taken
+
+
+def _address_space() -> Iterator[int]:
+    """What `ulimit -v` leaves."""
+    import resource  # which Windows has not
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most != resource.RLIM_INFINITY:
+        with open(f"{PROC}/self/statm") as text:
+            yield most - int(text.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
