@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
+from tapestry_plan.onnx.branches import graphs_inside, take_branch
 from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dtype_of, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node, TooLargeToFold, refusal
@@ -41,12 +42,12 @@ RANDOM_OPS = frozenset(
 # -- nodes of a model ------------------------------------------------------------------------------------
 
 
-def _nodes(model: Any) -> Iterator[Node]:
-    """The model's nodes; one without a name is called by its type and a number."""
+def _nodes(graph: Any) -> Iterator[Node]:
+    """The nodes of a model's graph; one without a name is called by its type and a number."""
     from onnx import AttributeProto, helper
 
     counts: Counter[str] = Counter()
-    for proto in model.graph.node:
+    for proto in graph.node:
         name = proto.name or f"{proto.op_type}_{counts[proto.op_type]}"
         counts[proto.op_type] += not proto.name
         domain = "" if proto.domain == "ai.onnx" else proto.domain
@@ -62,12 +63,11 @@ def _nodes(model: Any) -> Iterator[Node]:
 
 def _captured(proto: Any) -> Iterator[str]:
     """Names that the graphs inside a node read, at any depth."""
-    for attribute in proto.attribute:
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            yield from (value.name for value in graph.output)
-            for node in graph.node:
-                yield from node.input
-                yield from _captured(node)
+    for graph in graphs_inside(proto):
+        yield from (value.name for value in graph.output)
+        for node in graph.node:
+            yield from node.input
+            yield from _captured(node)
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
@@ -194,7 +194,7 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
     if model.functions:
         _reject_recursion(model)
         model = inliner.inline_local_functions(model)
-    nodes = list(_nodes(model))
+    nodes = list(_nodes(model.graph))
     in_order = _sort(nodes)
     if any(one is not other for one, other in zip(nodes, in_order, strict=True)):
         model = _with_nodes(model, [node.proto for node in in_order])
@@ -240,18 +240,21 @@ def _called(nodes: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
     """What nodes call, and the graphs inside them."""
     for node in nodes:
         yield _function_key(node.domain, node)
-        for attribute in node.attribute:
-            for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                yield from _called(graph.node)
+        for graph in graphs_inside(node):
+            yield from _called(graph.node)
 
 
 def _all_tensors(model: Any) -> Iterator[Any]:
-    yield from model.graph.initializer
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
+    graphs = [model.graph]
+    while graphs:
+        graph = graphs.pop()
+        yield from graph.initializer
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+            graphs += graphs_inside(node)
 
 
 def _is_external(tensor: Any) -> bool:
@@ -382,7 +385,7 @@ def _reject_second_makers(model: Any) -> None:
     given = {value.name for value in model.graph.input}
     entries = [(value.name, "an input") for value in model.graph.input]
     entries += [(tensor.name, "an initializer") for tensor in model.graph.initializer if tensor.name not in given]
-    entries += [(name, node.where) for node in _nodes(model) for name in node.outputs if name]
+    entries += [(name, node.where) for node in _nodes(model.graph) for name in node.outputs if name]
     for name, maker in entries:
         if name in made:
             raise ValueError(
@@ -511,9 +514,14 @@ def _graph_of(
     shapes = InputShapes(inputs, sizes, known)
     for name, array in known.items():
         at.bind(name, array)
-    nodes = list(_nodes(model))
+    nodes: Sequence[Node] = list(_nodes(model.graph))
     names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
     _check_names(model, nodes, names)
+    if any(node.operator == "If" for node in nodes):
+        aside = Importing(model, path, opset, weights)
+        for name, array in known.items():
+            aside.bind(name, array)
+        nodes = _settle_branches(nodes, names, inputs, shapes, aside)
     needed = _needed(nodes, names)
     _check_supported(needed, at)
     _add_inputs(inputs, needed, names, shapes, at)
@@ -541,6 +549,50 @@ def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> N
             )
 
 
+def _settle_branches(
+    nodes: Sequence[Node], outputs: Sequence[str], inputs: Sequence[Any], shapes: InputShapes, aside: Importing
+) -> list[Node]:
+    """The nodes, where each If whose condition is known gives way to the nodes of the branch that it takes.
+
+    Conditions follow from shapes and known values; what they depend on is imported aside, to find out.
+    """
+    left, out = list(nodes), list[Node]()
+    taken = {value.name for value in inputs} | {name for node in nodes for name in (*node.inputs, *node.outputs)}
+    while left:
+        node = left.pop(0)
+        if node.operator == "If" and node.inputs:
+            whole = _needed([*out, node, *left], outputs)
+            needed = any(one.proto is node.proto for one in whole)
+            condition = _find_condition(node, whole, inputs, shapes, aside) if needed else None
+            if condition is not None:
+                left[:0] = _sort(list(_nodes(take_branch(node, condition, taken))))
+                continue
+        out.append(node)
+    return out
+
+
+def _find_condition(
+    node: Node, nodes: Sequence[Node], inputs: Sequence[Any], shapes: InputShapes, aside: Importing
+) -> bool | None:
+    """The condition of an If, None where it is not known at import."""
+    name = node.inputs[0]
+    behind = {one.outputs[0] for one in _needed(nodes, [name])}
+    cone = [one for one in nodes if one.outputs[0] in behind and not aside.has(one.outputs[0])]
+    try:
+        _check_supported(cone, aside)
+        _add_inputs(inputs, cone, [name], shapes, aside)
+        for one in cone:
+            _add(aside, one)
+    except UnsupportedOp:
+        return None
+    if not aside.is_known(name):
+        return None
+    value = aside.value(name)
+    if value.size != 1:
+        raise ValueError(f"{node.where}: its condition has shape {value.shape}; one truth value is needed")
+    return bool(value.reshape(()))
+
+
 def _check_supported(nodes: Sequence[Node], at: Importing) -> None:
     """Raise for all nodes that are neither in the table nor evaluated in advance."""
     known: set[str] = set()
@@ -566,6 +618,9 @@ def _missing_line(node: Node, opset: int) -> str:
     line = f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
     line += "" if node.domain else f", opset {opset}"
     line += "" if node.captured is None else ", with a graph inside"
+    if node.operator == "If" and node.inputs:
+        line += f", whose condition {node.inputs[0]!r} is not known in advance (give what it depends on with values=)"
+    near = get_close_matches(node.operator, IMPORTERS)
     near = get_close_matches(node.operator, IMPORTERS, 3, cutoff=0.0)
     return f"{line}; nearest in name: {', '.join(near)}" if near else line
 
@@ -576,7 +631,7 @@ def _add_inputs(
     """Declare the inputs that the outputs depend on, but for those whose values are known."""
     used = {name for node in needed for name in node.inputs} | set(outputs)
     for value in inputs:
-        if value.name in used and not at.is_known(value.name):
+        if value.name in used and not at.has(value.name):
             dtype = dtype_of(value)
             shape = shapes.shape(value)
             if prod(shape) >= 2**63:
