@@ -217,11 +217,11 @@ class StripeArray(Batch):
             *(kernels.as_column(values, f"StripeArray: {name}") for name, values in named.items())
         )
         shape = kernels.broadcast_shape("StripeArray: on, period, phase", *(x.shape for x in columns))
-        a, P, p = (xp.broadcast_to(x, shape) for x in columns)
+        a, P, p = (xp.broadcast_to(kernels.own(x), shape) for x in columns)
         refuse(P <= 0, "StripeArray: period", P, "periods must be >= 1")
         refuse(a < 0, "StripeArray: on", a, "give how many elements a block has, >= 0")
         refuse(a > P, "StripeArray: on", a, "on must be at most the period")
-        put_fields(self, on=a, period=P, phase=p % P)
+        put_fields(self, **kernels.frozen(on=a, period=P, phase=p % P))
 
     @classmethod
     def of(cls, stripes: Iterable[Stripe]) -> StripeArray:
@@ -249,7 +249,7 @@ class StripeArray(Batch):
         if not columns[0].shape if hasattr(columns[0], "shape") else True:
             a, P, p = map(int, columns)
             return Stripe(a, P - a, p)
-        return make_unchecked(StripeArray, on=columns[0], period=columns[1], phase=columns[2])
+        return make_unchecked(StripeArray, **kernels.frozen(on=columns[0], period=columns[1], phase=columns[2]))
 
     @property
     def _columns(self) -> tuple[Array, Array, Array]:
@@ -401,7 +401,7 @@ class BoxArray(Batch):
     def __init__(self, start: object, shape: object) -> None:
         _, (low, extent), _ = axes_columns({"start": start, "shape": shape}, "BoxArray")
         refuse(extent < 0, "BoxArray: an extent", extent, "extents must be >= 0")
-        put_fields(self, start=low, shape=extent)
+        put_fields(self, **kernels.frozen(start=kernels.own(low), shape=kernels.own(extent)))
 
     @classmethod
     def of(cls, boxes: Iterable[Box]) -> BoxArray:
@@ -449,7 +449,7 @@ class BoxArray(Batch):
         start, shape = self.start[as_key(key)], self.shape[as_key(key)]
         if len(start.shape) == 1:
             return Box(tuple(kernels.to_host(start).tolist()), tuple(kernels.to_host(shape).tolist()))
-        return make_unchecked(BoxArray, start=start, shape=shape)
+        return make_unchecked(BoxArray, **kernels.frozen(start=start, shape=shape))
 
     def bounds(self) -> Box | None:
         """Return the smallest box that holds all points, None without points."""

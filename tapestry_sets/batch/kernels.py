@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from tapestry_sets.batch import tuning
 from tapestry_sets.integers import sum_ramps
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, freeze_array
 
 Array = Any
 """An array of any library; the Array API standard defines no type for it."""
@@ -104,6 +104,16 @@ def _unique(xp: Namespace, x: Array) -> tuple[Array, Array]:
     else:
         values, inverse = xp.unique(flat, return_inverse=True)
     return values, xp.reshape(inverse, x.shape)
+
+
+def frozen(**columns: Any) -> dict[str, Any]:
+    """Return columns that nobody writes to: NumPy's as read-only views; others have no such flag."""
+    return {name: freeze_array(x.view()) if isinstance(x, np.ndarray) else x for name, x in columns.items()}
+
+
+def own(column: Array) -> Array:
+    """Return a column that is not the caller's array, to which they may write later."""
+    return column.copy() if isinstance(column, np.ndarray) else column
 
 
 def as_column(values: object, what: str) -> Array:

@@ -147,7 +147,7 @@ class RegionArray(batches.Batch):
         none = np.zeros(n, bool)
         rest = {"is_empty": none, "deep": none, "row": np.zeros(n, np.int64), "regions": ()}
         each = dict(zip(COLUMNS, np.moveaxis(columns, -1, 0), strict=True))
-        return make_unchecked(cls, box=Box((0,) * rank, tuple(shape)), **each, **rest)
+        return make_unchecked(cls, box=Box((0,) * rank, tuple(shape)), **kernels.frozen(**each, **rest))
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -172,7 +172,9 @@ class RegionArray(batches.Batch):
             return self._region(at)
         columns = [getattr(self, name)[batches.as_key(key)] for name in COLUMNS]
         rest = {"box": self.box, "deep": self.deep[at], "row": self.row[at], "regions": self.regions}
-        return make_unchecked(RegionArray, is_empty=is_empty, **rest, **dict(zip(COLUMNS, columns, strict=True)))
+        return make_unchecked(
+            RegionArray, **kernels.frozen(is_empty=is_empty, **rest, **dict(zip(COLUMNS, columns, strict=True)))
+        )
 
     def _region(self, at: Any) -> Region:
         """Return the region at an index of one item."""
@@ -453,8 +455,9 @@ def _tighten(out: RegionArray, box: Box, columns: tuple[Array, ...], is_empty: A
     low, high = xp.where(empty, none, low), xp.where(empty, none, high)
     on, period, phase = xp.where(solid, one, on), xp.where(solid, one, period), xp.where(solid, none, phase)
     shape = tuple(is_empty.shape)
-    put_fields(out, box=box, low=low, high=high, on=on, period=period, phase=phase, is_empty=is_empty)
-    put_fields(out, deep=np.zeros(shape, bool), row=np.zeros(shape, np.int64), regions=())
+    found = kernels.frozen(low=low, high=high, on=on, period=period, phase=phase, is_empty=is_empty)
+    put_fields(out, box=box, **found)
+    put_fields(out, regions=(), **kernels.frozen(deep=np.zeros(shape, bool), row=np.zeros(shape, np.int64)))
 
 
 def _from_regions(items: tuple[Region, ...], xp: Namespace) -> RegionArray:
@@ -474,7 +477,7 @@ def _from_regions(items: tuple[Region, ...], xp: Namespace) -> RegionArray:
     is_empty = np.array([region.is_empty for region in items], bool)
     out = object.__new__(RegionArray)
     _tighten(out, Box(items[0].start, items[0].shape), tuple(columns[..., k] for k in range(5)), xp.asarray(is_empty))
-    put_fields(out, deep=np.array(deep, bool), row=np.arange(n), regions=items)
+    put_fields(out, regions=items, **kernels.frozen(deep=np.array(deep, bool), row=np.arange(n)))
     return out
 
 

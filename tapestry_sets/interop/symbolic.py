@@ -63,16 +63,16 @@ class SymbolicMemory(Struct, frozen=True, eq=False):
 
     shape: tuple[Expr, ...]
     name: str
-    made: dict[tuple[tuple[str, int], ...], Allocation] = field(default_factory=dict)
+    _made: dict[tuple[tuple[str, int], ...], Allocation] = field(default_factory=dict)
 
-    __repr__ = hide_fields("made")
+    __repr__ = hide_fields("_made")
 
     def at(self, values: Mapping[Any, int]) -> Allocation:
         """The allocation for given values of the symbols."""
         key = tuple(sorted((str(s), int(v)) for s, v in values.items()))
-        if key not in self.made:
-            self.made[key] = allocate(_put_values(self.shape, values), self.name)
-        return self.made[key]
+        if key not in self._made:
+            self._made[key] = allocate(_put_values(self.shape, values), self.name)
+        return self._made[key]
 
 
 class SymbolicView(Struct, frozen=True, eq=False):
@@ -647,7 +647,10 @@ def _residue(row: SymbolicRow) -> str:
 
 def _join_symbolic_weights(view: SymbolicView) -> SymbolicView:
     """The same cells with digits joined, in whatever order, where one counts on where another ends."""
-    for d in {d for row in view._rows() for d, _ in row.terms}:
+    for d in sorted({d for row in view._rows() for d, _ in row.terms}):
+        if view._extents[d] == 1:  # its one value moves nothing: a weight of N would find no neighbor to be joined to
+            view = view._put(d, (), (), 0)
+            continue
         weights = [row.coefficient(d) for row in view._coordinates]
         own = not any(row.coefficient(d) for row in view._conditions)
         if own and any(w != 0 for w in weights) and all(sizes.is_nonnegative(load_sympy().expand(-w)) for w in weights):

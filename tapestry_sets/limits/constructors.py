@@ -6,10 +6,14 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 from msgspec import Struct, StructMeta
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Frozen")
+K = TypeVar("K")
+V = TypeVar("V")
+Array = TypeVar("Array", bound="np.ndarray[Any, Any] | None")
 
 
 class Frozen:
@@ -25,6 +29,41 @@ class Frozen:
 
     def __setstate__(self, state: tuple[None, dict[str, object]]) -> None:
         put_fields(self, **state[1])  # of a pickle or a copy
+
+
+class FrozenDict(dict[K, V]):
+    """A dict that is never changed: what values hand out, so that no answer changes through it.
+
+    It equals, and is written as, the dict of its items; `dict` makes one that can be changed.
+
+    Examples
+    --------
+    >>> parts = FrozenDict({"m": 4})
+    >>> parts == {"m": 4}, parts
+    (True, {'m': 4})
+    >>> parts["k"] = 2
+    Traceback (most recent call last):
+        ...
+    TypeError: {'m': 4} is part of a value that never changes; change a copy of it, dict(…)
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(f"{self!r} is part of a value that never changes; change a copy of it, dict(…)")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
+
+
+def freeze_array(array: Array) -> Array:
+    """Return an array after barring that anybody writes to it; None stays None."""
+    if array is not None:
+        array.flags.writeable = False
+    return array
 
 
 class Value(Frozen):

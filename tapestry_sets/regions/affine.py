@@ -16,7 +16,7 @@ from msgspec import Struct
 from tapestry_sets.digits import MAX_SCAN, Grid, as_interval, interval, reach
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import Int64Array, axis_setts
-from tapestry_sets.limits import Checked, TooHard, Value, as_ints, put_fields
+from tapestry_sets.limits import Checked, TooHard, Value, as_ints, freeze_array, put_fields
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
@@ -446,7 +446,8 @@ class ImplicitRegion(Value, Drawn):
         known_size: int | None = None,
         known_points: Int64Array | None = None,
     ) -> None:
-        put_fields(self, start=start, shape=shape, text=text, known_size=known_size, known_points=known_points)
+        own = None if known_points is None else freeze_array(known_points.copy())
+        put_fields(self, start=start, shape=shape, text=text, known_size=known_size, known_points=own)
 
     @property
     def rank(self) -> int:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import prod
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import OPEN, Open
+from tapestry_sets.limits import OPEN, Open, freeze_array
 from tapestry_sets.regions import AxisSet, AxisSets, axis_products, axis_sets
 from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds.axis_maps import AxisMap, AxisMaps
@@ -163,9 +163,13 @@ class IndexProducts(Struct, frozen=True, dict=True):
         return not self.parts
 
     @cached_property
-    def each(self) -> list[AxisSets]:
+    def each(self) -> tuple[AxisSets, ...]:
         """The cells as products, fewer than the parts where some differ on one axis alone."""
-        return axis_products.join([part.sets for part in self.parts])
+        found = axis_products.join([part.sets for part in self.parts])
+        for s in chain.from_iterable(found):
+            if axis_sets.is_column(s):
+                freeze_array(s)
+        return tuple(found)
 
     @property
     def size(self) -> int:

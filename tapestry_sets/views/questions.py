@@ -12,12 +12,22 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tapestry_sets.digits import Strided, join_digits
-from tapestry_sets.limits import OPEN, REFUSALS, Open, TooManyPieces, ask_one, count_question, current, limits
+from tapestry_sets.limits import (
+    OPEN,
+    REFUSALS,
+    Open,
+    TooHard,
+    TooManyPieces,
+    ask_one,
+    count_question,
+    current,
+    limits,
+)
 from tapestry_sets.regions import AxisSets, DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import hook, tuning
 from tapestry_sets.views.hook import InternalOverlap, Order
-from tapestry_sets.views.normal.normal_form import agree, flat_of, preimage
+from tapestry_sets.views.normal.normal_form import agree, flat_of, preimage, read_the_same
 from tapestry_sets.views.normal.patches import Constant, Flat
 from tapestry_sets.views.pieces.lookup import Lookup
 from tapestry_sets.views.pieces.maps import Relinearize, Shape
@@ -207,13 +217,7 @@ class Questions(Viewable):
             raise TypeError(say_no_view("View.same_view: the other", other))
         if self is other or self.shape != other.shape or 0 in self.shape:
             return self.shape == other.shape
-        if not seem_alike(self, other):
-            return False
-        found = agree(self._normal_form(), other._normal_form())
-        if found is None and read_one_table(self, other):
-            return True
-        found = _same_by_pieces(self, other) if found is None else found
-        return _same_by_isl(self, other) if found is None else found
+        return read_alike(self, other)
 
     def preimage(
         self, cells: Region | DisjointRegions | Mapping[Allocation, Region | DisjointRegions]
@@ -372,7 +376,39 @@ def _may_ascend(view: Questions) -> bool:
     return last == (home, first + view.size - 1) and view._read_at(second) == (home, first + int(any(second)))
 
 
-def seem_alike(one: Questions, two: Questions) -> bool:
+def read_alike(one: Questions, two: Questions) -> bool:
+    """Return whether two views of one shape, which is not empty, read the same cell, or constant, at each index.
+
+    Raises
+    ------
+    TooHard
+        If neither patches nor pieces nor isl decide, and the cells are too many to be listed.
+    """
+    if not _seem_alike(one, two):
+        return False
+    found = agree(one._normal_form(), two._normal_form())
+    if found is None and _read_one_table(one, two):
+        return True
+    found = read_the_same(one._normal_form(), two._normal_form()) if found is None else found
+    if found is None:
+        _compose_in_time(one, two)
+        found = _same_by_pieces(one, two)
+    return _same_by_isl(one, two) if found is None else found
+
+
+def _compose_in_time(*views: Questions) -> None:
+    """Find the pieces of views, or raise TooHard where they take longer than who compares two views should wait."""
+    for view in views:
+        with limits(budget=min(current().budget, tuning.COMPARED_PIECES)):
+            found = ask_one(REFUSALS, lambda view=view: view.pieces)
+        if found is OPEN:
+            raise TooHard(
+                f"comparing views of shape {view.shape}: {view!r} has too many patches and pieces to say whether it "
+                "reads the same as another; compare parts of the two"
+            )
+
+
+def _seem_alike(one: Questions, two: Questions) -> bool:
     """Return whether two views of one shape, which is not empty, read the same first, middle and last."""
     if one._read_ends() != two._read_ends():
         return False
@@ -382,7 +418,7 @@ def seem_alike(one: Questions, two: Questions) -> bool:
     return one._read_at(middle) == two._read_at(middle)
 
 
-def read_one_table(one: Questions, two: Questions) -> bool:
+def _read_one_table(one: Questions, two: Questions) -> bool:
     """Return whether two views of one shape read the same as one piece that has a table: it is quickly seen.
 
     Patches would need one for each run of a table; the steps of a piece hold it as it is, cut and scaled as slices

@@ -29,6 +29,10 @@ TABLE_TRIES = 1000
 """The budget within which pieces are composed to see whether two views read through one table."""
 TRIES = 32
 """How often a view's products are taken through patches of patches, more than twice for each of them."""
+COMPARED_PIECES = 4000
+"""The budget within which pieces are composed to compare two views."""
+LISTED_CELLS = 1 << 20
+"""Where patches take too long to compare, the cells of so many indices at most are listed."""
 BRANCHES_A_COMPARISON = 16
 """Taking digits through a patch, to compare the cells of both, takes as long as so many branches of the budget."""
 INLINED_PATCHES = 32

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
-from tapestry_sets.limits import OPEN, Budget, Checked, Frozen, Open, TooHard, current
+from tapestry_sets.limits import OPEN, Budget, Checked, Frozen, FrozenDict, Open, TooHard, current
 from tapestry_sets.views import hook, tuning
 from tapestry_sets.views.kept_answers import NOTHING, UNASKED, Known, Unasked
 from tapestry_sets.views.kinds.choosing import AsStrided, Slice, cut_strided
@@ -28,7 +28,7 @@ from tapestry_sets.views.pieces.maps import Relinearize, Shape
 from tapestry_sets.views.pieces.piece import Piece, PiecesOf, compose_numbered, identity_piece, number_anew
 from tapestry_sets.views.pieces.reading import cell_read
 from tapestry_sets.views.products import IndexProducts, read_products
-from tapestry_sets.views.questions import Questions, read_one_table, say_no_view, seem_alike
+from tapestry_sets.views.questions import Questions, read_alike, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.subscript import Key, plain_slices
 from tapestry_sets.views.walks import sources_first, walk
@@ -46,10 +46,9 @@ class View(Questions, Frozen):
     Make one with `allocate` and its methods. Of a strided view the strides are found when it is made; nothing else is
     computed before a question is asked.
 
-    Views are equal if they have one shape and one normal form, however they were made: the same cell, or the same
-    constant, at each index. Where a view is of too many pieces to be spelled out, or isl would have to decide, equal
-    views may be unequal to ``==``; `same_view` answers then too. Views without cells are equal if they are made of the
-    same memory first.
+    Views are equal if they have one shape and read the same cell, or the same constant, at each index, however they
+    were made: ``==`` asks `same_view`, so that it is symmetric and transitive, and raises `TooHard` where that does.
+    Views without cells are equal if they are made of the same memory first.
 
     Examples
     --------
@@ -95,12 +94,7 @@ class View(Questions, Frozen):
             return self is other
         if 0 in self.shape:
             return _first(self) == _first(other)
-        if _made_alike(self, other):
-            return True
-        if not seem_alike(self, other):
-            return False
-        same = agree(self._normal_form(), other._normal_form())
-        return same is True or (same is None and read_one_table(self, other))
+        return _made_alike(self, other) or read_alike(self, other)
 
     def __hash__(self) -> int:
         if 0 in self.shape:
@@ -241,18 +235,18 @@ class View(Questions, Frozen):
             cells = hook.memory.filled_cells(
                 chain, PiecesOf(alike, home), self.shape, home.shape, strides, partial(_find_products, alike, home)
             )
-            return {home: cells} if strides is not None or not cells.is_empty else {}
+            return FrozenDict({home: cells} if strides is not None or not cells.is_empty else {})
         if read is not None:  # then the cells need no pieces
-            return {
-                home: hook.memory.product_cells(found, PiecesOf(alike, home), self.shape, home.shape)
+            return FrozenDict(
+                (home, hook.memory.product_cells(found, PiecesOf(alike, home), self.shape, home.shape))
                 for home, found in read.items()
-            }
+            )
         allocations, pieces = self._compose(Budget(current().budget))
         each = (
             hook.memory.read_cells(pieces, k, self.shape, a.shape, a.size, partial(_find_products, alike, a))
             for k, a in enumerate(allocations)
         )
-        return {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
+        return FrozenDict((a, c) for a, c in zip(allocations, each, strict=True) if not c.is_empty)
 
     def simplify(self) -> View:
         """Return the same view as a short chain of kinds over its allocations.

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.integers import sum_ramp
-from tapestry_sets.limits import OPEN, Open
+from tapestry_sets.limits import OPEN, FrozenDict, Open
 from tapestry_sets.regions import AffineMap, AxisSet, AxisSets, axis_sets
 from tapestry_sets.views import Piece
 
@@ -38,7 +38,7 @@ class Banded(Struct, frozen=True):
     """
 
     sets: AxisSets
-    bands: dict[Direction, tuple[int, int]]
+    bands: FrozenDict[Direction, tuple[int, int]]
 
     def meet(self, other: Banded) -> Banded:
         """Return what both hold."""
@@ -46,7 +46,8 @@ class Banded(Struct, frozen=True):
         for way, (low, high) in other.bands.items():
             a, b = bands.get(way, (low, high))
             bands[way] = max(a, low), min(b, high)
-        return Banded(tuple([axis_sets.meet(s, t) for s, t in zip(self.sets, other.sets, strict=True)]), bands)
+        sets = tuple([axis_sets.meet(s, t) for s, t in zip(self.sets, other.sets, strict=True)])
+        return Banded(sets, FrozenDict(bands))
 
     @property
     def is_simple(self) -> bool:
@@ -168,14 +169,15 @@ def read_bands(piece: Piece, shape: Sequence[int]) -> Banded | None:
     if any(j not in home for terms, _, _ in sums for j, _ in terms):
         return None
     if any(map(axis_sets.is_nothing, axes)):
-        return Banded(((),) * len(rows), {})
+        return Banded(((),) * len(rows), FrozenDict())
     sets = [
         axis_sets.change(axes[row[0][0]], b, row[0][1]) if row else ((b, b, 1),)
         for row, b in zip(rows, place.offset, strict=True)
     ]
-    found = Banded(tuple(sets), {})
+    found = Banded(tuple(sets), FrozenDict())
     for terms, low, high in sums:
-        found = found.meet(Banded(tuple(sets), dict([_in_cells([(*home[j], c) for j, c in terms], low, high)])))
+        band = FrozenDict([_in_cells([(*home[j], c) for j, c in terms], low, high)])
+        found = found.meet(Banded(tuple(sets), band))
     return found
 
 

@@ -32,7 +32,7 @@ from tapestry_sets.integers import (
     ends_of,
     members,
 )
-from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one, check_pieces, current, limits
+from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one, check_pieces, current, freeze_array, limits
 from tapestry_sets.regions import AxisSet, AxisSets, Box, axis_products, axis_sets, flat
 from tapestry_sets.views import INT64_MAX, IndexProducts, Piece, images, read_patches, reading
 
@@ -99,7 +99,7 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         return cls(shape, pieces, home, extent, setts, sums, find_products=find_products)
 
     @cached_property
-    def axes(self) -> list[AxisSets] | None:
+    def axes(self) -> tuple[AxisSets, ...] | None:
         """The products of indices that the view reads, if they are few."""
         found = self.find_products() if self.products is None else self.products
         return None if found is None else found.each
@@ -138,11 +138,11 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         return self.products is None and self.banded is None and self.setts is None and self.sums is None
 
     @cached_property
-    def spans(self) -> list[NestSpan] | None:
+    def spans(self) -> tuple[NestSpan, ...] | None:
         """The nests of the numbers, and where each begins and ends; None where they are not explicit setts."""
         if not isinstance(self.setts, DisjointSetts):
             return None
-        return members.spans_of(self.setts._nests, 0, self.extent)
+        return tuple(members.spans_of(self.setts._nests, 0, self.extent))
 
     @cached_property
     def ends(self) -> tuple[int, int] | None:
@@ -156,17 +156,17 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         return None if self.sums is None else (self.sums[0], self.sums[0] + reach(self.sums[1]))
 
     @cached_property
-    def progressions(self) -> list[Progression] | None:
+    def progressions(self) -> tuple[Progression, ...] | None:
         """The row-major numbers as few progressions; None where they are not few.
 
         Those of setts are disjoint, and all sums of their steps differ; those of sums that lie within each other may
         be equal.
         """
         if self.sums is not None:
-            return [self.sums]
+            return (self.sums,)
         if not isinstance(self.setts, DisjointSetts) or len(self.setts.members) > tuning.MAX_SETTS:
             return None
-        found = ask_one((TooManyPieces,), lambda: list(self.split()))
+        found = ask_one((TooManyPieces,), lambda: tuple(self.split()))
         return None if found is OPEN else found
 
     def split(self) -> Iterator[Progression]:
@@ -207,7 +207,7 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
     def sample(self) -> Int64Array | None:
         """The numbers of some cells, from all over the view; None where int64 may not hold them."""
         with suppress(OverflowError):
-            return reading.sampled(self.pieces, self.shape, self.home, tuning.SAMPLE)
+            return freeze_array(reading.sampled(self.pieces, self.shape, self.home, tuning.SAMPLE))
         return None
 
     @cached_property
@@ -239,7 +239,7 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         return KnownCells.of_pieces((piece,), self.shape, turn.renumbering.from_shape, turn.extent), turn
 
     @cached_property
-    def boxes(self) -> list[Digits] | Open:
+    def boxes(self) -> tuple[Digits, ...] | Open:
         """The view's reads as digits of (index, cell), both row-major numbers; `OPEN` where they are not few."""
         found: list[Digits] = []
         for piece in () if 0 in self.shape else self.pieces:
@@ -247,7 +247,7 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
             if boxes is OPEN or len(found) + len(boxes) > tuning.MAX_BOXES:
                 return OPEN
             found += boxes
-        return found
+        return tuple(found)
 
     @property
     def is_injective(self) -> bool:

@@ -278,7 +278,7 @@ def count_by_rows(a: KnownCells, b: KnownCells) -> int | Open:
     return sum([many * pairs.count_in_both(s, t, 0, width) for _, many, s, t, width in rows])
 
 
-def _on_axes(a: KnownCells, b: KnownCells) -> tuple[list[AxisSets], list[AxisSets]] | Open:
+def _on_axes(a: KnownCells, b: KnownCells) -> tuple[Sequence[AxisSets], Sequence[AxisSets]] | Open:
     """The products of indices that each reads, where one of them is known by these."""
     if (a.products is None and b.products is None) or a.axes is None or b.axes is None:
         return OPEN

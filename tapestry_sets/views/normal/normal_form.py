@@ -7,7 +7,10 @@ pair, where these share indices. The other way, a view is built anew from its pa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import CutDigits, Digits, Grid, advance, cut_each, progression, unflatten
@@ -26,7 +29,9 @@ from tapestry_sets.views.normal.patches import (
     through,
 )
 from tapestry_sets.views.pieces.piece import Piece
-from tapestry_sets.views.walks import walk
+from tapestry_sets.views.walks import sources_first, walk
+
+Ints64 = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Opaque:
@@ -169,6 +174,51 @@ def _all_same(answers: Iterable[bool | None]) -> bool | None:
             return False
         known = None if answer is None else known
     return known
+
+
+def read_the_same(one: Flat, two: Flat, most: int = tuning.LISTED_CELLS) -> bool | None:
+    """Return whether two views read the same at each index, by listing what each reads; None if that is too long.
+
+    Also None where patches do not spell out what is read, or a number exceeds 64 bits.
+
+    Examples
+    --------
+    >>> halves = Flat(4, (Patch(0, 0, ((2, 1, 1),), "A"), Patch(2, 2, ((2, 1, 1),), "A")), 0)
+    >>> read_the_same(halves, Flat(4, (Patch(0, 0, ((4, 1, 1),), "A"),), 0))
+    True
+    """
+    if one.size > most or find_opaque(one) or find_opaque(two):
+        return None
+    homes: dict[Hashable, int] = {}
+    read: dict[int, tuple[Ints64, Ints64]] = {}
+    with suppress(OverflowError):
+        for flat in sources_first(one, _flats_below) + sources_first(two, _flats_below):
+            if flat.size > most:
+                return None
+            read.setdefault(id(flat), _list_reads(flat, homes, read))
+        return all(np.array_equal(a, b) for a, b in zip(read[id(one)], read[id(two)], strict=True))
+    return None
+
+
+def _flats_below(flat: Flat) -> list[Flat]:
+    return [patch.home for patch in flat.patches if isinstance(patch.home, Flat)]
+
+
+def _list_reads(
+    flat: Flat, homes: dict[Hashable, int], read: dict[int, tuple[Ints64, Ints64]]
+) -> tuple[Ints64, Ints64]:
+    """The number of the home in `homes`, and of the cell there, that each index reads; `read` has those below."""
+    home, cell = np.empty(flat.size, np.int64), np.empty(flat.size, np.int64)
+    for patch in flat.patches:
+        indices, cells = np.full(1, patch.at), np.full(1, patch.cell)
+        for count, by, step in patch.digits:
+            k = np.arange(count)
+            indices, cells = (np.add.outer(x, k * y).ravel() for x, y in ((indices, by), (cells, step)))
+        if isinstance(patch.home, Flat):
+            home[indices], cell[indices] = (found[cells] for found in read[id(patch.home)])
+        else:
+            home[indices], cell[indices] = homes.setdefault(patch.home, len(homes)), cells
+    return home, cell
 
 
 class _Comparison(Struct, frozen=True):

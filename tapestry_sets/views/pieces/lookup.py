@@ -16,7 +16,7 @@ import numpy as np
 
 from tapestry_sets.digits import Progression
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import Value, as_int, as_ints, put_fields
+from tapestry_sets.limits import Value, as_int, as_ints, freeze_array, put_fields
 
 
 class Lookup(Value):
@@ -65,8 +65,7 @@ class Lookup(Value):
             raise ValueError("Lookup: the table is empty; a view that reads nothing needs no step")
         if max(entries) >= 1 << 62 or min(entries) < -(1 << 62):
             raise ValueError(f"Lookup: the table holds {max(entries, key=abs)}; its entries must be in [-2**62, 2**62)")
-        column = np.array(entries, np.int64)
-        column.flags.writeable = False
+        column = freeze_array(np.array(entries, np.int64))
         put_fields(self, rank=ranks, axis=at, table=entries, column=column, _hash=hash((ranks, at, entries)))
 
     def __hash__(self) -> int:

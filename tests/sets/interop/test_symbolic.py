@@ -340,3 +340,17 @@ def test_without_sympy_the_message_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "sympy", None)
     with pytest.raises(ImportError, match="pip install sympy"):
         symbolic_allocate((3,))
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_one_part_of_a_reshape_is_answered(at: int) -> None:
+    a = symbolic_allocate((2 * N,))
+    part, rest = a.reshape(2, N)[at], a[1::3]
+    rows = a.reshape(2, N).T[::2, at : at + 1]
+    assert distinct_count(part) == N
+    assert overlap_condition(part, a.reshape(2, N)[1 - at]) == sympy.false
+    for one, many in ((part, 1), (rows, 2)):
+        condition, count = overlap_condition(one, rest), overlap_count(one, rest)
+        for n in range(1, 14):
+            cells = np.arange(2 * n)
+            same_at(condition, count, cells.reshape(2, n)[at][::many], cells[1::3], {N: n})
