@@ -13,7 +13,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound="Frozen")
 K = TypeVar("K")
 V = TypeVar("V")
-Array = TypeVar("Array", bound="np.ndarray[Any, Any] | None")
+Held = TypeVar("Held", bound="np.ndarray[Any, Any] | None")
 
 
 class Frozen:
@@ -59,7 +59,7 @@ class FrozenDict(dict[K, V]):
         return type(self), (dict(self),)
 
 
-def freeze_array(array: Array) -> Array:
+def freeze_array(array: Held) -> Held:
     """Return an array after barring that anybody writes to it; None stays None."""
     if array is not None:
         array.flags.writeable = False

@@ -65,9 +65,15 @@ def _folded_by(fold: str, merge: str, signature: Any = reduce_signature, mean: b
             for k, row in enumerate(signature.inputs[0].projection.map.matrix)
             if builtins.any(row[axis] for axis in signature.reductions)
         )
-        getattr(xp, fold)(x, axis=over, keepdims=out.ndim == x.ndim, out=out)
-        if mean:
-            count = math.prod(signature.axes[axis].size for axis in signature.reductions)
+        if not mean:
+            getattr(xp, fold)(x, axis=over, keepdims=out.ndim == x.ndim, out=out)
+            return
+        count = math.prod(signature.axes[axis].size for axis in signature.reductions)
+        if out.dtype == "float16":  # as NumPy's mean: the sum, and large counts too, may be beyond float16
+            total = xp.sum(x, axis=over, keepdims=out.ndim == x.ndim, dtype="float32")
+            out[...] = total / total.dtype.type(count)
+        else:
+            xp.sum(x, axis=over, keepdims=out.ndim == x.ndim, out=out)
             xp.divide(out, out.dtype.type(count), out=out)
 
     return {"block": block, "signature": signature, "reduction": merge}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
@@ -84,12 +84,29 @@ def axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return row_signature(shapes, axis, axis + 1)
 
 
+def _in_single(write: Callable[..., None]) -> Callable[..., None]:
+    """The same, in float32 where the operands are float16: sums and squares of a row are beyond its range."""
+
+    @wraps(write)
+    def widened(xp: Any, out: Any, *operands: Any, **attrs: Any) -> None:
+        if out.dtype != "float16":
+            write(xp, out, *operands, **attrs)
+            return
+        wide = xp.empty(out.shape, "float32")
+        write(xp, wide, *[x if x is None else x.astype("float32") for x in operands], **attrs)
+        out[...] = wide
+
+    return widened
+
+
+@_in_single
 def write_softmax(xp: Any, out: Any, x: Any, axis: int) -> None:
     xp.subtract(x, xp.max(x, axis=axis, keepdims=True), out=out)
     xp.exp(out, out=out)
     xp.divide(out, xp.sum(out, axis=axis, keepdims=True), out=out)
 
 
+@_in_single
 def _log_softmax(xp: Any, out: Any, x: Any, axis: int) -> None:
     xp.subtract(x, xp.max(x, axis=axis, keepdims=True), out=out)
     xp.subtract(out, xp.log(xp.sum(xp.exp(out), axis=axis, keepdims=True)), out=out)
@@ -105,6 +122,7 @@ def _tail_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return row_signature(shapes, axis, len(x))
 
 
+@_in_single
 def _layer_norm(xp: Any, out: Any, x: Any, scale: Any, bias: Any = None, *, axis: int, epsilon: float) -> None:
     over = tuple(range(x.ndim - scale.ndim, x.ndim))
     xp.subtract(x, xp.mean(x, axis=over, keepdims=True), out=out)
@@ -115,6 +133,7 @@ def _layer_norm(xp: Any, out: Any, x: Any, scale: Any, bias: Any = None, *, axis
         xp.add(out, bias, out=out)
 
 
+@_in_single
 def _rms_norm(xp: Any, out: Any, x: Any, scale: Any, axis: int, epsilon: float) -> None:
     over = tuple(range(x.ndim - scale.ndim, x.ndim))
     xp.multiply(x, x, out=out)
@@ -148,16 +167,22 @@ def _grouped_signature(shapes: Sequence[Shape], attrs: Attrs, axis: str = "g") -
 
 
 def _group_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (x, scale, bias), (out,) = inputs, outputs
-    width = shard.signature.outputs[0].projection.shape[1]
-    epsilon = out.dtype.type(shard.attrs["epsilon"])
+    _write_groups(xp, outputs[0], *inputs, width=shard.signature.outputs[0].projection.shape[1], **shard.attrs)
+
+
+@_in_single
+def _write_groups(
+    xp: Any, out: Any, x: Any, scale: Any, bias: Any, *, width: int, epsilon: float, groups: int = 0
+) -> None:
     for n in range(x.shape[0]):
         for first in range(0, x.shape[1], width):
             channels = slice(first, first + width)
             target, column = out[n, channels], (-1, *(1,) * (x.ndim - 2))
             xp.subtract(x[n, channels], xp.mean(x[n, channels]), out=target)
             variance = xp.mean(target * target)
-            xp.multiply(target, scale[channels].reshape(column) / xp.sqrt(variance + epsilon), out=target)
+            xp.multiply(
+                target, scale[channels].reshape(column) / xp.sqrt(variance + out.dtype.type(epsilon)), out=target
+            )
             xp.add(target, bias[channels].reshape(column), out=target)
 
 

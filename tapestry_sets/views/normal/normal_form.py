@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import CutDigits, Digits, Grid, advance, cut_each, progression, unflatten
+from tapestry_sets.integers import Int64Array
 from tapestry_sets.limits import OPEN, Budget, Open, current
 from tapestry_sets.regions import Box, DisjointRegions, regions_of
 from tapestry_sets.views import tuning
@@ -30,8 +30,6 @@ from tapestry_sets.views.normal.patches import (
 )
 from tapestry_sets.views.pieces.piece import Piece
 from tapestry_sets.views.walks import sources_first, walk
-
-Ints64 = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Opaque:
@@ -190,7 +188,7 @@ def read_the_same(one: Flat, two: Flat, most: int = tuning.LISTED_CELLS) -> bool
     if one.size > most or find_opaque(one) or find_opaque(two):
         return None
     homes: dict[Hashable, int] = {}
-    read: dict[int, tuple[Ints64, Ints64]] = {}
+    read: dict[int, tuple[Int64Array, Int64Array]] = {}
     with suppress(OverflowError):
         for flat in sources_first(one, _flats_below) + sources_first(two, _flats_below):
             if flat.size > most:
@@ -205,8 +203,8 @@ def _flats_below(flat: Flat) -> list[Flat]:
 
 
 def _list_reads(
-    flat: Flat, homes: dict[Hashable, int], read: dict[int, tuple[Ints64, Ints64]]
-) -> tuple[Ints64, Ints64]:
+    flat: Flat, homes: dict[Hashable, int], read: dict[int, tuple[Int64Array, Int64Array]]
+) -> tuple[Int64Array, Int64Array]:
     """The number of the home in `homes`, and of the cell there, that each index reads; `read` has those below."""
     home, cell = np.empty(flat.size, np.int64), np.empty(flat.size, np.int64)
     for patch in flat.patches:
