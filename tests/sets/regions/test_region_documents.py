@@ -1,4 +1,4 @@
-"""Regions that operators make hold canonical setts: equal ones are equal, and so are their documents, there and back."""
+"""Regions that operators make hold canonical setts: equal ones are equal, and so are their documents."""
 
 from __future__ import annotations
 
