@@ -23,7 +23,7 @@ import pytest
 from hypothesis.internal.conjecture import engine
 
 NEW_SECONDS = 60
-"""After this long, from its start, a run with new examples begins no further test."""
+"""After this long, from the first test on, a run with new examples begins no further test."""
 NEW_EXAMPLES = 100
 """Of each test that a run with new examples comes to."""
 SHRINK_SECONDS = 10
@@ -37,12 +37,13 @@ class NewCases:
 
     def __init__(self, number: str) -> None:
         self.number = number
-        self.end = time.monotonic() + NEW_SECONDS
+        self.end = 0.0
         self.is_over = f"{NEW_SECONDS} s are over"
         engine.MAX_SHRINKING_SECONDS = SHRINK_SECONDS
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        self.end = time.monotonic() + NEW_SECONDS
         config.hook.pytest_deselected(items=[item for item in items if not is_property(item)])
         items[:] = sorted(filter(is_property, items), key=lambda item: zlib.crc32(self.seed_of(item).encode()))
 
