@@ -14,9 +14,9 @@ from tapestry_plan.ir import BUILTIN_OPS, Tensor
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
-from tapestry_plan.onnx.nodes import Import, Importing, Node, Result, refusal
+from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, Result, TooLargeToFold, refusal
 from tapestry_plan.ops import Operator
-from tapestry_sets.views import ExpandDims, Repeat, Squeeze, Triangle
+from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 Adder = Callable[[Importing, Node], Result]
 
@@ -129,9 +129,23 @@ def _einsum(at: Importing, node: Node) -> Result:
 
 
 def _trilu(at: Importing, node: Node) -> Result:
-    k = at.constant(node, 1, "k")
-    shift = 0 if k is None else int(k.reshape(()))
-    return at.view(node, Triangle(shift, bool(node.attrs.get("upper", 1))), node.inputs[0])
+    x, k = at.tensor(node.inputs[0]), at.constant(node, 1, "k")
+    upper, (rows, columns) = bool(node.attrs.get("upper", 1)), x.shape[-2:]
+    shift = 0 if k is None else max(-rows, min(columns, int(k.reshape(()))))
+    mask = _triangle(at, node, np.arange(rows)[:, None] + shift, np.arange(columns)[None, :], upper)
+    return ops.where(mask, x, at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype)), name=node.name)
+
+
+def _triangle(at: Importing, node: Node, first: Array, last: Array, upper: bool) -> Tensor:
+    """Where columns are not before (else: not behind) what each row begins with: stored if few bytes, else computed."""
+    try:
+        at.spend(node, first.size * last.size)
+    except TooLargeToFold:
+        rows, columns = (
+            at.graph.constant(f"{node.name}.{what}", v) for what, v in (("rows", first), ("columns", last))
+        )
+        return (ops.less_equal if upper else ops.greater_equal)(rows, columns, name=f"{node.name}.mask")
+    return at.graph.constant(f"{node.name}.mask", first <= last if upper else first >= last)
 
 
 def _constant_of_shape(at: Importing, node: Node) -> Result:

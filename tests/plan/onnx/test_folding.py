@@ -146,15 +146,20 @@ def test_results_do_not_depend_on_the_budget(name: str, most: int, monkeypatch: 
     assert difference(evaluate(graph, feeds)["y"], ort(model, feeds)[0]) < 1e-6
 
 
+@pytest.mark.parametrize("most", [0, 2**20])
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("shift", [None, -5, -1, 0, 2, 9])
-def test_triangles_are_views(upper: int, shift: int | None) -> None:
+def test_triangles_are_stored_or_computed(
+    upper: int, shift: int | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", most)
+    monkeypatch.setattr(tuning, "FOLDED_TIMES", 0)
     constants = {} if shift is None else {"k": shift}
     model = model_of(
         [helper.make_node("Trilu", ["x", *constants], ["y"], upper=upper)], {"x": (2, 3, 5)}, ["y"], constants
     )
     graph = load_onnx(model)
-    assert not graph.nodes
+    assert len(graph.nodes) == (1 if most else 2)
     feeds = random_feeds(graph)
     np.testing.assert_array_equal(evaluate(graph, feeds)["y"], ort(model, feeds)[0])
 
