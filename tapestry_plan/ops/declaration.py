@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor
+from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor, describe
 from tapestry_plan.ops.operands import elementwise_signature
 
 Arguments = ParamSpec("Arguments")
@@ -80,10 +80,15 @@ def operator(
 
         @wraps(function)
         def add(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+            try:
+                given = call.bind(*args, **kwargs).arguments
+            except TypeError:
+                return function(*args, **kwargs)  # raises in Python's own words
+            for p in operands:
+                _check_operand(op.name, p, kinds[p.name], given.get(p.name, p.default))
             made = function(*args, **kwargs)
             if made is not None:
                 return made
-            given = call.bind(*args, **kwargs).arguments
             tensors = {p.name: given.get(p.name, p.default) for p in operands if p.kind is not p.VAR_POSITIONAL}
             attrs = {key: convert[key](value) for key, value in given.items() if key in convert and value is not None}
             several = [x for p in operands if p.kind is p.VAR_POSITIONAL for x in given.get(p.name, ())]
@@ -141,11 +146,19 @@ def _is_within(kind: type, hint: Any) -> bool:
     return hint is kind or any(_is_within(kind, part) for part in parts)
 
 
+def _check_operand(op: str, parameter: Parameter, kinds: tuple[Any, ...], value: Any) -> None:
+    """Raise TypeError for what is not a tensor where an annotation has nothing else; numbers wait for a dtype."""
+    if isinstance(value, Tensor) or value is parameter.default or parameter.kind is parameter.VAR_POSITIONAL:
+        return
+    if {Tensor, type(None)}.issuperset(kinds) and not (value is None and type(None) in kinds):
+        raise TypeError(f"{op}: {parameter.name} is {describe(value)} and must be a tensor of the graph")
+
+
 def _tensor_beside(op: str, given: Sequence[Any]) -> Tensor:
     """The first tensor beside numbers, whose dtype these take."""
     tensor = next((operand for operand in given if isinstance(operand, Tensor)), None)
     if tensor is None:
-        raise TypeError(f"{op}: {' and '.join(map(repr, given))} are not tensors; give one at least")
+        raise TypeError(f"{op}: {' and '.join(map(describe, given))} are not tensors; give one at least")
     return tensor
 
 
