@@ -67,7 +67,7 @@ def cut_axis(levels: Levels, start: int, count: int, step: int) -> tuple[int, Le
     if 0 <= rest + (count - 1) * step < width:  # inside one row
         found = cut_axis(inner, rest, count, step)
         return None if found is None else (row * by + found[0], found[1])
-    if width % step == 0 and step > 0 and rest < step and count % (width // step) == 0:  # the same of each row
+    if width % step == 0 and rest < step and count % (width // step) == 0:  # the same of each row
         found = cut_axis(inner, rest, width // step, step)
         return None if found is None else (row * by + found[0], ((count // (width // step), by), *found[1]))
     return None
@@ -113,7 +113,8 @@ def join_runs(runs: Iterable[tuple[int, int, int]]) -> Levels | None:
                 continue
         joined.append((first, count, step))
     if len(joined) == 1:
-        return ((joined[0][1], joined[0][2]),)
+        [(_, many, by)] = joined
+        return ((many, by),)
     inner = min([many for _, many, _ in joined])
     step = joined[0][2]
     if inner == 1 or any(by != step or many % inner or many > 2 * inner for _, many, by in joined):

@@ -146,8 +146,7 @@ def cut(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
                     lo += (e if e < a else P) - into
                     into = e if e < a else 0
                 r = (hi - 1 - p) % P
-                e = rfind(s[1:], r) if r < a else a - 1
-                hi += (e if e >= 0 else a - 1 - P) - r
+                hi += (rfind(s[1:], r) if r < a else a - 1) - r
             else:
                 r = (hi - 1 - p) % P
                 if r >= a:
@@ -213,8 +212,7 @@ def rfind(s: Nest, z: int) -> int:
     r = (z - p) % P
     if r >= a:
         return z - r + a - 1  # each block ends with an element
-    e = rfind(s[1:], r) if len(s) > 1 else r
-    return z - r + e if e >= 0 else z - r - P + a - 1
+    return z - r + rfind(s[1:], r) if len(s) > 1 else z
 
 
 def count(s: Nest, lo: int, hi: int) -> int:
@@ -286,6 +284,11 @@ def contains_each(s: Nest, z: Int64Array) -> Bools:
     return keep
 
 
+def _fits(s: Nest, *ends: int) -> bool:
+    """Return whether int64 holds all that is met between two elements, which may be periods away from them."""
+    return max(period(s), *map(abs, ends)) < 1 << 60
+
+
 def nth_each(s: Nest, k: Int64Array) -> Int64Array:
     """Return the elements of some numbers, of a nest that is not empty; see `nth`.
 
@@ -296,8 +299,7 @@ def nth_each(s: Nest, k: Int64Array) -> Int64Array:
     """
     if not len(k):
         return k
-    ends = nth(s, int(k.min())), nth(s, int(k.max()))
-    if period(s) >> 60 or max(map(abs, ends)) >> 61:  # int64 may not hold what is on the way
+    if not _fits(s, nth(s, int(k.min())), nth(s, int(k.max()))):
         return np.array([nth(s, i) for i in k.tolist()], np.int64)
     total = np.zeros(len(k), np.int64)
     for depth, (a, P, p) in enumerate(s):
@@ -313,7 +315,7 @@ def rank_each(s: Nest, z: Int64Array) -> Int64Array:
     """
     if not len(z):
         return z
-    if period(s) >> 60 or max(int(z.max()), -int(z.min())) >> 61:
+    if not _fits(s, int(z.min()), int(z.max())):
         signed = ((i, 1) if i >= 0 else (i, -1) for i in z.tolist())
         return np.array([sign * count(s, min(0, i), max(0, i)) for i, sign in signed], np.int64)
     total = np.zeros(len(z), np.int64)

@@ -13,8 +13,9 @@ What is changed and run is a copy of the working tree in a temporary folder, nev
 - Modules, their fitting tests and the arguments about equivalent mutants stand in `tests/bench/mutants/*.toml`. A
   mutant that outlives `tests` meets `wider` before it counts as a survivor. Both are files of tests, or modules whose
   docstrings have examples.
-- A mutant is *killed* by a test that fails, by a crash, or by taking five times the processor time that the tests take
-  on the code as it is (*timeout*). It is *equivalent* where no input can tell it from the code; each has its argument.
+- A mutant is *killed* by a test that fails, by a crash, or by taking over four times the processor time that the tests
+  take on the code as it is (*timeout*). It is *equivalent* where no input can tell it from the code; each has its
+  argument.
 - Changes of annotations, and those that compile to the same code, are no mutants.
 - The order of the sample depends on the lines' text alone, so that a change of other lines leaves it as it is.
 - Outcomes are kept in `build/mutants.sqlite`: a run that was cut short goes on where it ended, and survivors are tried
@@ -248,7 +249,7 @@ class Copy:
             original = path.read_text()
             path.write_text(mutant.code)
             try:
-                outcome = self.run(tests, 5 * seconds + 5)
+                outcome = self.run(tests, 4 * seconds + 2)
             finally:
                 path.write_text(original)
             if not outcome.has_passed:
