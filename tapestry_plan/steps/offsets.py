@@ -50,15 +50,12 @@ def assign_offsets(stays: Sequence[Stay], memory_nbytes: int) -> list[int] | Non
     >>> assign_offsets([Stay(0, 1, 64), Stay(1, 2, 64), Stay(0, 3, 64)], 128) is None
     True
     """
-    first, last, nbytes = (np.array(column, np.int64) for column in zip(*stays, strict=True)) if stays else _NONE
+    first, last, nbytes = np.array(stays, np.int64).reshape(-1, 3).T
     for order, tight in product(_orders(first, last, nbytes), (False, True)):
         offsets = _place(first, last, nbytes, order, memory_nbytes, tight)
         if offsets is not None:
             return [int(offset) for offset in offsets]
     return None
-
-
-_NONE = (np.zeros(0, np.int64),) * 3
 
 
 def _orders(
