@@ -20,6 +20,7 @@ from tapestry_plan.ir.graph import (
     Adjoint,
     Backward,
     Block,
+    CellBlock,
     Expansion,
     Graph,
     NotApplicable,

@@ -85,6 +85,24 @@ class Block(Protocol):
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None: ...
 
 
+class CellBlock(Struct, frozen=True):
+    """A block that computes from the cells alone, wherever in their tensors they lie.
+
+    What it is applied to may so be renumbered: where each point also reads and writes one cell of each operand, the
+    work is the same on reshaped operands.
+
+    Parameters
+    ----------
+    write : callable
+        ``(xp, outputs, inputs, attrs)``.
+    """
+
+    write: Callable[[Any, Sequence[Any], Sequence[Any], Attrs], None]
+
+    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
+        self.write(xp, outputs, inputs, shard.attrs)
+
+
 Expansion = Callable[[Sequence["Tensor"], Attrs], Any]
 """Builds a graph equal to an operator: from its inputs, present ones only, and its attributes to its outputs."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Axis, Block, LinearForm, Operand, Shape, Shard, Signature, project
+from tapestry_plan.ir import Attrs, Axis, Block, CellBlock, LinearForm, Operand, Shape, Shard, Signature, project
 from tapestry_sets.limits import is_int
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
@@ -176,22 +176,22 @@ def elementwise_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return Signature(axes, tuple(touched(axes, align_axes(shape, axes)) for shape in shapes), (touched(axes),))
 
 
-def ufunc(name: str) -> Any:
+def ufunc(name: str) -> Block:
     """The block that applies one function of the array namespace to all operands."""
 
-    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
         getattr(xp, name)(*inputs, out=outputs[0])
 
-    return block
+    return CellBlock(write)
 
 
 def writes(formula: Callable[..., None]) -> Block:
     """The block of a formula ``(xp, out, *inputs, **attributes)`` that writes the only output."""
 
-    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-        formula(xp, outputs[0], *inputs, **shard.attrs)
+    def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
+        formula(xp, outputs[0], *inputs, **attrs)
 
-    return block
+    return CellBlock(write)
 
 
 def spatial_of(shard: Shard) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ From the ground up; each row stands on rows above it:
 
     draft  derived  motion           a graph being edited; operators made of others; where views are evaluated
     derivation  fusion  selections   rules, recorded and replayed; two operators in one block; shorter cascades
-    rules                            shard, fuse, expand, fold, forward, move, simplify
+    rules                            shard, fuse, expand, fold, forward, move, simplify, split_axes
     online_softmax                   one rule more, made of these
 """
 
@@ -12,5 +12,17 @@ from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewr
 from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite, as_tuple
 from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view
 from tapestry_plan.rewrite.online_softmax import key_blocks
-from tapestry_plan.rewrite.rules import compose, expand, fold, forward, fuse, move, shard, simplify
+from tapestry_plan.rewrite.rules import (
+    add_split,
+    compose,
+    expand,
+    fold,
+    follow_cells,
+    forward,
+    fuse,
+    move,
+    shard,
+    simplify,
+    split_axes,
+)
 from tapestry_plan.rewrite.selections import move_selection, simplify_selection, simplify_selections

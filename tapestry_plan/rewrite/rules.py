@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from math import prod
 from typing import Any
 
-from tapestry_plan.ir import Op, OpNode, Selection, Signature, Tensor, parts_of
+from tapestry_plan.ir import CellBlock, Op, Operand, OpNode, Selection, Signature, Tensor, parts_of
 from tapestry_plan.rewrite.derivation import rule
 from tapestry_plan.rewrite.derived import Derived, Whole, merge_of, part_of, state_of
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, as_tuple
@@ -374,6 +375,108 @@ def expand(draft: Draft, at: str, into: str | None = None) -> None:
         draft.become(at, as_tuple(found))
         return
     raise NotApplicable("; ".join(reasons))
+
+
+@rule(
+    requires="an operator that works cell by cell, wherever its cells are, and factors that multiply to its axes",
+    keeps="values to the bit",
+)
+def split_axes(
+    draft: Draft, at: str, sizes: Mapping[str, Sequence[int]], first: Mapping[str, int] | None = None
+) -> None:
+    """Do the work of an operator over several index axes in place of one, between two reshapes.
+
+    What is every fourth cell of the one axis is then a block of the last of the others, and may be cut as such::
+
+        y = tanh(x), 12 cells                    i0:  0 1 2 3 | 4 5 6 7 | 8 9 10 11
+        sizes {"i0": (3, 4)}                     i1 = 1 has the cells 1, 5 and 9
+        y = tanh(x.reshape(3, 4)).reshape(12)
+
+    Parameters
+    ----------
+    at : str
+        The node.
+    sizes : mapping of str to sequence of int
+        Index axes by name: the sizes of the axes that stand for each, whose product is its own.
+    first : mapping of str to int, optional
+        The point at which an axis begins then, 0 by default; those before it come last.
+    """
+    node = draft.node(at)
+    with draft.scope(at):
+        draft.become(at, (add_split(draft, node, sizes, first or {}),))
+
+
+def add_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], first: Mapping[str, int]) -> Tensor:
+    """Return what an operator gives, made over split index axes; NotApplicable where it does not work cell by cell."""
+    signature = draft.signature(node.name)
+    names = [axis.name for axis in signature.axes]
+    for name, factors in sizes.items():
+        if name not in names:
+            raise NotApplicable(f"there is no index axis {name!r}; the axes are {names}")
+        n = signature.axes[names.index(name)].size
+        if min(factors, default=0) < 1 or prod(factors) != n:
+            raise NotApplicable(
+                f"factors {list(factors)} of axis {name!r}, which has {n} points; they must multiply to it"
+            )
+        if not 0 <= first.get(name, 0) < n:
+            raise NotApplicable(f"axis {name!r} begins at {first[name]}; it has the points 0 to {n - 1}")
+    op = draft.ops[node.op]
+    if not isinstance(op.block, CellBlock) or len(node.outputs) != 1:
+        raise NotApplicable(f"{node.op} may look at where its cells are")
+    *reads, writes = (follow_cells(signature, operand) for operand in (*signature.inputs, *signature.outputs))
+    if writes != tuple(range(len(names))):
+        raise NotApplicable(f"{node.op} does not write its index axes cell by cell")
+    factors_of = [tuple(sizes.get(name, (axis.size,))) for name, axis in zip(names, signature.axes, strict=True)]
+    inputs = []
+    for name, axes in zip(node.inputs, reads, strict=True):
+        if axes is None:
+            raise NotApplicable(f"{node.op} does not read {name!r} cell by cell")
+        tensor = draft.tensor(name)
+        rank = len(axes)
+        #  a broadcast axis stays one cell along all that stand for it
+        at_end = range(len(names) - rank, len(names))
+        new = [(1,) * len(factors_of[j]) if k is None else factors_of[k] for j, k in zip(at_end, axes, strict=True)]
+        shape = tuple(n for part in new for n in part)
+        for c, k in enumerate(axes):
+            tensor = _rotate(draft, tensor, c, 0 if k is None else first.get(names[k], 0))
+        inputs.append(tensor if shape == tensor.shape else tensor.reshape(shape))
+    before = draft.tensor(node.outputs[0])
+    wanted = tuple(n for part in factors_of for n in part)
+    (made,) = draft.add(op, *inputs, name=f"{node.name}.split", **node.attrs)
+    if made.shape != wanted:
+        raise NotApplicable(f"{node.op} gives {list(made.shape)} over axes {list(wanted)}")
+    made = made.reshape(before.shape)
+    for k, name in enumerate(names):
+        made = _rotate(draft, made, k, -first.get(name, 0) % before.shape[k])
+    return made
+
+
+def _rotate(draft: Draft, tensor: Tensor, axis: int, first: int) -> Tensor:
+    """A tensor from some point of an axis on, what is before it behind it."""
+    if not first:
+        return tensor
+    around = (slice(None),) * axis
+    return draft.joined([tensor[(*around, slice(first, None))], tensor[(*around, slice(first))]], axis)
+
+
+def follow_cells(signature: Signature, operand: Operand) -> tuple[int | None, ...] | None:
+    """The index axis that each axis of an operand follows cell by cell, None for one that is broadcast.
+
+    None for an operand of which a point touches several cells, or others than these. An axis of an operand stands as
+    far from the last one as the index axis that it follows, or would.
+    """
+    projection = operand.projection
+    rank, count = len(projection.shape), len(signature.axes)
+    if operand.also or projection.splits or operand.at_start_of or any(n != 1 for n in projection.shape):
+        return None
+    found: list[int | None] = []
+    for c, (row, offset) in enumerate(zip(projection.map.matrix, projection.map.offset, strict=True)):
+        used = [k for k, a in enumerate(row) if a]
+        k = count - rank + c
+        if offset or k < 0 or used not in ([], [k]) or (used and row[k] != 1):
+            return None
+        found.append(k if used else None)
+    return tuple(found)
 
 
 @rule(

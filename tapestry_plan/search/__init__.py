@@ -5,7 +5,8 @@ From the ground up; each row stands on rows above it:
     reduction  variants      values that no best assignment has; a graph with its expansions beside it
     elimination              least sums of tables
     pruning  cost            values that no sum below a plan's has; bytes and seconds of layouts, as numbers
-    problem                  operators as variables, tensors as tables
+    sources                  what is read where a tensor is read
+    problem  splits          operators as variables, tensors as tables; index axes that neighbors ask for
     derived  solving         layouts that a neighbor asks for; rounds of tables, plan and proof
     memory  joint            bytes held at every moment; expansions and layouts as one sum of tables
     capped                   the best layouts that keep a memory cap

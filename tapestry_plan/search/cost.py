@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import combinations, product
+from math import isqrt
 from typing import Any, cast
 
 import numpy as np
@@ -54,6 +55,8 @@ class RegionTable(Struct):
     _counts: dict[tuple[int, frozenset[int]], int] = field(default_factory=dict)
     _listed: IntArray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
     _extents: tuple[int, ...] = ()
+    _pairs: list[IntArray] = field(default_factory=list)
+    """Of each axis, by two numbers of sets: cells that both have, -1 where nobody has asked."""
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
@@ -62,6 +65,7 @@ class RegionTable(Struct):
         self._axis_setts = [{None: 0} for _ in self._extents]
         self._axis_spans = [[(0, 0)] for _ in self._extents]
         self._listed = np.zeros((0, 1, len(self._extents)), np.int64)
+        self._pairs = [np.zeros(0, np.int64) for _ in self._extents]
 
     def number(self, region: DisjointRegions) -> int:
         """The number of a region, a new one when it was not seen before."""
@@ -95,6 +99,8 @@ class RegionTable(Struct):
         many = np.array([len(members) for members in self._members] or [0])
         for picks in product(*(range(int(many[n].max()) if n.size else 0) for n in numbers)):
             chosen = [rows[n, pick] for n, pick in zip(numbers, picks, strict=True)]
+            if not all(each.any() for each in chosen):
+                continue  # none of these regions has so many members
             cells = np.ones(shape, np.int64)
             for axis in range(len(self._extents)):
                 cells *= self._axis_sizes(axis, [c[..., axis] for c in chosen])
@@ -174,11 +180,18 @@ class RegionTable(Struct):
         if base ** len(ids) > tuning.MAX_CODES:
             return self._count_sparsely(axis, ids)
         codes = reduce(lambda code, i: code * base + i, ids)
-        table = np.zeros(base ** len(ids), np.int64)
-        table[codes] = 1
-        for code in np.flatnonzero(table).tolist():
+        table = self._pairs[axis] if len(ids) == 2 else np.zeros(0, np.int64)
+        if len(table) < base ** len(ids):  # sets that came later are numbered behind those that were there
+            table = np.full(base ** len(ids), -1)
+            if len(ids) == 2:
+                known = isqrt(len(self._pairs[axis]))
+                table.reshape(base, base)[:known, :known] = self._pairs[axis].reshape(known, known)
+                self._pairs[axis] = table
+        wanted = np.zeros(len(table), bool)
+        wanted[codes] = True
+        for code in np.flatnonzero(wanted & (table < 0)).tolist():
             table[code] = self._count_set_common(axis, point_of(code, (base,) * len(ids)))
-        return cast(IntArray, table[codes])
+        return table[codes]
 
     def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import IntArray
 from tapestry_plan.search.problem import Problem, TensorCost, Use, Variable
+from tapestry_plan.search.variants import Given
 from tapestry_plan.steps import Layout
 from tapestry_sets.digits import number_of, point_of
 
@@ -93,15 +94,6 @@ class Edge(Struct, dict=True):
     reader: Cuts
 
     @cached_property
-    def is_view(self) -> bool:
-        """Whether the reader reads the tensor through a view."""
-        reader, graph = self.reader.variable, self.problem.graph
-        if reader.kind != "operator":
-            return False
-        sources = map(graph.source, graph.nodes[reader.name].inputs)
-        return any(not source.direct and self.cost.tensor.name in source.stored for source in sources)
-
-    @cached_property
     def fits(self) -> Mask:
         """By a part of the maker and a part of the reader: whether the one holds all that the other reads."""
         held = self.cost.held
@@ -154,14 +146,20 @@ def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple
         Edge(problem, cost, use, cuts[cost.producer], cuts[use.variable])
         for cost in problem.tensors
         for use in cost.uses
-        if use.variable != cost.producer
+        if use.variable != cost.producer and not _exclude(cost.given, use.given)
     ]
-    if not any(edge.is_view for edge in edges):
+    if not any(edge.use.viewed for edge in edges):
         return {}
     open_ = [at for at, v in enumerate(problem.variables) if v.kind == "operator" and v.name not in pinned]
     walk = _Walk(cuts, edges, open_)
     walk.go()
     return {problem.variables[at].name: tuple(found) for at, found in walk.found.items() if found}
+
+
+def _exclude(one: Given, two: Given) -> bool:
+    """Whether no graph has what is there on the one and on the other condition."""
+    values = dict(one)
+    return any(values.get(number, value) != value for number, value in two)
 
 
 class _Walk:
@@ -188,7 +186,7 @@ class _Walk:
             _, _, at, parts, seats, is_given = heappop(queue)
             for edge in self.around[at]:
                 # What neighbors have in common without a view between them they are all offered anyway.
-                if is_given and not edge.is_view:
+                if is_given and not edge.use.viewed:
                     continue
                 of_maker = at == edge.cost.producer
                 other = edge.use.variable if of_maker else edge.cost.producer

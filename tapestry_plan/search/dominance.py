@@ -27,9 +27,10 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import TICKS_PER_SECOND, Held
 from tapestry_plan.search.elimination import Minimum, minimize, minimize_beside
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.problem import Asked, Problem, TensorCost, list_classes, pull_back, stored_behind
+from tapestry_plan.search.problem import Asked, Problem, TensorCost, list_classes
 from tapestry_plan.search.reduction import Factor, IntArray
-from tapestry_plan.search.variants import Option, Variants
+from tapestry_plan.search.sources import pull_back, stored_behind
+from tapestry_plan.search.variants import Option, Split, Variants
 from tapestry_sets.regions import DisjointRegions
 
 
@@ -48,24 +49,31 @@ class Granted(Struct, frozen=True):
 
 
 def find_expandable(
-    graph: Graph, expand: bool | Collection[str], pinned: Collection[str] = (), kept: Collection[str] = ()
+    graph: Graph,
+    expand: bool | Collection[str],
+    pinned: Collection[str] = (),
+    kept: Collection[str] = (),
+    splits: Mapping[str, Collection[Split]] | None = None,
 ) -> dict[str, Variants]:
     """The operators that have expansions, each with those of a graph of one operator: one object for all alike.
 
     Parameters
     ----------
     graph : Graph
-    expand, pinned, kept
+    expand, pinned, kept, splits
         As of `Variants`.
     """
     kinds: dict[object, Variants] = {}
     out = {}
+    splits = splits or {}
     for node in graph.order():
-        if node.name in pinned or not graph.ops[node.op].expansions:
+        offered = tuple(splits.get(node.name, ()))
+        if node.name in pinned or not (offered or graph.ops[node.op].expansions):
             continue
-        key = _kind(graph, node), tuple(name in kept for name in node.outputs)
+        key = _kind(graph, node), tuple(name in kept for name in node.outputs), offered
         if key not in kinds:
-            kinds[key] = Variants(_cut_out(graph, node), expand, (), {*kept}.intersection(node.outputs))
+            more = {*kept}.intersection(node.outputs)
+            kinds[key] = Variants(_cut_out(graph, node), expand, (), more, {node.name: offered})
         if kinds[key].choices or kinds[key].without:
             out[node.name] = kinds[key]
     return out

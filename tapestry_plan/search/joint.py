@@ -26,8 +26,9 @@ from msgspec.structs import replace
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import Factor, IntArray, minimize
-from tapestry_plan.search.problem import Asked, Problem, Tables, TensorCost, Use, stored_behind
+from tapestry_plan.search.problem import Asked, Problem, Tables, TensorCost, Use
 from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
+from tapestry_plan.search.sources import list_viewed, stored_behind
 from tapestry_plan.search.variants import Given, Variants
 
 Case = tuple[Given, tuple[int, ...]]
@@ -83,8 +84,9 @@ class JointProblem(Problem):
         for reading in self.present[node.name].readings:
             read = self._number_read(replace(node, inputs=reading.names))
             self.read.append((reading.given, node, read))
+            viewed = list_viewed(self.graph, reading.names)
             for name, numbers in read.items():
-                self.uses[self.stored_as(name)].append(Use(at, numbers, reading.given))
+                self.uses[self.stored_as(name)].append(Use(at, numbers, reading.given, viewed=name in viewed))
 
     def _add_outputs(self) -> None:
         for readings in self.variants.results.values():

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
+from tapestry_plan.rewrite import split_axes
 from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import solve_capped
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
@@ -21,6 +22,7 @@ from tapestry_plan.search.dominance import find_expandable, find_undominated
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Known, Moved, Problem
 from tapestry_plan.search.solving import Solved, solve
+from tapestry_plan.search.splits import derive_splits
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import (
     Alternative,
@@ -177,7 +179,8 @@ def plan(
     expandable: dict[str, Variants] = {}
     if names is not False:
         kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
-        expandable = find_expandable(graph, names, {*fix, *forbid}, kept)
+        splits = derive_splits(graph, mesh.size) if names is True or split_axes.name in names else {}
+        expandable = find_expandable(graph, names, {*fix, *forbid}, kept, splits)
         undominated, rest = frozenset(expandable), dict(expandable)
         if time.monotonic() < stop:
             undominated = find_undominated(problem, expandable, result.seconds, result.bound)
@@ -185,9 +188,14 @@ def plan(
         if too_many or time.monotonic() >= stop:
             late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in undominated]
             result, undominated = replace(result, expansions=(*result.expansions, *late)), frozenset()
-        some = Variants(graph, names, set(graph.nodes) - undominated, kept) if undominated else None
+        some = Variants(graph, names, set(graph.nodes) - undominated, kept, splits) if undominated else None
         if some is not None and some.choices:
             joint = JointProblem(some, problem.asked)
+            derived = derive_layouts(joint, {*fix, *forbid}) if time.monotonic() < stop else {}
+            if derived:
+                known = problem.asked.derived
+                both = {name: (*known.get(name, ()), *derived.get(name, ())) for name in {**known, **derived}}
+                joint = JointProblem(some, replace(problem.asked, derived=both))
             result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, found, limit)
         result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, some)))
     if memory_nbytes is None or max(result.peak_nbytes) <= memory_nbytes:
@@ -271,11 +279,18 @@ def _try_variants(
 
 
 def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Other values of the choices: of all that are alike at once, then of one after another."""
+    """Other values of the choices: of all that can have the same axes, of all that are alike, then of one by one."""
     alike: dict[object, list[int]] = {}
+    split: dict[str, dict[int, int]] = {}
     for number, choice in enumerate(variants.choices):
         if all(values[n] == wanted for n, wanted in choice.given):
             alike.setdefault(variants.kind(choice), []).append(number)
+            for value, option in enumerate(choice.options, 1):
+                if option.split:
+                    split.setdefault(option.into, {})[number] = value
+    for chosen in split.values():
+        if len(chosen) > 1:
+            yield variants.normalize([chosen.get(number, old) for number, old in enumerate(values)])
     together = [numbers for numbers in alike.values() if len(numbers) > 1]
     for numbers in (*together, *([number] for group in alike.values() for number in group)):
         for value in range(1 + len(variants.choices[numbers[0]].options)):
@@ -584,7 +599,9 @@ def _parse_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
         return expand
     if isinstance(expand, str) or not isinstance(expand, Sequence):
         raise TypeError(f"plan: expand is {expand!r}, it must be True, False, or names of expansions as ['exp_sum']")
-    known = {e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions}
+    known = {split_axes.name} | {
+        e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions
+    }
     for name in expand:
         if not isinstance(name, str):
             raise TypeError(f"plan: expand has {name!r}, it must be True, False, or names of expansions as ['exp_sum']")

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Axis, Graph, OpNode, Source, Stored, cells_of
+from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import (
     Held,
@@ -26,6 +26,7 @@ from tapestry_plan.search.cost import (
 )
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
 from tapestry_plan.search.reduction import cut_table
+from tapestry_plan.search.sources import list_viewed, pull_back, stored_behind
 from tapestry_plan.search.variants import Given
 from tapestry_plan.steps import (
     InfeasiblePlan,
@@ -39,7 +40,6 @@ from tapestry_plan.steps import (
     sort_layouts,
 )
 from tapestry_sets.regions import Box, DisjointRegions
-from tapestry_sets.views import piece_image
 
 T = TypeVar("T")
 Kind = Literal["operator", "source", "output", "landing"]
@@ -112,6 +112,8 @@ class Use(Struct):
     """What is chosen where it reads so."""
     tied: str = ""
     """The graph output that is brought to where its input lies, if that is what reads the tensor."""
+    viewed: bool = False
+    """Whether an operator reads it through a view."""
 
 
 class Moved(Struct, frozen=True):
@@ -157,8 +159,14 @@ class TensorCost(Struct):
 
     def share_cells(self, one: Use, two: Use) -> bool:
         """Whether two consumers read the same cells in any of their layouts."""
-        first, second = np.unique(one.numbers), np.unique(two.numbers)
-        return bool(self.table.sizes(first[:, None], second[None, :]).any())
+        first, second = (self._list_largest(use) for use in (one, two))
+        few = self.table.sizes(first[:1], second[:1])
+        return bool(few.any() or self.table.sizes(first[:, None], second[None, :]).any())
+
+    def _list_largest(self, use: Use) -> IntArray:
+        """The regions that a consumer reads in any layout, the largest first: where any two meet, these mostly do."""
+        numbers = np.unique(use.numbers)
+        return numbers[np.argsort(-self.table.sizes(numbers), kind="stable")]
 
     def _with_uses(self, group: Sequence[int]) -> TensorCost:
         partial = frozenset(at for at, k in enumerate(group) if k in self.only_partial)
@@ -508,8 +516,9 @@ class Problem:
 
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
+        viewed = list_viewed(self.graph, node.inputs)
         for name, numbers in self._number_read(node).items():
-            self.uses[name].append(Use(at, numbers))
+            self.uses[name].append(Use(at, numbers, viewed=name in viewed))
 
     def _number_read(self, node: OpNode) -> dict[str, IntArray]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
@@ -870,26 +879,9 @@ def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layou
     return tuple(option for option in options if option.parts != parts)
 
 
-def stored_behind(graph: Graph, names: Iterable[str]) -> list[str]:
-    """The stored tensors behind some tensors, each once."""
-    return list(dict.fromkeys(stored for name in names for stored in graph.source(name).stored))
-
-
 def list_classes(rows: IntArray) -> tuple[IntArray, IntArray]:
     """Distinct rows, and for each row the number of its class."""
     seen: dict[bytes, int] = {}
     classes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], np.int64)
     first = np.unique(classes, return_index=True)[1]
     return rows[first], classes
-
-
-def pull_back(graph: Graph, source: Source, region: DisjointRegions) -> dict[str, DisjointRegions]:
-    """The cells of each stored tensor behind some cells of a viewed one."""
-    if source.direct:
-        return {source.stored[0]: region}
-    out: dict[str, DisjointRegions] = {}
-    for k, name in enumerate(source.stored):
-        shape = graph.stored[name].shape
-        images = [piece_image(piece, region, within=shape) for piece in source.pieces if piece.source == k]
-        out[name] = unite(images, shape)
-    return out

@@ -92,6 +92,10 @@ MAX_DERIVED = 8
 """Layouts of one operator that its neighbors ask for, beyond those that every operator has."""
 MAX_DERIVED_PARTS = 2000
 """Parts of one operator, of all its cuts together, that are compared with those of a neighbor."""
+MAX_SPLITS = 3
+"""Ways to work over more index axes that one operator is offered, as its neighbors' views ask."""
+MAX_SPLIT_REGIONS = 16
+"""Products that a block comes out as, up to which the periods of their stripes are looked at."""
 MAX_COMPARED = 24
 """Operators whose expansions are compared by default; of more, which would take minutes and prove little, none are."""
 MAX_ROUNDS = 2

@@ -35,8 +35,10 @@ from tapestry_plan.steps.shard_plan import (
     Reduce,
     ShardPlan,
     Spill,
+    SplitAxis,
     Stage,
     Step,
+    tell_rule,
 )
 from tapestry_plan.steps.spill import least_memory, spill
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

@@ -255,6 +255,32 @@ class Alternative(msgspec.Struct, frozen=True):
     nbytes_moved: int
 
 
+class SplitAxis(msgspec.Struct, frozen=True):
+    """An index axis for which others stand.
+
+    Parameters
+    ----------
+    axis : str
+    sizes : tuple of int
+        Of those that stand for it.
+    first : int
+        The point at which it begins then; those before it come last.
+    """
+
+    axis: str
+    sizes: tuple[int, ...]
+    first: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.axis}={'x'.join(map(str, self.sizes))}{f'@{self.first}' if self.first else ''}"
+
+
+def tell_rule(split: Sequence[SplitAxis]) -> dict[str, dict[str, Any]]:
+    """The arguments of the rule `split_axes` that make some axes."""
+    first = {one.axis: one.first for one in split if one.first}
+    return {"sizes": {one.axis: list(one.sizes) for one in split}, **({"first": first} if first else {})}
+
+
 class Expansions(msgspec.Struct, frozen=True):
     """The ways to say an operator in other ones that the search compared with the operator itself.
 
@@ -271,6 +297,8 @@ class Expansions(msgspec.Struct, frozen=True):
     left_out : tuple of str
         Expansions that were not compared: who reads the operator would read through too many combinations of views, or
         the time was up, or the fastest plan does not keep the memory cap.
+    split : tuple of SplitAxis
+        Of an operator that is not expanded, but works over more index axes: as the rule `split_axes` makes them.
     """
 
     node: str
@@ -278,6 +306,7 @@ class Expansions(msgspec.Struct, frozen=True):
     chosen: str | None = None
     nodes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    split: tuple[SplitAxis, ...] = ()
 
 
 class OnDemand(Mapping[str, T]):
@@ -438,8 +467,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         the first of them pays for what arrives, so that a plan of the replayed graph may cost a little less or more.
         """
         steps = Derivation()
-        for node, into in self.expanded.items():
-            steps = steps.then("expand", node, into=into)
+        for found in self.expansions:
+            if found.split:
+                steps = steps.then("split_axes", found.node, **tell_rule(found.split))
+            elif found.chosen is not None:
+                steps = steps.then("expand", found.node, into=found.chosen)
         return steps
 
     @cached_property
@@ -689,6 +721,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 }
 """The fields of a plan that are more than plain values in its document, with what reads each."""
 FIELDS: dict[str, Callable[[Any], Any]] = {
+    "split": partial(_read_each, SplitAxis),
     "regions": partial(_read_all, region_from_dict),
     "piece": lambda piece: None if piece is None else piece_from_dict(piece),
     "blocks": _read_blocks,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Activation, Shard, Tensor
+from tapestry_plan.ir import Activation, Attrs, Block, CellBlock, Tensor
 from tapestry_plan.ops import tuning
 from tapestry_plan.ops.cells.error_function import error_function
 from tapestry_plan.ops.declaration import add_op, operator
@@ -16,23 +16,23 @@ Formula = Callable[..., Any]
 """``(xp, x, **attributes) -> array`` of x's shape and dtype."""
 
 
-def in_tiles(formula: Formula, takes_out: bool = False) -> Any:
+def in_tiles(formula: Formula, takes_out: bool = False) -> Block:
     """The block that applies a formula to its operand, a few rows at a time; some formulas write into `out`."""
 
-    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
         (x,), (out,) = inputs, outputs
         if x.ndim == 0:
-            out[...] = formula(xp, x, **shard.attrs)
+            out[...] = formula(xp, x, **attrs)
             return
         rows = max(1, tuning.TILE_CELLS * len(x) // x.size)
         for top in range(0, len(x), rows):
             some = slice(top, top + rows)
             if takes_out:
-                formula(xp, x[some], out=out[some], **shard.attrs)
+                formula(xp, x[some], out=out[some], **attrs)
             else:
-                out[some] = formula(xp, x[some], **shard.attrs)
+                out[some] = formula(xp, x[some], **attrs)
 
-    return block
+    return CellBlock(write)
 
 
 def _gelu(xp: Any, x: Any, approximate: str) -> Any:

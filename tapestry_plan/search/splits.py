@@ -1,0 +1,200 @@
+"""Index axes that could be several: what a neighbor's view says of periods.
+
+A view between two operators may say that a block of the one is every fourth cell of the other::
+
+    exp    0 1 2 | 3 4 5 | 6 7 8 | 9 10 11        four rows of three, read by columns
+    tanh   0 3 6 9 | 1 4 7 10 | 2 5 8 11
+
+No even blocks of tanh's only axis are blocks of exp. Over two axes of 3 and 4 points they are, or with exp over 4 and
+3: the digits of a cell's number in which the block is a box. Blocks are followed through the views as regions, and the
+periods of the stripes that they come out as are the digits. So no kind of view is named here, and an operator that
+works cell by cell may be laid out by phase, by blocks dealt out in turn, or by both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import gcd
+
+from tapestry_plan.ir import Axis, CellBlock, Graph, OpNode, Signature, Source
+from tapestry_plan.rewrite import follow_cells, selected_view
+from tapestry_plan.search import tuning
+from tapestry_plan.search.sources import pull_back
+from tapestry_plan.search.variants import Split
+from tapestry_plan.steps import SplitAxis
+from tapestry_sets.integers import Stripe
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one
+from tapestry_sets.regions import Box, DisjointRegions, Region
+
+Digits = tuple[tuple[int, ...], int]
+"""Of an axis: the sizes of the digits of its cells' numbers, and the cell that is numbered 0."""
+
+
+def derive_splits(graph: Graph, devices: int) -> dict[str, tuple[Split, ...]]:
+    """Return for operators that work cell by cell, by name, index axes that neighbors ask for in place of their own.
+
+    Parameters
+    ----------
+    graph : Graph
+    devices : int
+        Of the mesh; axes are followed in as many blocks as divide it.
+
+    Returns
+    -------
+    dict of str to tuple of Split
+        At most `tuning.MAX_SPLITS` for each operator.
+
+    Examples
+    --------
+    >>> from tapestry_plan.ops import exp, tanh
+    >>> g = Graph()
+    >>> _ = g.output(tanh(exp(g.input("x", (12,))).reshape(4, 3).T.reshape(12)))
+    >>> derive_splits(g, 4)
+    {'tanh': ((SplitAxis(axis='i0', sizes=(3, 4), first=0),), …
+    """
+    return _Splits(graph, devices).found
+
+
+class _Splits:
+    def __init__(self, graph: Graph, devices: int) -> None:
+        self.graph = graph
+        self.counts = [k for k in range(devices, 1, -1) if devices % k == 0]
+        self.makers = {out: node for node in graph.nodes.values() for out in node.outputs}
+        self.known: dict[object, list[tuple[Digits, ...]]] = {}
+        every: dict[str, dict[Split, None]] = {}
+        for node in graph.order():
+            for k, name in enumerate(node.inputs):
+                source = graph.source(name)
+                if not source.direct:
+                    for at, split in self._follow(node, k, name, source):
+                        if split:
+                            every.setdefault(at, {})[split] = None
+        if every:
+            self._carry_on(every)
+        self.found = {at: tuple(splits)[: tuning.MAX_SPLITS] for at, splits in every.items()}
+
+    def _is_cellwise(self, node: OpNode) -> bool:
+        return isinstance(self.graph.ops[node.op].block, CellBlock)
+
+    def _follow(self, node: OpNode, k: int, name: str, source: Source) -> Iterator[tuple[str, Split]]:
+        """What one operand of an operator, read through a view, says of the operator and of who makes it."""
+        graph, signature = self.graph, self.graph.signature(node.name)
+        makers = {t: maker for t in source.stored if (maker := self.makers.get(t)) and self._is_cellwise(maker)}
+        followed = follow_cells(signature, signature.inputs[k]) if self._is_cellwise(node) else None
+        if followed is not None:
+            for t in source.stored:
+                for digits in self._known("reads", name, source, t, None):
+                    yield node.name, _name_axes(signature.axes, dict(zip(followed, digits, strict=True)))
+        for t, maker in makers.items():
+            made = graph.signature(maker.name)
+            writes = follow_cells(made, made.outputs[0]) if len(maker.outputs) == 1 else None
+            if writes is not None:
+                for digits in self._known("is read", name, source, t, (signature, k)):
+                    yield maker.name, _name_axes(made.axes, dict(zip(writes, digits, strict=True)))
+
+    def _known(
+        self, what: str, name: str, source: Source, stored: str, reader: tuple[Signature, int] | None
+    ) -> list[tuple[Digits, ...]]:
+        """The digits of a tensor's axes, or of a view's; of what is alike they are found once."""
+        key = what, source.shape, source.stored_shapes, source.pieces, source.stored.index(stored), reader
+        if key not in self.known:
+            if reader is None:
+                regions, shape = self._list_readers(name, stored), source.shape
+            else:
+                regions, shape = self._list_read(source, stored, *reader), self.graph.stored[stored].shape
+            self.known[key] = [digits for cells in regions for digits in _list_digits(cells, shape)]
+        return self.known[key]
+
+    def _list_readers(self, name: str, stored: str) -> Iterator[DisjointRegions]:
+        """The cells of a view that read a block of a tensor, for blocks along each of its axes."""
+        view, shape = selected_view(self.graph, name), self.graph.stored[stored].shape
+        (home,) = (each for each in view.cells if each.name == stored)
+        for box in self._blocks(shape):
+            found = ask_one(
+                REFUSALS, view.preimage, {home: Region.from_slices(shape, tuple(map(slice, box.start, box.stop)))}
+            )
+            if found is not OPEN and isinstance(found, DisjointRegions):
+                yield found
+
+    def _list_read(self, source: Source, stored: str, signature: Signature, k: int) -> Iterator[DisjointRegions]:
+        """The cells of a tensor that an operator reads for blocks of its index space, and for all of it."""
+        within = Box.of(source.shape)
+        for box in (Box.of(signature.index_shape), *self._blocks(signature.index_shape)):
+            cells = signature.inputs[k].image(box, within)
+            found = ask_one(REFUSALS, pull_back, self.graph, source, cells)
+            if found is not OPEN:
+                yield found[stored]
+
+    def _blocks(self, shape: Sequence[int]) -> Iterator[Box]:
+        """The first two of several blocks along each axis: one of them lies in one piece where a view goes around."""
+        for count in self.counts:
+            for axis, n in enumerate(shape):
+                if n > count and n % count == 0:
+                    size = (*shape[:axis], n // count, *shape[axis + 1 :])
+                    before, after = (0,) * axis, (0,) * (len(shape) - axis - 1)
+                    yield from (Box((*before, begin, *after), size) for begin in (0, n // count))
+
+    def _carry_on(self, every: dict[str, dict[Split, None]]) -> None:
+        """Offer the same to all that work cell by cell on the same cells, with no view in between."""
+        around: dict[str, list[str]] = {}
+        for node in self.graph.nodes.values():
+            for name in node.inputs if self._is_cellwise(node) else ():
+                maker = self.makers.get(name)
+                if maker is not None and self._is_cellwise(maker) and self._axes(maker) == self._axes(node):
+                    around.setdefault(node.name, []).append(maker.name)
+                    around.setdefault(maker.name, []).append(node.name)
+        left = [(at, split) for at, found in every.items() for split in found]
+        while left:
+            at, split = left.pop()
+            for other in around.get(at, ()):
+                if split not in every.setdefault(other, {}):
+                    every[other][split] = None
+                    left.append((other, split))
+
+    def _axes(self, node: OpNode) -> list[tuple[str, int]]:
+        return [(axis.name, axis.size) for axis in self.graph.signature(node.name).axes]
+
+
+def _name_axes(axes: Sequence[Axis], digits: Mapping[int | None, Digits]) -> Split:
+    """The index axes for which others stand, by name; those that stay as they are left out."""
+    kept = ((k, each) for k, each in digits.items() if k is not None and each != ((axes[k].size,), 0))
+    return tuple(SplitAxis(axes[k].name, *each) for k, each in kept)
+
+
+def _list_digits(cells: DisjointRegions, shape: Sequence[int]) -> Iterator[tuple[Digits, ...]]:
+    """The digits of each axis in which cells may be a box, as their stripes say: numbered from where a block begins,
+    where one does not begin at a multiple of its length, and from 0.
+    """
+    #   cells 2 3 of every 8, in 32       stripes (2, 6, phase=2): the period 8, in blocks of 2
+    #   32 = 4 · 4 · 2                    a digit for the period, one for the block in it, one inside of the block
+    #   cells 3 4 of every 8              the same, numbered from 3 on; or 32 = 4 · 8, a block of one digit
+    if not 0 < len(cells.regions) <= tuning.MAX_SPLIT_REGIONS:
+        return
+    sides = [[region.setts[axis].stripes for region in cells.regions] for axis in range(len(shape))]
+    first = [_find_first(side, n) for side, n in zip(sides, shape, strict=True)]
+    for begins in (first, [0] * len(shape)) if any(first) else (first,):
+        yield tuple((_factor(n, side, at), at) for n, side, at in zip(shape, sides, begins, strict=True))
+
+
+def _find_first(side: Sequence[Sequence[Stripe]], n: int) -> int:
+    """Where the first block begins beyond a multiple of its length, if such blocks fill the axis."""
+    for outer in (stripes[0] for stripes in side if stripes):
+        if n % outer.period == 0 and outer.period % outer.on == 0:
+            return outer.phase % outer.on
+    return 0
+
+
+def _factor(n: int, side: Sequence[Sequence[Stripe]], first: int) -> tuple[int, ...]:
+    stripes = [stripe for stripes in side for stripe in stripes]
+    ends = {end for s in stripes if s.period < n for end in (s.period, gcd(s.on, (s.phase - first) % s.period))}
+    chain = [n, *_list_divisors(n, ends), 1]
+    return tuple(a // b for a, b in pairwise(chain) if a > b) or (n,)
+
+
+def _list_divisors(n: int, ends: Iterable[int]) -> Iterator[int]:
+    """Those of some numbers that divide each other and n, the largest first."""
+    for end in sorted(ends, reverse=True):
+        if end and n % end == 0:
+            n = end
+            yield end

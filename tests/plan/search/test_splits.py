@@ -1,0 +1,279 @@
+"""Work by phases: where a view makes blocks periodic, operators that work cell by cell lie so; nothing moves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tapestry_exec import run
+from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, Tensor, plan
+from tapestry_plan.ir import same_graph
+from tapestry_plan.ops import abs as absolute
+from tapestry_plan.ops import cumulative_sum, exp, relu, softmax, tanh
+from tapestry_plan.rewrite import NotApplicable, find, split_axes
+from tapestry_plan.search.splits import derive_splits
+from tapestry_sets import concatenate
+
+
+def mesh_for(cells: int) -> Mesh:
+    """A mesh on which neither messages nor bytes are dear, so that work is divided first."""
+    return Mesh((4,), device=Device(1e4 * cells, 1e30), link=Link(0.0, 1e6 * cells))
+
+
+MESH = mesh_for(96)
+Step = tuple[str, Any]
+
+
+# -- the rule --------------------------------------------------------------------------------------------
+
+
+def sums() -> Graph:
+    g = Graph()
+    x, b, c = g.input("x", (12, 5)), g.input("b", (5,)), g.input("c", (12, 1))
+    g.output(tanh(x + b + c, name="t"), "y")
+    return g
+
+
+def feeds(g: Graph) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {s.name: rng.random(s.shape, np.float32) for s in g.stored.values() if s.kind == "input"}
+
+
+def values(g: Graph) -> list[Any]:
+    return list(run(plan(g, Mesh((1,)), expand=False), feeds(g)).outputs.values())
+
+
+@pytest.mark.parametrize("at", ["add", "add_1", "t"])
+@pytest.mark.parametrize("sizes", [{"i0": [3, 4]}, {"i0": [2, 3, 2], "i1": [5, 1]}, {"i1": [1, 5]}])
+@pytest.mark.parametrize("first", [None, {"i0": 1}, {"i0": 11, "i1": 2}])
+def test_split_axes_keep_every_bit(at: str, sizes: dict[str, list[int]], first: dict[str, int] | None) -> None:
+    g = sums()
+    made = split_axes.apply(g, at, sizes=sizes, first=first)
+    assert len(made.signature(f"{at}.split").axes) == 2 + sum(len(each) - 1 for each in sizes.values())
+    assert all(np.array_equal(a, b) for a, b in zip(values(g), values(made), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first", "said"),
+    [
+        ({"i7": [2, 6]}, None, "no index axis 'i7'"),
+        ({"i0": [5, 2]}, None, "has 12 points"),
+        ({"i0": []}, None, "has 12 points"),
+        ({"i0": [3, 4]}, {"i0": 12}, "begins at 12"),
+    ],
+)
+def test_wrong_sizes_are_refused(sizes: dict[str, list[int]], first: dict[str, int] | None, said: str) -> None:
+    with pytest.raises(NotApplicable, match=said):
+        split_axes.apply(sums(), "t", sizes=sizes, first=first)
+
+
+def test_what_looks_along_an_axis_or_at_places_is_not_split() -> None:
+    g = Graph()
+    x = g.input("x", (12,))
+    g.output(cumulative_sum(x, name="along"))
+    g.output(softmax(x, name="row"))
+    g.output(relu(x, name="cells"))
+    assert find(g, split_axes, sizes={"i0": [3, 4]}) == ["cells"]
+
+
+# -- what neighbors ask for ------------------------------------------------------------------------------
+
+RIFFLE = {
+    "by columns": lambda e: e.reshape(4, -1).T.reshape(-1),
+    "by rows": lambda e: e.reshape(-1, 4).T.reshape(-1),
+    "pairs": lambda e: e.reshape(-1, 4, 2).permute_dims((1, 0, 2)).reshape(-1),
+    "in two axes": lambda e: e.reshape(2, -1, 4).permute_dims((2, 0, 1)).reshape(-1)[::-1],
+    "begun elsewhere": lambda e: concatenate([e[1:], e[:1]]),
+}
+
+
+def chained(view: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> Graph:
+    g = Graph()
+    g.output(tanh(view(exp(g.input("x", shape), name="e")), name="t"), "y")
+    return g
+
+
+def check_all_work(p: ShardPlan) -> None:
+    """All devices work, and nobody twice."""
+    assert max(p.flop) * 4 == sum(p.flop) == p.graph.flop()
+
+
+@pytest.mark.parametrize("view", RIFFLE.values(), ids=RIFFLE)
+@pytest.mark.parametrize("n", [96, 96 * 10**9])
+def test_phases_move_nothing(view: Callable[[Tensor], Tensor], n: int) -> None:
+    g = chained(view, (n,))
+    p = plan(g, mesh_for(n))
+    assert p.nbytes_moved == 0 and p.gap == 0
+    check_all_work(p)
+    assert same_graph(p.derivation.replay(g), p.graph) and ShardPlan.from_json(p.to_json()) == p
+    if n < 1000:
+        found = run(p, feeds(g), verify=True)
+        assert found.nbytes_moved == 0
+
+
+def test_splits_are_carried_to_all_that_work_on_the_same_cells() -> None:
+    g = Graph()
+    e = absolute(exp(g.input("x", (96,)), name="e"), name="a")
+    t = tanh(e.reshape(-1, 4).T.reshape(-1), name="t")
+    g.output(relu(t + exp(t)), "y")
+    g.output(e.reshape(-1, 4).T.reshape(-1) * 2.0, "z")
+    p = plan(g, MESH)
+    assert p.nbytes_moved == 0
+    check_all_work(p)
+    assert run(p, feeds(g), verify=True).nbytes_moved == 0
+
+
+def test_without_expansions_and_with_fixed_operators_nothing_is_split() -> None:
+    g = chained(RIFFLE["by rows"], (96,))
+    assert not plan(g, MESH, expand=False).expanded and plan(g, MESH, expand=False).nbytes_moved == 96 * 4 * 3 // 4
+    p = plan(g, MESH, fix={"e": {"i0": 4}, "t": {"i0": 4}})
+    assert not p.expanded and p.nbytes_moved == 96 * 4 * 3 // 4
+    assert plan(g, MESH, expand=["split_axes"]).nbytes_moved == 0
+
+
+def test_cells_are_boxes_in_the_digits_that_are_derived() -> None:
+    found = derive_splits(chained(RIFFLE["by rows"], (96,)), 4)
+    cells = np.arange(96)
+    wanted = [set(cells.reshape(-1, 4).T.reshape(-1)[24 * k : 24 * (k + 1)].tolist()) for k in range(4)]
+    assert any(
+        split[0].sizes[-1] == 4
+        and [set(cells.reshape(split[0].sizes)[..., k].ravel().tolist()) for k in range(4)] == wanted
+        for split in found["e"]
+    )
+
+
+# -- random chains of views -----------------------------------------------------------------------------
+
+
+def list_steps(rng: random.Random, shape: tuple[int, ...]) -> list[Step]:
+    """A random chain of bijective views."""
+    steps: list[Step] = []
+    for _ in range(rng.randint(1, 4)):
+        word = rng.choice(["reshape", "permute", "flip", "roll", "riffle"])
+        axis = rng.randrange(len(shape))
+        if word == "reshape":
+            new, left = [], prod(shape)
+            while left > 1 and len(new) < 3:
+                new.append(rng.choice([k for k in (2, 3, 4, 6, 8, 16, left) if left % k == 0]))
+                left //= new[-1]
+            new += [left] * (left > 1)
+            rng.shuffle(new)
+            shape = tuple(new)
+            steps.append((word, shape))
+        elif word == "permute":
+            order = rng.sample(range(len(shape)), len(shape))
+            shape = tuple(shape[k] for k in order)
+            steps.append((word, tuple(order)))
+        elif word == "roll":
+            steps.append((word, (axis, rng.choice([1, shape[axis] // 4, shape[axis] // 2]))))
+        elif word == "flip" or shape[axis] % 2 == 0:
+            steps.append((word, axis))
+    return steps
+
+
+def apply(steps: list[Step], x: Any, join: Callable[..., Any], permute: Callable[..., Any]) -> Any:
+    """The chain on a tensor of a graph, or on an array."""
+    for word, what in steps:
+        if word == "reshape":
+            x = x.reshape(what)
+        elif word == "permute":
+            x = permute(x, what)
+        elif word == "flip":
+            x = x[(*(slice(None),) * what, slice(None, None, -1))]
+        elif word == "roll":
+            axis, k = what
+            around = (slice(None),) * axis
+            x = join([x[(*around, slice(k, None))], x[(*around, slice(k))]], axis) if k else x
+        else:
+            shape = x.shape
+            x = x.reshape((*shape[:what], 2, shape[what] // 2, *shape[what + 1 :]))
+            order = list(range(x.ndim))
+            order[what], order[what + 1] = order[what + 1], order[what]
+            x = permute(x, tuple(order)).reshape(shape)
+    return x
+
+
+def is_cut_by_setts(numbers: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Whether the cells that some four blocks of a view read are each a product of one axis set a coordinate.
+
+    And each of these sets is a stripe: runs of one length at one distance, around the end of the axis too.
+    """
+    for axis, n in enumerate(numbers.shape):
+        if n % 4:
+            continue
+        blocks = np.split(numbers, 4, axis)
+        if all(_is_product(block.ravel(), shape) for block in blocks):
+            return True
+    return False
+
+
+def _is_product(cells: np.ndarray, shape: tuple[int, ...]) -> bool:
+    sets = [np.unique(side) for side in np.unravel_index(cells, shape)]
+    return prod(map(len, sets)) == len(cells) and all(map(_is_stripe, sets, shape))
+
+
+def _is_stripe(cells: np.ndarray, n: int) -> bool:
+    held = np.zeros(n, bool)
+    held[cells] = True
+    if held.all():
+        return True
+    begins = np.flatnonzero(held & ~np.roll(held, 1))
+    gaps = np.diff(np.append(begins, begins[0] + n))
+    return len(cells) % len(begins) == 0 and bool((gaps == gaps[0]).all())
+
+
+def make_case(seed: int) -> tuple[tuple[int, ...], list[Step]]:
+    """A chain of views some four blocks of which read stripes."""
+    rng = random.Random(seed)
+    while True:
+        shape = rng.choice([(64,), (8, 16), (24, 16), (4, 4, 16), (96,), (12, 8)])
+        steps = list_steps(rng, shape)
+        numbers = apply(steps, np.arange(prod(shape)).reshape(shape), np.concatenate, np.transpose)
+        if is_cut_by_setts(numbers, shape):
+            return shape, steps
+
+
+def check_chain(shape: tuple[int, ...], steps: list[Step]) -> ShardPlan:
+    g = Graph()
+    view = apply(steps, exp(g.input("x", shape), name="e"), concatenate, lambda x, order: x.permute_dims(order))
+    g.output(tanh(view, name="t"), "y")
+    p = plan(g, MESH)
+    assert p.nbytes_moved == 0
+    check_all_work(p)
+    found = run(p, feeds(g))
+    assert found.nbytes_moved == 0
+    wanted = np.tanh(apply(steps, np.exp(feeds(g)["x"]), np.concatenate, np.transpose))
+    assert np.allclose(found.outputs["y"], wanted, atol=1e-6)
+    return p
+
+
+@given(st.integers(0, 2**32))
+@example(1)
+def test_chains_are_checked_against_listed_cells(seed: int) -> None:
+    """The oracle: a stripe's cells, as listed, are what its definition says."""
+    rng = random.Random(seed)
+    n = rng.choice([24, 32, 48])
+    period = rng.choice([k for k in range(2, n + 1) if n % k == 0])
+    on, phase = rng.randint(1, period - 1), rng.randrange(period)
+    cells = np.array([z for z in range(n) if (z - phase) % period < on])
+    assert _is_stripe(cells, n)
+    assert period == n or not _is_stripe(cells[1:], n) or len(cells) == 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_chains_whose_blocks_are_stripes_move_nothing(seed: int) -> None:
+    check_chain(*make_case(seed))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("begin", range(12, 212, 25))
+def test_two_hundred_chains_move_nothing(begin: int) -> None:
+    for seed in range(begin, begin + 25):
+        check_chain(*make_case(seed))
