@@ -191,6 +191,8 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
         raise TypeError(f"{what} is {type(path).__name__}; it must be the path of a file")
     try:
         target = Path(path).resolve()
+        if target.is_symlink():  # links in a circle; from Python 3.13 on, resolve leaves them as they are
+            raise OSError("links lead in a circle")
         folder, there, plain = target.parent.is_dir(), target.exists(), target.is_file()
     except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
         raise ValueError(f"{what}: {str(path)!r} is not a path that can be written: {error}") from None
