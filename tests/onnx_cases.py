@@ -209,8 +209,13 @@ NODES = [
             {"coordinate_transformation_mode": how, "mode": "linear"},
             reads=("x", "", "scales"),
         )
-        for how in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
-        for up, down in ((1.3, 0.7), (2.6, 1 / 3))
+        for how, factors in {
+            "half_pixel": ((1.3, 0.7), (2.6, 1 / 3)),
+            "asymmetric": ((1.3, 0.7), (2.6, 1 / 3)),
+            "align_corners": ((1.4, 0.5), (2.6, 1 / 3)),  # whole extents: ONNX Runtime rounds others first
+            "pytorch_half_pixel": ((1.3, 0.7), (2.6, 1 / 3)),
+        }.items()
+        for up, down in factors
     ),
     NodeCase("Resize", {"x": IMAGE}, {"sizes": i64(3, 4)}, {"axes": [2, 3]}, reads=("x", "", "", "sizes")),
     one("DepthToSpace", floats(1, 8, 2, 3), blocksize=2, mode="CRD"),

@@ -376,6 +376,25 @@ CASES += [
         oracle=by(lambda q, k, v, m: attended(q, k, v, m)),
         dtypes=("float32",) * 3 + ("bool",),
     ),
+    Case(
+        "attention",
+        ((1, 2, 7, 8), (1, 1, 5, 8), (1, 1, 5, 3)),
+        {"left": 1, "right": 0},  # the last query sees no key
+        oracle=by(lambda q, k, v: attended(q, k, v, within(7, 5, 1, 0))),
+    ),
+    Case(
+        "attention",
+        ((2, 2, 5, 8), (2, 1, 5, 8), (2, 1, 5, 4), (1, 1, 5, 5)),
+        {"left": 2, "right": 1},
+        oracle=by(lambda q, k, v, m: attended(q, k, v, m & within(5, 5, 2, 1))),
+        dtypes=("float32",) * 3 + ("bool",),
+    ),
+    Case(
+        "attention",
+        ((1, 2, 5, 4), (1, 2, 5, 4), (1, 2, 5, 4)),
+        {"softcap": 0.5, "left": 3},
+        oracle=by(lambda q, k, v: attended(q, k, v, within(5, 5, 3, 9), cap=0.5)),
+    ),
     Case("cumulative_sum", ((3, 7),), {"axis": 1}, "CumSum", onnx_extra=(np.array(1),)),
     Case(
         "cumulative_sum",
@@ -410,16 +429,24 @@ def rms(x: Array, axes: tuple[int, ...]) -> Array:
     return x / np.sqrt((x * x).mean(axes, keepdims=True) + f32(1e-5))
 
 
-def attended(q: Array, k: Array, v: Array, mask: Any = None, scale: float | None = None) -> Array:
-    """Attention by its definition, every head of keys repeated for its group."""
+def attended(q: Array, k: Array, v: Array, mask: Any = None, scale: float | None = None, cap: float = 0) -> Array:
+    """Attention by its definition, every head of keys repeated for its group; zeros for queries that see no key."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat(group, 1), v.repeat(group, 1)
     scores = (q.astype(np.float64) @ k.swapaxes(2, 3)) * (scale or q.shape[3] ** -0.5)
+    scores = np.tanh(scores / cap) * cap if cap else scores
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-    shares = np.exp(scores - scores.max(-1, keepdims=True))
-    made: Array = (shares / shares.sum(-1, keepdims=True) @ v).astype(q.dtype)
+    top = scores.max(-1, keepdims=True)
+    shares = np.exp(scores - np.where(top == -np.inf, 0, top))
+    total = shares.sum(-1, keepdims=True)
+    made: Array = (shares / np.where(total == 0, 1, total) @ v).astype(q.dtype)
     return made
+
+
+def within(queries: int, keys: int, left: int, right: int) -> Array:
+    """Which keys lie in each query's window."""
+    return np.array([[-left <= j - i <= right for j in range(keys)] for i in range(queries)])
 
 
 def largest(x: Array, k: int, axis: int, sign: int = 1) -> tuple[Array, Array]:

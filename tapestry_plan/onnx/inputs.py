@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.ir import Unread
-from tapestry_plan.onnx.nodes import Array
+from tapestry_plan.onnx.nodes import Array, is_number
 from tapestry_sets.limits import as_ints, check_positive
 
 Sizes = Mapping[str, int | Sequence[int]]
@@ -28,7 +28,7 @@ def dtype_of(value: Any) -> str:
         raise ValueError(f"input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor")
     code = value.type.tensor_type.elem_type
     dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
-    if dtype.kind not in "fiub":
+    if not is_number(dtype):
         label = TensorProto.DataType.Name(code)
         raise ValueError(f"input {value.name!r} has elements of type {label}; cast it to numbers of NumPy")
     return str(dtype.name)

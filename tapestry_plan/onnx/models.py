@@ -23,7 +23,16 @@ from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
 from tapestry_plan.onnx.branches import graphs_inside, take_branch
 from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dtype_of, read_values, show_dims
-from tapestry_plan.onnx.nodes import Array, Importing, Node, TooLargeToFold, refusal
+from tapestry_plan.onnx.nodes import (
+    Array,
+    Attributes,
+    Importing,
+    Node,
+    TooLargeToFold,
+    check_attributes,
+    check_version,
+    refusal,
+)
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_sets.limits import escape_controls
 
@@ -58,7 +67,7 @@ def _nodes(graph: Any) -> Iterator[Node]:
         attrs = {a.name: helper.get_attribute_value(a) for a in plain}
         attrs = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
         captured = tuple(_captured(proto)) if len(plain) < len(proto.attribute) else None
-        yield Node(name, proto.op_type, domain, inputs, tuple(proto.output), attrs, proto, captured)
+        yield Node(name, proto.op_type, domain, inputs, tuple(proto.output), Attributes(attrs), proto, captured)
 
 
 def _captured(proto: Any) -> Iterator[str]:
@@ -402,12 +411,14 @@ def _add(at: Importing, node: Node) -> None:
     takes = IMPORTERS.get(node.operator, NOT_ADDED.get(node.operator))
     if takes is not None:
         takes.check_inputs(node)
+    check_attributes(node, at.opset)
     reads = [name for name in node.inputs if name]
     for name in reads:
         if not at.has(name):
             raise ValueError(f"{node.where} reads {name!r}, which no node makes and which is not an input")
     if node.operator in NOT_ADDED:
         NOT_ADDED[node.operator].add(at, node)
+        NOT_ADDED[node.operator].check_read(node, at.opset)
     elif node.op_type not in ("Identity", "Dropout") and all(map(at.is_known, reads)):
         _add_known(at, node)
     else:
@@ -433,6 +444,7 @@ def _add_to_graph(at: Importing, node: Node) -> None:
     if node.operator not in IMPORTERS:  # which was to be evaluated, but reads what could not be
         why = next((f": {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), "")
         raise refusal(node, f"its operator is not supported, and its inputs are not known in advance{why}")
+    check_version(node, at.opset)
     try:
         results = IMPORTERS[node.operator].add(at, node)
     except UnsupportedOp:
@@ -441,6 +453,7 @@ def _add_to_graph(at: Importing, node: Node) -> None:
         raise ValueError(f"{node.where}: the attribute {error} is missing") from None
     except (ValueError, TypeError, IndexError) as error:
         raise ValueError(f"{node.where}: {error}") from None
+    IMPORTERS[node.operator].check_read(node, at.opset)
     if results is None:  # an alias, bound already
         return
     results = results if isinstance(results, list) else [results]

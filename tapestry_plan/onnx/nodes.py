@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -19,6 +19,38 @@ from tapestry_sets.limits import Budget
 Array = NDArray[Any]
 
 
+KNOWN_OPSET = 28
+"""The newest opset that the importers follow; an operator whose schema changed later is refused."""
+
+SHOWN = 200
+"""Characters of a value in a message."""
+
+
+class Attributes(Mapping[str, Any]):
+    """The attributes of a node, which note the names that were asked for: what no importer reads is refused."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def unread(self) -> dict[str, Any]:
+        """Those that nobody has asked for."""
+        return {name: value for name, value in self._values.items() if name not in self._read}
+
+
 @dataclass(frozen=True)
 class Node:
     """One node of a model, its attributes as Python values and missing inputs at the end left out."""
@@ -28,7 +60,7 @@ class Node:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attrs: Mapping[str, Any]
+    attrs: Attributes
     proto: Any = field(repr=False)
     captured: tuple[str, ...] | None = None
     """What the graphs inside the node read, None when there are none."""
@@ -120,7 +152,7 @@ class Importing:
         found = self.tensors.get(name)
         if found is None:
             array = self.value(name)
-            if array.dtype.kind not in "fiub" or array.dtype.isbuiltin != 1:
+            if not is_number(array.dtype):
                 raise ValueError(f"tensor {name!r} is {array.dtype}, which is not a dtype of NumPy")
             origin = self._from_file.get(name)
             path = f"{self._path}#{origin}" if origin is not None else None
@@ -193,10 +225,22 @@ class Importing:
             self.tensors[name] = self.tensors[of]
 
     def dtype(self, code: int) -> str:
-        """NumPy's name of an element type of ONNX."""
-        from onnx import helper
+        """NumPy's name of an element type of ONNX.
 
-        return str(helper.tensor_dtype_to_np_dtype(code).name)
+        Raises
+        ------
+        ValueError
+            When it is none of NumPy's numbers.
+        """
+        from onnx import TensorProto, helper
+
+        try:
+            dtype = helper.tensor_dtype_to_np_dtype(code)
+        except (KeyError, ValueError, TypeError):
+            raise ValueError(f"elements of type {code} are none that ONNX knows") from None
+        if not is_number(dtype):
+            raise ValueError(f"elements of type {TensorProto.DataType.Name(code)} are not numbers of NumPy")
+        return str(dtype.name)
 
     def view(self, node: Node, kind: Any, *names: str) -> Tensor:
         """A selection over model tensors, called like the node."""
@@ -205,6 +249,11 @@ class Importing:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a model tensor."""
         return self.tensors[name].shape if name in self.tensors else self.value(name).shape
+
+
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether graphs have such elements: NumPy's own numbers and truth values, no 8-bit floats of other packages."""
+    return dtype.kind in "fiub" and dtype.isbuiltin == 1
 
 
 Result = Tensor | list[Tensor] | None
@@ -225,11 +274,15 @@ class Import(Struct, frozen=True):
     least, most : int
         How many inputs the operator takes; the first `least` must be given. With `most` None it takes any
         number, all given.
+    idle : tuple of str
+        Attributes that change nothing of what `add` makes, whatever their value. Any other that it does not read is
+        refused.
     """
 
     add: Callable[[Importing, Node], Result]
     least: int = 1
     most: int | None = 1
+    idle: tuple[str, ...] = ()
 
     def check_inputs(self, node: Node) -> None:
         """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed."""
@@ -243,3 +296,69 @@ class Import(Struct, frozen=True):
             raise ValueError(
                 f"{node.where} leaves out its input {required.index('')}, which {node.op_type} needs: export it again"
             )
+
+    def check_read(self, node: Node, opset: int) -> None:
+        """Raise UnsupportedOp for an attribute that the node's import did not read, if its value may matter.
+
+        One whose value is the schema's default says nothing.
+        """
+        unread = {name: value for name, value in node.attrs.unread().items() if name not in self.idle}
+        schema = _schema(node, opset) if unread else None
+        for name, value in unread.items():
+            if schema is None or value != _default(schema, name):
+                raise refusal(node, f"its attribute {name} = {_shown(value)} is not supported")
+
+
+def check_attributes(node: Node, opset: int) -> None:
+    """Refuse a node of ONNX's own that has an attribute which its schema in this opset has not."""
+    schema = _schema(node, opset) if node.attrs else None
+    if schema is None:
+        return
+    for name in node.attrs:
+        if name not in schema.attributes:
+            known = ", ".join(sorted(schema.attributes)) or "none"
+            raise refusal(
+                node,
+                f"its attribute {name} = {_shown(node.attrs[name])} is not one of {node.op_type} in opset {opset}; "
+                f"known: {known}",
+            )
+
+
+def check_version(node: Node, opset: int) -> None:
+    """Refuse a node of ONNX's own whose schema is newer than the importers."""
+    schema = _schema(node, opset) if opset > KNOWN_OPSET else None
+    if schema is not None and schema.since_version > KNOWN_OPSET:
+        raise refusal(
+            node,
+            f"its operator changed in opset {schema.since_version}, and is known as it was in opset {KNOWN_OPSET}: "
+            "export the model with that one",
+        )
+
+
+def _schema(node: Node, opset: int) -> Any:
+    """ONNX's schema of a standard operator in an opset; None where it has none."""
+    from onnx import defs
+
+    if node.domain:
+        return None
+    try:
+        return defs.get_schema(node.op_type, opset, node.domain)
+    except defs.SchemaError:
+        return None
+
+
+def _default(schema: Any, name: str) -> Any:
+    """The default of an attribute as nodes say it; None where it has none."""
+    from onnx import AttributeProto, helper
+
+    default = schema.attributes[name].default_value
+    if default.type == AttributeProto.UNDEFINED:
+        return None
+    value = helper.get_attribute_value(default)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _shown(value: Any) -> str:
+    """A value as messages show it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

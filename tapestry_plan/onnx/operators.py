@@ -16,6 +16,7 @@ from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, Result, TooLargeToFold, refusal
 from tapestry_plan.ops import Operator
+from tapestry_plan.ops.operands import axis_of
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 Adder = Callable[[Importing, Node], Result]
@@ -25,8 +26,8 @@ def _alike(function: Operator[..., Tensor], names: Mapping[str, str] = MappingPr
     """The operator with ONNX's attributes, by the same names or those given; defaults are the same, or those given."""
 
     def add(at: Importing, node: Node) -> Result:
-        given = {names.get(key, key): value for key, value in node.attrs.items()}
-        attrs = defaults | {key: value for key, value in given.items() if key in function.op.attributes}
+        known = {names.get(key, key): key for key in node.attrs}
+        attrs = defaults | {name: node.attrs[key] for name, key in known.items() if name in function.op.attributes}
         return function(*at.inputs(node), name=node.name, **attrs)
 
     return add
@@ -158,57 +159,92 @@ def _constant_of_shape(at: Importing, node: Node) -> Result:
     return None
 
 
+def _stashed(normalize: Callable[[Importing, Node, list[Tensor], str | None], Tensor]) -> Adder:
+    """A normalization in the dtype that `stash_type` names, or in the operands' where that is wider."""
+
+    def add(at: Importing, node: Node) -> Result:
+        operands = at.inputs(node)
+        own, stash = operands[0].dtype, at.dtype(node.attrs.get("stash_type", FLOAT))
+        wide = np.promote_types(own, stash).name
+        if stash not in (own, "float32", "float64"):
+            raise refusal(node, f"stash_type {stash} is not supported for operands of {own}, only float32 or float64")
+        if wide == own:
+            return normalize(at, node, operands, node.name)
+        return ops.astype(normalize(at, node, [ops.astype(x, wide) for x in operands], None), own, name=node.name)
+
+    return add
+
+
+def _normalize_rows(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:
+    how = {key: node.attrs[key] for key in ("axis", "epsilon") if key in node.attrs}
+    return ops.layer_normalization(*operands, name=name, **how)
+
+
 def _layer_normalization(at: Importing, node: Node) -> Result:
-    """With the mean and 1/√(variance + epsilon) in float32, where something reads them: two reductions."""
-    made = _alike(ops.layer_normalization)(at, node)
+    """With the mean and 1/√(variance + epsilon) in `stash_type`, where something reads them: two reductions."""
+    made = _stashed(_normalize_rows)(at, node)
     if not any(node.outputs[1:]):
         return made
-    x = ops.astype(at.tensor(node.inputs[0]), "float32")
-    axes = tuple(range(node.attrs.get("axis", -1) % x.ndim, x.ndim))
+    x = ops.astype(at.tensor(node.inputs[0]), at.dtype(node.attrs.get("stash_type", FLOAT)))
+    axes = tuple(range(axis_of(node.attrs.get("axis", -1), x.ndim), x.ndim))
     mean = ops.mean(x, axes, keepdims=True)
     apart = x - mean
     variance = ops.mean(apart * apart, axes, keepdims=True)
     return [cast(Tensor, made), mean, ops.reciprocal(ops.sqrt(variance + node.attrs.get("epsilon", 1e-5)))]
 
 
-def _rms_normalization(at: Importing, node: Node) -> Result:
-    x, scale = at.inputs(node)
-    axis = node.attrs.get("axis", -1) % x.ndim
+def _rms_normalization(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:
+    x, scale = operands
+    axis = axis_of(node.attrs.get("axis", -1), x.ndim)
     if scale.shape != x.shape[axis:]:
         scale = scale.broadcast_to(x.shape[axis:])
-    return ops.rms_normalization(x, scale, axis=axis, epsilon=node.attrs.get("epsilon", 1e-5), name=node.name)
+    return ops.rms_normalization(x, scale, axis=axis, epsilon=node.attrs.get("epsilon", 1e-5), name=name)
 
 
-def _group_normalization(at: Importing, node: Node) -> Result:
-    x, scale, bias = at.inputs(node)
+def _group_normalization(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:
+    x, scale, bias = operands
     groups = node.attrs["num_groups"]
+    if groups < 1 or x.shape[1] % groups:
+        raise ValueError(f"num_groups is {groups}, which does not divide the {x.shape[1]} channels of shape {x.shape}")
     if at.opset < 21:  # one value for each group then
         scale, bias = (v.view(Repeat(x.shape[1] // groups, 0)) for v in (scale, bias))
-    return ops.group_normalization(x, scale, bias, groups, epsilon=node.attrs.get("epsilon", 1e-5), name=node.name)
+    return ops.group_normalization(x, scale, bias, groups, epsilon=node.attrs.get("epsilon", 1e-5), name=name)
 
 
 def _lp_normalization(at: Importing, node: Node) -> Result:
-    x = at.tensor(node.inputs[0])
-    axis = node.attrs.get("axis", -1)
-    return ops.divide(
-        x, ops.p_norm(x, node.attrs.get("p", 2), lambda powers: ops.sum(powers, axis, keepdims=True)), name=node.name
-    )
+    x, axis, p = at.tensor(node.inputs[0]), node.attrs.get("axis", -1), node.attrs.get("p", 2)
+    if p not in (1, 2):
+        raise refusal(node, f"p = {p} is not supported, only 1 and 2")
+    norm = ops.p_norm(x, p, lambda powers: ops.sum(powers, axis, keepdims=True))
+    one, zero = (at.graph.constant(f"{node.name}.{n}", np.asarray(n, x.dtype)) for n in (1, 0))
+    return ops.divide(x, ops.where(ops.equal(norm, zero), one, norm), name=node.name)  # rows of zeros stay zeros
 
 
 def _attention(at: Importing, node: Node) -> Result:
     attrs = node.attrs
-    unusual = [key for key in ("softcap", "qk_matmul_output_mode", "softmax_precision") if attrs.get(key)]
-    if unusual or any(node.inputs[4:]) or any(node.outputs[1:]):
-        what = f"the attribute {unusual[0]}" if unusual else "past keys, and outputs beyond the first,"
-        raise refusal(node, f"{what} of attention is not supported")
+    if any(node.inputs[4:]) or any(node.outputs[1:]):
+        raise refusal(node, "past keys, and outputs beyond the first, of attention are not supported")
     q, k, v = (at.tensor(name) for name in node.inputs[:3])
     mask = at.tensor(node.inputs[3]) if node.input(3) else None
+    precision = attrs.get("softmax_precision")
+    if precision is not None and at.dtype(precision) != q.dtype:
+        raise refusal(node, f"softmax_precision {at.dtype(precision)} is not supported for operands of {q.dtype}")
     flat = q.ndim == 3
     if flat:
         heads = attrs["q_num_heads"], attrs["kv_num_heads"], attrs["kv_num_heads"]
         q, k, v = (_by_head(x, n) for x, n in zip((q, k, v), heads, strict=True))
-    causal = bool(attrs.get("is_causal"))
-    out = ops.attention(q, k, v, mask, scale=attrs.get("scale"), causal=causal, name=node.name)
+    sides = {side: attrs.get(f"{side}_window_size", -1) for side in ("left", "right")}
+    out = ops.attention(
+        q,
+        k,
+        v,
+        mask,
+        scale=attrs.get("scale"),
+        causal=bool(attrs.get("is_causal")),
+        softcap=attrs.get("softcap") or None,
+        name=node.name,
+        **{side: None if cells == -1 else cells for side, cells in sides.items()},
+    )
     if flat:
         batch, count, length, width = out.shape
         out = out.permute_dims((0, 2, 1, 3)).reshape(batch, length, count * width)
@@ -218,6 +254,8 @@ def _attention(at: Importing, node: Node) -> Result:
 def _by_head(x: Tensor, heads: int) -> Tensor:
     """(batch, positions, heads · width) as (batch, heads, positions, width)."""
     batch, length, width = x.shape
+    if heads < 1 or width % heads:
+        raise ValueError(f"{heads} heads do not divide the width of shape {x.shape}")
     return x.reshape(batch, length, heads, width // heads).permute_dims((0, 2, 1, 3))
 
 
@@ -257,7 +295,10 @@ def _reduce(
 
     def add(at: Importing, node: Node) -> Result:
         x, axes = at.tensor(node.inputs[0]), at.ints(node, 1, "axes")
-        if not axes and node.attrs.get("noop_with_empty_axes"):
+        is_noop = node.attrs.get("noop_with_empty_axes") and not axes
+        if is_noop and (before is not _itself or after is not _itself):
+            raise refusal(node, "noop_with_empty_axes without axes is not supported: versions differ on what it gives")
+        if is_noop:
             return x
         how = {"axis": tuple(axes) if axes else None, "keepdims": bool(node.attrs.get("keepdims", 1))}
         return after(ops.add_op(function.op, before(x), name=node.name, **how))
@@ -302,11 +343,15 @@ def _depth_to_space(at: Importing, node: Node) -> Result:
 
 
 def _space_to_depth(at: Importing, node: Node) -> Result:
-    return ops.space_to_depth(at.tensor(node.inputs[0]), node.attrs["blocksize"])
+    return ops.space_to_depth(at.tensor(node.inputs[0]), node.attrs["blocksize"], mode=node.attrs.get("mode", "DCR"))
 
 
+FLOAT = 1
+"""ONNX's number of float32."""
 TRAINING = "training mode is not supported; export for inference"
 LAST = "the last of equal cells is not supported, the first is"
+FLOAT8_ONLY = ("saturate", "round_mode")
+"""Attributes of casts to 8-bit floats, which are refused."""
 
 # -- the table -----------------------------------------------------------------------------------------
 
@@ -324,12 +369,14 @@ IMPORTERS: dict[str, Import] = {
     **_same(3, "InstanceNormalization", "ScatterND", "Where", ScatterElements=ops.put_along_axis),
     "ArgMax": Import(_unless("select_last_index", LAST, _alike(ops.argmax, axis=0, keepdims=True))),
     "ArgMin": Import(_unless("select_last_index", LAST, _alike(ops.argmin, axis=0, keepdims=True))),
-    "Attention": Import(_attention, 3, 7),
+    "Attention": Import(_attention, 3, 7, idle=("qk_matmul_output_mode",)),  # which is that of another output
     "AveragePool": Import(onnx_windows.average_pool),
-    "BatchNormalization": Import(_unless("training_mode", TRAINING, _alike(ops.batch_normalization)), 5, 5),
+    "BatchNormalization": Import(
+        _unless("training_mode", TRAINING, _alike(ops.batch_normalization)), 5, 5, idle=("momentum",)
+    ),
     "BitShift": Import(_bit_shift, 2, 2),
-    "Cast": Import(_cast),
-    "CastLike": Import(_cast_like, 2, 2),
+    "Cast": Import(_cast, idle=FLOAT8_ONLY),
+    "CastLike": Import(_cast_like, 2, 2, idle=FLOAT8_ONLY),
     "Clip": Import(_clip, 1, 3),
     "Concat": Import(onnx_views.concat, 1, None),
     "ConstantOfShape": Import(_constant_of_shape),
@@ -338,7 +385,7 @@ IMPORTERS: dict[str, Import] = {
     "CumSum": Import(_cumsum, 2, 2),
     "DepthToSpace": Import(_depth_to_space),
     "Div": Import(_divide, 2, 2),
-    "Dropout": Import(_alias, 1, 3),
+    "Dropout": Import(_alias, 1, 3, idle=("seed",)),
     "Einsum": Import(_einsum, 1, None),
     "Expand": Import(onnx_views.expand, 2, 2),
     "Flatten": Import(onnx_views.flatten),
@@ -347,7 +394,7 @@ IMPORTERS: dict[str, Import] = {
     "GatherND": Import(_unless("batch_dims", "batch_dims is not supported", _alike(ops.gather_nd)), 2, 2),
     "Gemm": Import(_alike(ops.gemm, {"transA": "trans_a", "transB": "trans_b"}), 2, 3),
     "GlobalLpPool": Import(onnx_windows.global_lp_pool),
-    "GroupNormalization": Import(_group_normalization, 3, 3),
+    "GroupNormalization": Import(_stashed(_group_normalization), 3, 3),
     "Identity": Import(_alias),
     "IsInf": Import(_isinf),
     "LayerNormalization": Import(_layer_normalization, 2, 3),
@@ -355,14 +402,14 @@ IMPORTERS: dict[str, Import] = {
     "LpPool": Import(onnx_windows.lp_pool),
     "MatMul": Import(_matmul, 2, 2),
     "Max": Import(_folded(ops.maximum), 1, None),
-    "MaxPool": Import(onnx_windows.max_pool),
+    "MaxPool": Import(onnx_windows.max_pool, idle=("storage_order",)),  # which is that of the indices
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
     "OneHot": Import(_one_hot, 3, 3),
     "Pad": Import(onnx_views.pad, 2, 4),
     "Pow": Import(_pow, 2, 2),
-    "RMSNormalization": Import(_rms_normalization, 2, 2),
+    "RMSNormalization": Import(_stashed(_rms_normalization), 2, 2),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
     "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
     "ReduceLogSum": Import(_reduce(ops.sum, after=ops.log), 1, 2),
@@ -374,14 +421,14 @@ IMPORTERS: dict[str, Import] = {
     "ReduceSum": Import(_reduce(ops.sum), 1, 2),
     "ReduceSumSquare": Import(_reduce(ops.sum, _square), 1, 2),
     "Reshape": Import(onnx_views.reshape, 2, 2),
-    "Resize": Import(onnx_windows.resize, 1, 4),
+    "Resize": Import(onnx_windows.resize, 1, 4, idle=("cubic_coeff_a", "extrapolation_value")),
     "Slice": Import(onnx_views.slice, 3, 5),
     "SpaceToDepth": Import(_space_to_depth),
     "Split": Import(onnx_views.split, 1, 2),
     "Squeeze": Import(onnx_views.squeeze, 1, 2),
     "Sum": Import(_alike(ops.add_n), 1, None),
     "Tile": Import(onnx_views.tile, 2, 2),
-    "TopK": Import(_top_k, 2, 2),
+    "TopK": Import(_top_k, 2, 2, idle=("sorted",)),  # any order will do where it is 0
     "Transpose": Import(onnx_views.transpose),
     "Trilu": Import(_trilu, 1, 2),
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),

@@ -67,9 +67,10 @@ def slice(at: Importing, node: Node) -> Result:
 def split(at: Importing, node: Node) -> Result:
     shape, axis = at.shape(node.inputs[0]), node.attrs.get("axis", 0)
     axis += len(shape) if axis < 0 else 0
-    parts = at.ints(node, 1, "split")
+    parts, count = at.ints(node, 1, "split"), len(node.outputs)
+    if node.attrs.get("num_outputs", count) != count:
+        raise ValueError(f"num_outputs is {node.attrs['num_outputs']}, but the node has {count} outputs")
     if parts is None:
-        count = len(node.outputs)
         size = -(-shape[axis] // count)
         parts = [min(size, shape[axis] - k * size) for k in range(count)]
     if sum(parts) != shape[axis] or min(parts) < 0:

@@ -13,7 +13,7 @@ from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
 def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
     """Strides, pads and dilations of a convolution or a pool, auto_pad resolved."""
     strides, dilations, pads = _moves(node, len(kernel))
-    auto = node.attrs.get("auto_pad", "NOTSET")
+    auto = _auto_pad(node)
     if auto == "VALID":
         pads = (0,) * len(pads)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
@@ -22,9 +22,26 @@ def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict
             for n, s, d, k in zip(extents, strides, dilations, kernel, strict=True)
         ]
         pads = _halves(total, auto)
-    elif auto != "NOTSET":
-        raise ValueError(f"auto_pad is {auto!r}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
     return {"strides": strides, "pads": pads, "dilations": dilations}
+
+
+def _auto_pad(node: Node) -> str:
+    auto: str = node.attrs.get("auto_pad", "NOTSET")
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise ValueError(f"auto_pad is {auto!r}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
+    if auto != "NOTSET" and any(node.attrs.get("pads", ())):
+        raise ValueError(f"auto_pad is {auto!r} and pads are {list(node.attrs['pads'])}; give one of them")
+    return auto
+
+
+def _check_kernel(node: Node, w: Tensor) -> None:
+    """Raise ValueError where the attribute kernel_shape is not the shape of the weights' windows."""
+    said = node.attrs.get("kernel_shape")
+    if said is not None and tuple(said) != w.shape[2:]:
+        raise ValueError(
+            f"kernel_shape is {list(said)}, but the weights of shape {w.shape} have windows of {list(w.shape[2:])}; "
+            "the model contradicts itself: export it again"
+        )
 
 
 def _moves(node: Node, rank: int) -> list[tuple[int, ...]]:
@@ -41,6 +58,7 @@ def _halves(total: Sequence[int], auto: str) -> tuple[int, ...]:
 
 def conv(at: Importing, node: Node) -> Result:
     x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    _check_kernel(node, w)
     bias = at.tensor(node.inputs[2]) if node.input(2) else None
     window = window_of(node, x.shape[2:], w.shape[2:])
     return ops.conv(x, w, bias, groups=node.attrs.get("group", 1), name=node.name, **window)
@@ -48,10 +66,13 @@ def conv(at: Importing, node: Node) -> Result:
 
 def conv_transpose(at: Importing, node: Node) -> Result:
     x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    _check_kernel(node, w)
     attrs, rank = node.attrs, x.ndim - 2
     strides, dilations, pads = _moves(node, rank)
     more = tuple(attrs.get("output_padding", (0,) * rank))
-    auto, wanted = attrs.get("auto_pad", "NOTSET"), attrs.get("output_shape")
+    auto, wanted = _auto_pad(node), attrs.get("output_shape")
+    if auto == "VALID":
+        pads = (0,) * len(pads)
     spans = zip(x.shape[2:], strides, dilations, w.shape[2:], more, strict=True)
     full = [(n - 1) * s + (k - 1) * d + 1 + o for n, s, d, k, o in spans]
     if wanted is not None or auto.startswith("SAME"):
@@ -71,7 +92,12 @@ def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[[Importi
     def add(at: Importing, node: Node) -> Result:
         x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
         how = {key: node.attrs[key] for key in options if key in node.attrs}
-        return function(x, kernel, name=node.name, **how, **window_of(node, x.shape[2:], kernel))
+        window = window_of(node, x.shape[2:], kernel)
+        if any(pad >= n for pad, n in zip(window["pads"], kernel * 2, strict=True)):
+            raise ValueError(
+                f"pads {list(window['pads'])} reach over whole windows of {list(kernel)}; make them smaller"
+            )
+        return function(x, kernel, name=node.name, **how, **window)
 
     return add
 
@@ -108,7 +134,7 @@ def resize(at: Importing, node: Node) -> Result:
     if scales is not None and scales.size:
         for axis, scale in zip(axes, scales.tolist(), strict=True):
             factors[axis] = scale
-    for axis, extent in zip(axes, sizes or (), strict=False):
+    for axis, extent in zip(axes, sizes, strict=True) if sizes else ():
         extents[axis] = extent
     return ops.resize(
         x,

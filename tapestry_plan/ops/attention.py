@@ -10,15 +10,16 @@ import numpy as np
 
 from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import operator
-from tapestry_plan.ops.expansions import matmul_softmax_matmul
+from tapestry_plan.ops.expansions import find_near_keys, matmul_softmax_matmul, split_scale
 from tapestry_plan.ops.operands import align_axes, floating, need_rank, touched
-from tapestry_plan.ops.rows.normalizations import write_softmax
+from tapestry_sets.limits import is_int
 
 
 def _attention_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Index axes b, h (heads of queries) and s (queries); the heads of keys are h // group."""
     q, k, v = shapes[:3]
     _check_shapes(q, k, v)
+    _check_attributes(attrs)
     group = q[1] // k[1]
     axes = (Axis("b", q[0]), Axis("h", q[1]), Axis("s", q[2]))
     head = "h" if group == 1 else "h//"
@@ -40,6 +41,14 @@ def _check_shapes(q: Shape, k: Shape, v: Shape) -> None:
         raise ValueError(f"{q[1]} heads of queries share {k[1]} heads of keys; these must divide those")
 
 
+def _check_attributes(attrs: Attrs) -> None:
+    for side in ("left", "right"):
+        if attrs.get(side) is not None and not is_int(attrs[side], 0):
+            raise ValueError(f"{side} is {attrs[side]!r}; give how many keys a query sees on that side, 0 or more")
+    if attrs.get("softcap", 0) < 0:
+        raise ValueError(f"softcap is {attrs['softcap']!r}; give a number > 0, or none")
+
+
 def _mask(shape: Shape, axes: Sequence[Axis], keys: int) -> Operand:
     """The mask broadcasts to (batch, heads, queries, keys); its last axis is read whole."""
     wanted = (*(axis.size for axis in axes), keys)
@@ -58,24 +67,56 @@ def _attention_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 def _attention_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     q, k, v = inputs[:3]
     (out,) = outputs
-    scores = shard.workspace[: q.shape[2] * k.shape[2] * out.dtype.itemsize]
-    scores = scores.view(out.dtype).reshape(q.shape[2], k.shape[2])
-    scale = shard.attrs.get("scale", 1 / math.sqrt(q.shape[3]))
+    (queries, width), keys, kind = q.shape[2:], k.shape[2], out.dtype.type
+    scores, queries_scaled, keys_scaled = _spaces(shard, out.dtype, (queries, keys), (queries, width), (keys, width))
+    factors = [kind(factor) for factor in split_scale(shard.attrs, width, out.dtype.name)]
+    near = find_near_keys(xp, shard.range("s"), keys, shard.attrs)
     first, group = shard.range("h")[0], _group(shard)
     # One head at a time, whose scores fit the workspace. A shard may begin inside a group of heads: its block of keys
     # begins at that group's head, so heads are numbered in the whole tensor before they are divided by the group.
     for b in range(q.shape[0]):
         for h in range(q.shape[1]):
             shared = (first + h) // group - first // group
-            xp.matmul(q[b, h], k[b, shared].T, out=scores)
-            xp.multiply(scores, out.dtype.type(scale), out=scores)
+            left, right = xp.multiply(q[b, h], factors[0], out=queries_scaled), k[b, shared]
+            if factors[1] != 1:
+                right = xp.multiply(right, factors[1], out=keys_scaled)
+            xp.matmul(left, right.T, out=scores)
+            _cap(xp, scores, shard.attrs.get("softcap"))
             if len(inputs) > 3:
                 _add_mask(xp, scores, _of_head(inputs[3], b, h))
-            if shard.attrs.get("causal"):
-                rows = xp.arange(*shard.range("s"))[:, None]
-                xp.copyto(scores, out.dtype.type(-np.inf), where=xp.arange(k.shape[2])[None, :] > rows)
-            write_softmax(xp, scores, scores, axis=1)
+            if near is not None:
+                xp.copyto(scores, kind(-np.inf), where=~near)
+            _write_shares(xp, scores)
             xp.matmul(scores, v[b, shared], out=out[b, h])
+
+
+def _spaces(shard: Shard, dtype: Any, *shapes: tuple[int, int]) -> list[Any]:
+    """Matrices in the workspace, one behind the other; the last one where keys are scaled."""
+    made, begin = [], 0
+    for shape in shapes:
+        end = begin + math.prod(shape) * dtype.itemsize
+        made.append(shard.workspace[begin:end].view(dtype).reshape(shape) if end <= shard.workspace.size else None)
+        begin = end
+    return made
+
+
+def _cap(xp: Any, scores: Any, cap: float | None) -> None:
+    """cap · tanh(scores / cap), in place; without a cap they stay."""
+    if cap:
+        xp.divide(scores, scores.dtype.type(cap), out=scores)
+        xp.tanh(scores, out=scores)
+        xp.multiply(scores, scores.dtype.type(cap), out=scores)
+
+
+def _write_shares(xp: Any, scores: Any) -> None:
+    """The softmax of each row in its place; rows of −∞ only, queries that see no key, become zeros."""
+    top = xp.max(scores, axis=1, keepdims=True)
+    xp.copyto(top, top.dtype.type(0), where=top == -np.inf)
+    xp.subtract(scores, top, out=scores)
+    xp.exp(scores, out=scores)
+    total = xp.sum(scores, axis=1, keepdims=True)
+    xp.copyto(total, total.dtype.type(1), where=total == 0)
+    xp.divide(scores, total, out=scores)
 
 
 def _group(shard: Shard) -> int:
@@ -105,8 +146,9 @@ def _attention_flop(signature: Signature, attrs: Attrs) -> float:
 
 
 def _attention_workspace(shard: Shard, itemsize: int) -> int:
-    """The scores of one head."""
-    return shard.length("s") * shard.signature.inputs[1].projection.shape[2] * itemsize
+    """The scores of one head, its scaled queries and, in half precision, its scaled keys."""
+    queries, (keys, width) = shard.length("s"), shard.signature.inputs[1].projection.shape[2:]
+    return (queries * (keys + width) + (keys * width if itemsize == 2 else 0)) * itemsize
 
 
 @operator(
@@ -125,12 +167,15 @@ def attention(
     *,
     scale: float | None = None,
     causal: bool = False,
+    left: int | None = None,
+    right: int | None = None,
+    softcap: float | None = None,
     name: str | None = None,
 ) -> Tensor:
     """softmax(scale · q kᵀ + mask) v, for each batch item and head.
 
     Plans split the batch b, the heads h and the queries s; each part reads the keys and values of its heads whole.
-    A query that the mask leaves no key gives NaN.
+    A query that sees no key gives zeros.
 
     Heads of queries share those of keys in groups: head h reads head h // (heads / heads of keys).
 
@@ -145,6 +190,10 @@ def attention(
         1/√width by default.
     causal : bool
         Query s sees the keys 0 … s only.
+    left, right : int, optional
+        Query s sees the keys s − left … s + right only; a side that is not given has no end.
+    softcap : float, optional
+        Scores x become softcap · tanh(x / softcap) before the mask is added.
 
     Returns
     -------
@@ -153,7 +202,8 @@ def attention(
     Raises
     ------
     ValueError
-        When shapes or dtypes do not fit, or the heads of keys do not divide those of queries.
+        When shapes or dtypes do not fit, the heads of keys do not divide those of queries, or a window or a cap is
+        negative.
 
     Examples
     --------

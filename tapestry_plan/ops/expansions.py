@@ -108,21 +108,49 @@ def factor_offset(inputs: Inputs, attrs: Attrs) -> Tensor:
 # -- attention -------------------------------------------------------------------------------------------
 
 
+def split_scale(attrs: Attrs, width: int, dtype: str) -> tuple[float, float]:
+    """The factors of queries and keys: their roots in half precision, as ONNX has it, lest products overflow."""
+    scale = attrs.get("scale", 1 / sqrt(width))
+    return (sqrt(scale), sqrt(scale)) if dtype == "float16" else (scale, 1.0)
+
+
+def find_near_keys(xp: Any, queries: tuple[int, int], keys: int, attrs: Attrs) -> Any:
+    """Which keys each of some queries sees by its place alone, as truth values; None where each sees all of them.
+
+    Key j is seen by query i where −left <= j − i <= right; causal is right = 0.
+    """
+    left, right = attrs.get("left"), 0 if attrs.get("causal") else attrs.get("right")
+    if left is None and right is None:
+        return None
+    after = xp.arange(keys)[None, :] - xp.arange(*queries)[:, None]
+    if left is None:
+        return after <= right
+    return after >= -left if right is None else (after >= -left) & (after <= right)
+
+
 def matmul_softmax_matmul(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Attention := softmax(q · scale @ kᵀ + mask) @ v, heads of queries grouped by the head of keys that they share."""
     q, k, v = inputs[:3]
     group = q.shape[1] // k.shape[1]
     grouped = (q.shape[0], k.shape[1], group, *q.shape[2:])
-    left = q * attrs.get("scale", 1 / sqrt(q.shape[3]))
+    factors = split_scale(attrs, q.shape[3], q.dtype)
+    left, k = q * factors[0], k if factors[1] == 1 else k * factors[1]
     if group > 1:
         left, k, v = left.reshape(grouped), k.expand_dims(2), v.expand_dims(2)
     scores = _op("matmul", left, k.mT)
+    if attrs.get("softcap"):
+        scores = _op("tanh", scores / attrs["softcap"]) * attrs["softcap"]
+    near = find_near_keys(np, (0, q.shape[2]), k.shape[-2], attrs)
+    empty = None
     if len(inputs) > 3:
-        scores = _mask_scores(scores, _mask(inputs[3], grouped[:3], group))
-    if attrs.get("causal"):
-        below = np.tril(np.ones(scores.shape[-2:], bool))
-        scores = _mask_scores(scores, scores.graph.constant(f"{scores.name}.causal", below))
+        scores, empty = _mask_scores(scores, _mask(inputs[3], grouped[:3], group), near)
+    elif near is not None and near.any(axis=1).all():
+        scores = _op("where", _number(scores, "near", near), scores, _number(scores, "least", -np.inf))
+    elif near is not None:
+        scores, empty = _mask_scores(scores, _number(scores, "near", near), None)
     out = _op("matmul", _op("softmax", scores, axis=-1), v)
+    if empty is not None:
+        out = _op("where", empty, _number(out, "zero", 0), out)
     return out.reshape((*q.shape[:3], v.shape[-1])) if group > 1 else out
 
 
@@ -135,11 +163,26 @@ def _mask(mask: Tensor, heads: Sequence[int], group: int) -> Tensor:
     return mask.reshape((*mask.shape[:-3], *heads[1:3], *mask.shape[-2:]))
 
 
-def _mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
-    if mask.dtype != "bool":
-        return _op("add", scores, mask)
-    least = scores.graph.constant(f"{scores.name}.least", np.asarray(-np.inf, scores.dtype))
-    return _op("where", mask, scores, least)
+def _mask_scores(scores: Tensor, mask: Tensor, near: Any) -> tuple[Tensor, Tensor]:
+    """The masked scores, and which queries see no key: these keep scores that softmax can take, and are 0 in the end.
+
+    A softmax of −∞ only would be NaN, and so would be the gradient through it, even where the result is not used.
+    """
+    seen = None if near is None else _number(scores, "near", near)
+    zero, least = _number(scores, "zero", 0), _number(scores, "least", -np.inf)
+    if mask.dtype == "bool":
+        mask = mask if seen is None else _op("logical_and", mask, seen)
+        empty = _op("logical_not", _op("any", mask, axis=-1, keepdims=True))
+        return _op("where", _op("logical_or", mask, empty), scores, least), empty
+    mask = mask if seen is None else _op("where", seen, mask, least)
+    empty = _op("equal", _op("max", mask, axis=-1, keepdims=True), least)
+    return _op("add", scores, _op("where", empty, zero, mask)), empty
+
+
+def _number(like: Tensor, name: str, value: Any) -> Tensor:
+    """A constant called after a tensor, in its dtype but for truth values."""
+    array = np.asarray(value)
+    return like.graph.constant(f"{like.name}.{name}", array if array.dtype == bool else array.astype(like.dtype))
 
 
 # -- convolutions ----------------------------------------------------------------------------------------

@@ -37,7 +37,10 @@ def _place(n: int, m: int, scale: Fraction, coordinates: str) -> tuple[Fraction,
     """α and β of an axis of n cells that gets m."""
     half = Fraction(1, 2)
     if coordinates == "align_corners":
-        return (Fraction(n - 1, m - 1) if m > 1 else Fraction(0)), Fraction(0)
+        # The last cells lie on each other where the factor gives a whole extent. ONNX keeps the fraction of one that
+        # does not, so that its last cell falls short of the end.
+        length = n * scale if math.floor(n * scale) == m else Fraction(m)
+        return ((n - 1) / (length - 1) if m > 1 else Fraction(0)), Fraction(0)
     if coordinates == "asymmetric":
         return 1 / scale, Fraction(0)
     if coordinates == "pytorch_half_pixel" and m == 1:
@@ -261,8 +264,16 @@ def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
         return cut.reshape(n, depth, h * block, w * block)
 
 
-def space_to_depth(x: Tensor, block: int) -> Tensor:
-    """Blocks of block × block cells laid out as channels, the inverse of `depth_to_space` in mode DCR, as a view.
+def space_to_depth(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
+    """Blocks of block × block cells laid out as channels, the inverse of `depth_to_space` in the same mode, as a view.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, h, w)
+    block : int
+        It divides h and w.
+    mode : "DCR" or "CRD"
+        Whether the block's place becomes the outer or the inner part of the channel's number.
 
     References
     ----------
@@ -272,6 +283,9 @@ def space_to_depth(x: Tensor, block: int) -> Tensor:
     n, c, h, w = x.shape
     if block < 1 or h % block or w % block:
         raise ValueError(f"space_to_depth: block={block} must divide the spatial extents {(h, w)} of shape {x.shape}")
+    if mode not in ("DCR", "CRD"):
+        raise ValueError(f"space_to_depth: mode={mode!r}; it is 'DCR' or 'CRD'")
     with x.graph._all_or_nothing():
-        cut = x.reshape(n, c, h // block, block, w // block, block).permute_dims((0, 3, 5, 1, 2, 4))
+        blocks = x.reshape(n, c, h // block, block, w // block, block)
+        cut = blocks.permute_dims((0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
         return cut.reshape(n, c * block**2, h // block, w // block)

@@ -295,7 +295,9 @@ def test_inputs_that_no_machine_holds(tmp_path: Path) -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2**38]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=8), tmp_path / "m.onnx")
-    refused(call("run", tmp_path / "m.onnx"), "the arenas of 4 devices, all in this process, take 2,199,023,255,552 bytes")
+    refused(
+        call("run", tmp_path / "m.onnx"), "the arenas of 4 devices, all in this process, take 2,199,023,255,552 bytes"
+    )
 
 
 @pytest.mark.parametrize("shape", ["q=1,3,8,8", "x=1,3,8", "x=2,4,8,8", "x=0,3,8,8"])
