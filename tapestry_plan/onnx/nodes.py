@@ -19,13 +19,6 @@ from tapestry_sets.limits import Budget
 Array = NDArray[Any]
 
 
-KNOWN_OPSET = 28
-"""The newest opset that the importers follow; an operator whose schema changed later is refused."""
-
-SHOWN = 200
-"""Characters of a value in a message."""
-
-
 class Attributes(Mapping[str, Any]):
     """The attributes of a node, which note the names that were asked for: what no importer reads is refused."""
 
@@ -326,11 +319,12 @@ def check_attributes(node: Node, opset: int) -> None:
 
 def check_version(node: Node, opset: int) -> None:
     """Refuse a node of ONNX's own whose schema is newer than the importers."""
-    schema = _schema(node, opset) if opset > KNOWN_OPSET else None
-    if schema is not None and schema.since_version > KNOWN_OPSET:
+    known = tuning.KNOWN_OPSET
+    schema = _schema(node, opset) if opset > known else None
+    if schema is not None and schema.since_version > known:
         raise refusal(
             node,
-            f"its operator changed in opset {schema.since_version}, and is known as it was in opset {KNOWN_OPSET}: "
+            f"its operator changed in opset {schema.since_version}, and is known as it was in opset {known}: "
             "export the model with that one",
         )
 
@@ -361,4 +355,4 @@ def _default(schema: Any, name: str) -> Any:
 def _shown(value: Any) -> str:
     """A value as messages show it, cut where it is long."""
     text = repr(value)
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+    return text if len(text) <= tuning.MAX_SHOWN else text[: tuning.MAX_SHOWN - 1] + "…"

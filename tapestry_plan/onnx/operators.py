@@ -16,7 +16,6 @@ from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, Result, TooLargeToFold, refusal
 from tapestry_plan.ops import Operator
-from tapestry_plan.ops.operands import axis_of
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 Adder = Callable[[Importing, Node], Result]
@@ -164,7 +163,7 @@ def _stashed(normalize: Callable[[Importing, Node, list[Tensor], str | None], Te
 
     def add(at: Importing, node: Node) -> Result:
         operands = at.inputs(node)
-        own, stash = operands[0].dtype, at.dtype(node.attrs.get("stash_type", FLOAT))
+        own, stash = operands[0].dtype, at.dtype(node.attrs.get("stash_type", tuning.FLOAT))
         wide = np.promote_types(own, stash).name
         if stash not in (own, "float32", "float64"):
             raise refusal(node, f"stash_type {stash} is not supported for operands of {own}, only float32 or float64")
@@ -185,8 +184,8 @@ def _layer_normalization(at: Importing, node: Node) -> Result:
     made = _stashed(_normalize_rows)(at, node)
     if not any(node.outputs[1:]):
         return made
-    x = ops.astype(at.tensor(node.inputs[0]), at.dtype(node.attrs.get("stash_type", FLOAT)))
-    axes = tuple(range(axis_of(node.attrs.get("axis", -1), x.ndim), x.ndim))
+    x = ops.astype(at.tensor(node.inputs[0]), at.dtype(node.attrs.get("stash_type", tuning.FLOAT)))
+    axes = tuple(range(node.attrs.get("axis", -1) % x.ndim, x.ndim))
     mean = ops.mean(x, axes, keepdims=True)
     apart = x - mean
     variance = ops.mean(apart * apart, axes, keepdims=True)
@@ -195,7 +194,10 @@ def _layer_normalization(at: Importing, node: Node) -> Result:
 
 def _rms_normalization(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:
     x, scale = operands
-    axis = axis_of(node.attrs.get("axis", -1), x.ndim)
+    axis = node.attrs.get("axis", -1)
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis is {axis}; a tensor of rank {x.ndim} has the axes {-x.ndim} to {x.ndim - 1}")
+    axis %= x.ndim
     if scale.shape != x.shape[axis:]:
         scale = scale.broadcast_to(x.shape[axis:])
     return ops.rms_normalization(x, scale, axis=axis, epsilon=node.attrs.get("epsilon", 1e-5), name=name)
@@ -346,8 +348,6 @@ def _space_to_depth(at: Importing, node: Node) -> Result:
     return ops.space_to_depth(at.tensor(node.inputs[0]), node.attrs["blocksize"], mode=node.attrs.get("mode", "DCR"))
 
 
-FLOAT = 1
-"""ONNX's number of float32."""
 TRAINING = "training mode is not supported; export for inference"
 LAST = "the last of equal cells is not supported, the first is"
 FLOAT8_ONLY = ("saturate", "round_mode")

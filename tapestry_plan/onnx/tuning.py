@@ -1,5 +1,12 @@
 """The numbers of this wing: what an import may compute in advance. No result of a graph changes with them."""
 
+# -- what ONNX says ------------------------------------------------------------------------------------------
+
+KNOWN_OPSET = 28
+"""The newest opset that the importers follow; an operator whose schema changed later is refused."""
+FLOAT = 1
+"""ONNX's number of float32."""
+
 # -- bounds of work and memory -------------------------------------------------------------------------------
 
 FOLDED_NBYTES = 2**28
@@ -12,3 +19,5 @@ SHAPE_CELLS = 2**12
 """Known inputs of up to so many cells are shown to shape inference: they may be shapes, axes, counts."""
 VIEWED_INDICES = 2**18
 """Known indices, up to so many, make a view with exact regions; more are a constant that an operator reads."""
+MAX_SHOWN = 200
+"""Characters of a value in a message."""

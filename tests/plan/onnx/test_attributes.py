@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from tapestry_exec import evaluate
 from tapestry_plan import UnsupportedOp
 from tapestry_plan.onnx import nodes as onnx_nodes
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.models import OLDEST_OPSET, load_onnx
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tests.onnx_cases import NODES, NodeCase, floats, one, two
@@ -89,7 +90,7 @@ def test_attributes_of_known_nodes_are_checked_too() -> None:
 
 def test_operators_that_changed_later_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cast changed in opset 21, Relu in 14 for the last time."""
-    monkeypatch.setattr(onnx_nodes, "KNOWN_OPSET", 20)
+    monkeypatch.setattr(tuning, "KNOWN_OPSET", 20)
     load_onnx(model_of([node_of("Relu")], {"x": (2,)}))
     refused(
         model_of([node_of("Cast", to=onnx.TensorProto.DOUBLE)], {"x": (2,)}),
@@ -101,7 +102,7 @@ def test_operators_that_changed_later_are_refused(monkeypatch: pytest.MonkeyPatc
 def test_importers_follow_the_newest_schemas_of_this_onnx() -> None:
     """Where a newer onnx has changed an operator: see what changed, add it to the importer, then raise KNOWN_OPSET."""
     names = {op for op in [*IMPORTERS, *NOT_ADDED] if "::" not in op}
-    newer = {op for op in names if defs.get_schema(op).since_version > onnx_nodes.KNOWN_OPSET}
+    newer = {op for op in names if defs.get_schema(op).since_version > tuning.KNOWN_OPSET}
     assert not newer
 
 
