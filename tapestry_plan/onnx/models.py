@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.branches import graphs_inside, take_branch
 from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dtype_of, read_values, show_dims
@@ -202,7 +203,11 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
         _check_values(tensor)
     if model.functions:
         _reject_recursion(model)
-        model = inliner.inline_local_functions(model)
+        _reject_many_calls(model)
+        try:
+            model = inliner.inline_local_functions(model)
+        except Exception as error:  # as the converter below
+            raise ValueError(f"the model's local functions cannot be put in place: {str(error).strip()}") from None
     nodes = list(_nodes(model.graph))
     in_order = _sort(nodes)
     if any(one is not other for one, other in zip(nodes, in_order, strict=True)):
@@ -237,6 +242,25 @@ def _reject_recursion(model: Any) -> None:
     except CycleError as error:
         names = " calls ".join(f"{domain}::{name}" for domain, name, _ in reversed(error.args[1]))
         raise ValueError(f"local functions are recursive: {names}; export the model without") from None
+
+
+def _reject_many_calls(model: Any) -> None:
+    """Raise ValueError for local functions that stand for many more nodes than the model has.
+
+    Twenty functions, each of which calls the next one twice, stand for a million.
+    """
+    called = {_function_key(one.domain, one): list(_called(one.node)) for one in model.functions}
+    counts: dict[tuple[str, str, str], int] = {}
+    for key in TopologicalSorter({key: called.keys() & found for key, found in called.items()}).static_order():
+        counts[key] = sum(counts.get(below, 1) for below in called[key])
+    top = list(_called(model.graph.node))
+    total, stored = sum(counts.get(key, 1) for key in top), len(top) + sum(map(len, called.values()))
+    most = tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * stored
+    if total > most:
+        raise ValueError(
+            f"the model's local functions stand for {total:,} nodes, its {stored:,} nodes may stand for {most:,}; "
+            "export the model without functions that call others many times"
+        )
 
 
 def _function_key(domain: str, one: Any) -> tuple[str, str, str]:

@@ -17,6 +17,10 @@ CELLWISE_TIMES = 256
 """Bytes count so many times where ONNX's reference implementation loops over cells in Python."""
 SHAPE_CELLS = 2**12
 """Known inputs of up to so many cells are shown to shape inference: they may be shapes, axes, counts."""
+MAX_INLINED_NODES = 2**12
+"""Nodes that local functions may stand for in all, whatever the model's own number of nodes …"""
+INLINED_TIMES = 16
+"""… and so many for each node that the model itself has: each takes a millisecond to import."""
 VIEWED_INDICES = 2**18
 """Known indices, up to so many, make a view with exact regions; more are a constant that an operator reads."""
 MAX_SHOWN = 200

@@ -74,6 +74,28 @@ def test_recursive_functions_are_refused(bodies: Any, says: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_functions_of_one_name_are_refused() -> None:
+    model = with_functions({"F": [helper.make_node("Relu", ["a"], ["b"])]}, "F")
+    model.functions.append(model.functions[0])
+    with pytest.raises(ValueError, match=r"local functions cannot be put in place: .*own::F"):
+        load_onnx(model)
+
+
+def test_functions_that_stand_for_too_many_nodes_are_refused_before_they_are_put_in_place() -> None:
+    relu = [helper.make_node("Relu", ["a"], ["b"])]
+
+    def doubled(depth: int) -> Any:
+        bodies = {
+            f"F{k}": [helper.make_node(f"F{k + 1}", [a], [b], domain="own") for a, b in ("ac", "cb")]
+            for k in range(depth)
+        }
+        return with_functions({**bodies, f"F{depth}": relu}, "F0")
+
+    assert len(load_onnx(doubled(5)).nodes) == 2**5
+    with pytest.raises(ValueError, match=rf"stand for {2**60:,} nodes, its 122 nodes may stand for"):
+        load_onnx(doubled(60))
+
+
 # -- order -------------------------------------------------------------------------------------------------
 
 
