@@ -203,12 +203,13 @@ def _as_input(value: Any, declared: Any) -> Array:
                 f"{what} has dtype {array.dtype}, the input has {dtype}: convert it with .astype({str(dtype)!r})"
             )
         return array
+    wrong = ValueError(f"{what} is {show(value)}; give an array of {dtype}, or numbers that it has")
     try:
         found = np.asarray(value)
     except ValueError:  # lists of several lengths
-        found = np.asarray(None)
+        raise wrong from None
     if found.size and found.dtype.kind not in "biuf":
-        raise ValueError(f"{what} is {show(value)}; give an array of {dtype}, or numbers that it has")
+        raise wrong
     with np.errstate(all="ignore"):
         array = found.astype(dtype)
     if dtype.kind != "f" and not np.array_equal(array, found):

@@ -50,8 +50,8 @@ def derive_splits(graph: Graph, devices: int) -> dict[str, tuple[Split, ...]]:
     >>> from tapestry_plan.ops import exp, tanh
     >>> g = Graph()
     >>> _ = g.output(tanh(exp(g.input("x", (12,))).reshape(4, 3).T.reshape(12)))
-    >>> derive_splits(g, 4)
-    {'tanh': ((SplitAxis(axis='i0', sizes=(3, 4), first=0),), …
+    >>> {name: str(splits[0][0]) for name, splits in derive_splits(g, 4).items()}
+    {'tanh': 'i0=3x4', 'exp': 'i0=4x3'}
     """
     return _Splits(graph, devices).found
 

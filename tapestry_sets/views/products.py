@@ -345,7 +345,7 @@ def read_products(view: Readable, sets: AxisSets | None = None) -> dict[Any, Ind
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((5, 6))
     >>> read_products(A.reshape(30)[3:14])[A].each
-    [(((0, 0, 1),), ((3, 5, 1),)), (((2, 2, 1),), ((0, 1, 1),)), (((1, 1, 1),), ((0, 5, 1),))]
+    ((((0, 0, 1),), ((3, 5, 1),)), (((2, 2, 1),), ((0, 1, 1),)), (((1, 1, 1),), ((0, 5, 1),)))
     """
     first = IndexProduct(tuple([((0, n - 1, 1),) for n in view.shape]) if sets is None else sets)
     work: list[tuple[Any, list[IndexProduct]]] = [(view, [] if 0 in view.shape else [first])]

@@ -29,7 +29,7 @@ TABLE_TRIES = 1000
 """The budget within which pieces are composed to see whether two views read through one table."""
 TRIES = 32
 """How often a view's products are taken through patches of patches, more than twice for each of them."""
-COMPARED_PIECES = 4000
+COMPARED_PIECES = 40_000
 """The budget within which pieces are composed to compare two views."""
 LISTED_CELLS = 1 << 20
 """Where patches take too long to compare, the cells of so many indices at most are listed."""

@@ -175,6 +175,10 @@ SWALLOW = {
     "tapestry_exec/cuda/recording.py: abandon",
     "tapestry_exec/run/check.py: _check_buffer",
     "tapestry_exec/run/interpreter.py: _run_on_devices",
+    "tapestry_exec/run/room.py: _groups_limits",
+    "tapestry_exec/run/room.py: _left_in_group",
+    "tapestry_exec/run/room.py: _limits",
+    "tapestry_plan/onnx/inputs.py: unread",
     "tapestry_sets/alias/overlap.py: overlaps",
 }
 """Functions that go on after any ValueError, or any exception: each is about something else than how hard it is."""
