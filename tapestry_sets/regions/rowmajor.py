@@ -26,7 +26,18 @@ from tapestry_sets.integers import (
     surely_disjoint,
 )
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import OPEN, Budget, Open, Question, TooHard, attempt, check_pieces, current, limits
+from tapestry_sets.limits import (
+    OPEN,
+    Budget,
+    Open,
+    Question,
+    TooHard,
+    TooManyPieces,
+    attempt,
+    check_pieces,
+    current,
+    limits,
+)
 from tapestry_sets.regions import tuning
 from tapestry_sets.regions.axis import VIEWS
 
@@ -93,6 +104,11 @@ def elements(terms: NumberTerms, size: int) -> Int64Array:
     parts = [np.empty(0, np.int64)]
     for term in terms:
         few, *rest = sorted(term or ((),), key=lambda s: nests.count(s, 0, size))
+        if (many := nests.count(few, 0, size)) > tuning.MAX_ELEMENTS:
+            raise TooManyPieces(
+                f"points: {many} numbers to look through, more than the {tuning.MAX_ELEMENTS} that an array should "
+                "hold; size says how many points there are, or ask for a part of the box"
+            )
         z = nests.elements(few, 0, size)
         parts.append(z[conjunction.contains_each(rest, z)])
     return np.sort(np.concatenate(parts))

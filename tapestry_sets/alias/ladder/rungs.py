@@ -839,7 +839,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(find_beside_on_axes, HARD),
         Rung(of_sets("find_beside_setts", together.first_beside, lists=False), REFUSALS),
         Rung(find_none_beside),
+        Rung(find_beside_by_list, HARD, "listed"),  # before isl, which takes long to negate sums of many digits
         by_isl("find_beside_by_isl", "a cell that another view does not read", lambda x, y: _a_number(x.subtract(y))),
-        Rung(find_beside_by_list, (), "listed"),
     ),
 }
