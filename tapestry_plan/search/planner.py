@@ -100,6 +100,8 @@ def plan(
         Which operators are compared with the ways in which their declarations say them in other ones. By default
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole
         rows; with names, as in ``["exp_sum"]``, the operators that list expansions of these names; with False none.
+        With "split_axes" among the names, operators that work cell by cell are compared with themselves over more
+        index axes, where a neighbor's view asks for phases (`tapestry_plan.rewrite.split_axes`); that can take minutes.
         What an expansion builds may be expanded in turn. A plan whose operators were expanded is of the rewritten
         graph, and takes less time, or the same time with fewer bytes, than the plan of the graph as given;
         `ShardPlan.expansions` says what was compared, and `ShardPlan.derivation` how the graph was rewritten.
@@ -179,7 +181,8 @@ def plan(
     expandable: dict[str, Variants] = {}
     if names is not False:
         kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
-        splits = derive_splits(graph, mesh.size) if names is True or split_axes.name in names else {}
+        asked = names is not True and split_axes.name in names  # nothing bounds yet what comparing them takes
+        splits = derive_splits(graph, mesh.size) if asked else {}
         expandable = find_expandable(graph, names, {*fix, *forbid}, kept, splits)
         undominated, rest = frozenset(expandable), dict(expandable)
         if time.monotonic() < stop:
@@ -191,7 +194,7 @@ def plan(
         some = Variants(graph, names, set(graph.nodes) - undominated, kept, splits) if undominated else None
         if some is not None and some.choices:
             joint = JointProblem(some, problem.asked)
-            derived = derive_layouts(joint, {*fix, *forbid}) if time.monotonic() < stop else {}
+            derived = derive_layouts(joint, {*fix, *forbid}) if splits and time.monotonic() < stop else {}
             if derived:
                 known = problem.asked.derived
                 both = {name: (*known.get(name, ()), *derived.get(name, ())) for name in {**known, **derived}}

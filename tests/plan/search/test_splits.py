@@ -28,6 +28,7 @@ def mesh_for(cells: int) -> Mesh:
 
 
 MESH = mesh_for(96)
+SPLIT = ["split_axes"]
 Step = tuple[str, Any]
 
 
@@ -109,7 +110,7 @@ def check_all_work(p: ShardPlan) -> None:
 @pytest.mark.parametrize("n", [96, 96 * 10**9])
 def test_phases_move_nothing(view: Callable[[Tensor], Tensor], n: int) -> None:
     g = chained(view, (n,))
-    p = plan(g, mesh_for(n))
+    p = plan(g, mesh_for(n), expand=SPLIT)
     assert p.nbytes_moved == 0 and p.gap == 0
     check_all_work(p)
     assert same_graph(p.derivation.replay(g), p.graph) and ShardPlan.from_json(p.to_json()) == p
@@ -124,7 +125,7 @@ def test_splits_are_carried_to_all_that_work_on_the_same_cells() -> None:
     t = tanh(e.reshape(-1, 4).T.reshape(-1), name="t")
     g.output(relu(t + exp(t)), "y")
     g.output(e.reshape(-1, 4).T.reshape(-1) * 2.0, "z")
-    p = plan(g, MESH)
+    p = plan(g, MESH, expand=SPLIT)
     assert p.nbytes_moved == 0
     check_all_work(p)
     assert run(p, feeds(g), verify=True).nbytes_moved == 0
@@ -133,9 +134,10 @@ def test_splits_are_carried_to_all_that_work_on_the_same_cells() -> None:
 def test_without_expansions_and_with_fixed_operators_nothing_is_split() -> None:
     g = chained(RIFFLE["by rows"], (96,))
     assert not plan(g, MESH, expand=False).expanded and plan(g, MESH, expand=False).nbytes_moved == 96 * 4 * 3 // 4
-    p = plan(g, MESH, fix={"e": {"i0": 4}, "t": {"i0": 4}})
+    p = plan(g, MESH, fix={"e": {"i0": 4}, "t": {"i0": 4}}, expand=SPLIT)
     assert not p.expanded and p.nbytes_moved == 96 * 4 * 3 // 4
-    assert plan(g, MESH, expand=["split_axes"]).nbytes_moved == 0
+    assert plan(g, MESH, expand=SPLIT).nbytes_moved == 0
+    assert not plan(g, MESH).expanded, "by default nothing is split"
 
 
 def test_cells_are_boxes_in_the_digits_that_are_derived() -> None:
@@ -244,7 +246,7 @@ def check_chain(shape: tuple[int, ...], steps: list[Step]) -> ShardPlan:
     g = Graph()
     view = apply(steps, exp(g.input("x", shape), name="e"), concatenate, lambda x, order: x.permute_dims(order))
     g.output(tanh(view, name="t"), "y")
-    p = plan(g, MESH)
+    p = plan(g, MESH, expand=SPLIT)
     assert p.nbytes_moved == 0
     check_all_work(p)
     found = run(p, feeds(g))
