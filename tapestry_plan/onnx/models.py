@@ -535,6 +535,9 @@ def load_onnx(
     ----------
     ONNX IR and operators, opset 13 and later; older models are converted by onnx.version_converter.
     """
+    for name, given, example in (("shapes", shapes, "{'x': (1, 3)}"), ("values", values, "{'shape': [2, 6]}")):
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"load_onnx: {name} is {given!r:.200}; give a mapping of names, as in {example}")
     model, path = read_model(path_or_model)
     with _about(path or "the model"):
         return _graph_of(model, path, shapes or {}, values or {}, outputs)

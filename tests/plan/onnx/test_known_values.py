@@ -54,6 +54,13 @@ def as_input(node: NodeCase) -> tuple[Any, dict[str, Any]]:
     return NodeCase(node.op, feeds, {}, node.attrs, node.outputs, node.opset, reads).model, feeds
 
 
+@pytest.mark.parametrize("name", ["shapes", "values"])
+@pytest.mark.parametrize("wrong", [5, "s", [("s", [2, 6])]])
+def test_what_is_no_mapping_is_refused_by_name(name: str, wrong: object) -> None:
+    with pytest.raises(TypeError, match=f"load_onnx: {name} is .*; give a mapping"):
+        load_onnx(b"", **{name: wrong})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("node", [*WITH_CONSTANTS, *MORE], ids=str)
 def test_operands_that_are_known_inputs_equal_onnx_runtime(node: NodeCase) -> None:
     model, feeds = as_input(node)
