@@ -109,8 +109,8 @@ class _Splits:
     def _list_readers(self, name: str, stored: str) -> Iterator[DisjointRegions]:
         """The cells of a view that read a block of a tensor, for blocks along each of its axes."""
         view, shape = selected_view(self.graph, name), self.graph.stored[stored].shape
-        (home,) = (each for each in view.cells if each.name == stored)
-        for box in self._blocks(shape):
+        home = next((each for each in view.cells if each.name == stored), None)
+        for box in self._blocks(shape) if home is not None else ():  # of what a view has parts it may read no cell
             found = ask_one(
                 REFUSALS, view.preimage, {home: Region.from_slices(shape, tuple(map(slice, box.start, box.stop)))}
             )

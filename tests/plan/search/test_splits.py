@@ -151,6 +151,13 @@ def test_cells_are_boxes_in_the_digits_that_are_derived() -> None:
     )
 
 
+def test_a_view_that_reads_nothing_of_a_tensor_says_nothing() -> None:
+    g = Graph()
+    x, z = g.input("x", (8,)), g.input("z", (8,))
+    g.output(tanh(concatenate([exp(x), exp(z)])[8:].reshape(2, 4).T.reshape(-1)), "y")
+    assert run(plan(g, MESH, expand=SPLIT), feeds(g), verify=True).nbytes_moved == 0
+
+
 # -- random chains of views -----------------------------------------------------------------------------
 
 
