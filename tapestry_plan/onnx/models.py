@@ -660,7 +660,6 @@ def _missing_line(node: Node, opset: int) -> str:
     line += "" if node.captured is None else ", with a graph inside"
     if node.operator == "If" and node.inputs:
         line += f", whose condition {node.inputs[0]!r} is not known in advance (give what it depends on with values=)"
-    near = get_close_matches(node.operator, IMPORTERS)
     near = get_close_matches(node.operator, IMPORTERS, 3, cutoff=0.0)
     return f"{line}; nearest in name: {', '.join(near)}" if near else line
 
