@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from reprlib import repr as show
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -92,8 +92,9 @@ class InputShapes:
     def _take(self, name: str, size: int | Sequence[int], symbols: set[str]) -> None:
         """Note a size by symbol, or a shape by input."""
         what = f"shapes[{name!r}]"
-        extents = tuple(size) if isinstance(size, Iterable) else (size,)
-        if name in symbols and len(extents) == 1 and (name not in self._inputs or not isinstance(size, Iterable)):
+        is_number = not isinstance(size, Iterable) or getattr(size, "ndim", None) == 0  # NumPy's iterate, but raise
+        extents = (size,) if is_number else tuple(cast("Iterable[int]", size))
+        if name in symbols and len(extents) == 1 and (name not in self._inputs or is_number):
             self._note(name, check_positive(extents[0], what), f"{what} = {extents[0]}")
         elif name in self._inputs:
             self._given[name] = as_ints(extents, what)

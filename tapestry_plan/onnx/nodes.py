@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -196,6 +197,8 @@ class Importing:
         """The value of input k as a list of ints, or of the attribute of that name, or None."""
         value = self.constant(node, k, label)
         if value is not None:
+            if value.dtype.kind not in "iu":
+                raise ValueError(f"its input {k} ({label}) has dtype {value.dtype}; integers are needed")
             return [int(v) for v in value.reshape(-1)]
         found = node.attrs.get(label)
         return None if found is None else [int(v) for v in found]
@@ -247,6 +250,22 @@ class Importing:
 def is_number(dtype: np.dtype[Any]) -> bool:
     """Whether graphs have such elements: NumPy's own numbers and truth values, no 8-bit floats of other packages."""
     return dtype.kind in "fiub" and dtype.isbuiltin == 1
+
+
+def axes_of(axes: Iterable[int], rank: int, label: str = "axes") -> list[int]:
+    """Axes of a tensor counted from its first, each once.
+
+    Raises
+    ------
+    ValueError
+        For an axis out of range, or given twice.
+    """
+    given = list(axes)
+    found = [axis + rank if axis < 0 else axis for axis in given]
+    if any(not 0 <= axis < rank for axis in found) or len(set(found)) < len(found):
+        shown = given[0] if label == "axis" else given
+        raise ValueError(f"{label} is {shown}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}, each once")
+    return found
 
 
 Result = Tensor | list[Tensor] | None
@@ -303,18 +322,55 @@ class Import(Struct, frozen=True):
 
 
 def check_attributes(node: Node, opset: int) -> None:
-    """Refuse a node of ONNX's own that has an attribute which its schema in this opset has not."""
-    schema = _schema(node, opset) if node.attrs else None
+    """Refuse a node of ONNX's own whose attributes are not its schema's in this opset, each once and of its type.
+
+    Importers, and ONNX's reference, take the types for granted.
+    """
+    given = list(node.proto.attribute)
+    schema = _schema(node, opset) if given else None
     if schema is None:
         return
-    for name in node.attrs:
-        if name not in schema.attributes:
+    counts = Counter(one.name for one in given)
+    for one in given:
+        if one.name not in schema.attributes:
             known = ", ".join(sorted(schema.attributes)) or "none"
             raise refusal(
-                node,
-                f"its attribute {name} = {_shown(node.attrs[name])} is not one of {node.op_type} in opset {opset}; "
-                f"known: {known}",
+                node, f"{_described(node, one)} is not one of {node.op_type} in opset {opset}; known: {known}"
             )
+        if counts[one.name] > 1:
+            raise refusal(node, f"its attribute {one.name} is given {counts[one.name]} times; give it once")
+        wanted = int(schema.attributes[one.name].type.value)
+        others = {key.name for key, _ in one.ListFields()} & VALUE_FIELDS.keys() - {_field_of(wanted)}
+        if one.type != wanted or others:
+            found = _type_name(one.type) if one.type != wanted else f"beside a value of {VALUE_FIELDS[min(others)]}"
+            takes = f"{node.op_type} takes {_type_name(wanted)}: export the model again"
+            raise refusal(node, f"{_described(node, one)} is {found}, {takes}")
+
+
+VALUE_FIELDS = {
+    "f": "FLOAT", "i": "INT", "s": "STRING", "t": "TENSOR", "g": "GRAPH", "sparse_tensor": "SPARSE_TENSOR",
+    "tp": "TYPE_PROTO", "floats": "FLOATS", "ints": "INTS", "strings": "STRINGS", "tensors": "TENSORS",
+    "graphs": "GRAPHS", "sparse_tensors": "SPARSE_TENSORS", "type_protos": "TYPE_PROTOS",
+}  # fmt: skip
+"""Where ONNX keeps the value of an attribute, and the type that says so."""
+
+
+def _described(node: Node, attribute: Any) -> str:
+    """An attribute with its value, but for graphs."""
+    name = attribute.name
+    return f"its attribute {name}" + (f" = {_shown(node.attrs[name])}" if name in node.attrs else "")
+
+
+def _field_of(code: int) -> str:
+    return next((field for field, name in VALUE_FIELDS.items() if name == _type_name(code)), "")
+
+
+def _type_name(code: int) -> str:
+    """ONNX's name of a type of attributes."""
+    from onnx import AttributeProto
+
+    named = {number: name for name, number in AttributeProto.AttributeType.items()}
+    return str(named.get(code, f"of type {code}"))
 
 
 def check_version(node: Node, opset: int) -> None:
@@ -353,6 +409,6 @@ def _default(schema: Any, name: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value as messages show it, cut where it is long."""
-    text = repr(value)
+    """A value as messages show it: in one line, which tensors of ONNX take many for, and cut where it is long."""
+    text = " ".join(repr(value).splitlines())
     return text if len(text) <= tuning.MAX_SHOWN else text[: tuning.MAX_SHOWN - 1] + "…"

@@ -14,7 +14,7 @@ from tapestry_plan.ir import BUILTIN_OPS, Tensor
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
-from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, Result, TooLargeToFold, refusal
+from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, Result, TooLargeToFold, axes_of, refusal
 from tapestry_plan.ops import Operator
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
@@ -194,10 +194,7 @@ def _layer_normalization(at: Importing, node: Node) -> Result:
 
 def _rms_normalization(at: Importing, node: Node, operands: list[Tensor], name: str | None) -> Tensor:
     x, scale = operands
-    axis = node.attrs.get("axis", -1)
-    if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"axis is {axis}; a tensor of rank {x.ndim} has the axes {-x.ndim} to {x.ndim - 1}")
-    axis %= x.ndim
+    (axis,) = axes_of([node.attrs.get("axis", -1)], x.ndim, "axis")
     if scale.shape != x.shape[axis:]:
         scale = scale.broadcast_to(x.shape[axis:])
     return ops.rms_normalization(x, scale, axis=axis, epsilon=node.attrs.get("epsilon", 1e-5), name=name)

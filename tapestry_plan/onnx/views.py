@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from tapestry_plan.onnx.nodes import Importing, Node, Result
+from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of
 from tapestry_sets.views import Broadcast, Concat, ExpandDims, Pad, PermuteDims, Reshape, Slice, Squeeze, Tile
 
 
@@ -54,19 +54,19 @@ def expand(at: Importing, node: Node) -> Result:
 def slice(at: Importing, node: Node) -> Result:
     shape = at.shape(node.inputs[0])
     starts, ends = at.ints(node, 1, "starts") or [], at.ints(node, 2, "ends") or []
-    axes = at.ints(node, 3, "axes") or list(range(len(starts)))
+    axes = axes_of(at.ints(node, 3, "axes") or range(len(starts)), len(shape))
     steps = at.ints(node, 4, "steps") or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ValueError(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} are not equally many")
     cuts: list[tuple[int | None, int | None, int | None]] = [(None, None, None)] * len(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"axis {axis} is out of range for shape {shape}")
         cuts[axis] = (start, end, step)
     return at.view(node, Slice(tuple(cuts)), node.inputs[0])
 
 
 def split(at: Importing, node: Node) -> Result:
-    shape, axis = at.shape(node.inputs[0]), node.attrs.get("axis", 0)
-    axis += len(shape) if axis < 0 else 0
+    shape = at.shape(node.inputs[0])
+    (axis,) = axes_of([node.attrs.get("axis", 0)], len(shape), "axis")
     parts, count = at.ints(node, 1, "split"), len(node.outputs)
     if node.attrs.get("num_outputs", count) != count:
         raise ValueError(f"num_outputs is {node.attrs['num_outputs']}, but the node has {count} outputs")
@@ -86,7 +86,9 @@ def split(at: Importing, node: Node) -> Result:
 def pad(at: Importing, node: Node) -> Result:
     x = at.tensor(node.inputs[0])
     pads = at.ints(node, 1, "pads") or []
-    axes = [axis % x.ndim for axis in at.ints(node, 3, "axes") or range(x.ndim)]
+    axes = axes_of(at.ints(node, 3, "axes") or range(x.ndim), x.ndim)
+    if len(pads) != 2 * len(axes):
+        raise ValueError(f"pads is {pads}; two for each of the axes {axes} are needed")
     value = at.constant(node, 2, "constant_value")
     fill = 0 if value is None else value.reshape(()).item()
     widths = [(0, 0)] * x.ndim

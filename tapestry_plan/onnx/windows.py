@@ -7,7 +7,7 @@ from typing import Any
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
-from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
+from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
 
 
 def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
@@ -46,8 +46,19 @@ def _check_kernel(node: Node, w: Tensor) -> None:
 
 def _moves(node: Node, rank: int) -> list[tuple[int, ...]]:
     """Strides, dilations and pads, begins before ends."""
-    defaults = {"strides": (1,) * rank, "dilations": (1,) * rank, "pads": (0,) * (2 * rank)}
-    return [tuple(node.attrs.get(key, default)) for key, default in defaults.items()]
+    return [_numbers(node, "strides", rank, 1), _numbers(node, "dilations", rank, 1), _numbers(node, "pads", 2 * rank)]
+
+
+def _numbers(node: Node, key: str, count: int, least: int = 0) -> tuple[int, ...]:
+    """An attribute of so many integers, `least` each where it is not given; where that is 1, none may be less.
+
+    They are checked here, since what is computed from them would divide by 0, or leave some out.
+    """
+    numbers = tuple(node.attrs.get(key, (least,) * count))
+    if len(numbers) != count or (least and min(numbers, default=1) < least):
+        each = f"integers >= {least}" if least else "integers"
+        raise ValueError(f"{key} is {list(numbers)}; {node.op_type} takes {count} {each} here: export the model again")
+    return numbers
 
 
 def _halves(total: Sequence[int], auto: str) -> tuple[int, ...]:
@@ -69,8 +80,10 @@ def conv_transpose(at: Importing, node: Node) -> Result:
     _check_kernel(node, w)
     attrs, rank = node.attrs, x.ndim - 2
     strides, dilations, pads = _moves(node, rank)
-    more = tuple(attrs.get("output_padding", (0,) * rank))
+    more = _numbers(node, "output_padding", rank)
     auto, wanted = _auto_pad(node), attrs.get("output_shape")
+    if wanted is not None and len(wanted) not in (rank, rank + 2):
+        raise ValueError(f"output_shape is {list(wanted)}; give the {rank} spatial extents of the output")
     if auto == "VALID":
         pads = (0,) * len(pads)
     spans = zip(x.shape[2:], strides, dilations, w.shape[2:], more, strict=True)
@@ -129,7 +142,10 @@ def resize(at: Importing, node: Node) -> Result:
         if attrs.get(key, values[0]) not in values:
             raise refusal(node, f"{key}={attrs[key]!r} is not supported, only {values}")
     scales, sizes = at.constant(node, 2, "scales"), at.ints(node, 3, "sizes")
-    axes = [axis % x.ndim for axis in attrs.get("axes", range(x.ndim))]
+    axes = axes_of(attrs.get("axes", range(x.ndim)), x.ndim)
+    for label, given in (("scales", () if scales is None else scales.reshape(-1).tolist()), ("sizes", sizes or ())):
+        if given and len(given) != len(axes):
+            raise ValueError(f"{label} is {list(given)}, one for each of the axes {axes} is needed")
     factors, extents = [1.0] * x.ndim, list(x.shape)
     if scales is not None and scales.size:
         for axis, scale in zip(axes, scales.tolist(), strict=True):
