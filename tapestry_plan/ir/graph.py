@@ -19,14 +19,14 @@ from tapestry_plan.ir import pictures, tuning
 from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.forms import Form
-from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods, describe
+from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
 from tapestry_plan.ir.pictures import Parts
 from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
 from tapestry_sets.draw import Picture
-from tapestry_sets.limits import hide_fields, read_json
+from tapestry_sets.limits import ANYTHING, Kind, conform, describe, hide_fields, read_json
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
@@ -172,6 +172,8 @@ class Op(Struct, frozen=True):
         Names of the attributes that it takes; any other is an error.
     defaults : tuple of (str, value)
         Attributes that nodes have where they are not given.
+    kinds : tuple of (str, Kind)
+        What attributes may be; those not named here are not checked.
     expansions : tuple of callable
         Functions ``(inputs, attrs) -> tensor``, or a tuple of tensors, that say the operator in other ones and in
         views, and raise NotApplicable where they cannot; rewrites know them by their names.
@@ -197,6 +199,7 @@ class Op(Struct, frozen=True):
     host_only: bool = False
     work: Callable[[Shard], Form | None] | None = None
     defaults: tuple[tuple[str, Any], ...] = ()
+    kinds: tuple[tuple[str, Kind], ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
@@ -220,11 +223,24 @@ class Op(Struct, frozen=True):
         """Attributes in the order of their names, with the defaults of those not given."""
         return dict(sorted({**dict(self.defaults), **attrs}.items()))
 
-    def check_attributes(self, attrs: Attrs, what: str) -> None:
-        """Raise ValueError for an attribute that the operator does not take."""
+    def check_attributes(self, attrs: Attrs, what: str) -> dict[str, Any]:
+        """Attributes as the operator takes them, without those that are None, which is to say that they are not given.
+
+        Raises
+        ------
+        ValueError
+            For an attribute that the operator does not take.
+        TypeError
+            For a value of a type that the attribute may not have.
+        """
         unknown = [name for name in attrs if name not in self.attributes and name != AROUND]
         if unknown:
-            raise ValueError(f"{what}: there is no attribute {unknown[0]!r}; {self.name} takes {list(self.attributes)}")
+            raise ValueError(
+                f"{what}: there is no attribute {unknown[0]!r:.200}; {self.name} takes {list(self.attributes)}"
+            )
+        kinds = dict(self.kinds)
+        taken = {name: conform(value, kinds.get(name, ANYTHING), f"{what}: {name}") for name, value in attrs.items()}
+        return {name: value for name, value in taken.items() if value is not None or name not in kinds}
 
 
 class Graph:
@@ -259,14 +275,14 @@ class Graph:
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
         """Declare a tensor that every run is given."""
         checked = check_shape(shape, f"input {name!r}")
-        self._new_tensor(Stored(name, checked, check_dtype(dtype, f"input {name!r}"), "input"))
+        self._new_tensor(Stored(name, checked, check_dtype(dtype, f"input {name!r}: "), "input"))
         return Tensor(self, name)
 
     def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
         """Add a tensor with known values, kept by reference; `path` says where a later run can find it."""
         data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
         data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
-        dtype = check_dtype(data.dtype.name, f"constant {name!r}")
+        dtype = check_dtype(data.dtype, f"constant {name!r}: ")
         self._new_tensor(Stored(name, data.shape, dtype, "constant", data, path))
         return Tensor(self, name)
 
@@ -296,8 +312,8 @@ class Graph:
             if 0 in source.shape:
                 raise ValueError(f"{node_name}: input {name!r} of shape {source.shape} has no cells; give it some")
         what = f"{declared.name} {node_name!r}"
-        frozen_attrs = {key: _plain(value, f"{what}: {key}") for key, value in declared.complete(attrs).items()}
-        declared.check_attributes(frozen_attrs, what)
+        taken = declared.complete(declared.check_attributes(attrs, what))
+        frozen_attrs = {key: _plain(value, f"{what}: {key}") for key, value in taken.items()}
         try:
             signature, around = resolve(declared.signature, [source.shape for source in present], frozen_attrs)
             dtypes = () if around else declared.dtype([source.dtype for source in present], frozen_attrs)
@@ -590,7 +606,10 @@ class Graph:
     def _check_node(self, node: OpNode, where: str) -> None:
         """An operator takes its operands and attributes, and its outputs are what it gives."""
         op = self.ops[node.op]
-        op.check_attributes(node.attrs, where)
+        try:
+            op.check_attributes(node.attrs, where)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
         sources = [self.source(name) for name in node.inputs]
         shapes, outs = [source.shape for source in sources], [self.stored[name] for name in node.outputs]
         try:

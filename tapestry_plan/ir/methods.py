@@ -10,6 +10,8 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
+from tapestry_sets.limits import describe
+
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "subtract": operator.sub,
@@ -34,13 +36,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 """Python's operators by the names of NumPy's functions, which its numbers call for them: ``np.float32(2) * x``."""
 
 AS_TENSOR = "give a tensor of the graph, as g.constant(name, array) makes, or a number"
-
-
-def describe(value: object) -> str:
-    """What an error calls a value that is not a number: an array by shape and dtype, not by its values."""
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and dtype {value.dtype.name}"
-    return f"{value!r:.200}, a {type(value).__name__},"
 
 
 class ArrayMethods:

@@ -112,11 +112,14 @@ def check_shape(shape: Sequence[int], what: str) -> Shape:
     return found
 
 
-def check_dtype(name: str, what: str) -> str:
+def check_dtype(name: Any, where: str = "") -> str:
+    """Return NumPy's name of a dtype; None, which NumPy takes for float64, is refused. `where` begins the error."""
     try:
-        dtype = np.dtype(name)
-    except TypeError:
-        raise ValueError(f"{what}: {name!r} is not a dtype of NumPy") from None
+        dtype = None if name is None else np.dtype(name)
+    except (TypeError, ValueError):
+        dtype = None
+    if dtype is None or not dtype.itemsize:
+        raise ValueError(f"{where}dtype {name!r:.200} is not a dtype of NumPy; give one such as 'float32'")
     if dtype.hasobject:
-        raise ValueError(f"{what}: dtype {name!r} holds objects; give numbers or booleans")
-    return dtype.name
+        raise ValueError(f"{where}dtype {name!r:.200} holds objects; give numbers or booleans")
+    return str(dtype.name)

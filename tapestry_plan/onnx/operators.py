@@ -23,10 +23,12 @@ Adder = Callable[[Importing, Node], Result]
 
 def _alike(function: Operator[..., Tensor], names: Mapping[str, str] = MappingProxyType({}), **defaults: Any) -> Adder:
     """The operator with ONNX's attributes, by the same names or those given; defaults are the same, or those given."""
+    truths = {name for name, default in function.op.defaults if isinstance(default, bool)}  # which ONNX has as 0 and 1
 
     def add(at: Importing, node: Node) -> Result:
         known = {names.get(key, key): key for key in node.attrs}
         attrs = defaults | {name: node.attrs[key] for name, key in known.items() if name in function.op.attributes}
+        attrs |= {name: bool(attrs[name]) for name in truths.intersection(attrs)}
         return function(*at.inputs(node), name=node.name, **attrs)
 
     return add

@@ -104,7 +104,8 @@ def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[[Importi
 
     def add(at: Importing, node: Node) -> Result:
         x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
-        how = {key: node.attrs[key] for key in options if key in node.attrs}
+        given = {key: node.attrs[key] for key in options if key in node.attrs}
+        how = {key: value if key == "p" else bool(value) for key, value in given.items()}
         window = window_of(node, x.shape[2:], kernel)
         if any(pad >= n for pad, n in zip(window["pads"], kernel * 2, strict=True)):
             raise ValueError(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import wraps
 from inspect import Parameter
 from inspect import signature as signature_of
-from types import CodeType, SimpleNamespace, UnionType
-from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor, describe
+from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor
 from tapestry_plan.ops.operands import elementwise_signature
+from tapestry_sets.limits import arguments_check, describe, kind_of, read_hint
 
 Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
@@ -58,7 +59,8 @@ def operator(
 
     def declare(function: Callable[Arguments, Made]) -> Operator[Arguments, Made]:
         call = signature_of(function)
-        kinds = {p.name: _kinds(function, p) for p in call.parameters.values()}
+        hints = {p.name: _hint(function, p) for p in call.parameters.values()}
+        kinds = {name: _members(hint) for name, hint in hints.items()}
         operands = [p for p in call.parameters.values() if Tensor in kinds[p.name]]
         if not operands and "graph" not in call.parameters:
             raise TypeError(
@@ -75,18 +77,23 @@ def operator(
             block,
             attributes=tuple(convert),
             defaults=tuple(defaults.items()),
+            kinds=tuple((p.name, kind_of(hints[p.name])) for p in attributes),
             **fields,
         )
+
+        admit = arguments_check(function, function.__name__, but=[p.name for p in operands])
 
         @wraps(function)
         def add(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
             try:
-                given = call.bind(*args, **kwargs).arguments
+                bound = call.bind(*args, **kwargs)
             except TypeError:
                 return function(*args, **kwargs)  # raises in Python's own words
+            given = bound.arguments
             for p in operands:
                 _check_operand(op.name, p, kinds[p.name], given.get(p.name, p.default))
-            made = function(*args, **kwargs)
+            admit(given)
+            made = function(*bound.args, **bound.kwargs)
             if made is not None:
                 return made
             tensors = {p.name: given.get(p.name, p.default) for p in operands if p.kind is not p.VAR_POSITIONAL}
@@ -109,35 +116,27 @@ def operator(
     return declare
 
 
-def _kinds(function: Callable[..., Any], parameter: Parameter) -> tuple[Any, ...]:
-    """The types that a parameter may have: those of its annotation's union, or the only one."""
+def _hint(function: Callable[..., Any], parameter: Parameter) -> Any:
+    """The type that a parameter is annotated with."""
     written = parameter.annotation
     if written is Parameter.empty:
-        return ()
+        return Any
     where = f"operator {function.__name__!r}: parameter {parameter.name!r} is annotated {written!r}"
     try:
-        hint = _read_hint(written, getattr(function, "__globals__", {}))
+        hint = read_hint(written, getattr(function, "__globals__", {}))
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise TypeError(
             f"{where}, which cannot be read: {error}; import what it names at the top of the module"
         ) from None
     hint = getattr(hint, "__value__", hint)  # of an alias that `type` declares
-    kinds = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
-    if Tensor not in kinds and _is_within(Tensor, hint):
+    if Tensor not in _members(hint) and _is_within(Tensor, hint):
         raise TypeError(f"{where}; an operand is a `Tensor`, with `| None` or `| float`, and several are `*xs: Tensor`")
-    return kinds
+    return hint
 
 
-def _read_hint(written: Any, names: dict[str, Any]) -> Any:
-    """The type that an annotation means."""
-    if isinstance(written, str) and not {"'", '"'} & set(written):
-        return eval(_compile_hint(written), names)  # 400 parameters share 40 annotations: they are compiled once
-    return get_type_hints(SimpleNamespace(__annotations__={"it": written}), names)["it"]
-
-
-@cache
-def _compile_hint(written: str) -> CodeType:
-    return compile(written, "<annotation>", "eval")
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, or the only one."""
+    return get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
 
 
 def _is_within(kind: type, hint: Any) -> bool:

@@ -13,7 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Axis, Block, CellBlock, LinearForm, Operand, Shape, Shard, Signature, project
+from tapestry_plan.ir import (
+    Attrs,
+    Axis,
+    Block,
+    CellBlock,
+    LinearForm,
+    Operand,
+    Shape,
+    Shard,
+    Signature,
+    check_dtype,
+    project,
+)
 from tapestry_sets.limits import is_int
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
@@ -55,15 +67,12 @@ def to_truth(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return ("bool",)
 
 
-def named_dtype(name: Any) -> str:
-    """NumPy's name of a dtype that an attribute gives."""
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        raise ValueError(f"dtype {name!r} is not a dtype of NumPy") from None
-    if dtype.kind not in "fiub":
-        raise ValueError(f"dtype is {dtype.name}; give one of real numbers, integers or truth values")
-    return str(dtype.name)
+def named_dtype(name: Any, where: str = "") -> str:
+    """NumPy's name of a dtype that an attribute of an operator gives; `where` begins the error."""
+    dtype = check_dtype(name, where)
+    if np.dtype(dtype).kind not in "fiub":
+        raise ValueError(f"{where}dtype is {dtype}; give one of real numbers, integers or truth values")
+    return dtype
 
 
 def need_indices(dtype: str, what: str) -> None:
@@ -91,14 +100,14 @@ def ints_of(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
     """An int, meaning the same on every axis, or one int for each axis."""
     values = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(values) != rank or not all(is_int(v, least) for v in values):
-        raise ValueError(f"{what} is {value!r}; give an integer >= {least}, or {rank} of them")
+        raise ValueError(f"{what} is {value!r:.200}; give an integer >= {least}, or {rank} of them")
     return values
 
 
 def axis_of(axis: Any, rank: int, where: str = "") -> int:
     """A position from the front for an axis that may be counted from the end; `where` begins the error."""
     if not is_int(axis, -rank, rank - 1):
-        raise ValueError(f"{where}axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
+        raise ValueError(f"{where}axis is {axis!r:.200}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
     return axis % rank
 
 

@@ -3,11 +3,22 @@
 From the ground up; each row stands on rows above it:
 
     arguments  constructors  documents    integers as callers write them; values; plain data against types
-    printable                             names as terminals may show them
+    annotations  printable                what callers give against annotations; names as terminals may show them
     budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
     climb                                 the loop that runs a ladder
 """
 
+from tapestry_sets.limits.annotations import (
+    ANYTHING,
+    Kind,
+    arguments_check,
+    check_arguments,
+    check_fields,
+    conform,
+    describe,
+    kind_of,
+    read_hint,
+)
 from tapestry_sets.limits.arguments import as_int, as_ints, check_positive, check_range, extents_of, is_int
 from tapestry_sets.limits.budget import (
     OPEN,

@@ -140,7 +140,7 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
     ONNX Gelu; Hendrycks and Gimpel, "Gaussian error linear units", 2016.
     """
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"gelu: approximate={approximate!r} must be 'none' or 'tanh'")
+        raise ValueError(f"gelu: approximate={approximate!r:.200} must be 'none' or 'tanh'")
     return add_op(gelu.op, x, name=name, approximate=approximate)
 
 

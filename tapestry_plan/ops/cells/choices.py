@@ -171,7 +171,7 @@ def astype(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     ----------
     ONNX Cast.
     """
-    wanted = named_dtype(dtype)
+    wanted = named_dtype(dtype, "astype: ")
     return x if x.dtype == wanted else add_op(astype.op, x, name=name, dtype=wanted)
 
 

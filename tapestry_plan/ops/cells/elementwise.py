@@ -19,7 +19,9 @@ def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     for key in ("min", "max"):
         bound = attrs.get(key)
         if bound is not None and np.dtype(dtypes[0]).kind in "iub" and bound != np.dtype(dtypes[0]).type(bound):
-            raise ValueError(f"{key} is {bound!r}, which is not a value of operand 0's dtype {dtypes[0]}; round it")
+            raise ValueError(
+                f"{key} is {bound!r:.200}, which is not a value of operand 0's dtype {dtypes[0]}; round it"
+            )
     return (dtypes[0],)
 
 

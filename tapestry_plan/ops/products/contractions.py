@@ -46,11 +46,11 @@ class Equation(Struct, frozen=True):
         Equation(operands=(('e0', 'i', 'j'), ('j', 'k')), output=('e0', 'i', 'k'))
         """
         if not isinstance(text, str):
-            raise ValueError(f"the equation is {text!r}; give a string like 'ij,jk->ik'")
+            raise ValueError(f"the equation is {text!r:.200}; give a string like 'ij,jk->ik'")
         left, arrow, right = "".join(text.split()).partition("->")
         terms = left.split(",")
         if len(terms) != len(ranks):
-            raise ValueError(f"equation {text!r} has {len(terms)} operands; {len(ranks)} are given")
+            raise ValueError(f"equation {text!r:.200} has {len(terms)} operands; {len(ranks)} are given")
         widest = max([n - _letters(term, text) for term, n in zip(terms, ranks, strict=True) if "..." in term] or [0])
         operands = tuple(
             _axes_of(term, n, widest, text, k) for k, (term, n) in enumerate(zip(terms, ranks, strict=True))
@@ -78,14 +78,16 @@ def _letters(term: str, text: str) -> int:
     rest = term.replace("...", "", 1)
     unknown = [c for c in rest if c not in ascii_letters]
     if unknown:
-        raise ValueError(f"equation {text!r} has {unknown[0]!r} in {term!r}; axes are letters, others '...'")
+        raise ValueError(
+            f"equation {text!r:.200} has {unknown[0]!r:.200} in {term!r:.200}; axes are letters, others '...'"
+        )
     return len(rest)
 
 
 def _axes_of(term: str, rank: int, widest: int, text: str, operand: int) -> tuple[str, ...]:
     count = _letters(term, text)
     if count > rank or ("..." not in term and count != rank):
-        raise ValueError(f"equation {text!r} names {count} axes of operand {operand}, which has rank {rank}")
+        raise ValueError(f"equation {text!r:.200} names {count} axes of operand {operand}, which has rank {rank}")
     before, _, after = term.partition("...")
     return (*before, *(f"e{k}" for k in range(widest - rank + count, widest)), *after)
 
@@ -94,9 +96,11 @@ def _check_output(output: tuple[str, ...], operands: tuple[tuple[str, ...], ...]
     known = {name for operand in operands for name in operand}
     for name in output:
         if name not in known:
-            raise ValueError(f"equation {text!r}: the output names {name!r}, which no operand has; leave it out")
+            raise ValueError(
+                f"equation {text!r:.200}: the output names {name!r:.200}, which no operand has; leave it out"
+            )
         if output.count(name) > 1:
-            raise ValueError(f"equation {text!r}: the output names {name!r} twice; name each axis once")
+            raise ValueError(f"equation {text!r:.200}: the output names {name!r:.200} twice; name each axis once")
 
 
 def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -107,13 +111,15 @@ def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         for name, n in zip(names, shape, strict=True):
             if names.count(name) > 1:
                 raise ValueError(
-                    f"equation {text!r} names {name!r} twice in operand {k}; give its diagonal, which is a view: "
+                    f"equation {text!r:.200} names {name!r} twice in operand {k}; give its diagonal, which is a view: "
                     "the function einsum does"
                 )
             seen = sizes.setdefault(name, n)
             broadcast = name.startswith("e") and len(name) > 1 and 1 in (seen, n)
             if seen != n and not broadcast:
-                raise ValueError(f"equation {text!r}: axis {name!r} has {seen} values, but {n} in operand {k}: {shape}")
+                raise ValueError(
+                    f"equation {text!r:.200}: axis {name!r:.200} has {seen} values, but {n} in operand {k}: {shape}"
+                )
             sizes[name] = max(seen, n)
     axes = (
         *(Axis(name, sizes[name]) for name in equation.output),
@@ -230,7 +236,7 @@ def _diagonals(x: Tensor, names: Sequence[str]) -> tuple[Tensor, list[str]]:
         first = left.index(left[second])
         if x.shape[first] != x.shape[second]:
             raise ValueError(
-                f"einsum: axes {first} and {second} of {x.shape} are both {left[first]!r}, but have "
+                f"einsum: axes {first} and {second} of {x.shape} are both {left[first]!r:.200}, but have "
                 f"{x.shape[first]} and {x.shape[second]} values; they must be equal"
             )
         x = x.diagonal(0, first, second)

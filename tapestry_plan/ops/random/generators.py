@@ -19,7 +19,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Graph, Op, RandomCells, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import Arguments, Operator, add_op, operator
-from tapestry_plan.ops.operands import number_axes, of_kinds, touched
+from tapestry_plan.ops.operands import named_dtype, number_axes, of_kinds, touched
 from tapestry_plan.ops.random.philox import region_words
 from tapestry_sets.limits import is_int
 
@@ -32,9 +32,18 @@ WORDS = 1 << 32
 
 def _signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Cells numbered by i0, i1, …; of an operand, if there is one, each cell is read for its own."""
-    shape = shapes[0] if shapes else tuple(attrs["shape"])
+    shape = shapes[0] if shapes else _extents(attrs["shape"])
     axes = number_axes(shape)
     return Signature(axes, (touched(axes),) * len(shapes), (touched(axes, extents=shape),))
+
+
+def _extents(shape: Sequence[int]) -> Shape:
+    """What is drawn: at least a cell, and no more than a stream has numbers."""
+    if isinstance(shape, int) or not all(n >= 1 for n in shape):
+        raise ValueError(f"shape {shape!r:.200} must hold integers >= 1, one for each axis")
+    if math.prod(shape) > tuning.MAX_CELLS:
+        raise ValueError(f"shape {shape!r:.200} needs more than 2**60 numbers of one stream")
+    return tuple(shape)
 
 
 def _given_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -156,13 +165,13 @@ def _generator(drawn: Drawn, flop: float) -> Callable[[Callable[Arguments, Tenso
 @_generator(Drawn(_uniform, lambda attrs: _each(attrs["dtype"]), True), 40.0)
 def uniform(
     graph: Graph,
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     low: float = 0.0,
     high: float = 1.0,
     *,
     seed: int,
     stream: int | None = None,
-    dtype: str = "float32",
+    dtype: Any = "float32",
     name: str | None = None,
 ) -> Tensor:
     """Random numbers in [low, high), in steps of (high − low)·2⁻²⁴ for float32 and 2⁻⁵³ for float64.
@@ -170,7 +179,7 @@ def uniform(
     Parameters
     ----------
     graph : Graph
-    shape : sequence of int
+    shape : int or sequence of int
     low, high : float
         Finite; low < high.
     seed : int
@@ -193,6 +202,7 @@ def uniform(
     ----------
     Random123, philox4x32-10, and its u01 conversions.
     """
+    dtype = named_dtype(dtype, "uniform: ")
     with np.errstate(over="ignore"):
         ends = np.array([low, high], dtype if np.dtype(dtype).kind == "f" else "float64")
         wide = ends[1] - ends[0]
@@ -206,13 +216,13 @@ def uniform(
 @_generator(Drawn(_normal, lambda attrs: 2 * _each(attrs["dtype"])), 120.0)
 def normal(
     graph: Graph,
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     loc: float = 0.0,
     scale: float = 1.0,
     *,
     seed: int,
     stream: int | None = None,
-    dtype: str = "float32",
+    dtype: Any = "float32",
     name: str | None = None,
 ) -> Tensor:
     """Normally distributed numbers of mean `loc` and standard deviation `scale`; the others as for `uniform`.
@@ -230,7 +240,13 @@ def normal(
 
 @_generator(Drawn(_bernoulli), 40.0)
 def bernoulli(
-    graph: Graph, shape: Sequence[int], p: float = 0.5, *, seed: int, stream: int | None = None, name: str | None = None
+    graph: Graph,
+    shape: int | Sequence[int],
+    p: float = 0.5,
+    *,
+    seed: int,
+    stream: int | None = None,
+    name: str | None = None,
 ) -> Tensor:
     """Truth values, each true with probability p (to the nearest 2⁻³²); the others as for `uniform`."""
     if not 0 <= p <= 1:
@@ -241,19 +257,17 @@ def bernoulli(
 @_generator(Drawn(_integers, lambda attrs: 2), 80.0)
 def integers(
     graph: Graph,
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     low: int,
     high: int,
     *,
     seed: int,
     stream: int | None = None,
-    dtype: str = "int64",
+    dtype: Any = "int64",
     name: str | None = None,
 ) -> Tensor:
     """Integers in [low, high), at most 2³² different ones; the others as for `uniform`."""
-    for what, value in (("low", low), ("high", high)):
-        if not is_int(value):
-            raise ValueError(f"integers: {what}={value!r} must be an integer")
+    dtype = named_dtype(dtype, "integers: ")
     if not 1 <= high - low <= WORDS:
         raise ValueError(f"integers: [{low}, {high}) holds {high - low} integers; give from 1 to 2**32")
     if np.dtype(dtype).kind in "iu" and not np.iinfo(dtype).min <= low <= high - 1 <= np.iinfo(dtype).max:
@@ -280,17 +294,13 @@ def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, nam
 
 
 def _make(
-    op: Op, graph: Graph, shape: Sequence[int], dtype: str, kinds: str, key: Key, name: str | None, **attrs: Any
+    op: Op, graph: Graph, shape: int | Sequence[int], dtype: Any, kinds: str, key: Key, name: str | None, **attrs: Any
 ) -> Tensor:
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(is_int(n, 1) for n in extents):
-        raise ValueError(f"{op.name}: shape {shape!r} must hold integers >= 1")
-    if math.prod(extents) > tuning.MAX_CELLS:
-        raise ValueError(f"{op.name}: shape {extents} needs more than 2**60 numbers of one stream")
-    made = np.dtype(dtype)
+    made = np.dtype(named_dtype(dtype, f"{op.name}: "))
     if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):
         wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]
-        raise ValueError(f"{op.name}: dtype {dtype!r} must be {wanted}")
+        raise ValueError(f"{op.name}: dtype {dtype!r:.200} must be {wanted}")
     given = {"dtype": made.name} if "dtype" in op.attributes else {}
     return cast(Tensor, graph.op(op, name=name, shape=extents, **given, **_key(op.name, graph, *key), **attrs))
 
@@ -302,5 +312,5 @@ def _key(op: str, graph: Graph, seed: int, stream: int | None) -> dict[str, int]
         stream = max(streams, default=-1) + 1
     for what, value in (("seed", seed), ("stream", stream)):
         if not is_int(value, 0, WORDS - 1):
-            raise ValueError(f"{op}: {what}={value!r} must be an integer in [0, 2**32)")
+            raise ValueError(f"{op}: {what}={value!r:.200} must be an integer in [0, 2**32)")
     return {"seed": seed, "stream": stream}

@@ -38,7 +38,7 @@ def _reduced(rank: int, attrs: Attrs) -> frozenset[int]:
         return frozenset(range(rank))
     found = [axis_of(axis, rank) for axis in ((given,) if isinstance(given, int) else given)]
     if len(set(found)) != len(found):
-        raise ValueError(f"axis is {given!r}, which names an axis twice")
+        raise ValueError(f"axis is {given!r:.200}, which names an axis twice")
     return frozenset(found)
 
 

@@ -69,8 +69,8 @@ def _by(monoid: Monoid) -> dict[str, Any]:
         made = reduce_signature(shapes, attrs)
         if len(made.reductions) > 1 and not monoid.is_commutative:
             raise ValueError(
-                f"axis is {attrs.get('axis')!r}, but {monoid.name} is not commutative: its values have an order along "
-                "one axis only; reduce one axis"
+                f"axis is {attrs.get('axis')!r:.200}, but {monoid.name} is not commutative: its values have an order "
+                "along one axis only; reduce one axis"
             )
         return made
 

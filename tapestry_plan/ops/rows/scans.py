@@ -32,7 +32,9 @@ def _top_k_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
     axis, k = axis_of(attrs["axis"], len(x)), attrs.get("k")
     if not is_int(k, 1, x[axis]):
-        raise ValueError(f"k is {k!r}; axis {axis} of shape {x} has {x[axis]} cells: give an integer from 1 to that")
+        raise ValueError(
+            f"k is {k!r:.200}; axis {axis} of shape {x} has {x[axis]} cells: give an integer from 1 to that"
+        )
     whole = row_signature(shapes, axis, axis + 1)
     written = touched(whole.axes, ["" if n == axis else f"i{n}" for n in range(len(x))], (k,) * len(x))
     return Signature(whole.axes, whole.inputs, (written, written))

@@ -71,13 +71,13 @@ def _places_of(shape: Shape, attrs: Attrs) -> list[tuple[Fraction, Fraction]]:
     """
     sizes = attrs.get("sizes")
     if not isinstance(sizes, tuple) or len(sizes) != len(shape) or not all(is_int(m, 1) for m in sizes):
-        raise ValueError(f"sizes is {sizes!r}; give an integer >= 1 for each axis of the shape {shape}")
+        raise ValueError(f"sizes is {sizes!r:.200}; give an integer >= 1 for each axis of the shape {shape}")
     for key, known in (("mode", MODES), ("coordinates", COORDINATES), ("nearest", NEAREST)):
         if attrs.get(key, known[0]) not in known:
-            raise ValueError(f"{key} is {attrs[key]!r}; known are {known}")
+            raise ValueError(f"{key} is {attrs[key]!r:.200}; known are {known}")
     scales = attrs.get("scales") or tuple(Fraction(m, n) for n, m in zip(shape, sizes, strict=True))
     if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
-        raise ValueError(f"scales is {scales!r}; give a positive number for each axis of the shape {shape}")
+        raise ValueError(f"scales is {scales!r:.200}; give a positive number for each axis of the shape {shape}")
     exact = [
         Fraction(scale).limit_denominator(tuning.MAX_DENOMINATOR) if attrs.get("scales") else scale for scale in scales
     ]
@@ -222,10 +222,12 @@ def resize(
         if scales is None:
             raise ValueError("resize: give sizes or scales")
         if len(scales) != x.ndim:
-            raise ValueError(f"resize: scales is {tuple(scales)!r}; give one for each axis of the shape {x.shape}")
+            raise ValueError(f"resize: scales is {tuple(scales)!r:.200}; give one for each axis of the shape {x.shape}")
         for scale in scales:
             if not (math.isfinite(scale) and scale > 0):
-                raise ValueError(f"resize: scales is {tuple(scales)!r}; {scale!r} must be a finite number above 0")
+                raise ValueError(
+                    f"resize: scales is {tuple(scales)!r:.200}; {scale!r:.200} must be a finite number above 0"
+                )
         exact = [Fraction(float(scale)).limit_denominator(tuning.MAX_DENOMINATOR) for scale in scales]
         sizes = [math.floor(n * scale) for n, scale in zip(x.shape, exact, strict=True)]
     given = None if scales is None else tuple(float(scale) for scale in scales)
@@ -252,8 +254,8 @@ def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     n, c, h, w = x.shape
     if block < 1 or c % block**2 or mode not in ("DCR", "CRD"):
         raise ValueError(
-            f"depth_to_space: block={block}, mode={mode!r}; the block's square must divide the {c} channels of shape "
-            f"{x.shape}, and the mode be 'DCR' or 'CRD'"
+            f"depth_to_space: block={block}, mode={mode!r:.200}; the block's square must divide the {c} channels of "
+            f"shape {x.shape}, and the mode be 'DCR' or 'CRD'"
         )
     depth = c // block**2
     with x.graph._all_or_nothing():
@@ -284,7 +286,7 @@ def space_to_depth(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     if block < 1 or h % block or w % block:
         raise ValueError(f"space_to_depth: block={block} must divide the spatial extents {(h, w)} of shape {x.shape}")
     if mode not in ("DCR", "CRD"):
-        raise ValueError(f"space_to_depth: mode={mode!r}; it is 'DCR' or 'CRD'")
+        raise ValueError(f"space_to_depth: mode={mode!r:.200}; it is 'DCR' or 'CRD'")
     with x.graph._all_or_nothing():
         blocks = x.reshape(n, c, h // block, block, w // block, block)
         cut = blocks.permute_dims((0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))

@@ -76,8 +76,8 @@ class Window(Struct, frozen=True):
             room = n + self.begins[axis] + self.ends[axis] - self.reach[axis]
             if room < 0:
                 raise ValueError(
-                    f"a window of {self.kernel} reaching over {self.reach} cells does not fit extents {extents} "
-                    f"padded by {self.begins} and {self.ends}, spatial axis {axis}; "
+                    f"a window of {self.kernel} with dilations {self.dilations} reaching over {self.reach} cells "
+                    f"does not fit extents {extents} padded by {self.begins} and {self.ends}, spatial axis {axis}; "
                     "pad more or take a smaller window"
                 )
             stride = self.strides[axis]

@@ -163,7 +163,7 @@ def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
         For a p that is not an integer of 1 or more, and integers in x.
     """
     if not is_int(p, 1):
-        raise ValueError(f"p is {p!r}; give an integer >= 1")
+        raise ValueError(f"p is {p!r:.200}; give an integer >= 1")
     floating([x.dtype], {})
     if p == 1:
         return total(abs(x))

@@ -293,7 +293,7 @@ def test_the_namespace_and_the_operators_are_one() -> None:
     ("call", "error", "message"),
     [
         (lambda xp, x: bool(x), TypeError, "has no truth value before a run"),
-        (lambda xp, x: xp.add(1, 2), TypeError, "add: 1, a int, and 2, a int, are not tensors"),
+        (lambda xp, x: xp.add(1, 2), TypeError, "add: 1, an int, and 2, an int, are not tensors"),
         (lambda xp, x: xp.add(x, "a"), TypeError, "add: 'a', a str, stands beside tensor 'x'"),
         (lambda xp, x: x & 1, ValueError, "works on|integers|bits"),
         (lambda xp, x: xp.cumulative_sum(x), ValueError, "name the axis"),
@@ -301,7 +301,7 @@ def test_the_namespace_and_the_operators_are_one() -> None:
         (lambda xp, x: xp.meshgrid(x[0], indexing="yx"), ValueError, "indexing is 'yx'"),
         (lambda xp, x: xp.searchsorted(x[0], x, side="up"), ValueError, "side is 'up'"),
         (lambda xp, x: xp.tril(x[0]), ValueError, "it needs 2 axes or more"),
-        (lambda xp, x: xp.where(x > 0, 1, 2), TypeError, "where: 1, a int, and 2, a int, are not tensors"),
+        (lambda xp, x: xp.where(x > 0, 1, 2), TypeError, "where: 1, an int, and 2, an int, are not tensors"),
         (lambda xp, x: xp.astype(x, "int8") + 300, ValueError, "300 is beyond int8"),
         (lambda xp, x: xp.astype(x, "int32") / 2, ValueError, "divide whole ones by //"),
         (lambda xp, x: xp.exp("a"), TypeError, "exp: x is .*, a str, and must be a tensor of the graph"),
