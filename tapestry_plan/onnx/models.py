@@ -7,34 +7,21 @@ selections, each by one small function of the table `IMPORTERS` of `operators`.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from difflib import get_close_matches
-from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
-from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.branches import graphs_inside, take_branch
-from tapestry_plan.onnx.folding import evaluate
-from tapestry_plan.onnx.inputs import InputShapes, Sizes, dtype_of, read_values, show_dims
-from tapestry_plan.onnx.nodes import (
-    Array,
-    Attributes,
-    Importing,
-    Node,
-    TooLargeToFold,
-    check_attributes,
-    check_version,
-    refusal,
-)
-from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+from tapestry_plan.ir import Graph, Unread, sha256_of
+from tapestry_plan.onnx.adding import add_input, add_node, check_supported
+from tapestry_plan.onnx.branches import settle_branches
+from tapestry_plan.onnx.functions import inline_functions
+from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
+from tapestry_plan.onnx.nodes import Array, Importing, Node
+from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
 from tapestry_sets.limits import escape_controls
 
 OLDEST_OPSET = 13
@@ -42,97 +29,6 @@ OLDEST_OPSET = 13
 
 TARGET_OPSET = 21
 """The opset that older models are converted to."""
-
-RANDOM_OPS = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
-"""Never evaluated in advance: each run is to draw anew."""
-
-
-# -- nodes of a model ------------------------------------------------------------------------------------
-
-
-def _nodes(graph: Any) -> Iterator[Node]:
-    """The nodes of a model's graph; one without a name is called by its type and a number."""
-    from onnx import AttributeProto, helper
-
-    counts: Counter[str] = Counter()
-    for proto in graph.node:
-        name = proto.name or f"{proto.op_type}_{counts[proto.op_type]}"
-        counts[proto.op_type] += not proto.name
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
-        inputs = tuple(proto.input)
-        while inputs and not inputs[-1]:
-            inputs = inputs[:-1]
-        plain = [a for a in proto.attribute if a.type not in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
-        attrs = {a.name: helper.get_attribute_value(a) for a in plain}
-        attrs = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
-        captured = tuple(_captured(proto)) if len(plain) < len(proto.attribute) else None
-        yield Node(name, proto.op_type, domain, inputs, tuple(proto.output), Attributes(attrs), proto, captured)
-
-
-def _captured(proto: Any) -> Iterator[str]:
-    """Names that the graphs inside a node read, at any depth."""
-    for graph in graphs_inside(proto):
-        yield from (value.name for value in graph.output)
-        for node in graph.node:
-            yield from node.input
-            yield from _captured(node)
-
-
-def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
-    """The nodes that the outputs depend on, in the model's order; outputs behind the first that nobody reads are empty.
-
-    An operator here may not make all outputs that ONNX's has, and need not where they are only named.
-    """
-    makers = {name: node for node in nodes for name in node.outputs if name}
-    todo, read = list(outputs), set(outputs)
-    seen: set[int] = set()
-    while todo:
-        node = makers.get(todo.pop())
-        if node is not None and id(node) not in seen:
-            seen.add(id(node))
-            reads = [*node.inputs, *(node.captured or ())]
-            read.update(reads)
-            todo += reads
-    needed = [node for node in nodes if id(node) in seen]
-    blank = [tuple(name if not k or name in read else "" for k, name in enumerate(node.outputs)) for node in needed]
-    return [replace(node, outputs=names) for node, names in zip(needed, blank, strict=True)]
-
-
-def _sort(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, each after those whose outputs it reads, else in the order given.
-
-    Raises
-    ------
-    ValueError
-        For nodes that read each other's outputs around a cycle, naming them.
-    """
-    makers = {name: node for node in nodes for name in node.outputs if name}
-    done: set[int] = set()
-    out: list[Node] = []
-    for root in nodes:
-        path: dict[int, tuple[Node, Iterator[str]]] = {}
-        following: Node | None = root
-        while following is not None or path:
-            if following is not None and id(following) in path:
-                members = list(path)
-                cycle = [path[key][0].where for key in members[members.index(id(following)) :]]
-                listed = ", ".join(cycle[:8] + ["…"] * (len(cycle) > 8))
-                raise ValueError(f"the model has a cycle: {listed}; each reads what the one after it makes: break it")
-            if following is not None and id(following) not in done:
-                path[id(following)] = following, iter([*following.inputs, *(following.captured or ())])
-            node, reads = next(reversed(path.values())) if path else (None, iter(()))
-            if node is None:
-                break
-            name = next(reads, None)
-            following = None if name is None else makers.get(name)
-            if name is None:
-                del path[id(node)]
-                done.add(id(node))
-                out.append(node)
-    return out
-
 
 # -- the model file --------------------------------------------------------------------------------------
 
@@ -192,24 +88,19 @@ def _opset(model: Any) -> int:
 
 def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
     """The model with all its data, and its opset, which is OLDEST_OPSET or later."""
-    from onnx import inliner, version_converter
+    from onnx import version_converter
 
     opset = _opset(model)
     _reject_unusual_tensors(model)
-    _reject_second_makers(model)
+    reject_second_makers(model)
     if any(_is_external(tensor) for tensor in _all_tensors(model)):
         model = _with_external_data(model, path)
     for tensor in _all_tensors(model):
         _check_values(tensor)
     if model.functions:
-        _reject_recursion(model)
-        _reject_many_calls(model)
-        try:
-            model = inliner.inline_local_functions(model)
-        except Exception as error:  # as the converter below
-            raise ValueError(f"the model's local functions cannot be put in place: {str(error).strip()}") from None
-    nodes = list(_nodes(model.graph))
-    in_order = _sort(nodes)
+        model = inline_functions(model, opset)
+    nodes = list(read_nodes(model.graph))
+    in_order = sort(nodes)
     if any(one is not other for one, other in zip(nodes, in_order, strict=True)):
         model = _with_nodes(model, [node.proto for node in in_order])
     if opset >= OLDEST_OPSET:
@@ -234,60 +125,14 @@ def _with_nodes(model: Any, nodes: Sequence[Any]) -> Any:
     return copy
 
 
-def _reject_recursion(model: Any) -> None:
-    """Raise ValueError for local functions that call themselves, at once or through others."""
-    calls = {_function_key(one.domain, one): set(_called(one.node)) for one in model.functions}
-    try:
-        TopologicalSorter({key: found & calls.keys() for key, found in calls.items()}).prepare()
-    except CycleError as error:
-        names = " calls ".join(f"{domain}::{name}" for domain, name, _ in reversed(error.args[1]))
-        raise ValueError(f"local functions are recursive: {names}; export the model without") from None
-
-
-def _reject_many_calls(model: Any) -> None:
-    """Raise ValueError for local functions that stand for many more nodes than the model has.
-
-    Twenty functions, each of which calls the next one twice, stand for a million.
-    """
-    called = {_function_key(one.domain, one): list(_called(one.node)) for one in model.functions}
-    counts: dict[tuple[str, str, str], int] = {}
-    for key in TopologicalSorter({key: called.keys() & found for key, found in called.items()}).static_order():
-        counts[key] = sum(counts.get(below, 1) for below in called[key])
-    top = list(_called(model.graph.node))
-    total, stored = sum(counts.get(key, 1) for key in top), len(top) + sum(map(len, called.values()))
-    most = tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * stored
-    if total > most:
-        raise ValueError(
-            f"the model's local functions stand for {total:,} nodes, its {stored:,} nodes may stand for {most:,}; "
-            "export the model without functions that call others many times"
-        )
-
-
-def _function_key(domain: str, one: Any) -> tuple[str, str, str]:
-    """How a node names the function that it calls: by domain, name and overload."""
-    name = one.op_type if hasattr(one, "op_type") else one.name
-    return "" if domain == "ai.onnx" else domain, name, getattr(one, "overload", "")
-
-
-def _called(nodes: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
-    """What nodes call, and the graphs inside them."""
-    for node in nodes:
-        yield _function_key(node.domain, node)
-        for graph in graphs_inside(node):
-            yield from _called(graph.node)
-
-
 def _all_tensors(model: Any) -> Iterator[Any]:
-    graphs = [model.graph]
-    while graphs:
-        graph = graphs.pop()
-        yield from graph.initializer
+    for graph in all_graphs(model):
+        yield from getattr(graph, "initializer", ())  # functions have none
         for node in graph.node:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
                     yield attribute.t
                 yield from attribute.tensors
-            graphs += graphs_inside(node)
 
 
 def _is_external(tensor: Any) -> bool:
@@ -297,7 +142,7 @@ def _is_external(tensor: Any) -> bool:
 def _reject_unusual_tensors(model: Any) -> None:
     import onnx
 
-    for sparse in model.graph.sparse_initializer:
+    for sparse in (one for graph in all_graphs(model) for one in getattr(graph, "sparse_initializer", ())):
         raise ValueError(f"initializer {sparse.values.name!r} is sparse, which is not supported; store it dense")
     for tensor in _all_tensors(model):
         if tensor.data_type == onnx.TensorProto.STRING:
@@ -412,80 +257,7 @@ def _check_values(tensor: Any) -> None:
             )
 
 
-def _reject_second_makers(model: Any) -> None:
-    """Every tensor is made once: by one node, or as an input, an initializer, or an input with that initializer."""
-    made: dict[str, str] = {}
-    given = {value.name for value in model.graph.input}
-    entries = [(value.name, "an input") for value in model.graph.input]
-    entries += [(tensor.name, "an initializer") for tensor in model.graph.initializer if tensor.name not in given]
-    entries += [(name, node.where) for node in _nodes(model.graph) for name in node.outputs if name]
-    for name, maker in entries:
-        if name in made:
-            raise ValueError(
-                f"tensor {name!r} is made twice, by {made[name]} and by {maker}; names are unique: rename one"
-            )
-        made[name] = maker
-
-
 # -- the importer ----------------------------------------------------------------------------------------
-
-
-def _add(at: Importing, node: Node) -> None:
-    """Evaluate a node in advance where its inputs are known, else add it to the graph."""
-    takes = IMPORTERS.get(node.operator, NOT_ADDED.get(node.operator))
-    if takes is not None:
-        takes.check_inputs(node)
-    check_attributes(node, at.opset)
-    reads = [name for name in node.inputs if name]
-    for name in reads:
-        if not at.has(name):
-            raise ValueError(f"{node.where} reads {name!r}, which no node makes and which is not an input")
-    if node.operator in NOT_ADDED:
-        NOT_ADDED[node.operator].add(at, node)
-        NOT_ADDED[node.operator].check_read(node, at.opset)
-    elif node.op_type not in ("Identity", "Dropout") and all(map(at.is_known, reads)):
-        _add_known(at, node)
-    else:
-        _add_to_graph(at, node)
-
-
-def _add_known(at: Importing, node: Node) -> None:
-    """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
-    try:
-        values = evaluate(node, at)
-    except ValueError as error:
-        if node.operator not in IMPORTERS:
-            raise
-        if isinstance(error, TooLargeToFold):
-            at.unfolded.update(dict.fromkeys(node.outputs, str(error)))
-        _add_to_graph(at, node)
-        return
-    for name, array in zip(node.outputs, values, strict=False):
-        at.bind(name, array)
-
-
-def _add_to_graph(at: Importing, node: Node) -> None:
-    if node.operator not in IMPORTERS:  # which was to be evaluated, but reads what could not be
-        why = next((f": {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), "")
-        raise refusal(node, f"its operator is not supported, and its inputs are not known in advance{why}")
-    check_version(node, at.opset)
-    try:
-        results = IMPORTERS[node.operator].add(at, node)
-    except UnsupportedOp:
-        raise
-    except KeyError as error:
-        raise ValueError(f"{node.where}: the attribute {error} is missing") from None
-    except (ValueError, TypeError, IndexError) as error:
-        raise ValueError(f"{node.where}: {error}") from None
-    IMPORTERS[node.operator].check_read(node, at.opset)
-    if results is None:  # an alias, bound already
-        return
-    results = results if isinstance(results, list) else [results]
-    for k, name in enumerate(node.outputs):
-        if name and k >= len(results):
-            raise refusal(node, f"its output {k}, {name!r}, is not made here")
-        if name:
-            at.bind(name, results[k])
 
 
 def load_onnx(
@@ -554,19 +326,22 @@ def _graph_of(
     shapes = InputShapes(inputs, sizes, known)
     for name, array in known.items():
         at.bind(name, array)
-    nodes: Sequence[Node] = list(_nodes(model.graph))
+    nodes: Sequence[Node] = list(read_nodes(model.graph))
     names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
     _check_names(model, nodes, names)
     if any(node.operator == "If" for node in nodes):
         aside = Importing(model, path, opset, weights)
         for name, array in known.items():
             aside.bind(name, array)
-        nodes = _settle_branches(nodes, names, inputs, shapes, aside)
-    needed = _needed(nodes, names)
-    _check_supported(needed, at)
-    _add_inputs(inputs, needed, names, shapes, at)
+        nodes, at.undecided = settle_branches(nodes, names, {value.name: value for value in inputs}, shapes, aside)
+    needed = needed_of(nodes, names)
+    check_supported(needed, at)
+    used = {name for node in needed for name in node.inputs} | set(names)
+    for value in inputs:
+        if value.name in used:
+            add_input(value, shapes, at)
     for node in needed:
-        _add(at, node)
+        add_node(at, node)
     for name in names:
         at.graph.output(at.tensor(name), name)
     at.graph.unread.update(_unread_inputs(model.graph.input, needed, names, shapes, known, at))
@@ -587,101 +362,6 @@ def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> N
                 f"output {name!r} is not a tensor of the model; "
                 f"its own outputs are {[value.name for value in model.graph.output]}"
             )
-
-
-def _settle_branches(
-    nodes: Sequence[Node], outputs: Sequence[str], inputs: Sequence[Any], shapes: InputShapes, aside: Importing
-) -> list[Node]:
-    """The nodes, where each If whose condition is known gives way to the nodes of the branch that it takes.
-
-    Conditions follow from shapes and known values; what they depend on is imported aside, to find out.
-    """
-    left, out = list(nodes), list[Node]()
-    taken = {value.name for value in inputs} | {name for node in nodes for name in (*node.inputs, *node.outputs)}
-    while left:
-        node = left.pop(0)
-        if node.operator == "If" and node.inputs:
-            whole = _needed([*out, node, *left], outputs)
-            needed = any(one.proto is node.proto for one in whole)
-            condition = _find_condition(node, whole, inputs, shapes, aside) if needed else None
-            if condition is not None:
-                left[:0] = _sort(list(_nodes(take_branch(node, condition, taken))))
-                continue
-        out.append(node)
-    return out
-
-
-def _find_condition(
-    node: Node, nodes: Sequence[Node], inputs: Sequence[Any], shapes: InputShapes, aside: Importing
-) -> bool | None:
-    """The condition of an If, None where it is not known at import."""
-    name = node.inputs[0]
-    behind = {one.outputs[0] for one in _needed(nodes, [name])}
-    cone = [one for one in nodes if one.outputs[0] in behind and not aside.has(one.outputs[0])]
-    try:
-        _check_supported(cone, aside)
-        _add_inputs(inputs, cone, [name], shapes, aside)
-        for one in cone:
-            _add(aside, one)
-    except UnsupportedOp:
-        return None
-    if not aside.is_known(name):
-        return None
-    value = aside.value(name)
-    if value.size != 1:
-        raise ValueError(f"{node.where}: its condition has shape {value.shape}; one truth value is needed")
-    return bool(value.reshape(()))
-
-
-def _check_supported(nodes: Sequence[Node], at: Importing) -> None:
-    """Raise for all nodes that are neither in the table nor evaluated in advance."""
-    known: set[str] = set()
-    missing = []
-    for node in nodes:
-        reads = [name for name in node.inputs if name]
-        standard = not node.domain and node.captured is None
-        folded = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
-        if standard and (folded or node.op_type in NOT_ADDED):
-            known.update(node.outputs)
-        elif node.captured is not None or node.operator not in IMPORTERS:
-            missing.append(node)
-    if missing:
-        raise UnsupportedOp(
-            f"{len(missing)} node{'s have' if len(missing) > 1 else ' has'} an operator that is not supported:\n"
-            + "\n".join(_missing_line(node, at.opset) for node in missing)
-            + f"\nthe {len(IMPORTERS)} supported are the keys of tapestry_plan.onnx.IMPORTERS, and others can be added"
-        )
-
-
-def _missing_line(node: Node, opset: int) -> str:
-    """What is known of a node whose operator is not supported."""
-    line = f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
-    line += "" if node.domain else f", opset {opset}"
-    line += "" if node.captured is None else ", with a graph inside"
-    if node.operator == "If" and node.inputs:
-        line += f", whose condition {node.inputs[0]!r} is not known in advance (give what it depends on with values=)"
-    near = get_close_matches(node.operator, IMPORTERS, 3, cutoff=0.0)
-    return f"{line}; nearest in name: {', '.join(near)}" if near else line
-
-
-def _add_inputs(
-    inputs: Sequence[Any], needed: Sequence[Node], outputs: Sequence[str], shapes: InputShapes, at: Importing
-) -> None:
-    """Declare the inputs that the outputs depend on, but for those whose values are known."""
-    used = {name for node in needed for name in node.inputs} | set(outputs)
-    for value in inputs:
-        if value.name in used and not at.has(value.name):
-            dtype = dtype_of(value)
-            shape = shapes.shape(value)
-            if prod(shape) >= 2**63:
-                raise ValueError(
-                    f"input {value.name!r} of shape {shape} has 2**63 cells or more, "
-                    "which cannot be counted: give it smaller extents"
-                )
-            try:
-                at.bind(value.name, at.graph.input(value.name, shape, dtype))
-            except TypeError as error:
-                raise ValueError(str(error)) from None
 
 
 def _unread_inputs(

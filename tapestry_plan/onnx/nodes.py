@@ -90,7 +90,9 @@ class Importing:
         self._from_file = {name: name for name in weights} if path else {}
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * int(model.ByteSize()))
         self.unfolded: dict[str, str] = {}
-        """Tensors that depend on no input, but are too large to be known; and why."""
+        """Tensors that depend on no input, but are not known, since a value was too large to make; and why."""
+        self.undecided: dict[str, str] = {}
+        """First outputs of Ifs whose conditions are not known, and what is said of the conditions."""
 
     def has(self, name: str) -> bool:
         """Whether a model tensor has been made, or its value is known."""
@@ -169,10 +171,10 @@ class Importing:
         if not name:
             return None
         if not self.is_known(name):
-            raise refusal(node, f"its input {k} ({label}) is {name!r}, {self._describe_unknown(name)}")
+            raise refusal(node, f"its input {k} ({label}) is {name!r}, {self.describe_unknown(name)}")
         return self.value(name)
 
-    def _describe_unknown(self, name: str) -> str:
+    def describe_unknown(self, name: str) -> str:
         """What a tensor's value depends on, and how that can be made known."""
         behind = sorted(self._inputs_behind(name))
         if not behind and self.unfolded:
@@ -385,14 +387,21 @@ def check_version(node: Node, opset: int) -> None:
         )
 
 
+def has_operator(op_type: str, opset: int) -> bool:
+    """Whether ONNX's own domain has an operator in an opset."""
+    return _schema_of(op_type, opset) is not None
+
+
 def _schema(node: Node, opset: int) -> Any:
-    """ONNX's schema of a standard operator in an opset; None where it has none."""
+    """ONNX's schema of a node's operator in an opset; None where it is another's, or where there is none."""
+    return None if node.domain else _schema_of(node.op_type, opset)
+
+
+def _schema_of(op_type: str, opset: int) -> Any:
     from onnx import defs
 
-    if node.domain:
-        return None
     try:
-        return defs.get_schema(node.op_type, opset, node.domain)
+        return defs.get_schema(op_type, opset, "")
     except defs.SchemaError:
         return None
 

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from tapestry_exec import evaluate
 from tapestry_plan import Graph
 from tapestry_plan.onnx import load_onnx, tuning
+from tapestry_sets import limits
 from tests.onnx_models import difference, model_of, ort, random, random_feeds
 
 ONES = np.ones(1, np.float32)
@@ -173,3 +174,13 @@ def test_many_known_indices_are_read_by_an_operator(monkeypatch: pytest.MonkeyPa
         assert len(graph.nodes) == count - 5
         feeds = random_feeds(graph)
         np.testing.assert_array_equal(evaluate(graph, feeds)["y"], feeds["x"][indices])
+
+
+def test_forty_doublings_say_what_was_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The view in place of the value has too many parts; the error names the node where it began."""
+    monkeypatch.setattr(tuning, "FOLDED_NBYTES", 2**12)
+    nodes = [helper.make_node("Concat", [f"d{k}"] * 2, [f"d{k + 1}"], axis=0, name=f"double{k}") for k in range(40)]
+    nodes += [helper.make_node("ReduceSum", ["d40"], ["t"], keepdims=0), helper.make_node("Add", ["x", "t"], ["y"])]
+    says = r"it reads what the import cannot know: node 'double1?\d' \(Concat\) would read"
+    with limits(max_pieces=100), pytest.raises(ValueError, match=says):
+        load_onnx(model_of(nodes, {"x": (2,)}, constants={"d0": np.ones(1, np.float32)}))

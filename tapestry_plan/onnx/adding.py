@@ -1,0 +1,149 @@
+"""One node after another becomes a known value, or operators and selections of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from math import prod
+from typing import Any
+
+from tapestry_plan.ir import UnsupportedOp
+from tapestry_plan.onnx.folding import evaluate
+from tapestry_plan.onnx.inputs import InputShapes, dtype_of
+from tapestry_plan.onnx.nodes import Importing, Node, TooLargeToFold, check_attributes, check_version, refusal
+from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+
+RANDOM_OPS = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+"""Never evaluated in advance: each run is to draw anew."""
+
+
+def check_supported(nodes: Sequence[Node], at: Importing) -> None:
+    """Raise for all nodes that are neither in the table nor evaluated in advance."""
+    known: set[str] = set()
+    missing = []
+    for node in nodes:
+        if _is_folded(node, at, known):
+            known.update(node.outputs)
+        elif not _has_importer(node):
+            missing.append(node)
+    if missing:
+        raise UnsupportedOp(
+            f"{len(missing)} node{'s have' if len(missing) > 1 else ' has'} an operator that is not supported:\n"
+            + "\n".join(_missing_line(node, at) for node in missing)
+            + f"\nthe {len(IMPORTERS)} supported are the keys of tapestry_plan.onnx.IMPORTERS, and others can be added"
+        )
+
+
+def is_supported(node: Node, at: Importing) -> bool:
+    """Whether a node is in the table or evaluated in advance."""
+    return _is_folded(node, at, ()) or _has_importer(node)
+
+
+def _is_folded(node: Node, at: Importing, known: Collection[str]) -> bool:
+    """Whether a node is evaluated in advance, where these tensors are known too."""
+    if node.domain or node.captured is not None:
+        return False
+    reads = [name for name in node.inputs if name]
+    is_known = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
+    return is_known or node.op_type in NOT_ADDED
+
+
+def _has_importer(node: Node) -> bool:
+    return node.captured is None and node.operator in IMPORTERS
+
+
+def _missing_line(node: Node, at: Importing) -> str:
+    """What is known of a node whose operator is not supported."""
+    line = f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
+    line += "" if node.domain else f", opset {at.opset}"
+    line += "" if node.captured is None else ", with a graph inside"
+    why = at.undecided.get(node.outputs[0]) if node.outputs else None
+    if why is not None:
+        return f"{line}, whose condition is {node.inputs[0]!r}, {why}"
+    near = get_close_matches(node.operator, IMPORTERS, 3, cutoff=0.0)
+    return f"{line}; nearest in name: {', '.join(near)}" if near else line
+
+
+def check_made(node: Node, name: str, is_made: bool) -> None:
+    """Raise ValueError where a node reads what is not made."""
+    if not is_made:
+        raise ValueError(f"{node.where} reads {name!r}, which no node makes and which is not an input")
+
+
+def add_input(value: Any, shapes: InputShapes, at: Importing) -> None:
+    """Declare an input of the model, but for one whose value is known."""
+    if at.has(value.name):
+        return
+    dtype, shape = dtype_of(value), shapes.shape(value)
+    if prod(shape) >= 2**63:
+        raise ValueError(
+            f"input {value.name!r} of shape {shape} has 2**63 cells or more, "
+            "which cannot be counted: give it smaller extents"
+        )
+    try:
+        at.bind(value.name, at.graph.input(value.name, shape, dtype))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def add_node(at: Importing, node: Node) -> None:
+    """Evaluate a node in advance where its inputs are known, else add it to the graph."""
+    takes = IMPORTERS.get(node.operator, NOT_ADDED.get(node.operator))
+    if takes is not None:
+        takes.check_inputs(node)
+    check_attributes(node, at.opset)
+    reads = [name for name in node.inputs if name]
+    for name in reads:
+        check_made(node, name, at.has(name))
+    if node.operator in NOT_ADDED:
+        NOT_ADDED[node.operator].add(at, node)
+        NOT_ADDED[node.operator].check_read(node, at.opset)
+    elif node.op_type not in ("Identity", "Dropout") and all(map(at.is_known, reads)):
+        _add_known(at, node)
+    else:
+        _add_to_graph(at, node)
+    behind = [at.unfolded[name] for name in reads if name in at.unfolded]
+    if behind and all(name in at.unfolded or at.is_known(name) for name in reads):
+        at.unfolded.update((name, behind[0]) for name in node.outputs if name and not at.is_known(name))
+
+
+def _add_known(at: Importing, node: Node) -> None:
+    """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
+    try:
+        values = evaluate(node, at)
+    except ValueError as error:
+        if node.operator not in IMPORTERS:
+            raise
+        if isinstance(error, TooLargeToFold):
+            at.unfolded.update(dict.fromkeys(node.outputs, str(error)))
+        _add_to_graph(at, node)
+        return
+    for name, array in zip(node.outputs, values, strict=False):
+        at.bind(name, array)
+
+
+def _add_to_graph(at: Importing, node: Node) -> None:
+    unfolded = next((f": {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), "")
+    if node.operator not in IMPORTERS:  # which was to be evaluated, but reads what could not be
+        raise refusal(node, f"its operator is not supported, and its inputs are not known in advance{unfolded}")
+    check_version(node, at.opset)
+    try:
+        results = IMPORTERS[node.operator].add(at, node)
+    except UnsupportedOp:
+        raise
+    except KeyError as error:
+        raise ValueError(f"{node.where}: the attribute {error} is missing") from None
+    except (ValueError, TypeError, IndexError) as error:
+        also = f"; it reads what the import cannot know{unfolded}" if unfolded else ""
+        raise ValueError(f"{node.where}: {error}{also}") from None
+    IMPORTERS[node.operator].check_read(node, at.opset)
+    if results is None:  # an alias, bound already
+        return
+    results = results if isinstance(results, list) else [results]
+    for k, name in enumerate(node.outputs):
+        if name and k >= len(results):
+            raise refusal(node, f"its output {k}, {name!r}, is not made here")
+        if name:
+            at.bind(name, results[k])

@@ -1,0 +1,149 @@
+"""The nodes of a model's graphs: what they are called, which of them are needed, and an order to import them in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tapestry_plan.onnx.nodes import Attributes, Node
+
+
+def graphs_inside(node: Any) -> Iterator[Any]:
+    """The graphs that a node of a model has as attributes."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def all_graphs(model: Any) -> Iterator[Any]:
+    """The graph of a model, its local functions, and the graphs inside their nodes at any depth."""
+    todo = [*reversed(model.functions), model.graph]
+    while todo:
+        graph = todo.pop()
+        yield graph
+        todo += [inner for node in graph.node for inner in graphs_inside(node)]
+
+
+def names_of(graph: Any) -> Iterator[tuple[str, Any]]:
+    """The nodes of a graph and what they are called; one without a name by its type and a number."""
+    counts: Counter[str] = Counter()
+    for proto in graph.node:
+        yield proto.name or f"{proto.op_type}_{counts[proto.op_type]}", proto
+        counts[proto.op_type] += not proto.name
+
+
+def read_nodes(graph: Any) -> Iterator[Node]:
+    """The nodes of a graph as importers see them."""
+    from onnx import AttributeProto, helper
+
+    for name, proto in names_of(graph):
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        inputs = tuple(proto.input)
+        while inputs and not inputs[-1]:
+            inputs = inputs[:-1]
+        plain = [a for a in proto.attribute if a.type not in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
+        attrs = {a.name: helper.get_attribute_value(a) for a in plain}
+        attrs = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
+        captured = tuple(dict.fromkeys(_captured(proto))) if len(plain) < len(proto.attribute) else None
+        yield Node(name, proto.op_type, domain, inputs, tuple(proto.output), Attributes(attrs), proto, captured)
+
+
+def made_in(graph: Any) -> set[str]:
+    """Names that a graph gives to tensors of its own."""
+    made = {name for node in graph.node for name in node.output if name}
+    return made | {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+
+
+def _captured(proto: Any) -> Iterator[str]:
+    """Names that the graphs inside a node read from outside, at any depth."""
+    for graph in graphs_inside(proto):
+        reads = [value.name for value in graph.output]
+        for node in graph.node:
+            reads += [*node.input, *_captured(node)]
+        own = made_in(graph)
+        yield from (name for name in reads if name and name not in own)
+
+
+def needed_of(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
+    """The nodes that the outputs depend on, in the model's order; outputs behind the first that nobody reads are empty.
+
+    An operator here may not make all outputs that ONNX's has, and need not where they are only named.
+    """
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    todo, read = list(outputs), set(outputs)
+    seen: set[int] = set()
+    while todo:
+        node = makers.get(todo.pop())
+        if node is not None and id(node) not in seen:
+            seen.add(id(node))
+            reads = [*node.inputs, *(node.captured or ())]
+            read.update(reads)
+            todo += reads
+    needed = [node for node in nodes if id(node) in seen]
+    blank = [tuple(name if not k or name in read else "" for k, name in enumerate(node.outputs)) for node in needed]
+    return [replace(node, outputs=names) for node, names in zip(needed, blank, strict=True)]
+
+
+def sort(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, each after those whose outputs it reads, else in the order given.
+
+    Raises
+    ------
+    ValueError
+        For nodes that read each other's outputs around a cycle, naming them.
+    """
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    done: set[int] = set()
+    out: list[Node] = []
+    for root in nodes:
+        path: dict[int, tuple[Node, Iterator[str]]] = {}
+        following: Node | None = root
+        while following is not None or path:
+            if following is not None and id(following) in path:
+                members = list(path)
+                cycle = [path[key][0].where for key in members[members.index(id(following)) :]]
+                listed = ", ".join(cycle[:8] + ["…"] * (len(cycle) > 8))
+                raise ValueError(f"the model has a cycle: {listed}; each reads what the one after it makes: break it")
+            if following is not None and id(following) not in done:
+                path[id(following)] = following, iter([*following.inputs, *(following.captured or ())])
+            node, reads = next(reversed(path.values())) if path else (None, iter(()))
+            if node is None:
+                break
+            name = next(reads, None)
+            following = None if name is None else makers.get(name)
+            if name is None:
+                del path[id(node)]
+                done.add(id(node))
+                out.append(node)
+    return out
+
+
+def reject_second_makers(model: Any) -> None:
+    """Raise ValueError where a graph makes a tensor twice: by two nodes, or by a node and as an input or initializer.
+
+    Only an input and its initializer have one name.
+    """
+    for graph in all_graphs(model):
+        is_function = not hasattr(graph, "initializer")
+        inputs = list(graph.input) if is_function else [value.name for value in graph.input]
+        stored = () if is_function else [tensor.name for tensor in graph.initializer]
+        where = "" if graph is model.graph else f" of {'function' if is_function else 'graph'} {graph.name!r}"
+        made = [(made, f"node {name!r} ({node.op_type})") for name, node in names_of(graph) for made in node.output]
+        given = set(inputs)
+        _reject_twice([*((name, "an input") for name in inputs), *made], where)
+        _reject_twice(
+            [*((name, "an initializer") for name in stored), *(one for one in made if one[0] not in given)], where
+        )
+
+
+def _reject_twice(entries: Iterable[tuple[str, str]], where: str) -> None:
+    made: dict[str, str] = {}
+    for name, maker in entries:
+        if name and name in made:
+            raise ValueError(
+                f"tensor {name!r}{where} is made twice, by {made[name]} and by {maker}; names are unique: rename one"
+            )
+        made[name] = maker
