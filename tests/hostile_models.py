@@ -1,10 +1,11 @@
-"""Models that mean harm, or that something harmed: 300 of them, the same in each run.
+"""Models that mean harm, or that something harmed: 360 of them, the same in each run.
 
     python tests/hostile_models.py DIRECTORY K …     plans models of these numbers; prints a line of JSON for each
 
-Ten classes in turn: cycles, dims, types, external data, bombs, attributes, functions, names, opsets, and bytes changed
-at random. Each model is a folder of files with `m.onnx` in it. `plan_all` plans some in a process of their own, whose
-memory is bounded, and tells how each ended: by an exit status, with its words, processor time and peak memory.
+Twelve classes in turn: cycles, dims, types, external data, bombs, attributes, functions, names, opsets, bytes changed
+at random, right nodes with attributes of wrong types, and very many Ifs. Each model is a folder of files with `m.onnx`
+in it. `plan_all` plans some in a process of their own, whose memory is bounded, and tells how each ended: by an exit
+status, with its words, processor time and peak memory.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 from onnx.defs import get_all_schemas
 
-COUNT, SEED = 300, 20_240_601
+COUNT, SEED = 360, 20_240_601
 MODELS = Path(__file__).parent / "models"
 HARD_NBYTES = 6 * 2**30
 """Address space of the process that plans: what asks for more gets MemoryError, and does not hurt its neighbors."""
@@ -325,8 +326,93 @@ def changed(rng: Random) -> Files:
     return {"m.onnx": bytes(data)}
 
 
+WINDOW = {"kernel_shape": [2, 2], "strides": [1, 1], "pads": [0, 0, 0, 0], "dilations": [1, 1], "auto_pad": "NOTSET"}
+RIGHT: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("Conv", "qw", {**WINDOW, "group": 1}),
+    ("ConvTranspose", "qw", {**WINDOW, "group": 1, "output_padding": [0, 0], "output_shape": [9, 9]}),
+    ("AveragePool", "q", {**WINDOW, "ceil_mode": 0, "count_include_pad": 0}),
+    ("MaxPool", "q", {**WINDOW, "ceil_mode": 0, "storage_order": 0}),
+    ("LRN", "q", {"size": 1, "alpha": 1e-4, "beta": 0.75, "bias": 1.0}),
+    ("ConstantOfShape", "s", {"value": helper.make_tensor("v", F, [1], [2.0])}),
+    ("Gemm", "xm", {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}),
+    ("Softmax", "x", {"axis": -1}),
+    ("LayerNormalization", "xb", {"axis": -1, "epsilon": 1e-5, "stash_type": 1}),
+    ("Transpose", "x", {"perm": [1, 0]}),
+    ("Concat", "xx", {"axis": 0}),
+    ("Split", "x", {"axis": 0, "num_outputs": 1}),
+    ("Einsum", "xm", {"equation": "ij,jk->ik"}),
+    ("Cast", "x", {"to": F}),
+    ("DepthToSpace", "q", {"blocksize": 2, "mode": "DCR"}),
+    ("Resize", "q", {"mode": "nearest", "axes": [0, 1, 2, 3], "coordinate_transformation_mode": "asymmetric"}),
+    ("Constant", "", {"value": helper.make_tensor("v", F, [1], [2.0])}),
+)
+"""Nodes that are right, with all that they may say."""
+
+
+def wrong_types(rng: Random) -> Files:
+    """Right nodes of which one attribute is of another type, doubled, or says two things."""
+    op, reads, attrs = rng.choice(RIGHT)
+    made = node(op, list(reads), ["y"], **attrs)
+    values: list[Any] = [0, 1, -1, 1.5, float("nan"), "a", "NOTSET", [1], [0, 0], [1.5], ["a"], made.attribute[0]]
+    values += [helper.make_tensor("t", code, [1], [3]) for code in (F, I64)]
+    values.append(helper.make_graph([node("Relu", ["x"], ["r"])], "body", [], [info("r", F, None)]))
+    spoiled = rng.choice(list(made.attribute))
+    value = rng.choice(values)
+    if isinstance(value, AttributeProto):  # twice, or with the value of another beside its own
+        made.attribute.append(value) if rng.random() < 0.5 else spoiled.floats.append(1.0)
+    else:
+        other = helper.make_attribute(spoiled.name, value)
+        if rng.random() < 0.2:
+            other.type = rng.choice([AttributeProto.UNDEFINED, AttributeProto.INT, AttributeProto.TENSORS])
+        spoiled.CopyFrom(other)
+    ones = {"q": (1, 4, 8, 8), "w": (4, 4, 2, 2), "m": (6, 5), "b": (6,)}
+    constants: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in ones.items()}
+    model = model_of([made], constants={**constants, "s": [2, 3]})
+    if rng.random() < 0.5 and "q" in reads:  # not known at import
+        model.graph.node.insert(0, node("Add", ["q", "one"], ["q2"]))
+        model.graph.node.insert(0, node("ReduceSum", ["x"], ["one"], keepdims=0))
+        made = model.graph.node[2]
+        made.input[0] = "q2"
+    return files_of(model)
+
+
+def many_ifs(rng: Random) -> Files:
+    """Up to a thousand Ifs: in a row, in one another, deciding one another; known, unknown, or not a condition."""
+    count = rng.choice([1, 30, 300, 1000])
+    value = rng.choice([True, True, True, True, False, False, 1.5, float("nan"), 1, [True, True]])
+    kind = rng.choice(["row", "each decides the next", "inside one another", "all on one"])
+    if kind == "inside one another":
+        last = helper.make_graph([node("Relu", ["x"], ["r"])], "body", [], [info("r", F, None)])
+        body = last
+        for _ in range(min(count, 30)):
+            inner = node("If", ["k"], ["r"], then_branch=body, else_branch=last, name=rng.choice(["", "n"]))
+            body = helper.make_graph([inner], "body", [], [info("r", F, None)])
+        nodes = list(body.node)
+        nodes[-1].output[0] = "y"
+    else:
+        nodes, before, condition = [], "x", "k"
+        for k in range(count):
+            reads = "x" if kind == "all on one" else before
+            bodies = [
+                helper.make_graph(
+                    [node(op, [reads], ["r"]), node("Not", [condition], ["c"])],
+                    "body",
+                    [],
+                    [info("r", F, None), info("c", TensorProto.BOOL, None)],
+                )
+                for op in ("Relu", rng.choice(["Neg", "Neg", "Tanh", "Unique", "nothing"]))
+            ]
+            nodes.append(node("If", [condition], [f"t{k}", f"c{k}"], then_branch=bodies[0], else_branch=bodies[1]))
+            before, condition = f"t{k}", f"c{k}" if kind == "each decides the next" else "k"
+        nodes.append(node("Sum", [f"t{k}" for k in range(count)] if kind == "all on one" else [before], ["y"]))
+    if rng.random() < 0.2:
+        nodes.insert(0, node("Cast", ["x"], ["k"], to=TensorProto.BOOL))
+        return files_of(model_of(nodes))
+    return files_of(model_of(nodes, constants={"k": value}))
+
+
 CLASSES: tuple[Callable[[Random], Files], ...] = (
-    cycles, dims, types, external, bombs, attributes, functions, names, opsets, changed
+    cycles, dims, types, external, bombs, attributes, functions, names, opsets, changed, wrong_types, many_ifs
 )  # fmt: skip
 
 
@@ -382,7 +468,7 @@ def plan_all(models: Iterable[int], place: Path) -> list[Ending]:
     endings = [Ending(*json.loads(line)) for line in found.stdout.splitlines()]
     if len(endings) < len(chosen):  # the process died
         k = chosen[len(endings)]
-        endings.append(Ending(k, CLASSES[k % 10].__name__, found.returncode, found.stderr, 0.0, 0))
+        endings.append(Ending(k, CLASSES[k % len(CLASSES)].__name__, found.returncode, found.stderr, 0.0, 0))
     return endings
 
 
@@ -402,7 +488,7 @@ def plan_here(place: Path, models: Iterable[int]) -> Iterator[Ending]:
         if result.exc_info is not None and not isinstance(result.exception, SystemExit | None):
             words += "".join(traceback.format_exception(result.exception))
         seconds = time.process_time() - begin
-        yield Ending(k, CLASSES[k % 10].__name__, result.exit_code, words, seconds, _peak_nbytes())
+        yield Ending(k, CLASSES[k % len(CLASSES)].__name__, result.exit_code, words, seconds, _peak_nbytes())
 
 
 def _peak_nbytes() -> int:

@@ -11,7 +11,7 @@ from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import has_operator
 from tapestry_plan.onnx.order import all_graphs, graphs_inside, names_of
 
-Key = tuple[str, str, str]
+FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function."""
 
 
@@ -48,13 +48,13 @@ def inline_functions(model: Any, opset: int) -> Any:
     return inlined
 
 
-def _key_of(domain: str, one: Any) -> Key:
+def _key_of(domain: str, one: Any) -> FunctionKey:
     """How a node names the function that it calls."""
     name = one.op_type if hasattr(one, "op_type") else one.name
     return "" if domain == "ai.onnx" else domain, name, getattr(one, "overload", "")
 
 
-def _called(nodes: Iterable[Any]) -> Iterator[Key]:
+def _called(nodes: Iterable[Any]) -> Iterator[FunctionKey]:
     """What nodes call, and the graphs inside them."""
     for node in nodes:
         yield _key_of(node.domain, node)
@@ -78,7 +78,7 @@ def _reject_many_calls(model: Any) -> None:
     Twenty functions, each of which calls the next one twice, stand for a million.
     """
     called = {_key_of(one.domain, one): list(_called(one.node)) for one in model.functions}
-    counts: dict[Key, int] = {}
+    counts: dict[FunctionKey, int] = {}
     for key in TopologicalSorter({key: called.keys() & found for key, found in called.items()}).static_order():
         counts[key] = sum(counts.get(below, 1) for below in called[key])
     top = list(_called(model.graph.node))
