@@ -13,11 +13,11 @@ from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite, a
 from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view
 from tapestry_plan.rewrite.online_softmax import key_blocks
 from tapestry_plan.rewrite.rules import (
-    add_split,
     compose,
     expand,
     fold,
     follow_cells,
+    follow_inputs,
     forward,
     fuse,
     move,

@@ -421,16 +421,10 @@ def add_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], fi
         if not 0 <= first.get(name, 0) < n:
             raise NotApplicable(f"axis {name!r} begins at {first[name]}; it has the points 0 to {n - 1}")
     op = draft.ops[node.op]
-    if not isinstance(op.block, CellBlock) or len(node.outputs) != 1:
-        raise NotApplicable(f"{node.op} may look at where its cells are")
-    *reads, writes = (follow_cells(signature, operand) for operand in (*signature.inputs, *signature.outputs))
-    if writes != tuple(range(len(names))):
-        raise NotApplicable(f"{node.op} does not write its index axes cell by cell")
+    reads = follow_inputs(op, signature)
     factors_of = [tuple(sizes.get(name, (axis.size,))) for name, axis in zip(names, signature.axes, strict=True)]
     inputs = []
     for name, axes in zip(node.inputs, reads, strict=True):
-        if axes is None:
-            raise NotApplicable(f"{node.op} does not read {name!r} cell by cell")
         tensor = draft.tensor(name)
         rank = len(axes)
         #  a broadcast axis stays one cell along all that stand for it
@@ -457,6 +451,25 @@ def _rotate(draft: Draft, tensor: Tensor, axis: int, first: int) -> Tensor:
         return tensor
     around = (slice(None),) * axis
     return draft.joined([tensor[(*around, slice(first, None))], tensor[(*around, slice(first))]], axis)
+
+
+def follow_inputs(op: Op, signature: Signature) -> tuple[tuple[int | None, ...], ...]:
+    """The index axis that each axis of each input follows, of an operator that may work over split axes.
+
+    Raises
+    ------
+    NotApplicable
+        Where it does not work cell by cell.
+    """
+    if not isinstance(op.block, CellBlock) or len(signature.outputs) != 1:
+        raise NotApplicable(f"{op.name} may look at where its cells are")
+    *reads, writes = (follow_cells(signature, operand) for operand in (*signature.inputs, *signature.outputs))
+    if writes != tuple(range(len(signature.axes))):
+        raise NotApplicable(f"{op.name} does not write its index axes cell by cell")
+    for k, axes in enumerate(reads):
+        if axes is None:
+            raise NotApplicable(f"{op.name} does not read input {k} cell by cell")
+    return tuple(axes for axes in reads if axes is not None)
 
 
 def follow_cells(signature: Signature, operand: Operand) -> tuple[int | None, ...] | None:

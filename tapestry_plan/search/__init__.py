@@ -6,7 +6,7 @@ From the ground up; each row stands on rows above it:
     elimination              least sums of tables
     pruning  cost            values that no sum below a plan's has; bytes and seconds of layouts, as numbers
     sources                  what is read where a tensor is read
-    problem  splits          operators as variables, tensors as tables; index axes that neighbors ask for
+    problem  splits          operators as variables, tensors as tables; cuts of axes that neighbors' views ask for
     derived  solving         layouts that a neighbor asks for; rounds of tables, plan and proof
     memory  joint            bytes held at every moment; expansions and layouts as one sum of tables
     capped                   the best layouts that keep a memory cap

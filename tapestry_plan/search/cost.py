@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import IntArray
 from tapestry_plan.steps import Mesh, list_senders, number_ports
-from tapestry_sets.digits import point_of
-from tapestry_sets.integers import Sett
+from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.regions import DisjointRegions, Region
 
 TICKS_PER_SECOND = 10**12
@@ -49,10 +48,14 @@ class RegionTable(Struct):
     shape: tuple[int, ...]
     regions: list[DisjointRegions] = field(default_factory=list)
     _numbers: dict[frozenset[Any], int] = field(default_factory=dict)
-    _axis_setts: list[dict[Sett | None, int]] = field(default_factory=list)
+    _axis_setts: list[dict[Sett | DisjointSetts | None, int]] = field(default_factory=list)
     _axis_spans: list[list[tuple[int, int] | None]] = field(default_factory=list)
     _members: list[list[tuple[int, ...]]] = field(default_factory=list)
+    _axis_list: list[list[Sett | DisjointSetts | None]] = field(default_factory=list)
+    """The same sets of each axis, by number."""
     _counts: dict[tuple[int, frozenset[int]], int] = field(default_factory=dict)
+    _meets: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """By an axis and the numbers of two of its sets, the number of what they have in common."""
     _listed: IntArray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
     _extents: tuple[int, ...] = ()
     _pairs: list[IntArray] = field(default_factory=list)
@@ -63,6 +66,7 @@ class RegionTable(Struct):
         # A tensor of rank 0 has one cell, which an axis of extent 1 counts.
         self._extents = self.shape or (1,)
         self._axis_setts = [{None: 0} for _ in self._extents]
+        self._axis_list = [[None] for _ in self._extents]
         self._axis_spans = [[(0, 0)] for _ in self._extents]
         self._listed = np.zeros((0, 1, len(self._extents)), np.int64)
         self._pairs = [np.zeros(0, np.int64) for _ in self._extents]
@@ -83,10 +87,11 @@ class RegionTable(Struct):
         axes = zip(member.setts, member.spans, strict=True)
         return tuple(self._axis_number(axis, sett, span) for axis, (sett, span) in enumerate(axes))
 
-    def _axis_number(self, axis: int, sett: Sett, span: tuple[int, int] | None) -> int:
+    def _axis_number(self, axis: int, sett: Sett | DisjointSetts, span: tuple[int, int] | None) -> int:
         numbers = self._axis_setts[axis]
         if sett not in numbers:
             numbers[sett] = len(numbers)
+            self._axis_list[axis].append(sett)
             self._axis_spans[axis].append(span)
         return numbers[sett]
 
@@ -176,22 +181,28 @@ class RegionTable(Struct):
 
     def _count_common(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """Sizes of intersections of sets of an axis that are not intervals: each combination is counted once."""
+        # Many sets are met in pairs. What comes out is numbered as a set of its own: there are far fewer of these than
+        # combinations, since most share nothing, or the same.
+        while len(ids) > 2:
+            one, two, *rest = ids
+            ids = [self._number_meets(axis, one, two), *rest]
+        if len(ids) == 1:
+            ids = [ids[0], ids[0]]
         base = len(self._axis_spans[axis])
-        if base ** len(ids) > tuning.MAX_CODES:
+        if base**2 > tuning.MAX_CODES:
             return self._count_sparsely(axis, ids)
-        codes = reduce(lambda code, i: code * base + i, ids)
-        table = self._pairs[axis] if len(ids) == 2 else np.zeros(0, np.int64)
-        if len(table) < base ** len(ids):  # sets that came later are numbered behind those that were there
-            table = np.full(base ** len(ids), -1)
-            if len(ids) == 2:
-                known = isqrt(len(self._pairs[axis]))
-                table.reshape(base, base)[:known, :known] = self._pairs[axis].reshape(known, known)
-                self._pairs[axis] = table
+        codes = ids[0] * base + ids[1]
+        table = self._pairs[axis]
+        if len(table) < base**2:  # sets that came later are numbered behind those that were there
+            table, known = np.full(base**2, -1), isqrt(len(self._pairs[axis]))
+            table.reshape(base, base)[:known, :known] = self._pairs[axis].reshape(known, known)
+            self._pairs[axis] = table
         wanted = np.zeros(len(table), bool)
         wanted[codes] = True
         for code in np.flatnonzero(wanted & (table < 0)).tolist():
-            table[code] = self._count_set_common(axis, point_of(code, (base,) * len(ids)))
-        return table[codes]
+            table[code] = self._count_set_common(axis, divmod(code, base))
+        found: IntArray = table[codes]
+        return found
 
     def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""
@@ -199,13 +210,36 @@ class RegionTable(Struct):
         return np.array([self._count_set_common(axis, row) for row in rows.tolist()], np.int64)[codes]
 
     def _count_set_common(self, axis: int, row: Sequence[int]) -> int:
-        """Cells that some sets of an axis share, in closed form."""
+        """Cells that two sets of an axis share, in closed form."""
         key = axis, frozenset(row)
         if key not in self._counts:
-            sets = list(self._axis_setts[axis])
-            chosen = [sett for k in sorted(key[1]) if (sett := sets[k]) is not None]
-            self._counts[key] = 0 if 0 in row else _count(chosen, self._extents[axis])
+            one, two = (self._axis_list[axis][k] for k in row)
+            if one is None or two is None:
+                self._counts[key] = 0
+            elif one is two:
+                self._counts[key] = one.count(0, self._extents[axis])
+            else:
+                self._counts[key] = one.count_common(two, 0, self._extents[axis])
         return self._counts[key]
+
+    def _number_meets(self, axis: int, one: IntArray, two: IntArray) -> IntArray:
+        """The numbers of what pairs of sets of an axis have in common."""
+        rows, codes = _list_tuples([one, two], [len(self._axis_spans[axis])] * 2)
+        found: IntArray = np.array([self._number_meet(axis, *row) for row in rows.tolist()], np.int64)[codes]
+        return found
+
+    def _number_meet(self, axis: int, a: int, b: int) -> int:
+        """The number of the set that two sets of an axis have in common."""
+        key = axis, min(a, b), max(a, b)
+        if key not in self._meets:
+            one, two = self._axis_list[axis][a], self._axis_list[axis][b]
+            if one is None or two is None or a == b:
+                self._meets[key] = min(a, b)
+            else:
+                common = (one & two).setts(within=(0, self._extents[axis]))
+                whole = common.members[0] if len(common.members) == 1 else common
+                self._meets[key] = self._axis_number(axis, whole, None) if common.members else 0
+        return self._meets[key]
 
 
 def _list_tuples(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[IntArray, IntArray]:
@@ -225,17 +259,6 @@ def _renumber(codes: IntArray, many: int) -> tuple[IntArray, IntArray]:
     occurs = np.zeros(many, bool)
     occurs[codes] = True
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
-
-
-def _count(sets: Sequence[Sett], extent: int) -> int:
-    """Elements of [0, extent) that all the sets hold."""
-    if len(sets) == 1:
-        return sets[0].count(0, extent)
-    if len(sets) == 2:
-        return sets[0].count_common(sets[1], 0, extent)
-    first, second, *rest = sets
-    common = (first & second).setts(within=(0, extent))
-    return sum(_count([member, *rest], extent) for member in common.members)
 
 
 class Held(Struct, frozen=True):

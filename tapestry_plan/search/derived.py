@@ -21,17 +21,20 @@ from typing import cast
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import IntArray
 from tapestry_plan.search.problem import Problem, TensorCost, Use, Variable
 from tapestry_plan.search.variants import Given
-from tapestry_plan.steps import Layout
+from tapestry_plan.steps import Layout, SplitAxis
 from tapestry_sets.digits import number_of, point_of
 
 Seats = tuple[int | None, ...]
 """For each device the number of its part, None for an idle one."""
+Cut = tuple[tuple[SplitAxis, ...], tuple[int, ...]]
+"""The digits of the index axes, if these are split, and the numbers of parts along them."""
 Partners = list[int | None]
 """For each part of a cut the part of another that lies with it, if there is one."""
 Mask = NDArray[np.bool_]
@@ -39,6 +42,8 @@ Mask = NDArray[np.bool_]
 
 class Cuts(Struct, dict=True):
     """The ways in which the layouts of a variable cut it, and who has which part.
+
+    Layouts over split axes are offers: they say how the variable may be cut, not who has which part.
 
     Parameters
     ----------
@@ -49,39 +54,44 @@ class Cuts(Struct, dict=True):
 
     variable: Variable
     most: int
-    seats: dict[tuple[int, ...], dict[Seats, None]] = field(default_factory=dict)
-    """By the numbers of parts along the axes: all placements that are known."""
+    seats: dict[Cut, dict[Seats, None]] = field(default_factory=dict)
+    """All placements that are known."""
+    like: dict[Cut, Layout] = field(default_factory=dict)
+    """A layout of each cut."""
     places: list[tuple[int, int]] = field(default_factory=list)
     """Of every part of every cut, one after the other: a layout and a device that has it."""
-    first: dict[tuple[int, ...], int] = field(default_factory=dict)
+    first: dict[Cut, int] = field(default_factory=dict)
     """Where the parts of a cut begin in `places`."""
 
     def __post_init__(self) -> None:
         for row, layout in enumerate(self.variable.layouts):
-            parts = layout.parts
+            cut, parts = (layout.digits, layout.parts), layout.parts
             seats = tuple(None if cell is None else int(number_of(cell, parts)) for cell in layout.cells)
-            if parts not in self.seats:
+            if cut not in self.seats:
                 devices = {part: device for device, part in enumerate(seats) if part is not None}
                 if len(self.places) + len(devices) > self.most:
                     continue
-                self.first[parts] = len(self.places)
+                self.first[cut] = len(self.places)
+                self.like[cut] = layout
                 self.places += [(row, devices[part]) for part in sorted(devices)]
-            self.seats.setdefault(parts, {})[seats] = None
+            known = self.seats.setdefault(cut, {})
+            if not layout.digits:
+                known[seats] = None
 
     @cached_property
-    def counts(self) -> dict[tuple[int, ...], int]:
+    def counts(self) -> dict[Cut, int]:
         """How many parts each cut has."""
         ends = [*list(self.first.values())[1:], len(self.places)]
-        return {parts: end - at for (parts, at), end in zip(self.first.items(), ends, strict=True)}
+        return {cut: end - at for (cut, at), end in zip(self.first.items(), ends, strict=True)}
 
     def numbers(self, by_layout: IntArray) -> IntArray:
         """Region numbers of all parts, from those by layout and device."""
         rows, devices = np.array(self.places, np.int64).reshape(-1, 2).T
         return by_layout[rows, devices]
 
-    def span(self, parts: tuple[int, ...]) -> slice:
+    def span(self, cut: Cut) -> slice:
         """Where the parts of a cut are in `places`."""
-        return slice(self.first[parts], self.first[parts] + self.counts[parts])
+        return slice(self.first[cut], self.first[cut] + self.counts[cut])
 
 
 class Edge(Struct, dict=True):
@@ -109,7 +119,7 @@ class Edge(Struct, dict=True):
         fits = table.sizes(has[:, None], reads[None, :]) == wanted
         return cast(Mask, fits & (wanted > 0) & is_whole[:, None])
 
-    def pair_up(self, of_maker: bool, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Partners | None:
+    def pair_up(self, of_maker: bool, mine: Cut, theirs: Cut) -> Partners | None:
         """Return for each part of one cut the part of the other that lies with it; None where that is not said."""
         #              reads           Each part of the reader must lie with one part of the maker, and each of these
         #            0  1  2  3        with one at most: where 1 lay with 0 as well, nobody would say which of the two
@@ -133,6 +143,7 @@ def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple
     Parameters
     ----------
     problem : Problem
+        Its operators have one layout for each cut over split axes that is offered to them (`splits.offer_cuts`).
     pinned : collection of str
         Operators whose layouts the caller gave: they ask others, and get none.
 
@@ -172,42 +183,40 @@ class _Walk:
         for edge in edges:
             for at in (edge.cost.producer, edge.use.variable):
                 self.around.setdefault(at, []).append(edge)
-        self.partners: dict[tuple[int, bool, tuple[int, ...]], list[tuple[tuple[int, ...], Partners]]] = {}
+        self.partners: dict[tuple[int, bool, Cut], list[tuple[Cut, Partners]]] = {}
 
     def go(self) -> None:
         # Those that leave the fewest devices idle go first, since an operator takes a few only.
         turn = count()
-        queue: list[tuple[int, int, int, tuple[int, ...], Seats, bool]] = []
+        queue: list[tuple[int, int, int, Cut, Seats, bool]] = []
         for at in self.around:
-            for parts, each in self.cuts[at].seats.items():
-                queue += [(seats.count(None), next(turn), at, parts, seats, at in self.open) for seats in each]
+            for cut, each in self.cuts[at].seats.items():
+                queue += [(seats.count(None), next(turn), at, cut, seats, at in self.open) for seats in each]
         heapify(queue)
         while queue:
-            _, _, at, parts, seats, is_given = heappop(queue)
+            _, _, at, cut, seats, is_given = heappop(queue)
             for edge in self.around[at]:
                 # What neighbors have in common without a view between them they are all offered anyway.
                 if is_given and not edge.use.viewed:
                     continue
                 of_maker = at == edge.cost.producer
                 other = edge.use.variable if of_maker else edge.cost.producer
-                for theirs, partner in self._list_partners(edge, of_maker, parts) if other in self.open else ():
+                for theirs, partner in self._list_partners(edge, of_maker, cut) if other in self.open else ():
                     new = tuple(None if part is None else partner[part] for part in seats)
                     if self._add(other, theirs, new):
                         heappush(queue, (new.count(None), next(turn), other, theirs, new, False))
 
-    def _add(self, at: int, parts: tuple[int, ...], seats: Seats) -> bool:
+    def _add(self, at: int, cut: Cut, seats: Seats) -> bool:
         """Note a placement of an operator's parts; False if it is known, or there are enough."""
-        known, found = self.cuts[at].seats[parts], self.found.setdefault(at, [])
+        known, found = self.cuts[at].seats[cut], self.found.setdefault(at, [])
         if seats in known or len(found) >= tuning.MAX_DERIVED:
             return False
         known[seats] = None
-        cells = tuple(None if part is None else point_of(part, parts) for part in seats)
-        found.append(Layout(self.cuts[at].variable.layouts[0].extents, parts, cells))
+        like = self.cuts[at].like[cut]
+        found.append(replace(like, cells=tuple(None if part is None else point_of(part, like.parts) for part in seats)))
         return True
 
-    def _list_partners(
-        self, edge: Edge, of_maker: bool, mine: tuple[int, ...]
-    ) -> list[tuple[tuple[int, ...], Partners]]:
+    def _list_partners(self, edge: Edge, of_maker: bool, mine: Cut) -> list[tuple[Cut, Partners]]:
         """Return the cuts of a neighbor whose parts lie each with one part of a cut, and who lies with whom."""
         key = id(edge.fits), of_maker, mine  # alike edges have one table
         if key not in self.partners:

@@ -30,7 +30,7 @@ from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Problem, TensorCost, list_classes
 from tapestry_plan.search.reduction import Factor, IntArray
 from tapestry_plan.search.sources import pull_back, stored_behind
-from tapestry_plan.search.variants import Option, Split, Variants
+from tapestry_plan.search.variants import Option, Variants
 from tapestry_sets.regions import DisjointRegions
 
 
@@ -53,27 +53,24 @@ def find_expandable(
     expand: bool | Collection[str],
     pinned: Collection[str] = (),
     kept: Collection[str] = (),
-    splits: Mapping[str, Collection[Split]] | None = None,
 ) -> dict[str, Variants]:
     """The operators that have expansions, each with those of a graph of one operator: one object for all alike.
 
     Parameters
     ----------
     graph : Graph
-    expand, pinned, kept, splits
+    expand, pinned, kept
         As of `Variants`.
     """
     kinds: dict[object, Variants] = {}
     out = {}
-    splits = splits or {}
     for node in graph.order():
-        offered = tuple(splits.get(node.name, ()))
-        if node.name in pinned or not (offered or graph.ops[node.op].expansions):
+        if node.name in pinned or not graph.ops[node.op].expansions:
             continue
-        key = _kind(graph, node), tuple(name in kept for name in node.outputs), offered
+        key = _kind(graph, node), tuple(name in kept for name in node.outputs)
         if key not in kinds:
             more = {*kept}.intersection(node.outputs)
-            kinds[key] = Variants(_cut_out(graph, node), expand, (), more, {node.name: offered})
+            kinds[key] = Variants(_cut_out(graph, node), expand, (), more)
         if kinds[key].choices or kinds[key].without:
             out[node.name] = kinds[key]
     return out

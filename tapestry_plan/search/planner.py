@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from operator import index
@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
-from tapestry_plan.rewrite import split_axes
+from tapestry_plan.rewrite import Draft, split_axes
 from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import solve_capped
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
@@ -22,7 +22,7 @@ from tapestry_plan.search.dominance import find_expandable, find_undominated
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Known, Moved, Problem
 from tapestry_plan.search.solving import Solved, solve
-from tapestry_plan.search.splits import derive_splits
+from tapestry_plan.search.splits import Split, add_offered, offer_cuts
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import (
     Alternative,
@@ -39,6 +39,7 @@ from tapestry_plan.steps import (
     Space,
     Stage,
     lower,
+    tell_rule,
 )
 from tapestry_sets.regions import Box, DisjointRegions
 
@@ -100,8 +101,8 @@ def plan(
         Which operators are compared with the ways in which their declarations say them in other ones. By default
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole
         rows; with names, as in ``["exp_sum"]``, the operators that list expansions of these names; with False none.
-        With "split_axes" among the names, operators that work cell by cell are compared with themselves over more
-        index axes, where a neighbor's view asks for phases (`tapestry_plan.rewrite.split_axes`); that can take minutes.
+        By default, and with "split_axes" among the names, layouts over more index axes are compared too where a
+        neighbor's view asks an operator that works cell by cell for phases (`tapestry_plan.rewrite.split_axes`).
         What an expansion builds may be expanded in turn. A plan whose operators were expanded is of the rewritten
         graph, and takes less time, or the same time with fewer bytes, than the plan of the graph as given;
         `ShardPlan.expansions` says what was compared, and `ShardPlan.derivation` how the graph was rewritten.
@@ -162,14 +163,19 @@ def plan(
     names = _parse_expand(graph, expand)
     graph.validate()
 
+    kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
     wanted = Asked(mesh, placement, layout, fix, forbid, space, tie)
 
-    def solved(one: Graph, seconds: float) -> tuple[ShardPlan, Problem, Solved]:
+    is_split = names is True or (names is not False and split_axes.name in names)
+
+    def solved(one: Graph, seconds: float, is_split: bool = is_split) -> tuple[ShardPlan, Problem, Solved]:
         """The best plan of one graph, its problem, and how it was solved."""
-        problem = Problem(one, wanted)
-        derived = derive_layouts(problem, {*fix, *forbid}) if time.monotonic() < stop else {}
-        if derived:
-            problem = Problem(one, replace(wanted, derived=derived))
+        in_time = time.monotonic() < stop
+        offered = offer_cuts(one, mesh.size, {*fix, *forbid, *_list_makers(one, kept)}) if is_split and in_time else {}
+        problem = Problem(one, replace(wanted, derived=offered))
+        derived = derive_layouts(problem, {*fix, *forbid}) if in_time else {}
+        if derived or offered:
+            problem = Problem(one, replace(wanted, derived={**derived, **add_offered(offered, derived)}))
         found = solve(problem, seed=seed, time_limit_seconds=seconds, stop=stop)
         return _write_down(problem, found.choice, found.bound_ticks, fan_in), problem, found
 
@@ -180,10 +186,7 @@ def plan(
     limit = min(limit, stop - time.monotonic())
     expandable: dict[str, Variants] = {}
     if names is not False:
-        kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
-        asked = names is not True and split_axes.name in names  # nothing bounds yet what comparing them takes
-        splits = derive_splits(graph, mesh.size) if asked else {}
-        expandable = find_expandable(graph, names, {*fix, *forbid}, kept, splits)
+        expandable = find_expandable(graph, names, {*fix, *forbid}, kept)
         undominated, rest = frozenset(expandable), dict(expandable)
         if time.monotonic() < stop:
             undominated = find_undominated(problem, expandable, result.seconds, result.bound)
@@ -191,18 +194,15 @@ def plan(
         if too_many or time.monotonic() >= stop:
             late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in undominated]
             result, undominated = replace(result, expansions=(*result.expansions, *late)), frozenset()
-        some = Variants(graph, names, set(graph.nodes) - undominated, kept, splits) if undominated else None
+        some = Variants(graph, names, set(graph.nodes) - undominated, kept) if undominated else None
         if some is not None and some.choices:
             joint = JointProblem(some, problem.asked)
-            derived = derive_layouts(joint, {*fix, *forbid}) if splits and time.monotonic() < stop else {}
-            if derived:
-                known = problem.asked.derived
-                both = {name: (*known.get(name, ()), *derived.get(name, ())) for name in {**known, **derived}}
-                joint = JointProblem(some, replace(problem.asked, derived=both))
             result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, found, limit)
         result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, some)))
     if memory_nbytes is None or max(result.peak_nbytes) <= memory_nbytes:
         return result
+    if is_split:
+        _, problem, found = solved(graph, limit, is_split=False)
     return _keep_cap(result, problem, found, memory_nbytes, expandable, fan_in, stop - time.monotonic())
 
 
@@ -262,14 +262,15 @@ def _try_variants(
 
     def tried(values: Sequence[int]) -> ShardPlan:
         graph, expansions = variants.build_graph(values)
-        return replace(solved(graph, max(0.0, stop - time.monotonic())), expansions=expansions)
+        one = solved(graph, max(0.0, stop - time.monotonic()))
+        return replace(one, expansions=(*expansions, *one.expansions))
 
     def is_better(one: ShardPlan, than: ShardPlan) -> bool:
         fits = memory_nbytes is None or max(one.peak_nbytes) <= memory_nbytes or max(than.peak_nbytes) > memory_nbytes
         return fits and (one.seconds, one.nbytes_moved) < (than.seconds, than.nbytes_moved)
 
     values = (0,) * len(variants.choices)
-    best = replace(whole, expansions=variants.build_graph(values)[1])
+    best = replace(whole, expansions=(*variants.build_graph(values)[1], *whole.expansions))
     if any(found.values) and is_better(other := tried(found.values), best):
         best, values = other, variants.normalize(found.values)
     moves = None if found.exact else _moves(variants, values)
@@ -282,18 +283,11 @@ def _try_variants(
 
 
 def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Other values of the choices: of all that can have the same axes, of all that are alike, then of one by one."""
+    """Other values of the choices: of all that are alike, then of one by one."""
     alike: dict[object, list[int]] = {}
-    split: dict[str, dict[int, int]] = {}
     for number, choice in enumerate(variants.choices):
         if all(values[n] == wanted for n, wanted in choice.given):
             alike.setdefault(variants.kind(choice), []).append(number)
-            for value, option in enumerate(choice.options, 1):
-                if option.split:
-                    split.setdefault(option.into, {})[number] = value
-    for chosen in split.values():
-        if len(chosen) > 1:
-            yield variants.normalize([chosen.get(number, old) for number, old in enumerate(values)])
     together = [numbers for numbers in alike.values() if len(numbers) > 1]
     for numbers in (*together, *([number] for group in alike.values() for number in group)):
         for value in range(1 + len(variants.choices[numbers[0]].options)):
@@ -344,7 +338,66 @@ def _lower(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lower
     )
 
 
+def _list_makers(graph: Graph, tensors: Collection[str]) -> set[str]:
+    """The operators that make some tensors."""
+    return {node.name for node in graph.nodes.values() if not set(node.outputs).isdisjoint(tensors)}
+
+
+def _split_axes(problem: Problem, choice: Sequence[int]) -> tuple[Problem, Sequence[int], tuple[Expansions, ...]]:
+    """The same choice where operators with periodic blocks are written over more index axes, in boxes of these."""
+    ways = {node.name: _list_ways(problem, node) for node in problem.order}
+    compared = {name: tuple(map(_name_split, each)) for name, each in ways.items() if each}
+    layouts = {name: _chosen(problem, problem.graph.nodes[name], choice) for name in compared}
+    chosen = {name: layout for name, layout in layouts.items() if layout.digits}
+    if not chosen:
+        return problem, choice, tuple(Expansions(name, each) for name, each in compared.items())
+    draft, stands = Draft(problem.graph), {}
+    for name, layout in chosen.items():
+        before = set(draft.nodes)
+        split_axes.on(draft, name, **tell_rule(layout.digits))
+        (stands[name],) = set(draft.nodes) - before
+    made = draft.done()
+    # What stands for an operator runs where the operator would, as the costs were counted.
+    made.nodes = {new: made.nodes[new] for node in problem.graph.order() for new in [stands.get(node.name, node.name)]}
+    plain = {stands[name]: replace(layout, digits=()) for name, layout in chosen.items()}
+    derived = {
+        name: tuple(layout for layout in each if not layout.digits)
+        for name, each in problem.asked.derived.items()
+        if name not in chosen
+    }
+    split = Problem(made, replace(problem.asked, derived={**derived, **{name: (one,) for name, one in plain.items()}}))
+    rows = []
+    for variable in split.variables:
+        if variable.kind == "operator" and variable.name in plain:
+            rows.append(variable.layouts.index(plain[variable.name]))
+        else:
+            at = problem.position[variable.kind, variable.name]
+            rows.append(variable.layouts.index(problem.variables[at].layouts[choice[at]]))
+    expansions = tuple(
+        Expansions(name, each, _name_split(layout.digits), (stands[name],), split=_list_split(layout.digits))
+        if (layout := layouts[name]).digits
+        else Expansions(name, each)
+        for name, each in compared.items()
+    )
+    return split, rows, expansions
+
+
+def _list_ways(problem: Problem, node: OpNode) -> list[Split]:
+    """The digits of an operator's axes in which it is compared with itself, each once."""
+    variable = problem.variables[problem.position["operator", node.name]]
+    return list(dict.fromkeys(layout.digits for layout in variable.layouts if layout.digits))
+
+
+def _list_split(digits: Split) -> Split:
+    return tuple(one for one in digits if not one.is_whole)
+
+
+def _name_split(digits: Split) -> str:
+    return f"{split_axes.name} {' '.join(map(str, _list_split(digits)))}"
+
+
 def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:
+    problem, choice, expansions = _split_axes(problem, choice)
     graph, mesh = problem.graph, problem.mesh
     layouts = {node.name: _chosen(problem, node, choice) for node in problem.order}
     lowered = _lower(problem, choice, fan_in)
@@ -380,6 +433,7 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
         space=problem.asked.space,
         alternatives=OnDemand([node.name for node in problem.order], _Comparison(problem, choice)),
+        expansions=expansions,
     )
 
 
@@ -480,7 +534,7 @@ def _alternatives(problem: Problem, node: str, choice: Sequence[int], cost: tupl
     best: dict[tuple[int, ...], Alternative] = {}
     for row in np.lexsort((nbytes, ticks)):
         option = variable.layouts[int(row)]
-        if option.parts not in best:
+        if not option.digits and option.parts not in best:  # what splits axes is told as an expansion
             best[option.parts] = Alternative(
                 _summary(variable.axes, option), int(ticks[row]) / TICKS_PER_SECOND, int(nbytes[row])
             )

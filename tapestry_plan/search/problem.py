@@ -12,7 +12,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
+from tapestry_plan.ir import Axis, Graph, Operand, OpNode, Signature, Stored, cells_of
+from tapestry_plan.rewrite import follow_cells
 from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import (
     Held,
@@ -32,6 +33,7 @@ from tapestry_plan.steps import (
     InfeasiblePlan,
     Layout,
     Mesh,
+    PeriodicBlock,
     Space,
     list_candidates,
     list_senders,
@@ -43,6 +45,7 @@ from tapestry_sets.regions import Box, DisjointRegions
 
 T = TypeVar("T")
 Kind = Literal["operator", "source", "output", "landing"]
+IndexBlock = Box | PeriodicBlock
 
 
 class Known(Struct):
@@ -378,16 +381,17 @@ class Problem:
     def _operand_needs_now(self, node: OpNode, operand: int, box: Box) -> tuple[DisjointRegions, ...]:
         return self._image_all(node, operand, [box])[0]
 
-    def _image_all(self, node: OpNode, operand: int, boxes: Sequence[Box]) -> list[tuple[DisjointRegions, ...]]:
+    def _image_all(self, node: OpNode, operand: int, boxes: Sequence[IndexBlock]) -> list[tuple[DisjointRegions, ...]]:
         """The exact cells of the stored tensors that one operand reads for each of many boxes, made together."""
         signature = self.graph.signature(node.name)
         declared, name = signature.inputs[operand], node.inputs[operand]
         source, starts = self.graph.source(name), declared.at_start_of
         # Other operators may read a tensor of this structure in the same way.
         read = "image", self.known.key(declared), self._source_key(name)
-        keys = [(*read, not starts or signature.starts(box, starts), box) for box in boxes]
+        keys = [(*read, not starts or _is_at_start(signature, box, starts), box) for box in boxes]
         fresh = [(key, box) for key, box in zip(keys, boxes, strict=True) if key not in self.known.facts]
-        regions = signature.input_regions(operand, [box for _, box in fresh], source.shape) if fresh else []
+        made = partial(signature.input_regions, operand, shape=source.shape)
+        regions = _list_images(signature, declared, [box for _, box in fresh], made)
         for (key, _), region in zip(fresh, regions, strict=True):
             self.known.facts[key] = tuple(pull_back(self.graph, source, region).values())
         return [self.known.facts[key] for key in keys]
@@ -480,12 +484,13 @@ class Problem:
         signature = self.graph.signature(node.name)
         table = self.tables[tensor.name]
         options = self._variable("operator", node.name).layouts
-        regions = signature.output_regions(output, self._list_boxes(options)[0], tensor.shape)
+        made = partial(signature.output_regions, output, shape=tensor.shape)
+        regions = _list_images(signature, signature.outputs[output], self._list_blocks(options)[0], made)
         empty = table.number(DisjointRegions(tensor.shape))
         cut = signature.reductions
         parts = [prod(option.parts[a] for a in cut) for option in options]
-        which = [[0 if cell is None else o.number_of(d, cut) for d, cell in enumerate(o.cells)] for o in options]
-        return self._hold(self._number_boxes(options, table, regions), np.array(parts), np.array(which), empty)
+        which = [[0 if c is None or not cut else o.number_of(d, cut) for d, c in enumerate(o.cells)] for o in options]
+        return self._hold(self._number_blocks(options, table, regions), np.array(parts), np.array(which), empty)
 
     def _hold(self, numbers: IntArray, parts: IntArray, which: IntArray, empty: int) -> Held:
         """What devices hold, from the regions, the numbers of partial results, and which of these each device has."""
@@ -509,8 +514,9 @@ class Problem:
         key = "tensor", shape, self.known.identity(variable.layouts)
 
         def numbered() -> IntArray:
-            boxes, _ = self._list_boxes(variable.layouts)
-            return self._number_boxes(variable.layouts, table, [cells_of(box, shape) for box in boxes])
+            blocks, _ = self._list_blocks(variable.layouts)
+            cells = [cells_of(block, shape) if isinstance(block, Box) else block.cells for block in blocks]
+            return self._number_blocks(variable.layouts, table, cells)
 
         return self.known.fact(key, numbered)
 
@@ -527,35 +533,35 @@ class Problem:
 
     def _number_read_now(self, node: OpNode) -> tuple[IntArray, ...]:
         options = self._variable("operator", node.name).layouts
-        boxes, _ = self._list_boxes(options)
+        blocks, _ = self._list_blocks(options)
         read: dict[str, list[list[DisjointRegions]]] = {name: [] for name in stored_behind(self.graph, node.inputs)}
         for operand, name in enumerate(node.inputs):
-            found = self._image_all(node, operand, boxes)
+            found = self._image_all(node, operand, blocks)
             for k, stored in enumerate(self.graph.source(name).stored):
                 read[stored].append([regions[k] for regions in found])
         out = []
         for name, lists in read.items():
             shape = self.graph.stored[name].shape
             regions = lists[0] if len(lists) == 1 else [unite(some, shape) for some in zip(*lists, strict=True)]
-            out.append(self._number_boxes(options, self.tables[name], regions))
+            out.append(self._number_blocks(options, self.tables[name], regions))
         return tuple(out)
 
-    def _list_boxes(self, options: Sequence[Layout]) -> tuple[list[Box], IntArray]:
-        """The boxes of some layouts, each once, and their places in that list by (layout, device); -1 where idle."""
+    def _list_blocks(self, options: Sequence[Layout]) -> tuple[list[IndexBlock], IntArray]:
+        """The blocks of some layouts, each once, and their places in that list by (layout, device); -1 where idle."""
 
-        def made() -> tuple[list[Box], IntArray]:
-            places: dict[Box, int] = {}
-            rows = [[-1 if b is None else places.setdefault(b, len(places)) for b in o.boxes] for o in options]
+        def made() -> tuple[list[IndexBlock], IntArray]:
+            places: dict[IndexBlock, int] = {}
+            rows = [[-1 if b is None else places.setdefault(b, len(places)) for b in o.blocks] for o in options]
             return list(places), np.array(rows, np.int64)
 
-        return self.known.fact(("boxes", self.known.identity(options)), made)
+        return self.known.fact(("blocks", self.known.identity(options)), made)
 
-    def _number_boxes(
+    def _number_blocks(
         self, options: Sequence[Layout], table: RegionTable, regions: Sequence[DisjointRegions]
     ) -> IntArray:
-        """Numbers by (layout, device) of the regions of the layouts' boxes; equal ones are one array."""
+        """Numbers by (layout, device) of the regions of the layouts' blocks; equal ones are one array."""
         numbers = [table.number(region) for region in (*regions, DisjointRegions(table.shape))]
-        return self.known.share(np.array(numbers, np.int64)[self._list_boxes(options)[1]])
+        return self.known.share(np.array(numbers, np.int64)[self._list_blocks(options)[1]])
 
     def _compute_ticks(self, at: int) -> IntArray:
         """Modeled compute time of each layout."""
@@ -872,6 +878,29 @@ class Problem:
                     ticks[value] += moved.ticks
                     nbytes[value] += int(moved.nbytes.sum())
         return ticks, nbytes
+
+
+def _list_images(
+    signature: Signature,
+    operand: Operand,
+    blocks: Sequence[IndexBlock],
+    made: Callable[[list[Box]], list[DisjointRegions]],
+) -> list[DisjointRegions]:
+    """The cells of an operand for some blocks: for boxes as they are made together, for periodic ones axis by axis."""
+    boxes = [block for block in blocks if isinstance(block, Box)]
+    images = iter(made(boxes) if boxes else [])
+    return [next(images) if isinstance(block, Box) else _follow(signature, operand, block) for block in blocks]
+
+
+def _follow(signature: Signature, operand: Operand, block: PeriodicBlock) -> DisjointRegions:
+    """The cells of an operand for a periodic block of an operator that works cell by cell."""
+    followed = follow_cells(signature, operand)
+    assert followed is not None, "only operators that work cell by cell are offered periodic blocks"
+    return block.cells.reduce_to([1 if k is None else signature.axes[k].size for k in followed])
+
+
+def _is_at_start(signature: Signature, block: IndexBlock, names: tuple[str, ...]) -> bool:
+    return isinstance(block, Box) and signature.starts(block, names)
 
 
 def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layout, ...]:

@@ -13,22 +13,115 @@ works cell by cell may be laid out by phase, by blocks dealt out in turn, or by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import gcd
+from math import gcd, prod
 
-from tapestry_plan.ir import Axis, CellBlock, Graph, OpNode, Signature, Source
-from tapestry_plan.rewrite import follow_cells, selected_view
+from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, Signature, Source
+from tapestry_plan.rewrite import follow_cells, follow_inputs, selected_view
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sources import pull_back
-from tapestry_plan.search.variants import Split
-from tapestry_plan.steps import SplitAxis
+from tapestry_plan.steps import Layout, SplitAxis
+from tapestry_sets.digits import point_of
 from tapestry_sets.integers import Stripe
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one
 from tapestry_sets.regions import Box, DisjointRegions, Region
 
+Split = tuple[SplitAxis, ...]
+"""Index axes for which others stand."""
 Digits = tuple[tuple[int, ...], int]
 """Of an axis: the sizes of the digits of its cells' numbers, and the cell that is numbered 0."""
+
+
+def offer_cuts(graph: Graph, devices: int, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:
+    """Return for operators that work cell by cell, by name, one layout for each way to cut split axes.
+
+    Parameters
+    ----------
+    graph : Graph
+    devices : int
+        Of the mesh; there are as many parts as divide it.
+    pinned : collection of str
+        Operators that stay as they are.
+    """
+    found = derive_splits(graph, devices)
+    return {
+        name: tuple(_list_cuts(graph.signature(name).axes, splits, devices))
+        for name, splits in found.items()
+        if name not in pinned
+    }
+
+
+def add_offered(
+    offered: Mapping[str, tuple[Layout, ...]], derived: Mapping[str, tuple[Layout, ...]]
+) -> dict[str, tuple[Layout, ...]]:
+    """Return derived layouts and, of the cuts that were offered, the first ones in which all devices have a part.
+
+    What neighbors ask for lies with them wholly. Where an operator reads two views, no layout may lie so with both, and
+    one that was only offered moves the least.
+    """
+    out = {}
+    for name, each in offered.items():
+        have = derived.get(name, ())
+        most = max((prod(one.parts) for one in each), default=1)
+        finest = [one for one in each if prod(one.parts) == most and one not in have]
+        out[name] = (*have, *finest[: tuning.MAX_OFFERED])
+    return out
+
+
+def _list_cuts(axes: Sequence[Axis], splits: Iterable[Split], devices: int) -> Iterator[Layout]:
+    """The cuts of some splits into as many parts as divide the devices, each once, and none that needs no split.
+
+    Of a split those with the most parts come first, up to `tuning.MAX_DERIVED_PARTS` parts in all of them.
+    """
+    seen, left = set(), tuning.MAX_DERIVED_PARTS
+    for split in splits:
+        given = {one.axis: one for one in split}
+        digits = tuple(given.get(axis.name, SplitAxis(axis.name, (axis.size,))) for axis in axes)
+        extents = tuple(n for each in digits for n in each.sizes)
+        for parts in sorted(_list_parts(extents, devices), key=prod, reverse=True):
+            periods = tuple(_list_periods(digits, parts))
+            plain = (_is_plain(axis, *each) for axis, each in zip(axes, periods, strict=True))
+            if periods not in seen and not all(plain):
+                seen.add(periods)
+                count = prod(parts)
+                left -= count
+                if left < 0:
+                    return
+                cells = tuple(point_of(k, parts) if k < count else None for k in range(devices))
+                yield Layout(extents, parts, cells, digits)
+
+
+def _list_parts(extents: Sequence[int], devices: int) -> Iterator[tuple[int, ...]]:
+    """The numbers of even parts along some axes whose product divides the devices."""
+    if not extents:
+        yield ()
+        return
+    for count in range(1, devices + 1):
+        if devices % count == 0 and extents[0] % count == 0:
+            yield from ((count, *rest) for rest in _list_parts(extents[1:], devices // count))
+
+
+def _list_periods(digits: Split, parts: Sequence[int]) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+    """For each axis where a cut begins and its levels, (period, block), the same for the same parts."""
+    #   12 = 3 · 4 in (1, 2) parts       every 4 cells are cut in blocks of 2: (4, 2)
+    #   12 = 3 · 2 · 2 in (1, 2, 1)      the same
+    at = 0
+    for each in digits:
+        levels: list[tuple[int, int]] = []
+        period = prod(each.sizes)
+        for n, count in zip(each.sizes, parts[at : at + len(each.sizes)], strict=True):
+            if count > 1:
+                above, _ = levels.pop() if levels and levels[-1][1] == period else (period, period)
+                levels.append((above, period // count))
+            period //= n
+        at += len(each.sizes)
+        yield (each.first if levels else 0), tuple(levels)
+
+
+def _is_plain(axis: Axis, first: int, levels: Sequence[tuple[int, int]]) -> bool:
+    """Whether an axis is cut in blocks of neighbors from its beginning on, as it may be anyway."""
+    return not first and all(period == axis.size for period, _ in levels)
 
 
 def derive_splits(graph: Graph, devices: int) -> dict[str, tuple[Split, ...]]:
@@ -62,6 +155,7 @@ class _Splits:
         self.counts = [k for k in range(devices, 1, -1) if devices % k == 0]
         self.makers = {out: node for node in graph.nodes.values() for out in node.outputs}
         self.known: dict[object, list[tuple[Digits, ...]]] = {}
+        self.cellwise: dict[str, bool] = {}
         every: dict[str, dict[Split, None]] = {}
         for node in graph.order():
             for k, name in enumerate(node.inputs):
@@ -75,7 +169,13 @@ class _Splits:
         self.found = {at: tuple(splits)[: tuning.MAX_SPLITS] for at, splits in every.items()}
 
     def _is_cellwise(self, node: OpNode) -> bool:
-        return isinstance(self.graph.ops[node.op].block, CellBlock)
+        if node.name not in self.cellwise:
+            try:
+                follow_inputs(self.graph.ops[node.op], self.graph.signature(node.name))
+                self.cellwise[node.name] = True
+            except NotApplicable:
+                self.cellwise[node.name] = False
+        return self.cellwise[node.name]
 
     def _follow(self, node: OpNode, k: int, name: str, source: Source) -> Iterator[tuple[str, Split]]:
         """What one operand of an operator, read through a view, says of the operator and of who makes it."""

@@ -92,6 +92,8 @@ MAX_DERIVED = 8
 """Layouts of one operator that its neighbors ask for, beyond those that every operator has."""
 MAX_DERIVED_PARTS = 2000
 """Parts of one operator, of all its cuts together, that are compared with those of a neighbor."""
+MAX_OFFERED = 4
+"""Layouts over split axes of one operator that no neighbor asks for outright."""
 MAX_SPLITS = 3
 """Ways to work over more index axes that one operator is offered, as its neighbors' views ask."""
 MAX_SPLIT_REGIONS = 16

@@ -25,15 +25,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Expansion, Graph, NotApplicable, OpNode, Signature, Tensor
-from tapestry_plan.rewrite import Draft, add_split, as_tuple, expand, split_axes
+from tapestry_plan.rewrite import Draft, as_tuple, expand
 from tapestry_plan.search import tuning
-from tapestry_plan.steps import Expansions, SplitAxis, tell_rule
+from tapestry_plan.steps import Expansions
 
 Given = tuple[tuple[int, int], ...]
 """Numbers of choices with the values that they must have."""
-
-Split = tuple[SplitAxis, ...]
-"""Index axes for which others stand."""
 
 Path = tuple[str | int, ...]
 """An operator of the graph as given, then each expansion that leads to another one, with its place in what that builds.
@@ -53,14 +50,11 @@ class Option(Struct, frozen=True):
         What it builds, in order.
     outputs : tuple of str
         The tensors that stand for the operator's outputs: new results, or views.
-    split : Split
-        Of an operator that is not expanded, but works over more index axes.
     """
 
     into: str
     nodes: tuple[str, ...]
     outputs: tuple[str, ...]
-    split: Split = ()
 
 
 class Choice(Struct, frozen=True):
@@ -104,8 +98,6 @@ class Variants:
         Operators that stay as they are.
     kept : collection of str
         Tensors that must stay stored ones.
-    splits : mapping of str to collection of Split, optional
-        Operators that work cell by cell, with index axes that they may have in place of their own.
 
     Examples
     --------
@@ -126,10 +118,8 @@ class Variants:
         expand: bool | Collection[str],
         pinned: Collection[str] = (),
         kept: Collection[str] = (),
-        splits: Mapping[str, Collection[Split]] | None = None,
     ) -> None:
         self.original = graph
-        self.splits = splits or {}
         self.expand, self.pinned, self.kept = expand, frozenset(pinned), frozenset(kept)
         self._dropped: set[tuple[Path, str]] = set()
         while not self._build():
@@ -165,12 +155,6 @@ class Variants:
     def _add(self, node: OpNode, given: Given, path: Path) -> None:
         wanted = len(path) // 2 < tuning.MAX_DEPTH and self._is_wanted(node)
         options, left_out = self._options(node, path) if wanted else ([], [])
-        for split in () if node.name in self.pinned else self.splits.get(node.name, ()):
-            into = f"{split_axes.name} {' '.join(map(str, split))}"
-            if (path, into) in self._dropped:
-                left_out.append(into)
-            elif (option := self._lay(node, into, partial(self._split, node, split), split)) is not None:
-                options.append(option)
         if not options:
             self._nodes.append((node, given))
             if left_out:
@@ -209,13 +193,7 @@ class Variants:
         _check_made(node, expansion, tensors)
         return tensors
 
-    def _split(self, node: OpNode, split: Split) -> tuple[Tensor, ...]:
-        """What an operator gives over more index axes."""
-        return (add_split(self.graph, node, **{"first": {}, **tell_rule(split)}),)
-
-    def _lay(
-        self, node: OpNode, into: str, build: Callable[[], tuple[Tensor, ...]], split: Split = ()
-    ) -> Option | None:
+    def _lay(self, node: OpNode, into: str, build: Callable[[], tuple[Tensor, ...]]) -> Option | None:
         """Another way to say an operator, laid beside it; None where it does not apply."""
         draft = self.graph
         before = set(draft.nodes)
@@ -229,7 +207,7 @@ class Variants:
             return None
         if len(set(stored)) == len(stored):
             self._same.update((out, old) for out, old in zip(outs, node.outputs, strict=True) if out in stored)
-        return Option(into, tuple(new), outs, split)
+        return Option(into, tuple(new), outs)
 
     def _check(self, node: OpNode, outs: Sequence[str], count: int, stored: Collection[str]) -> None:
         """Raise NotApplicable for an expansion that is not considered."""
@@ -349,14 +327,11 @@ class Variants:
                 found.append(Expansions(at, considered, left_out=choice.left_out))
                 continue
             option, before = choice.options[value - 1], set(draft.nodes)
-            if option.split:
-                split_axes.on(draft, at, **tell_rule(option.split))
-            else:
-                expand.on(draft, at, into=option.into)
+            expand.on(draft, at, into=option.into)
             new = [name for name in draft.nodes if name not in before]
             names.update(zip(option.nodes, new, strict=True))
             order.update({at: new, **{name: [name] for name in new}})
-            found.append(Expansions(at, considered, option.into, tuple(new), choice.left_out, option.split))
+            found.append(Expansions(at, considered, option.into, tuple(new), choice.left_out))
         found += [
             Expansions(names.get(choice.node, choice.node), (), left_out=choice.left_out)
             for choice in self.without

@@ -12,7 +12,15 @@ From the ground up; each row stands on rows above it:
     spill                  a plan again, with less memory
 """
 
-from tapestry_plan.steps.layout import Layout, list_candidates, parse_layout, sort_layouts
+from tapestry_plan.steps.layout import (
+    Layout,
+    PeriodicBlock,
+    SplitAxis,
+    list_candidates,
+    parse_layout,
+    sort_layouts,
+    tell_rule,
+)
 from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Mesh, Space, align
 from tapestry_plan.steps.rates import Device, Link
@@ -35,10 +43,8 @@ from tapestry_plan.steps.shard_plan import (
     Reduce,
     ShardPlan,
     Spill,
-    SplitAxis,
     Stage,
     Step,
-    tell_rule,
 )
 from tapestry_plan.steps.spill import least_memory, spill
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

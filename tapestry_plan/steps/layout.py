@@ -14,10 +14,70 @@ from msgspec import Struct
 from tapestry_plan.ir import Axis, parts_of
 from tapestry_plan.steps.mesh import Mesh, Space, parse_parts
 from tapestry_sets.digits import number_of, point_of
-from tapestry_sets.regions import Box
+from tapestry_sets.regions import Box, DisjointRegions
+from tapestry_sets.views import allocate, roll
 
 REPLICAS, IDLE = -1, -2
 """What the devices along an axis of the mesh may do besides sharing an index axis."""
+
+
+class SplitAxis(Struct, frozen=True):
+    """An index axis for which others stand: its points are numbered in digits of some sizes.
+
+    Parameters
+    ----------
+    axis : str
+    sizes : tuple of int
+        Of those that stand for it.
+    first : int
+        The point at which it begins then; those before it come last.
+    """
+
+    axis: str
+    sizes: tuple[int, ...]
+    first: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the axis stays as it is."""
+        return len(self.sizes) == 1 and self.first == 0
+
+    def __str__(self) -> str:
+        return f"{self.axis}={'x'.join(map(str, self.sizes))}{f'@{self.first}' if self.first else ''}"
+
+
+def tell_rule(split: Sequence[SplitAxis]) -> dict[str, dict[str, Any]]:
+    """The arguments of the rule `split_axes` that make some axes."""
+    first = {one.axis: one.first for one in split if one.first}
+    sizes = {one.axis: list(one.sizes) for one in split if not one.is_whole}
+    return {"sizes": sizes, **({"first": first} if first else {})}
+
+
+class PeriodicBlock(Struct, frozen=True, dict=True):
+    """A part of an index space that is a box of the digits of its axes."""
+
+    box: Box
+    digits: tuple[SplitAxis, ...]
+
+    @cached_property
+    def cells(self) -> DisjointRegions:
+        """The points, as products of axis sets.
+
+        Examples
+        --------
+        >>> block = PeriodicBlock(Box((0, 1), (3, 1)), (SplitAxis("i0", (3, 4)),))
+        >>> [(n,) in block.cells for n in range(6)]
+        [False, True, False, False, False, True]
+        """
+        shape = tuple(prod(each.sizes) for each in self.digits)
+        if not self.box.size:
+            return DisjointRegions(shape)
+        view = allocate(shape)
+        for axis, each in enumerate(self.digits):
+            view = roll(view, -each.first, axis) if each.first else view
+        view = view.reshape(tuple(n for each in self.digits for n in each.sizes))
+        (cells,) = view[tuple(map(slice, self.box.start, self.box.stop))].cells.values()
+        return cells.regions()
 
 
 class Layout(Struct, frozen=True, dict=True):
@@ -31,11 +91,15 @@ class Layout(Struct, frozen=True, dict=True):
         Number of parts along each axis; sizes differ by at most one, larger parts first.
     cells : tuple of (tuple of int, or None)
         For each device the number of its part along each axis, None for an idle device.
+    digits : tuple of SplitAxis
+        For each index axis the digits that its points are numbered in, whose sizes are the extents then: so a part may
+        be every fourth point. Empty where the axes are cut as they are.
     """
 
     extents: tuple[int, ...]
     parts: tuple[int, ...]
     cells: tuple[tuple[int, ...] | None, ...]
+    digits: tuple[SplitAxis, ...] = ()
 
     @cached_property
     def boxes(self) -> tuple[Box | None, ...]:
@@ -47,6 +111,13 @@ class Layout(Struct, frozen=True, dict=True):
                 spans = [cut[c] for cut, c in zip(cuts, cell, strict=True)]
                 made[cell] = Box(tuple(lo for lo, _ in spans), tuple(hi - lo for lo, hi in spans))
         return tuple(None if cell is None else made[cell] for cell in self.cells)
+
+    @cached_property
+    def blocks(self) -> tuple[Box | PeriodicBlock | None, ...]:
+        """The part that each device has: a box of the index space, or of the digits of its axes."""
+        if not self.digits:
+            return self.boxes
+        return tuple(None if box is None else PeriodicBlock(box, self.digits) for box in self.boxes)
 
     def number_of(self, device: int, axes: Sequence[int]) -> int:
         """Row-major number of the device's part among the parts along some axes."""

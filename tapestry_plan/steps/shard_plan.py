@@ -13,6 +13,7 @@ from msgspec.structs import asdict, astuple, force_setattr
 
 from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite, same_graph
 from tapestry_plan.rewrite import Derivation
+from tapestry_plan.steps.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.mesh import Mesh, Space
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_sets.limits import hide_fields, read_json, which_is
@@ -253,32 +254,6 @@ class Alternative(msgspec.Struct, frozen=True):
     sharding: dict[str, int]
     seconds: float
     nbytes_moved: int
-
-
-class SplitAxis(msgspec.Struct, frozen=True):
-    """An index axis for which others stand.
-
-    Parameters
-    ----------
-    axis : str
-    sizes : tuple of int
-        Of those that stand for it.
-    first : int
-        The point at which it begins then; those before it come last.
-    """
-
-    axis: str
-    sizes: tuple[int, ...]
-    first: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.axis}={'x'.join(map(str, self.sizes))}{f'@{self.first}' if self.first else ''}"
-
-
-def tell_rule(split: Sequence[SplitAxis]) -> dict[str, dict[str, Any]]:
-    """The arguments of the rule `split_axes` that make some axes."""
-    first = {one.axis: one.first for one in split if one.first}
-    return {"sizes": {one.axis: list(one.sizes) for one in split}, **({"first": first} if first else {})}
 
 
 class Expansions(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from tapestry_plan import (
 )
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import exp, softmax
-from tapestry_plan.rewrite import NotApplicable
+from tapestry_plan.rewrite import NotApplicable, split_axes
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import minimize
@@ -91,7 +91,8 @@ def cheapest(g: Graph, mesh: Mesh, names: Collection[str] | None = None, **asked
     """Seconds and bytes of the best plan of all of them, each planned as it is."""
     kept = [label for label in asked.get("layout", {}) if label in g.outputs]
     found = rewritten(g, names, {*asked.get("fix", {}), *asked.get("forbid", {})}, kept)
-    plans = [plan(h, mesh, expand=False, **asked) for h, _ in found]
+    split = [split_axes.name] if names is None else False
+    plans = [plan(h, mesh, expand=split, **asked) for h, _ in found]
     return min((p.seconds, p.nbytes_moved) for p in plans)
 
 
@@ -109,7 +110,8 @@ def check_runs(g: Graph, p: ShardPlan) -> None:
         assert found.outputs[label].shape == value.shape and found.outputs[label].dtype == value.dtype
         np.testing.assert_allclose(found.outputs[label], value, rtol=1e-4, atol=1e-5)
     assert same_graph(p.derivation.replay(g), p.graph)
-    assert p.expanded == {step.at: step.arguments["into"] for step in p.derivation.steps}
+    assert p.expanded.keys() == {step.at for step in p.derivation.steps}
+    assert all(p.expanded[step.at] == step.arguments.get("into", p.expanded[step.at]) for step in p.derivation.steps)
 
 
 # -- small graphs --------------------------------------------------------------------------------------------

@@ -13,13 +13,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_exec import run
-from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, Tensor, plan
+from tapestry_plan import Axis, Device, Graph, InfeasiblePlan, Link, Mesh, ShardPlan, Tensor, plan
 from tapestry_plan.ir import same_graph
 from tapestry_plan.ops import abs as absolute
 from tapestry_plan.ops import cumulative_sum, exp, relu, softmax, tanh
 from tapestry_plan.rewrite import NotApplicable, find, split_axes
-from tapestry_plan.search.splits import derive_splits
-from tapestry_sets import concatenate
+from tapestry_plan.search import planner
+from tapestry_plan.search.splits import _list_cuts, derive_splits
+from tapestry_plan.steps.layout import PeriodicBlock, SplitAxis
+from tapestry_sets import Box, concatenate
 
 
 def mesh_for(cells: int) -> Mesh:
@@ -137,7 +139,7 @@ def test_without_expansions_and_with_fixed_operators_nothing_is_split() -> None:
     p = plan(g, MESH, fix={"e": {"i0": 4}, "t": {"i0": 4}}, expand=SPLIT)
     assert not p.expanded and p.nbytes_moved == 96 * 4 * 3 // 4
     assert plan(g, MESH, expand=SPLIT).nbytes_moved == 0
-    assert not plan(g, MESH).expanded, "by default nothing is split"
+    assert plan(g, MESH) == plan(g, MESH, expand=SPLIT), "by default axes are split"
 
 
 def test_cells_are_boxes_in_the_digits_that_are_derived() -> None:
@@ -156,6 +158,113 @@ def test_a_view_that_reads_nothing_of_a_tensor_says_nothing() -> None:
     x, z = g.input("x", (8,)), g.input("z", (8,))
     g.output(tanh(concatenate([exp(x), exp(z)])[8:].reshape(2, 4).T.reshape(-1)), "y")
     assert run(plan(g, MESH, expand=SPLIT), feeds(g), verify=True).nbytes_moved == 0
+
+
+@given(st.data())
+def test_a_periodic_block_has_the_cells_that_numbers_say(data: st.DataObject) -> None:
+    factors = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
+    sizes = data.draw(st.lists(factors, min_size=1, max_size=2))
+    digits = tuple(SplitAxis(f"i{k}", each, data.draw(st.integers(0, prod(each) - 1))) for k, each in enumerate(sizes))
+    spans = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for each in sizes for n in each]
+    block = PeriodicBlock(Box(tuple(a for a, _ in spans), tuple(b - a for a, b in spans)), digits)
+    shape = tuple(map(prod, sizes))
+    numbers = np.arange(prod(shape)).reshape(shape)
+    for axis, each in enumerate(digits):
+        numbers = np.roll(numbers, -each.first, axis)
+    inside = numbers.reshape([n for each in sizes for n in each])[tuple(slice(*span) for span in spans)]
+    wanted = {tuple(map(int, np.unravel_index(cell, shape))) for cell in inside.ravel().tolist()}
+    found = [point for point in np.ndindex(*shape) if point in block.cells]
+    assert set(found) == wanted and block.cells.size == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("extent", "split"),
+    [
+        (12, SplitAxis("i0", (3, 4))),
+        (24, SplitAxis("i0", (2, 3, 4))),
+        (16, SplitAxis("i0", (4, 4), 1)),
+        (8, SplitAxis("i0", (8,), 3)),
+    ],
+)
+def test_cuts_are_offered_once_each_and_none_that_needs_no_split(extent: int, split: SplitAxis) -> None:
+    cuts = list(_list_cuts([Axis("i0", extent)], [(split,), (split,)], 4))
+    plain = {frozenset(map(frozenset, np.array_split(np.arange(extent), k))) for k in (1, 2, 4)}
+    found = []
+    for layout in cuts:
+        cells = [frozenset(c for c in range(extent) if (c,) in b.cells) for b in layout.blocks if b is not None]
+        assert sum(map(len, cells)) == extent and frozenset().union(*cells) == set(range(extent))
+        assert len({len(each) for each in cells}) == 1 and len(cells) in (2, 4)
+        found.append(frozenset(cells))
+    assert found and len(found) == len(set(found)) and plain.isdisjoint(found)
+
+
+def make_graph(seed: int) -> Graph:
+    """A few operators that work cell by cell, and a product or a sum along rows, with views between them."""
+    rng = random.Random(seed)
+    n = rng.choice([48, 96, 144])
+    g = Graph()
+    tensors = [g.input("x", (n,)), g.input("z", (n,))]
+
+    def viewed(t: Tensor) -> Tensor:
+        word, k = rng.choice(["none", "riffle", "flip", "roll", "permute", "phases"]), rng.choice([2, 3, 4, 6])
+        if word == "riffle":
+            return t.reshape(-1, k).T.reshape(n)
+        if word == "flip":
+            return t[::-1]
+        if word == "roll":
+            return concatenate([t[k:], t[:k]])
+        if word == "permute":
+            return t.reshape(4, 3, -1).permute_dims((2, 0, 1)).reshape(n)
+        return concatenate([t[::2], t[1::2]]) if word == "phases" else t
+
+    for _ in range(rng.randint(2, 4)):
+        a, b, word = viewed(rng.choice(tensors[-3:])), viewed(rng.choice(tensors)), rng.choice("uubbs")
+        if word == "u":
+            made = rng.choice([exp, tanh, relu])(a)
+        elif word == "b":
+            made = a + b
+        else:
+            made = softmax(a.reshape(12, -1)).reshape(n)
+        tensors.append(made * 0.5)
+    g.output(tensors[-1], "y")
+    return g
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_plan_over_split_axes_costs_what_the_search_counted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[bool] = []
+    written = planner._split_axes
+
+    def watched(problem: Any, choice: Any) -> Any:
+        found = written(problem, choice)
+        counted.append(problem.count_cost(choice) == found[0].count_cost(found[1]))
+        return found
+
+    monkeypatch.setattr(planner, "_split_axes", watched)
+    g = make_graph(seed)
+    p = plan(g, MESH)
+    assert counted and all(counted)
+    assert p.seconds <= plan(g, MESH, expand=False).seconds
+    found, wanted = run(p, feeds(g), verify=True), run(plan(g, Mesh((1,)), expand=False), feeds(g))
+    assert (found.nbytes_moved, found.peak_nbytes) == (p.nbytes_moved, p.peak_nbytes)
+    assert np.allclose(found.outputs["y"], wanted.outputs["y"], rtol=1e-5)
+    assert same_graph(p.derivation.replay(g), p.graph) and ShardPlan.from_json(p.to_json()) == p
+
+
+def test_a_memory_cap_is_kept_by_plans_whose_axes_are_whole() -> None:
+    g = chained(RIFFLE["by rows"], (96,))
+    p = plan(g, MESH)
+    assert p.expanded
+    with pytest.raises(InfeasiblePlan):
+        plan(g, MESH, memory_nbytes=1)
+    assert plan(g, MESH, memory_nbytes=max(p.peak_nbytes)) == p
+
+
+def test_a_result_whose_layout_is_asked_for_stays_whole() -> None:
+    g = chained(RIFFLE["by rows"], (96,))
+    p = plan(g, MESH, layout={"y": {0: 4}})
+    assert "t" in p.graph.nodes
+    assert run(p, feeds(g), verify=True).nbytes_moved == p.nbytes_moved
 
 
 # -- random chains of views -----------------------------------------------------------------------------
