@@ -42,6 +42,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     least_memory,
 )
+from tapestry_sets.limits import quote
 
 if TYPE_CHECKING:  # loaded when it is asked for: see `__getattr__`
     from tapestry_plan.onnx import load_onnx
@@ -92,4 +93,4 @@ def __getattr__(name: str) -> Any:
     """The importer of ONNX models, whose wing is loaded here."""
     if name == "load_onnx":
         return import_module("tapestry_plan.onnx").load_onnx
-    raise AttributeError(f"module 'tapestry_plan' has no attribute {name!r}")
+    raise AttributeError(f"module 'tapestry_plan' has no attribute {quote(name)}")

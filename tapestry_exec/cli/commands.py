@@ -42,7 +42,7 @@ from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
-from tapestry_sets.limits import escape_controls
+from tapestry_sets.limits import escape_controls, quote
 from tapestry_sets.views import Allocation
 
 PATH = click.Path(path_type=Path)
@@ -156,7 +156,7 @@ def parse_shapes(given: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
         name, sign, extents = item.rpartition("=")
         parts = [part.strip() for part in extents.split(",")]
         if not sign or not name or not all(part.isdecimal() for part in parts):
-            raise click.UsageError(f"--shape {item!r} is not of the form name=1,3,224,224 or symbol=3")
+            raise click.UsageError(f"--shape {quote(item)} is not of the form name=1,3,224,224 or symbol=3")
         sizes = tuple(int(part) for part in parts)
         out[name] = sizes if len(sizes) > 1 else sizes[0]
     return out
@@ -174,7 +174,7 @@ def parse_values(given: Sequence[str]) -> dict[str, Any]:
     for item in given:
         name, sign, text = item.rpartition("=")
         if not sign or not name:
-            raise click.UsageError(f"--value {item!r} is not of the form name=1,3 or name=file.npy")
+            raise click.UsageError(f"--value {quote(item)} is not of the form name=1,3 or name=file.npy")
         if text.endswith(".npy"):
             out[name] = _read_array("--value", item, text)
             continue
@@ -182,7 +182,8 @@ def parse_values(given: Sequence[str]) -> dict[str, Any]:
             found = [_parse_number(part.strip()) for part in text.split(",")] if text.strip() else []
         except ValueError:
             raise click.UsageError(
-                f"--value {item!r}: {text!r} is neither numbers, as 1,3 or 0.5 or true, nor a file that ends in .npy"
+                f"--value {quote(item)}: {quote(text)} is neither numbers, as 1,3 or 0.5 or true, nor a file "
+                "that ends in .npy"
             ) from None
         out[name] = found[0] if len(found) == 1 else found
     return out
@@ -199,7 +200,7 @@ def _read_array(option: str, item: str, file: str) -> Array:
     try:
         return read_array(file)
     except (OSError, ValueError) as error:
-        raise click.UsageError(f"{option} {item!r} cannot be read: {error}") from None
+        raise click.UsageError(f"{option} {quote(item)} cannot be read: {error}") from None
 
 
 def parse_nbytes(text: str | None) -> int | None:
@@ -214,7 +215,7 @@ def parse_nbytes(text: str | None) -> int | None:
         return None
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
     if not found:
-        raise click.UsageError(f"--memory {text!r} is not a size; write for example 16GB, 512MiB or 1000000")
+        raise click.UsageError(f"--memory {quote(text)} is not a size; write for example 16GB, 512MiB or 1000000")
     return int(float(found[1]) * UNITS[found[2] or ""]) if "." in found[1] else int(found[1]) * UNITS[found[2] or ""]
 
 
@@ -244,7 +245,7 @@ def _random_input(tensor: Stored, rng: np.random.Generator) -> Array:
         return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
     except (MemoryError, ValueError, OverflowError):  # NumPy has several ways to say that an array is too large
         raise MemoryError(
-            f"input {tensor.name!r} of shape {tensor.shape} does not fit into this machine's memory; "
+            f"input {quote(tensor.name)} of shape {quote(tensor.shape)} does not fit into this machine's memory; "
             "give it smaller extents"
         ) from None
 
@@ -255,9 +256,11 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
     for item in files:
         name, sign, file = item.partition("=")
         if not sign or not name or not file:
-            raise click.UsageError(f"--input {item!r} is not of the form name=file.npy")
+            raise click.UsageError(f"--input {quote(item)} is not of the form name=file.npy")
         if name not in out and name not in graph.unread:
-            raise click.UsageError(f"--input {item!r}: the model has no input {name!r}; it has {sorted(out)}")
+            raise click.UsageError(
+                f"--input {quote(item)}: the model has no input {quote(name)}; it has {quote(sorted(out))}"
+            )
         out[name] = _read_array("--input", item, file)
     return out
 
@@ -375,7 +378,7 @@ def print_totals(p: ShardPlan) -> None:
     busiest = max(p.flop, default=0.0)
     echo(
         f"modeled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us "
-        f"(gap {p.gap:.1%}, space {p.space!r}); "
+        f"(gap {p.gap:.1%}, space {quote(p.space)}); "
         f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
     )
 
@@ -615,7 +618,9 @@ def run_command(
 def _npz_target(path: Path) -> Path:
     target = check_target(path, "--save")
     if path.suffix != ".npz":
-        raise click.UsageError(f"--save: {str(path)!r} does not end in .npz, as files of several arrays do; rename it")
+        raise click.UsageError(
+            f"--save: {quote(str(path))} does not end in .npz, as files of several arrays do; rename it"
+        )
     return target
 
 
@@ -668,24 +673,25 @@ def _entries_apart(
 ) -> str | None:
     for name in [*ours, *theirs]:
         if name not in ours or name not in theirs:
-            return f"{kind} {name!r} is only in the {'plan' if name in ours else 'model'}"
+            return f"{kind} {quote(name)} is only in the {'plan' if name in ours else 'model'}"
         for key in [*ours[name], *theirs[name]]:
             one, other = ours[name].get(key), theirs[name].get(key)
             if key == "path" or one == other:
                 continue
             if key == "sha256" and one and other:
                 return (
-                    f"constant {name!r} has other values: SHA-256 {one[:12]}… in the plan, {other[:12]}… in the model"
+                    f"constant {quote(name)} has other values: SHA-256 {one[:12]}… in the plan, {other[:12]}… "
+                    "in the model"
                 )
             if key == "pieces":
-                return f"{kind} {name!r} selects other cells"
-            return f"{kind} {name!r} has {key} {one} in the plan, {other} in the model"
+                return f"{kind} {quote(name)} selects other cells"
+            return f"{kind} {quote(name)} has {key} {one} in the plan, {other} in the model"
     return None
 
 
 def _file(path: Path) -> Path:
     if not path.is_file():
-        raise click.UsageError(f"there is no file {str(path)!r}")
+        raise click.UsageError(f"there is no file {quote(str(path))}")
     return path
 
 
@@ -711,7 +717,9 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
     pairs = [(names[j], names[k], overlap(given[j], given[k])) for k in range(len(found)) for j in range(k)]
     if svg_file is not None:
         if not svg_file.absolute().parent.is_dir():
-            raise click.UsageError(f"--svg: there is no directory {str(svg_file.absolute().parent)!r}; make it first")
+            raise click.UsageError(
+                f"--svg: there is no directory {quote(str(svg_file.absolute().parent))}; make it first"
+            )
         with replace_file(check_target(svg_file, "--svg")) as file:
             file.write(show_views(*given, names=names).svg.encode())
     if as_json:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tapestry_sets.integers import Sett, Stripe
+from tapestry_sets.limits import quote
 from tapestry_sets.views import (
     View,
     Viewable,
@@ -77,7 +78,7 @@ def parse_views(text: str) -> list[tuple[str, View]]:
     try:
         module = ast.parse(text.strip())
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"overlap: cannot read {text!r}: {error}") from None
+        raise ValueError(f"overlap: cannot read {quote(text)}: {error}") from None
     except (RecursionError, MemoryError):
         raise ValueError("overlap: the text is nested too deeply") from None
     names: dict[str, View] = {}
@@ -116,7 +117,7 @@ class _Reader:
         shape = self.value(node.slice)
         extents = shape if isinstance(shape, tuple) else (shape,)
         if not all(type(n) is int for n in extents):
-            self.fail(f"{name!r} has no memory yet; declare it first, for example {name}[27] or {name}[4, 6]")
+            self.fail(f"{quote(name)} has no memory yet; declare it first, for example {name}[27] or {name}[4, 6]")
         try:
             return name, allocate(extents, name=name)
         except ValueError as error:
@@ -125,7 +126,7 @@ class _Reader:
     def view(self, node: ast.expr) -> View:
         found = self.value(node)
         if not isinstance(found, View):
-            self.fail(f"{ast.unparse(node)!r} is not a view")
+            self.fail(f"{quote(ast.unparse(node))} is not a view")
         return found
 
     def value(self, node: ast.expr) -> Any:
@@ -146,36 +147,36 @@ class _Reader:
                 return None
             case ast.Name(id=name):
                 if name not in self.names:
-                    self.fail(f"{name!r} is not declared; declare its memory first, for example {name}[27]")
+                    self.fail(f"{quote(name)} is not declared; declare its memory first, for example {name}[27]")
                 return self.names[name]
             case ast.Subscript(value=base, slice=key):
                 whole, at = self.value(base), self.value(key)
                 if not isinstance(whole, View | list):  # a list is what `split` makes
-                    self.fail(f"{ast.unparse(base)!r} is not a view")
+                    self.fail(f"{quote(ast.unparse(base))} is not a view")
                 return self._try(lambda: whole[at])
             case ast.Attribute(value=base, attr=name) if name in PROPERTIES:
                 return getattr(self.view(base), name)
             case ast.Call():
                 return self._call(node)
-        self.fail(f"{ast.unparse(node)!r} means nothing here")
+        self.fail(f"{quote(ast.unparse(node))} means nothing here")
 
     def _negative(self, value: Any) -> Any:
         if not isinstance(value, int | float):
-            self.fail(f"- needs a number, not {value!r}")
+            self.fail(f"- needs a number, not {quote(value)}")
         return -value
 
     def _call(self, node: ast.Call) -> Any:
         match node.func:
             case ast.Attribute(value=base, attr=name):
                 if name not in METHODS:
-                    self.fail(f"views have no method {name!r}; they have {', '.join(sorted(METHODS))}")
+                    self.fail(f"views have no method {quote(name)}; they have {', '.join(sorted(METHODS))}")
                 function = getattr(self.view(base), name)
             case ast.Name(id=name):
                 if name not in FUNCTIONS:
-                    self.fail(f"there is no function {name!r}; there are {', '.join(sorted(FUNCTIONS))}")
+                    self.fail(f"there is no function {quote(name)}; there are {', '.join(sorted(FUNCTIONS))}")
                 function = FUNCTIONS[name]
             case _:
-                self.fail(f"{ast.unparse(node.func)!r} cannot be called")
+                self.fail(f"{quote(ast.unparse(node.func))} cannot be called")
         args = [self.value(arg) for arg in node.args]
         if isinstance(node.func, ast.Name):
             self._check_operand(node.func.id, args)
@@ -198,7 +199,7 @@ class _Reader:
             self.fail(f"{name} needs a list of views first, for example {name}([A, B])")
         for k, item in enumerate(args[0]):
             if not isinstance(item, View):
-                self.fail(f"{name}: item {k} of the list is {item!r}; every item must be a view")
+                self.fail(f"{name}: item {k} of the list is {quote(item)}; every item must be a view")
 
     def _try(self, make: Callable[[], Any]) -> Any:
         try:

@@ -31,6 +31,7 @@ from tapestry_exec.cuda.recording import Recording, Recordings, copy_placed
 from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase, Regions
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
+from tapestry_sets.limits import quote
 
 
 class NoDevicePath(ValueError):
@@ -180,8 +181,8 @@ class CupyBackend:
         unknown = sorted(self.kernels.keys() - ops.keys())
         if unknown:
             near = get_close_matches(unknown[0], ops, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"CupyBackend: kernels has {unknown[0]!r}, which is not an operator's name{hint}")
+            hint = f"; did you mean {quote(near[0])}?" if near else ""
+            raise ValueError(f"CupyBackend: kernels has {quote(unknown[0])}, which is not an operator's name{hint}")
         if self.fallback:
             return
         on_gpu = [op for op, device in runs if self._asked is None or self._asked[device : device + 1] != [HOST]]
@@ -444,20 +445,20 @@ def _checked_kernels(kernels: Any) -> dict[str, RawKernel]:
         raise TypeError(f"CupyBackend: kernels is {type(kernels).__name__}; it must map operators' names to RawKernels")
     for name, kernel in kernels.items():
         if not isinstance(name, str):
-            raise TypeError(f"CupyBackend: kernels has the key {name!r}; keys are operators' names, as 'relu'")
+            raise TypeError(f"CupyBackend: kernels has the key {quote(name)}; keys are operators' names, as 'relu'")
         if not isinstance(kernel, RawKernel):
-            raise TypeError(f"CupyBackend: kernels[{name!r}] is {type(kernel).__name__}; it must be a RawKernel")
+            raise TypeError(f"CupyBackend: kernels[{quote(name)}] is {type(kernel).__name__}; it must be a RawKernel")
     return dict(kernels)
 
 
 def _check_options(cupy: Any, **flags: object) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise TypeError(f"CupyBackend: {name} is {value!r}; it must be True or False")
+            raise TypeError(f"CupyBackend: {name} is {quote(value)}; it must be True or False")
     if flags["blocking"] and flags["capture"]:
         raise ValueError("CupyBackend: blocking waits after each step, which no graph holds; give capture or blocking")
     if cupy is not None and not hasattr(cupy, "cuda"):
-        raise TypeError(f"CupyBackend: cupy is {cupy!r}, which has no 'cuda'; give CuPy or a stand-in for it")
+        raise TypeError(f"CupyBackend: cupy is {quote(cupy)}, which has no 'cuda'; give CuPy or a stand-in for it")
 
 
 def _checked_devices(devices: Any) -> list[int] | None:
@@ -466,7 +467,7 @@ def _checked_devices(devices: Any) -> list[int] | None:
     if isinstance(devices, np.ndarray):
         devices = devices.tolist()
     if isinstance(devices, str | bytes) or not isinstance(devices, Sequence):
-        raise TypeError(f"CupyBackend: devices is {devices!r}; give a sequence of GPU numbers and 'cpu'")
+        raise TypeError(f"CupyBackend: devices is {quote(devices)}; give a sequence of GPU numbers and 'cpu'")
     return [_checked_device(place, device) for place, device in enumerate(devices)]
 
 
@@ -474,5 +475,5 @@ def _checked_device(place: int, device: Any) -> int:
     if isinstance(device, str) and device == "cpu":
         return HOST
     if isinstance(device, bool) or not isinstance(device, int | np.integer) or device < 0:
-        raise ValueError(f"CupyBackend: devices[{place}] is {device!r}; give a GPU's number, from 0, or 'cpu'")
+        raise ValueError(f"CupyBackend: devices[{place}] is {quote(device)}; give a GPU's number, from 0, or 'cpu'")
     return int(device)

@@ -16,6 +16,7 @@ from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.cuda.tuning import MAX_TABLE_NBYTES
 from tapestry_plan.ir import Shard
 from tapestry_sets.digits import Ints
+from tapestry_sets.limits import quote
 
 Asked = tuple[Ints, Ints, tuple[Any, ...], int]
 """Grid, block, arguments and bytes of shared memory."""
@@ -59,7 +60,9 @@ class RawKernel(Struct, frozen=True):
                 f"they are {type(self.source).__name__}, {type(self.entry).__name__}, {type(self.launch).__name__}"
             )
         if isinstance(self.options, str) or not all(isinstance(option, str) for option in self.options):
-            raise TypeError(f"RawKernel: options is {self.options!r}; give a sequence of texts, as ('-std=c++17',)")
+            raise TypeError(
+                f"RawKernel: options is {quote(self.options)}; give a sequence of texts, as ('-std=c++17',)"
+            )
         force_setattr(self, "options", tuple(self.options))
 
     def asked(self, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Asked | None:
@@ -75,7 +78,7 @@ class RawKernel(Struct, frozen=True):
             return None
         if not isinstance(found, tuple) or len(found) not in (3, 4) or not isinstance(found[2], tuple):
             raise ValueError(
-                f"the launch function of kernel {self.entry!r} returned {found!r}; it must be a tuple "
+                f"the launch function of kernel {quote(self.entry)} returned {quote(found)}; it must be a tuple "
                 "(grid, block, args), with bytes of shared memory as a fourth item if it needs some, or None"
             )
         grid, block, args, *shared = found
@@ -104,7 +107,7 @@ class Gpu:
         """
         self._module(kernels.SOURCE, kernels.OPTIONS, "tapestry's kernels")
         for kernel in attached:
-            self._module(kernel.source, kernel.options, f"the kernel {kernel.entry!r}")
+            self._module(kernel.source, kernel.options, f"the kernel {quote(kernel.entry)}")
             self.function(kernel.entry, kernel.source, kernel.options)
 
     def function(self, entry: str, source: str = kernels.SOURCE, options: tuple[str, ...] = kernels.OPTIONS) -> Any:
@@ -116,7 +119,7 @@ class Gpu:
                     found = self._module(source, options, entry).get_function(entry)
             except (AttributeError, KeyError, ValueError, RuntimeError) as error:
                 raise KernelError(
-                    f'there is no kernel {entry!r} in its source: {error}; declare it extern "C" __global__'
+                    f'there is no kernel {quote(entry)} in its source: {error}; declare it extern "C" __global__'
                 ) from error
             self._functions[entry, source, options] = found
         return found

@@ -15,6 +15,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.run.trace import Phase
 from tapestry_plan.ir import Monoid, Op, Shard
 from tapestry_plan.steps import Buffer, ShardPlan
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -148,7 +149,7 @@ def load_backend(name: str) -> Backend[Any]:
         If no backend has this name.
     """
     if name not in BACKENDS:
-        raise ValueError(f"run: there is no backend {name!r}; known are {sorted(BACKENDS)}")
+        raise ValueError(f"run: there is no backend {quote(name)}; known are {sorted(BACKENDS)}")
     return cast("Backend[Any]", load_from_wing(BACKENDS[name][1])())
 
 
@@ -162,5 +163,5 @@ def load_from_wing(name: str) -> Any:
     """
     wings = {**BESIDE, **{made: wing for wing, made in BACKENDS.values()}}
     if name not in wings:
-        raise AttributeError(f"module 'tapestry_exec' has no attribute {name!r}")
+        raise AttributeError(f"module 'tapestry_exec' has no attribute {quote(name)}")
     return getattr(import_module(wings[name]), name)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, combinations
 from math import prod
+from string import Formatter
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, assert_never, get_args, get_origin, get_type_hints
 
@@ -36,7 +37,7 @@ from tapestry_plan.steps import (
     align,
     shard_of,
 )
-from tapestry_sets.draw import shorten
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import Piece, first_shared, piece_image
 
@@ -151,7 +152,7 @@ class _Follow:
 
     def _fail(self, message: str, *about: Any) -> NoReturn:
         where = "plan" if self.at < 0 else f"step {self.at} ({describe(self.plan, self.plan.steps[self.at])})"
-        raise InvalidPlan(f"{where}: {message.format(*map(_word, about))}")
+        raise InvalidPlan(f"{where}: {_MESSAGES.format(message, *map(_word, about))}")
 
     def _need(self, holds: object, message: str, *about: Any) -> None:
         """Fail where something does not hold; the message is put together only then."""
@@ -472,7 +473,7 @@ class _Follow:
         for name, places in computed.items():
             boxes = list(dict.fromkeys(chain(*places.values())))  # replicas count once
             try:
-                check_partition(boxes, self.graph.signature(name).index, f"the index boxes computed of {name!r}")
+                check_partition(boxes, self.graph.signature(name).index, f"the index boxes computed of {quote(name)}")
             except NoPartition as error:
                 self._fail("{}", error)
             said = self.plan.placement.get(name)
@@ -527,11 +528,9 @@ def misfit(value: Any, wanted: Any, where: str) -> str | None:
     if origin in (Union, UnionType):
         return _misfit_all(value, args, where)
     if origin is Literal:
-        return (
-            None if value in args else f"{where} is {shorten(repr(value))}; it must be {' or '.join(map(repr, args))}"
-        )
+        return None if value in args else f"{where} is {quote(value)}; it must be {' or '.join(map(repr, args))}"
     if origin in (tuple, dict) and not isinstance(value, origin):
-        return f"{where} is {shorten(repr(value))}; it must be a {origin.__name__}"
+        return f"{where} is {quote(value)}; it must be a {origin.__name__}"
     if origin is tuple:
         kinds = args[:1] * len(value) if args[1:] == (Ellipsis,) else args
         if len(kinds) != len(value):
@@ -539,11 +538,11 @@ def misfit(value: Any, wanted: Any, where: str) -> str | None:
         return _first(misfit(*item, f"{where}[{k}]") for k, item in enumerate(zip(value, kinds, strict=True)))
     if origin is dict:
         return _first(
-            misfit(key, args[0], f"a key of {where}") or misfit(item, args[1], f"{where}[{key!r}]")
+            misfit(key, args[0], f"a key of {where}") or misfit(item, args[1], f"{where}[{quote(key)}]")
             for key, item in value.items()
         )
     if not isinstance(value, NUMBERS.get(wanted, wanted)) or (wanted in NUMBERS and isinstance(value, bool)):
-        return f"{where} is {shorten(repr(value))}; it must be {NAMES.get(wanted, wanted.__name__)}"
+        return f"{where} is {quote(value)}; it must be {NAMES.get(wanted, wanted.__name__)}"
     if wanted in NUMBERS:
         return None
     return _first(misfit(getattr(value, name), kind, f"{where}.{name}") for name, kind in _fields(wanted).items())
@@ -559,7 +558,7 @@ def _misfit_all(value: Any, kinds: Sequence[Any], where: str) -> str | None:
         if _take_apart(kind)[0] is None and isinstance(value, NUMBERS.get(kind, kind)):
             return misfit(value, kind, where)
     names = " or ".join(NAMES.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)
-    return f"{where} is {shorten(repr(value))}; it must be {names}"
+    return f"{where} is {quote(value)}; it must be {names}"
 
 
 @cache
@@ -594,9 +593,9 @@ def _wrong_length(plan: ShardPlan) -> str | None:
 def _wrong_tensor(graph: Graph) -> str | None:
     """Which stored tensor of a graph is of no known kind, or has a path or digest that is not text."""
     for name, tensor in graph.stored.items():
-        where = f"plan.graph.stored[{name!r}]"
+        where = f"plan.graph.stored[{quote(name)}]"
         if tensor.kind not in ("input", "constant", "result"):
-            return f"{where}.kind is {shorten(repr(tensor.kind))}; it must be input, constant or result"
+            return f"{where}.kind is {quote(tensor.kind)}; it must be input, constant or result"
         wrong = misfit(tensor.path, str | None, f"{where}.path") or misfit(tensor.sha256, str | None, f"{where}.sha256")
         if wrong is not None:
             return wrong
@@ -619,12 +618,12 @@ def describe(plan: ShardPlan, step: Step) -> str:
         case Fetch():
             return f"fetch of what was spilled of buffer {step.spilled} into {place(step.buffer)}"
         case Copy():
-            return f"copy of {step.tensor!r} for {step.node!r} from {place(step.src)} to {place(step.dst)}"
+            return f"copy of {quote(step.tensor)} for {quote(step.node)} from {place(step.src)} to {place(step.dst)}"
         case Compute():
             box = "×".join(f"[{a}, {a + n})" for a, n in zip(step.start, step.shape, strict=False)) or "[one cell]"
-            return f"compute {step.node!r} on device {step.device}, index box {box}"
+            return f"compute {quote(step.node)} on device {step.device}, index box {box}"
         case Reduce():
-            return f"reduce {step.node!r} into {place(step.output)}"
+            return f"reduce {quote(step.node)} into {place(step.output)}"
         case _:
             assert_never(step)
 
@@ -638,6 +637,16 @@ def _covered(cells: DisjointRegions, by: Sequence[DisjointRegions]) -> bool:
         if cells.is_empty:
             break
     return cells.is_empty
+
+
+class _Messages(Formatter):
+    """Fills the places of a message, of which ``{!r}`` are for values as messages quote them."""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        return quote(value) if conversion == "r" else super().convert_field(value, conversion)
+
+
+_MESSAGES = _Messages()
 
 
 def _word(value: Any) -> Any:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
 from tapestry_exec.run import tuning
 from tapestry_plan.ir import Graph, Shard, Stored, Unread, components_of, sha256_of
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box
 
 
@@ -166,12 +167,14 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
         unknown = sorted(set(arrays) - declared[kind].keys() - unread.keys())
         if unknown:
             known = list(declared[kind])[: tuning.SHOWN_NAMES]
-            raise ValueError(f"{kind}s: the graph has no {kind} {unknown[0]!r}; its {kind}s are {known}")
+            raise ValueError(f"{kind}s: the graph has no {kind} {quote(unknown[0])}; its {kind}s are {known}")
     for name in graph.unread.keys() & inputs.keys():
         _check_unread(name, np.asarray(inputs[name]), graph.unread[name])
     for name, tensor in declared["input"].items():
         if name not in inputs:
-            raise ValueError(f"inputs: {name!r} is missing; give an array of {tensor.dtype}, shape {tensor.shape}")
+            raise ValueError(
+                f"inputs: {quote(name)} is missing; give an array of {tensor.dtype}, shape {quote(tensor.shape)}"
+            )
     out = {name: _fitting(inputs[name], tensor, "input") for name, tensor in declared["input"].items()}
     return out | {name: _constant(tensor, given["constant"]) for name, tensor in declared["constant"].items()}
 
@@ -189,8 +192,9 @@ def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
         if not finite.all():
             first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
             raise ValueError(
-                f"input {name!r} has {finite.size - int(finite.sum())} values that are not finite, the first is "
-                f"{host[name][first]} at {first}; a comparison with the unsharded run needs finite numbers: give "
+                f"input {quote(name)} has {finite.size - int(finite.sum())} values that are not finite, the first is "
+                f"{host[name][first]} at {quote(first)}; a comparison with the unsharded run needs finite "
+                "numbers: give "
                 "such, or run without verify"
             )
 
@@ -202,37 +206,40 @@ def _fitting(value: Any, tensor: Stored, what: str) -> Array:
             raise TypeError("it has __cuda_array_interface__ and no other")
     except TypeError as error:
         raise TypeError(
-            f"{what} {tensor.name!r} is a {type(value).__module__}.{type(value).__qualname__} that is not in host "
+            f"{what} {quote(tensor.name)} is a {type(value).__module__}.{type(value).__qualname__} that is not in host "
             f"memory ({error}); give a NumPy array: cupy.asnumpy(x) of a CuPy array, x.cpu() of a PyTorch tensor"
         ) from error
     if array.shape != tensor.shape:
-        raise ValueError(f"{what} {tensor.name!r} has shape {array.shape}; shape {tensor.shape} is needed")
+        raise ValueError(
+            f"{what} {quote(tensor.name)} has shape {quote(array.shape)}; shape {quote(tensor.shape)} is needed"
+        )
     if array.dtype != np.dtype(tensor.dtype):
         raise ValueError(
-            f"{what} {tensor.name!r} has dtype {array.dtype}; {tensor.dtype} is needed: "
-            f"convert it with .astype({tensor.dtype!r})"
+            f"{what} {quote(tensor.name)} has dtype {array.dtype}; {tensor.dtype} is needed: "
+            f"convert it with .astype({quote(tensor.dtype)})"
         )
     return make_contiguous(array)
 
 
 def _check_unread(name: str, array: Array, declared: Unread) -> None:
     """Raise ValueError for what does not fit an input of the model that the graph does not read."""
-    what, shape = f"input {name!r}, which the graph does not read,", declared.shape
+    what, shape = f"input {quote(name)}, which the graph does not read,", declared.shape
     if shape is not None and (
         len(shape) != array.ndim or any(n not in (None, m) for n, m in zip(shape, array.shape, strict=True))
     ):
         shown = ", ".join("any" if n is None else str(n) for n in shape)
         raise ValueError(
-            f"{what} has shape {array.shape}; the model has ({shown}): leave it out, or give such an array"
+            f"{what} has shape {quote(array.shape)}; the model has ({shown}): leave it out, or give such an array"
         )
     if declared.dtype is not None and array.dtype != np.dtype(declared.dtype):
         raise ValueError(
             f"{what} has dtype {array.dtype}; the model has {declared.dtype}: leave it out, or convert it with "
-            f".astype({declared.dtype!r})"
+            f".astype({quote(declared.dtype)})"
         )
     if declared.sha256 is not None and sha256_of(array) != declared.sha256:
         raise ValueError(
-            f"input {name!r} has another value than load_onnx was given in values=, on which the graph depends: leave "
+            f"input {quote(name)} has another value than load_onnx was given in values=, on which the graph "
+            "depends: leave "
             "it out, or load the model with this value"
         )
 
@@ -241,7 +248,8 @@ def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
     value = given.get(tensor.name, tensor.data)
     if value is None and not tensor.path:
         raise ValueError(
-            f"constant {tensor.name!r} is named but not carried by the plan; give constants={{{tensor.name!r}: …}}"
+            f"constant {quote(tensor.name)} is named but not carried by the plan; give "
+            f"constants={{{quote(tensor.name)}: …}}"
         )
     array = _fitting(_from_file(tensor) if value is None else value, tensor, "constant")
     # Values that came with the graph are the graph; only values from elsewhere can be others.
@@ -249,7 +257,7 @@ def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
         found = sha256_of(array)
         if found != tensor.sha256:
             raise ValueError(
-                f"constant {tensor.name!r} has other values than the plan was made for: its SHA-256 is "
+                f"constant {quote(tensor.name)} has other values than the plan was made for: its SHA-256 is "
                 f"{found[:12]}…, the plan's {tensor.sha256[:12]}…; give the constants of that model"
             )
     return array
@@ -261,7 +269,8 @@ def _from_file(tensor: Stored) -> Any:
     file, _, initializer = tensor.path.partition("#")
     if not isfile(file):
         raise ValueError(
-            f"constant {tensor.name!r}: its file {file!r} does not exist; give constants={{{tensor.name!r}: …}}"
+            f"constant {quote(tensor.name)}: its file {quote(file)} does not exist; give "
+            f"constants={{{quote(tensor.name)}: …}}"
         )
     if not initializer:
         return read_array(file)

@@ -22,7 +22,7 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
 from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
-from tapestry_sets.limits import hide_fields
+from tapestry_sets.limits import hide_fields, quote
 from tapestry_sets.regions import Region
 
 Progress = Callable[[int, int, str], None]
@@ -200,7 +200,7 @@ def _check_arguments(plan: Any, backend: Any, progress: Any, memory_nbytes: Any,
     ):
         wrong = f"memory_nbytes is {type(memory_nbytes).__name__}; it must be a number of bytes, an int"
     elif not isinstance(verify, bool | np.bool_):
-        wrong = f"verify is {verify!r}; it must be True or False"
+        wrong = f"verify is {quote(verify)}; it must be True or False"
     elif ops is not None and not (isinstance(ops, Mapping) and all(isinstance(op, Op) for op in ops.values())):
         wrong = "ops must map names to operators, objects of type Op"
     if wrong:
@@ -296,7 +296,7 @@ class _Interpreter:
 
     def _extent(self, number: int) -> str:
         box = self.buffers[number].box
-        return f"the block (start, stop) {(box.start, box.stop)} of {self.buffers[number].tensor!r}"
+        return f"the block (start, stop) {(box.start, box.stop)} of {quote(self.buffers[number].tensor)}"
 
     def _step(self, k: int, step: Step) -> tuple[str, int, int, tuple[Phase, ...]]:
         """Run one step; give its operator, its device, the bytes that it moved and the phases of a copy."""
@@ -519,7 +519,8 @@ def _verified(
         bound = tuning.DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)
         if not value <= bound and not _is_rounding(outputs[name], reference[name], scale):
             raise ResultMismatch(
-                f"output {name!r} differs from the unsharded run: max|difference| / max|reference| is {value:.3g}, "
+                f"output {quote(name)} differs from the unsharded run: max|difference| / max|reference| is "
+                f"{value:.3g}, "
                 f"the bound for {outputs[name].dtype} is {bound:g}"
             )
     return found

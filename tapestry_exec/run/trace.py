@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tapestry_plan.steps import align
+from tapestry_sets.limits import quote
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,14 +196,14 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
             raise OSError("links lead in a circle")
         folder, there, plain = target.parent.is_dir(), target.exists(), target.is_file()
     except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
-        raise ValueError(f"{what}: {str(path)!r} is not a path that can be written: {error}") from None
+        raise ValueError(f"{what}: {quote(str(path))} is not a path that can be written: {error}") from None
     if not folder:
-        raise ValueError(f"{what}: the folder of {str(path)!r} does not exist; make it first")
+        raise ValueError(f"{what}: the folder of {quote(str(path))} does not exist; make it first")
     if there and not plain:
         kind = "a folder" if target.is_dir() else "not an ordinary file"
-        raise ValueError(f"{what}: {str(path)!r} is {kind}; give the name of a file")
+        raise ValueError(f"{what}: {quote(str(path))} is {kind}; give the name of a file")
     if not os.access(target.parent, os.W_OK):
-        raise ValueError(f"{what}: the folder of {str(path)!r} cannot be written to; choose another one")
+        raise ValueError(f"{what}: the folder of {quote(str(path))} cannot be written to; choose another one")
     return target
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.machine import COPY_KINDS, HostArray, Machine
 from tapestry_exec.simulated.tables import METHODS, RENAMED
+from tapestry_sets.limits import quote
 
 KINDS = "biufc"
 """Kinds of the dtypes that device arrays have; the others raise ValueError."""
@@ -153,7 +154,7 @@ class DeviceArray(NDArrayOperatorsMixin):
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> HostArray:
         """The cells as a NumPy array; the host waits for the stream, unless `blocking` is false."""
         if out is not None and (out.dtype != self.dtype or out.shape != self.shape):
-            raise ValueError(f"get: out is {out.dtype} {out.shape}, the array {self.dtype} {self.shape}")
+            raise ValueError(f"get: out is {out.dtype} {quote(out.shape)}, the array {self.dtype} {quote(self.shape)}")
         host: HostArray = np.empty(self.shape, self.dtype, "F" if order == "F" else "C") if out is None else out
         machine, queue = self.machine, self.machine.stream(stream)
         if not self.size:
@@ -179,7 +180,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         if arr.dtype != self.dtype:
             raise TypeError(f"{arr.dtype} array cannot be set to {self.dtype} array")
         if arr.shape != self.shape:
-            raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
+            raise ValueError(f"Shape mismatch. Old shape: {quote(self.shape)}, new shape: {quote(arr.shape)}")
         if not (self.flags.c_contiguous or self.flags.f_contiguous):
             raise RuntimeError("Cannot set to non-contiguous array")
         if self.size:
@@ -413,6 +414,7 @@ def check_places(view: HostArray) -> None:
     size = view.itemsize if view.dtype.kind != "c" else view.itemsize // 2
     if view.size and (address % size or any(s % size for s, n in zip(view.strides, view.shape, strict=True) if n > 1)):
         raise OrderingFault(
-            f"cells of {view.dtype} at {address:#x} with strides {view.strides} do not lie at multiples of {size} "
+            f"cells of {view.dtype} at {address:#x} with strides {quote(view.strides)} do not lie at multiples "
+            f"of {size} "
             "bytes; align them"
         )

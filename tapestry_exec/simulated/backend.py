@@ -6,7 +6,7 @@ from typing import Any
 
 from tapestry_exec.cuda import CupyBackend
 from tapestry_exec.simulated import namespace as simulated
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import is_int, quote
 
 
 class SimulatedBackend(CupyBackend):
@@ -52,7 +52,7 @@ class SimulatedBackend(CupyBackend):
 
     def __init__(self, gpus: int = 2, *, seed: int = 0, unwritten: bool = False, **options: Any) -> None:
         if not is_int(gpus, 1):
-            raise ValueError(f"SimulatedBackend: gpus is {gpus!r}; give how many GPUs to simulate, an int >= 1")
+            raise ValueError(f"SimulatedBackend: gpus is {quote(gpus)}; give how many GPUs to simulate, an int >= 1")
         if not is_int(seed):
-            raise TypeError(f"SimulatedBackend: seed is {seed!r}; give an int")
+            raise TypeError(f"SimulatedBackend: seed is {quote(seed)}; give an int")
         super().__init__(cupy=simulated.cupy(gpus, seed, unwritten=unwritten), **options)

@@ -25,6 +25,7 @@ from tapestry_exec.simulated.arrays import DeviceArray
 from tapestry_exec.simulated.machine import CUDADriverError, Machine, Work
 from tapestry_exec.simulated.memory import MemoryPointer
 from tapestry_exec.simulated.ordering import Access, Memory
+from tapestry_sets.limits import quote
 
 TRACED = files("tapestry_exec.simulated").joinpath("traced.h")
 TRACING = (
@@ -220,5 +221,5 @@ def _argument(value: Any) -> Any:
     if isinstance(value, MemoryPointer):
         return np.uint64(value.ptr)
     if isinstance(value, np.ndarray) and value.size != 1:
-        raise TypeError(f"You are trying to pass a numpy.ndarray of shape {value.shape} as a kernel parameter")
+        raise TypeError(f"You are trying to pass a numpy.ndarray of shape {quote(value.shape)} as a kernel parameter")
     return value.copy() if isinstance(value, np.ndarray) else value

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.ordering import HOST, Access, Checker, Clock, Memory
 from tapestry_exec.simulated.tuning import ALIGNMENT_NBYTES, MAX_FREED_NBYTES, POISON
+from tapestry_sets.limits import quote
 
 Bytes = NDArray[np.uint8]
 HostArray = NDArray[Any]
@@ -198,14 +199,17 @@ class Machine:
             return np.empty(dims, dtype)
         memory = self.checker.at(data.ptr)
         if memory is None:
-            raise OrderingFault(f"an array of shape {dims} is put at {data.ptr:#x}, where no memory is allocated")
+            raise OrderingFault(
+                f"an array of shape {quote(dims)} is put at {data.ptr:#x}, where no memory is allocated"
+            )
         try:
             steps = None if strides is None else tuple(int(s) for s in strides)
             layout: Any = "F" if order == "F" else "C"
             view: HostArray = np.ndarray(dims, dtype, memory.data.data, data.ptr - memory.start, steps, layout)
         except (TypeError, ValueError) as error:
             raise OrderingFault(
-                f"an array of shape {dims}, {dtype}, strides {strides} at byte {data.ptr - memory.start} does not stay "
+                f"an array of shape {quote(dims)}, {dtype}, strides {quote(strides)} at byte "
+                f"{data.ptr - memory.start} does not stay "
                 f"in the {memory.nbytes} bytes of {memory.name}: {error}"
             ) from None
         return view
@@ -220,7 +224,7 @@ class Machine:
         if found is None and given == 0:
             return self.nulls[self.device]
         if not isinstance(found, Queue):
-            raise CUDARuntimeError(f"cudaErrorInvalidResourceHandle: there is no stream {given!r}")
+            raise CUDARuntimeError(f"cudaErrorInvalidResourceHandle: there is no stream {quote(given)}")
         return self.nulls[self.device] if found.device_id < 0 else found
 
     def stream_here(self, given: Any = None) -> Queue:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_exec.run import OrderingFault
+from tapestry_sets.limits import quote
 
 Clock = dict[str, int]
 """For each agent (a stream or the host) the number of the last of its operations that is known to be done."""
@@ -258,7 +259,7 @@ class Checker:
         address = int(array.__array_interface__["data"][0])
         memory = self.at(address)
         if memory is None:
-            raise OrderingFault(f"an array of shape {array.shape} at {address:#x} lies in no block of memory")
+            raise OrderingFault(f"an array of shape {quote(array.shape)} at {address:#x} lies in no block of memory")
         return Access(memory, address - memory.start, (*array.shape, array.itemsize), (*array.strides, 1))
 
     def mark(self, address: int, nbytes: int, name: str, live: bool) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 
 from tapestry_exec.cuda import Launch
 from tapestry_exec.simulated.tuning import MAX_SHARED_NBYTES, MAX_THREADS, MESSAGE_NBYTES
+from tapestry_sets.limits import quote
 
 HEADER = files("tapestry_exec.simulated").joinpath("shim.h")
 OPTIONS = (
@@ -91,7 +92,9 @@ class Module:
         """Bytes of each parameter of a kernel; KeyError names the kernels there are."""
         if entry not in self._sizes:
             if entry not in self.entries:
-                raise KeyError(f"kernel {entry!r} is not in the source; it has {', '.join(self.entries) or 'none'}")
+                raise KeyError(
+                    f"kernel {quote(entry)} is not in the source; it has {', '.join(self.entries) or 'none'}"
+                )
             found = (ctypes.c_size_t * 256)()
             count = getattr(self._library, f"shim_sizes_{entry}")(found)
             self._sizes[entry] = tuple(found[:count])
@@ -137,7 +140,7 @@ def _bytes_of(arg: Any, entry: str, k: int) -> bytes:
     """The bytes that a launch passes for an argument, as CuPy does."""
     if isinstance(arg, np.ndarray) and arg.size != 1:
         raise TypeError(
-            f"kernel {entry}: argument {k} is an array of shape {arg.shape}; pass its address, "
+            f"kernel {entry}: argument {k} is an array of shape {quote(arg.shape)}; pass its address, "
             "np.uint64(array.ctypes.data), or an array of one element by value"
         )
     if isinstance(arg, np.ndarray | np.generic | bool | int | float):
@@ -161,7 +164,7 @@ def _check_arguments(entry: str, wanted: Sequence[int], given: Sequence[int]) ->
 def _check_extents(launch: Launch) -> None:
     for what, extents in (("grid", launch.grid), ("block", launch.block)):
         if len(extents) != 3 or any(n < 1 for n in extents):
-            raise ValueError(f"kernel {launch.entry}: {what} {extents} must have three extents of at least 1")
+            raise ValueError(f"kernel {launch.entry}: {what} {quote(extents)} must have three extents of at least 1")
     threads = prod(launch.block)
     if threads > MAX_THREADS:
         raise ValueError(f"kernel {launch.entry}: block {launch.block} has {threads} threads, more than {MAX_THREADS}")
@@ -305,7 +308,7 @@ def compiler() -> str:
     if found is None:
         wanted = os.environ.get("CXX", "g++")
         raise FileNotFoundError(
-            f"no C++ compiler {wanted!r} on PATH; install g++, or set CXX to one that takes its options"
+            f"no C++ compiler {quote(wanted)} on PATH; install g++, or set CXX to one that takes its options"
         )
     return found
 

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.ir import Backward, Expansion, Tensor
+from tapestry_sets.limits import quote
 
 Grads = Sequence[Tensor | None]
 
@@ -215,7 +216,7 @@ def einsum(b: Backward) -> Grads:
     terms, _, result = b.attrs["equation"].replace(" ", "").partition("->")
     names = terms.split(",")
     if "." in terms or "->" not in b.attrs["equation"]:
-        raise ValueError(f"equation {b.attrs['equation']!r} has no gradient; write every axis as a letter, and ->")
+        raise ValueError(f"equation {quote(b.attrs['equation'])} has no gradient; write every axis as a letter, and ->")
     grads = []
     for k, own in enumerate(names):
         others = [name for j, name in enumerate(names) if j != k]
@@ -256,7 +257,9 @@ def take_along_axis(b: Backward) -> Grads:
     if indices.ndim != x.ndim or any(
         n != m for k, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True)) if k != b.attrs["axis"] % x.ndim
     ):
-        raise ValueError(f"indices of shape {indices.shape} read a part of {x.shape}; slice it first for its gradient")
+        raise ValueError(
+            f"indices of shape {quote(indices.shape)} read a part of {quote(x.shape)}; slice it first for its gradient"
+        )
     return _by_one_hot(b, indices, b.grad, b.attrs["axis"] % x.ndim), None
 
 
@@ -273,7 +276,7 @@ def scatter(how: str, read: str) -> Callable[[Backward], Grads]:
         _, indices, updates = b.inputs
         kind = b.attrs["reduction"]
         if kind not in ("none", "add"):
-            raise ValueError(f"{how} with reduction {kind!r} has no gradient; 'none' and 'add' have one")
+            raise ValueError(f"{how} with reduction {quote(kind)} has no gradient; 'none' and 'add' have one")
         along = {"axis": b.attrs["axis"]} if "axis" in b.attrs else {}
         kept = b.grad
         if kind == "none":

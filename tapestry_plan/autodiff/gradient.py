@@ -15,6 +15,7 @@ import numpy as np
 
 from tapestry_plan.autodiff.adjoints import Through
 from tapestry_plan.ir import Backward, Graph, NotApplicable, OpNode, Selection, Tensor
+from tapestry_sets.limits import quote
 from tapestry_sets.views import Reshape, Term, assemble_at, scatter_terms
 
 
@@ -83,10 +84,10 @@ def _drop_unread(graph: Graph, kept: set[str], wanted: Sequence[Tensor]) -> None
 
 def _check_types(y: object, wrt: object, seed: object) -> None:
     if isinstance(wrt, Tensor | str) or not isinstance(wrt, Sequence):
-        raise TypeError(f"gradient: wrt is {wrt!r}; it must be a sequence of tensors of a graph, as [x]")
+        raise TypeError(f"gradient: wrt is {quote(wrt)}; it must be a sequence of tensors of a graph, as [x]")
     for what, tensor in (("y", y), *((f"wrt[{k}]", t) for k, t in enumerate(wrt)), ("seed", seed)):
         if not isinstance(tensor, Tensor) and (tensor is not None or what != "seed"):
-            raise TypeError(f"gradient: {what} is {tensor!r}; it must be a tensor of a graph")
+            raise TypeError(f"gradient: {what} is {quote(tensor)}; it must be a tensor of a graph")
 
 
 def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:
@@ -96,17 +97,20 @@ def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:
         if tensor is None:
             continue
         if tensor.graph is not y.graph:
-            raise ValueError(f"gradient: {what} {tensor.name!r} belongs to another graph")
+            raise ValueError(f"gradient: {what} {quote(tensor.name)} belongs to another graph")
         if np.dtype(tensor.dtype).kind != "f":
             raise ValueError(
-                f"gradient: {what} {tensor.name!r} is {tensor.dtype}; only floating numbers have gradients"
+                f"gradient: {what} {quote(tensor.name)} is {tensor.dtype}; only floating numbers have gradients"
             )
     if seed is None and y.size != 1:
         raise ValueError(
-            f"gradient: y {y.name!r} has shape {y.shape}; reduce it to one cell, or give a seed of its shape"
+            f"gradient: y {quote(y.name)} has shape {quote(y.shape)}; reduce it to one cell, or give a seed of "
+            "its shape"
         )
     if seed is not None and (seed.shape, seed.dtype) != (y.shape, y.dtype):
-        raise ValueError(f"gradient: the seed is {seed.dtype}{seed.shape}, y is {y.dtype}{y.shape}; they must agree")
+        raise ValueError(
+            f"gradient: the seed is {seed.dtype}{quote(seed.shape)}, y is {y.dtype}{quote(y.shape)}; they must agree"
+        )
 
 
 class _Reverse:
@@ -174,7 +178,7 @@ class _Reverse:
         given = self._adjoint(item, inputs, grads)
         if len(given) != len(inputs):
             raise ValueError(
-                f"gradient: the adjoint of {item.op!r} gives {len(given)} gradients for {len(inputs)} inputs"
+                f"gradient: the adjoint of {quote(item.op)} gives {len(given)} gradients for {len(inputs)} inputs"
             )
         for tensor, grad in zip(inputs, given, strict=True):
             if tensor.name in depends and np.dtype(tensor.dtype).kind == "f":
@@ -199,7 +203,8 @@ class _Reverse:
                 reasons.append(f"{expansion.__name__}: {error}")
         why = f", and no expansion has one ({'; '.join(reasons)})" if reasons else " and no expansion"
         raise NotApplicable(
-            f"gradient: operator {node.op!r} of node {node.name!r} declares no adjoint{why}; give its Op an adjoint"
+            f"gradient: operator {quote(node.op)} of node {quote(node.name)} declares no adjoint{why}; give its "
+            "Op an adjoint"
         )
 
     def _through(
@@ -232,7 +237,9 @@ def _sum_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
     over = [k for k, n in enumerate(grad.shape) if k < lead or (shape[k - lead] == 1 and n > 1)]
     made: Tensor = grad.graph.op("sum", grad, axis=tuple(over), keepdims=True) if over else grad
     if made.size != prod(shape):
-        raise ValueError(f"gradient: a gradient has shape {grad.shape}, which does not sum to the operand's {shape}")
+        raise ValueError(
+            f"gradient: a gradient has shape {quote(grad.shape)}, which does not sum to the operand's {quote(shape)}"
+        )
     return made.reshape(shape)
 
 

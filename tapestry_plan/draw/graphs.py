@@ -19,7 +19,7 @@ from tapestry_plan.draw.plots import Plot
 from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plots, plain
 from tapestry_plan.ir import Operation, Parts, fill_draw_graph
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, cut_text, quote
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
@@ -71,9 +71,11 @@ class _Sharded(Struct):
 def _sharded(graph: Any, shards: Mapping[str, Parts]) -> Iterator[tuple[str, _Sharded]]:
     for name, parts in shards.items():
         if name not in graph.nodes:
-            raise ValueError(f"draw: graph {graph.name!r} has no operator {name!r}; it has {list(graph.nodes)[:12]}")
+            raise ValueError(
+                f"draw: graph {quote(graph.name)} has no operator {quote(name)}; it has {quote(list(graph.nodes)[:12])}"
+            )
         op = Operation(graph, graph.nodes[name])
-        boxes = index_boxes(op.signature, parts, f"draw: shards of {name!r}")
+        boxes = index_boxes(op.signature, parts, f"draw: shards of {quote(name)}")
         operands = operand_plots(op, boxes)
         yield name, _Sharded(op.node, index_plot(op.signature, boxes), operands, list(_behind(op, operands)))
 
@@ -155,7 +157,9 @@ def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) ->
     for item in items:
         missing = [name for name in item.inputs if name not in made]
         if missing:
-            raise ValueError(f"draw: {item.name!r} reads {missing[0]!r}, which the graph does not have; validate() it")
+            raise ValueError(
+                f"draw: {quote(item.name)} reads {quote(missing[0])}, which the graph does not have; validate() it"
+            )
         after = [made[name] for name in dict.fromkeys(item.inputs)]
         if not hasattr(item, "op"):
             lines = [_short(item.label), f"{_short(item.name)} {list(item.shape)}"]
@@ -173,7 +177,7 @@ def _op_node(graph: Any, item: Any, after: Sequence[str], sharded: _Sharded | No
     lines = [_short(item.op), *([_short(item.name)] if item.name != item.op else [])]
     for kind in ("parallel", "reduction"):
         words = ", ".join(f"{axis.name} {axis.size}" for axis in axes if axis.kind == kind)
-        lines += [f"{kind} {canvas.shorten(words, 48)}"] if words else []
+        lines += [f"{kind} {cut_text(words, 48)}"] if words else []
     parts = 0 if sharded is None else len(sharded.index.cells)
     caption = f"index space, {parts} part{'s' * (parts != 1)}"
     plots = () if sharded is None else (replace(sharded.index, caption=caption),)

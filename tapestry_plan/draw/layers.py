@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from tapestry_plan.draw import tuning
 from tapestry_sets.draw import canvas
+from tapestry_sets.limits import quote
 
 Direction = Literal["right", "down"]
 
@@ -70,7 +71,7 @@ def layered(nodes: Sequence[LayerNode], direction: Direction | None = None) -> c
     (116, 20)
     """
     if direction not in (None, *get_args(Direction)):
-        raise ValueError(f"draw: direction is {direction!r}; it must be one of {list(get_args(Direction))}")
+        raise ValueError(f"draw: direction is {quote(direction)}; it must be one of {list(get_args(Direction))}")
     depths = _depths(nodes)
     by_key = {node.key: node for node in nodes}
     longest: dict[int, int] = {}

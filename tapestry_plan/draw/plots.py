@@ -20,6 +20,7 @@ from tapestry_plan.draw import tuning
 from tapestry_plan.ir import Shape, cells_of
 from tapestry_sets.draw import canvas
 from tapestry_sets.integers import StridedRun
+from tapestry_sets.limits import cut_text
 from tapestry_sets.regions import Box, DisjointRegions, Region
 
 PADDING = "#d9d9d9"
@@ -128,7 +129,7 @@ class Plot(Struct, frozen=True, dict=True):
             body = canvas.beside([_with_outside(grid, beyond, several) for grid, beyond in pairs])
         notes = map(canvas.as_drawn, self.notes(planes))
         legend = canvas.legend_drawing(self.legend(), several)
-        inside = canvas.below([canvas.as_drawn(canvas.shorten(self.caption, 140)), body, legend, *notes], 6)
+        inside = canvas.below([canvas.as_drawn(cut_text(self.caption, 140)), body, legend, *notes], 6)
         return canvas.Drawing(inside.width, inside.height, (f'<g data-role="{self.role}">', *inside.parts, "</g>"))
 
     def planes(self) -> Planes | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tapestry_plan.draw.plots import Plot
 from tapestry_plan.ir import Operation, Shape, Signature, cells_of
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, cut_text, quote
 from tapestry_sets.regions import Box, IndexProjection
 
 
@@ -87,7 +87,9 @@ def show_projection(
     """
     signature = op if isinstance(op, Signature) else getattr(op, "signature", None)
     if not isinstance(signature, Signature):
-        raise TypeError(f"show_projection: {op!r} is neither an operation nor a signature; ask operation(graph, name)")
+        raise TypeError(
+            f"show_projection: {quote(op)} is neither an operation nor a signature; ask operation(graph, name)"
+        )
     boxes = index_boxes(signature, parts, "show_projection")
     plots = [index_plot(signature, boxes)]
     if isinstance(op, Signature):
@@ -97,7 +99,7 @@ def show_projection(
     else:
         plots += operand_plots(op, boxes)
         title = title or (op.node.name if op.node.name == op.node.op else f"{op.node.name}: {op.node.op}")
-    lines = [canvas.shorten(title)] if title else []
+    lines = [cut_text(title, 100)] if title else []
     return Picture(
         "\n".join([*lines, "\n\n".join(plot.text() for plot in plots)]),
         canvas.document(_arranged(plots), title),
@@ -115,16 +117,18 @@ def index_boxes(
 ) -> tuple[Box, ...]:
     """Parts of an index space: as even as possible where they are counted by axis, else those given."""
     if parts is None or isinstance(parts, Mapping):
-        counts = {k: as_int(n, f"draw: the number of parts of axis {k!r}") for k, n in (parts or {}).items()}
+        counts = {k: as_int(n, f"draw: the number of parts of axis {quote(k)}") for k, n in (parts or {}).items()}
         return tuple(signature.boxes(counts, what))
     boxes = (parts,) if isinstance(parts, Box) else tuple(parts)
     for k, box in enumerate(boxes):
         if not isinstance(box, Box):
-            raise TypeError(f"{what}: part {k} is {box!r}; give a Box, or a number of parts by axis")
+            raise TypeError(f"{what}: part {k} is {quote(box)}; give a Box, or a number of parts by axis")
         if box.rank != len(signature.axes) or not signature.index.contains(box):
-            raise ValueError(f"{what}: part {k} is {box}, outside the index space {signature.index}; give one inside")
+            raise ValueError(
+                f"{what}: part {k} is {quote(box)}, outside the index space {quote(signature.index)}; give one inside"
+            )
         if box.is_empty:
-            raise ValueError(f"{what}: part {k} is {box}, which has no index points; give it some")
+            raise ValueError(f"{what}: part {k} is {quote(box)}, which has no index points; give it some")
     if not boxes:
         raise ValueError(f"{what}: there are no parts; give at least one index box")
     return boxes
@@ -176,18 +180,21 @@ def _frame_of(signature: Signature, number: int, shape: Shape | None) -> Box:
     extents = shape if shape is not None else operand.extents
     if extents is None and (operand.pad is not None or operand.outside != "forbid"):
         raise ValueError(
-            f"show_projection: input {number} is read in {read}, which may reach outside its tensor; "
+            f"show_projection: input {number} is read in {quote(read)}, which may reach outside its tensor; "
             "give the shapes of the inputs"
         )
     if extents is None:
         return read if operand.origin else Box.from_bounds(start, read.stop)
     if len(extents) != read.rank:
         raise ValueError(
-            f"show_projection: input {number} has rank {read.rank}, the shape given is {extents}; give one of that rank"
+            f"show_projection: input {number} has rank {read.rank}, the shape given is {quote(extents)}; give "
+            "one of that rank"
         )
     frame = Box(start, extents)
     if operand.pad is None and operand.outside == "forbid" and not frame.contains(read):
-        raise ValueError(f"show_projection: input {number} is read in {read}, outside the shape given, {extents}")
+        raise ValueError(
+            f"show_projection: input {number} is read in {quote(read)}, outside the shape given, {quote(extents)}"
+        )
     return frame
 
 
@@ -198,7 +205,7 @@ def _input_plot(signature: Signature, number: int, boxes: Sequence[Box], frame: 
         read = signature.input_box(number, box)
         around = around if read is None else around.hull(read)
     cells = signature.input_regions(number, list(boxes), around)
-    how = f"as {operand.pad:g}" if operand.pad is not None else f"by the policy {operand.outside!r}"
+    how = f"as {operand.pad:g}" if operand.pad is not None else f"by the policy {quote(operand.outside)}"
     caption = f"{words} {frame.shape} at {' and '.join(at_text(p, signature) for p in operand.projections)}"
     if operand.at_start_of:
         caption += f", at the start of {', '.join(operand.at_start_of)} only"
@@ -219,7 +226,7 @@ def _output_plot(signature: Signature, number: int, boxes: Sequence[Box], frame:
 
 def plain(name: str, most: int = 48) -> str:
     """A name that fits into a line: without characters that are not printed, and not too long."""
-    return canvas.shorten(name if name.isprintable() else repr(name), most)
+    return cut_text(name if name.isprintable() else repr(name), most)
 
 
 def at_text(projection: IndexProjection, signature: Signature) -> str:

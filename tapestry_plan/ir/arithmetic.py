@@ -9,6 +9,8 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
+from tapestry_sets.limits import quote
+
 T = TypeVar("T", bound="Arithmetic")
 Name = str | Callable[[Any], str]
 """The operator's name, or how it follows from the tensor."""
@@ -70,7 +72,7 @@ class Arithmetic:
         """Raise ValueError unless the dtype is floating: quotients of whole numbers are rounded by `//`."""
         if np.dtype(self.dtype).kind != "f":
             raise ValueError(
-                f"/: {self.name!r} is {self.dtype}; cast it to floating numbers, or divide whole ones by //"
+                f"/: {quote(self.name)} is {self.dtype}; cast it to floating numbers, or divide whole ones by //"
             )
 
     __add__, __radd__ = _forth("add"), _back("add")
@@ -109,4 +111,6 @@ class Arithmetic:
         return self._call("logical_not" if self.dtype == "bool" else "bitwise_invert")
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(f"tensor {self.name!r} has no truth value before a run; compare in the graph, with where()")
+        raise TypeError(
+            f"tensor {quote(self.name)} has no truth value before a run; compare in the graph, with where()"
+        )

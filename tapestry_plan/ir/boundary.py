@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.signature import Operand, Shape, Signature
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import AffineMap, Box, IndexProjection
 from tapestry_sets.views import Pad
 
@@ -77,7 +78,9 @@ def resolve(
         for k, (operand, shape) in enumerate(zip(signature.inputs, shapes, strict=False))
     )
     if around is not None and around != widths:
-        raise ValueError(f"the inputs are extended by {around}, but the operands reach out by {widths}; leave it out")
+        raise ValueError(
+            f"the inputs are extended by {around}, but the operands reach out by {quote(widths)}; leave it out"
+        )
     inputs = tuple(_place(operand, widths[k] if k < len(widths) else ()) for k, operand in enumerate(signature.inputs))
     placed = replace(signature, inputs=inputs, outputs=tuple(_place(operand, ()) for operand in signature.outputs))
     return placed, widths if around is None and any(widths) else ()
@@ -97,10 +100,10 @@ def _without(shapes: Sequence[Shape], around: Any) -> list[Shape]:
             for shape, widths in zip(shapes, around, strict=True)
         ]
     except (TypeError, ValueError):
-        raise ValueError(f"{AROUND} is {around!r}; it holds (before, after) for each axis of each input") from None
+        raise ValueError(f"{AROUND} is {quote(around)}; it holds (before, after) for each axis of each input") from None
     for shape, extents in zip(shapes, inner, strict=True):
         if any(n < 1 for n in extents):
-            raise ValueError(f"{AROUND} is {around!r}, more than an input of shape {shape} has")
+            raise ValueError(f"{AROUND} is {quote(around)}, more than an input of shape {quote(shape)} has")
     return inner
 
 
@@ -123,7 +126,7 @@ def _widths(operand: Operand, number: int, index: Box, shape: Shape) -> Widths:
         if operand.outside != "edge" and before + after > tuning.MAX_COPIES * n:
             raise ValueError(
                 f"input {number} is read {before} cells before and {after} after axis {axis} of extent {n}, by "
-                f"{operand.outside!r} more than {tuning.MAX_COPIES} copies; tile the tensor first"
+                f"{quote(operand.outside)} more than {tuning.MAX_COPIES} copies; tile the tensor first"
             )
     return tuple(pairs) if any(before or after for before, after in pairs) else ()
 

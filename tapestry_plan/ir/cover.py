@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import add
 
 from tapestry_plan.ir.signature import cells_of
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import first_gap, first_shared
 
@@ -41,7 +42,7 @@ def check_partition(boxes: Sequence[Box], whole: Box, what: str) -> None:
     """
     for k, box in enumerate(boxes):
         if box.rank != whole.rank or not whole.contains(box):
-            raise NoPartition(f"{what}: part {k} is {box}, outside {whole}; parts must lie inside")
+            raise NoPartition(f"{what}: part {k} is {quote(box)}, outside {quote(whole)}; parts must lie inside")
     check_cover([cells_of(box, whole) for box in boxes], whole, what)
 
 
@@ -56,7 +57,9 @@ def check_cover(parts: Sequence[DisjointRegions], whole: Box, what: str) -> None
             "each point must be in exactly one part"
         )
     if (gap := first_gap(home or [DisjointRegions(whole.shape)])) is not None:
-        raise NoPartition(f"{what}: no part has {_move(gap, whole.start)}; each point must be in exactly one part")
+        raise NoPartition(
+            f"{what}: no part has {quote(_move(gap, whole.start))}; each point must be in exactly one part"
+        )
 
 
 def _move(point: Sequence[int], by: Sequence[int]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Stored, Unread, check_dtype, check_shape, sha256_of
-from tapestry_sets.limits import check_format, read_fields
+from tapestry_sets.limits import check_format, quote, read_fields
 from tapestry_sets.views import piece_from_dict, piece_to_dict
 
 GRAPH_FORMAT = "tapestry-graph/2"
@@ -94,7 +94,7 @@ def read_document(data: Any) -> GraphDocument:
 def _check_names_differ(names: list[str], what: str) -> None:
     for name, count in Counter(names).items():
         if count > 1:
-            raise ValueError(f"graph document: two {what} are called {name!r}; give each a name of its own")
+            raise ValueError(f"graph document: two {what} are called {quote(name)}; give each a name of its own")
 
 
 def write_tensor(tensor: Stored) -> TensorEntry:
@@ -128,14 +128,16 @@ def write_item(item: Selection | OpNode) -> SelectionEntry | OperatorEntry:
 
 def read_tensor(entry: TensorEntry) -> Stored:
     """The stored tensor of an entry, its data checked."""
-    what, shape = f"tensor {entry.name!r}", check_shape(entry.shape, entry.name)
+    what, shape = f"tensor {quote(entry.name)}", check_shape(entry.shape, entry.name)
     dtype = check_dtype(entry.dtype, entry.name)
     data: NDArray[Any] | None = None
     if entry.data is not None:
         try:
             data = np.frombuffer(bytes.fromhex(entry.data), dtype).reshape(shape)
         except ValueError as error:
-            raise ValueError(f"{what}: data is not the bytes of {dtype}{shape} in hexadecimal: {error}") from None
+            raise ValueError(
+                f"{what}: data is not the bytes of {dtype}{quote(shape)} in hexadecimal: {error}"
+            ) from None
         if sha256_of(data) != entry.sha256:
             raise ValueError(f"{what}: data has another SHA-256 than the document says; write the document again")
     return Stored(entry.name, shape, dtype, entry.kind, data, entry.path, entry.sha256)  # type: ignore[arg-type]
@@ -146,7 +148,7 @@ def read_selection(entry: SelectionEntry) -> Selection:
     try:
         pieces = tuple([piece_from_dict(piece) for piece in entry.pieces])
     except ValueError as error:
-        raise ValueError(f"graph document: selection {entry.select!r}: {error}") from None
+        raise ValueError(f"graph document: selection {quote(entry.select)}: {error}") from None
     return Selection(entry.select, entry.label, tuple(entry.inputs), tuple(entry.shape), entry.dtype, pieces)
 
 

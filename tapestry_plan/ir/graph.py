@@ -26,7 +26,7 @@ from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
 from tapestry_sets.draw import Picture
-from tapestry_sets.limits import ANYTHING, Kind, conform, describe, hide_fields, read_json
+from tapestry_sets.limits import ANYTHING, Kind, conform, describe, hide_fields, quote, read_json
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
@@ -203,7 +203,9 @@ class Op(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
-            raise ValueError(f"operator {self.name!r}: reduction {self.reduction!r} is not one of {sorted(MONOIDS)}")
+            raise ValueError(
+                f"operator {quote(self.name)}: reduction {quote(self.reduction)} is not one of {sorted(MONOIDS)}"
+            )
 
     @property
     def monoid(self) -> Monoid | None:
@@ -236,7 +238,7 @@ class Op(Struct, frozen=True):
         unknown = [name for name in attrs if name not in self.attributes and name != AROUND]
         if unknown:
             raise ValueError(
-                f"{what}: there is no attribute {unknown[0]!r:.200}; {self.name} takes {list(self.attributes)}"
+                f"{what}: there is no attribute {unknown[0]!r:.200}; {self.name} takes {quote(list(self.attributes))}"
             )
         kinds = dict(self.kinds)
         taken = {name: conform(value, kinds.get(name, ANYTHING), f"{what}: {name}") for name, value in attrs.items()}
@@ -274,15 +276,15 @@ class Graph:
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
         """Declare a tensor that every run is given."""
-        checked = check_shape(shape, f"input {name!r}")
-        self._new_tensor(Stored(name, checked, check_dtype(dtype, f"input {name!r}: "), "input"))
+        checked = check_shape(shape, f"input {quote(name)}")
+        self._new_tensor(Stored(name, checked, check_dtype(dtype, f"input {quote(name)}: "), "input"))
         return Tensor(self, name)
 
     def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
         """Add a tensor with known values, kept by reference; `path` says where a later run can find it."""
         data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
         data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
-        dtype = check_dtype(data.dtype, f"constant {name!r}: ")
+        dtype = check_dtype(data.dtype, f"constant {quote(name)}: ")
         self._new_tensor(Stored(name, data.shape, dtype, "constant", data, path))
         return Tensor(self, name)
 
@@ -305,13 +307,15 @@ class Graph:
         node_name = self._fresh(name or declared.name, "node")
         for k, tensor in enumerate(inputs):
             if tensor is not None and tensor.graph is not self:
-                raise ValueError(f"{node_name}: input {k} ({tensor.name!r}) belongs to another graph")
+                raise ValueError(f"{node_name}: input {k} ({quote(tensor.name)}) belongs to another graph")
         names = tuple(tensor.name for tensor in inputs if tensor is not None)
         present = [self.source(name) for name in names]
         for name, source in zip(names, present, strict=True):
             if 0 in source.shape:
-                raise ValueError(f"{node_name}: input {name!r} of shape {source.shape} has no cells; give it some")
-        what = f"{declared.name} {node_name!r}"
+                raise ValueError(
+                    f"{node_name}: input {quote(name)} of shape {quote(source.shape)} has no cells; give it some"
+                )
+        what = f"{declared.name} {quote(node_name)}"
         taken = declared.complete(declared.check_attributes(attrs, what))
         frozen_attrs = {key: _plain(value, f"{what}: {key}") for key, value in taken.items()}
         try:
@@ -363,12 +367,12 @@ class Graph:
         """
         for k, tensor in enumerate(inputs):
             if tensor.graph is not self:
-                raise ValueError(f"select: input {k} ({tensor.name!r}) belongs to another graph")
+                raise ValueError(f"select: input {k} ({quote(tensor.name)}) belongs to another graph")
         shapes = tuple(tensor.shape for tensor in inputs)
         dtypes = {tensor.dtype for tensor in inputs}
         label = label_of(kind)
         if len(dtypes) != 1:
-            raise ValueError(f"{label}: the inputs have dtypes {sorted(dtypes)}; cast them to one dtype")
+            raise ValueError(f"{label}: the inputs have dtypes {quote(sorted(dtypes))}; cast them to one dtype")
         shape, pieces = tuple(kind.out_shape(shapes)), tuple(kind.pieces(shapes))
         check_pieces(pieces, shape, shapes, label)
         made, names = self._fresh(name or label), tuple(tensor.name for tensor in inputs)
@@ -406,10 +410,10 @@ class Graph:
     def output(self, tensor: Tensor, name: str | None = None) -> Tensor:
         """Mark a tensor as a result of the graph."""
         if tensor.graph is not self:
-            raise ValueError(f"output: {tensor.name!r} belongs to another graph")
+            raise ValueError(f"output: {quote(tensor.name)} belongs to another graph")
         label = name or tensor.name
         if label in self.outputs:
-            raise ValueError(f"output: there is an output {label!r} already; give another name")
+            raise ValueError(f"output: there is an output {quote(label)} already; give another name")
         self.outputs[label] = tensor.name
         return tensor
 
@@ -433,7 +437,7 @@ class Graph:
         names = [*self.stored, *self.selections]
         near = get_close_matches(name, names)
         has = f"nearest in name are {near}" if near else f"it has {names[:12]}"
-        return ValueError(f"graph {self.name!r} has no tensor {name!r}; {has}")
+        return ValueError(f"graph {quote(self.name)} has no tensor {quote(name)}; {has}")
 
     def source(self, name: str) -> Source:
         """How a tensor is read from stored ones: the composition of the selections in front of it."""
@@ -478,20 +482,20 @@ class Graph:
         self._check_makers()
         known = {name for name, tensor in self.stored.items() if tensor.kind != "result"}
         for item in self._ordered():
-            where = f"node {item.name!r}"
+            where = f"node {quote(item.name)}"
             for name in item.inputs:
                 if name not in known:
-                    raise ValueError(f"{where} reads {name!r}, which no earlier node makes")
+                    raise ValueError(f"{where} reads {quote(name)}, which no earlier node makes")
             if isinstance(item, Selection):
                 self._check_selection(item)
             elif item.op not in self.ops:
-                raise UnsupportedOp(f"{where}: operator {item.op!r} has no declaration")
+                raise UnsupportedOp(f"{where}: operator {quote(item.op)} has no declaration")
             else:
                 self._check_node(item, where)
             known.update(item.outputs)
         for label, name in self.outputs.items():
             if name not in known:
-                raise ValueError(f"output {label!r} names tensor {name!r}, which does not exist")
+                raise ValueError(f"output {quote(label)} names tensor {quote(name)}, which does not exist")
 
     def draw(
         self, shards: Mapping[str, Parts] | None = None, *, direction: Literal["right", "down"] | None = None
@@ -588,20 +592,25 @@ class Graph:
             for name in node.outputs:
                 tensor = self.stored.get(name)
                 if tensor is None or tensor.kind != "result":
-                    found = "not a stored tensor" if tensor is None else f"of kind {tensor.kind!r}"
-                    raise ValueError(f"node {node.name!r} writes {name!r}, which is {found}; it must be a result")
+                    found = "not a stored tensor" if tensor is None else f"of kind {quote(tensor.kind)}"
+                    raise ValueError(
+                        f"node {quote(node.name)} writes {quote(name)}, which is {found}; it must be a result"
+                    )
                 if name in makers:
                     raise ValueError(
-                        f"tensor {name!r} is made by the nodes {makers[name]!r} and {node.name!r}; one must make it"
+                        f"tensor {quote(name)} is made by the nodes {quote(makers[name])} and "
+                        f"{quote(node.name)}; one must make it"
                     )
                 makers[name] = node.name
         for name, tensor in self.stored.items():
             if tensor.kind not in ("input", "constant", "result"):
-                raise ValueError(f"tensor {name!r} is of kind {tensor.kind!r}; it must be input, constant or result")
+                raise ValueError(
+                    f"tensor {quote(name)} is of kind {quote(tensor.kind)}; it must be input, constant or result"
+                )
             if tensor.kind == "result" and name not in makers:
-                raise ValueError(f"tensor {name!r} is a result, but no operator makes it")
+                raise ValueError(f"tensor {quote(name)} is a result, but no operator makes it")
             if name in self.selections:
-                raise ValueError(f"a stored tensor and a selection are both called {name!r}; rename one")
+                raise ValueError(f"a stored tensor and a selection are both called {quote(name)}; rename one")
 
     def _check_node(self, node: OpNode, where: str) -> None:
         """An operator takes its operands and attributes, and its outputs are what it gives."""
@@ -616,31 +625,33 @@ class Graph:
             signature = resolve(op.signature, shapes, node.attrs)[0]
             dtypes = tuple(op.dtype([source.dtype for source in sources], node.attrs))
         except (ValueError, TypeError, LookupError) as error:
-            raise ValueError(f"{where}: {node.op!r} does not take its operands and attributes: {error}") from None
+            raise ValueError(f"{where}: {quote(node.op)} does not take its operands and attributes: {error}") from None
         signature.validate(shapes, [tensor.shape for tensor in outs], where)
         for tensor, dtype in zip(outs, dtypes, strict=True):
             if tensor.dtype != dtype:
-                raise ValueError(f"{where}: its output {tensor.name!r} has dtype {tensor.dtype}; it gives {dtype}")
+                raise ValueError(f"{where}: its output {quote(tensor.name)} has dtype {tensor.dtype}; it gives {dtype}")
 
     def _check_selection(self, selection: Selection) -> None:
-        what = f"selection {selection.name!r} ({selection.label})"
+        what = f"selection {quote(selection.name)} ({selection.label})"
         below = [self.tensor(name) for name in selection.inputs]
         if not below:
             raise ValueError(f"{what}: it reads no tensor; a selection views at least one")
         dtypes = {tensor.dtype for tensor in below} - {selection.dtype}
         if dtypes:
-            raise ValueError(f"{what}: it has dtype {selection.dtype}, but it reads {sorted(dtypes)}")
+            raise ValueError(f"{what}: it has dtype {selection.dtype}, but it reads {quote(sorted(dtypes))}")
         check_pieces(selection.pieces, selection.shape, [tensor.shape for tensor in below], what)
 
     def _declare(self, op: str | Op) -> Op:
         if isinstance(op, Op):
             known = self.ops.get(op.name)
             if known is not None and known is not op:
-                raise ValueError(f"operator {op.name!r} is declared already, in another way; rename one")
+                raise ValueError(f"operator {quote(op.name)} is declared already, in another way; rename one")
             return op
         declared = self.ops.get(op) or BUILTIN_OPS.get(op) or self._derive(op)
         if declared is None:
-            raise UnsupportedOp(f"operator {op!r} has no declaration; known are {sorted({*BUILTIN_OPS, *self.ops})}")
+            raise UnsupportedOp(
+                f"operator {quote(op)} has no declaration; known are {sorted({*BUILTIN_OPS, *self.ops})}"
+            )
         return declared
 
     def _derive(self, name: str) -> Op | None:
@@ -660,7 +671,9 @@ class Graph:
             item = self.selections.get(left[-1])
             unknown = [below for below in item.inputs if below not in self._sources] if item is not None else []
             if len(left) > len(self.selections) + 1 and unknown:
-                raise ValueError(f"graph {self.name!r}: tensor {name!r} is a view of itself, through {unknown[0]!r}")
+                raise ValueError(
+                    f"graph {quote(self.name)}: tensor {quote(name)} is a view of itself, through {quote(unknown[0])}"
+                )
             if unknown:
                 left.append(unknown[0])
                 continue
@@ -712,7 +725,7 @@ class Graph:
                     below = makers.get(name)
                     found = below is None or done.get(id(below))
                     if found is False:
-                        raise ValueError(f"node {item.name!r} is part of a cycle through {name!r}")
+                        raise ValueError(f"node {quote(item.name)} is part of a cycle through {quote(name)}")
                     if below is not None and not found:
                         stack.append((below, False))
 
@@ -731,7 +744,7 @@ class Graph:
 
     def _new_tensor(self, tensor: Stored) -> None:
         if tensor.name in self.stored or tensor.name in self.selections:
-            raise ValueError(f"graph {self.name!r} has a tensor {tensor.name!r} already; give another name")
+            raise ValueError(f"graph {quote(self.name)} has a tensor {quote(tensor.name)} already; give another name")
         self.stored[tensor.name] = tensor
 
     def _fresh(self, wanted: str, what: Literal["node", "tensor"] = "tensor") -> str:
@@ -779,7 +792,8 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
         for one in key if isinstance(key, tuple) else (key,):
             if isinstance(one, Tensor):
                 raise TypeError(
-                    f"the index of tensor {self.name!r} is tensor {one.name!r}, which has no values before a run; "
+                    f"the index of tensor {quote(self.name)} is tensor {quote(one.name)}, which has no values "
+                    "before a run; "
                     "write xp.where(mask, x, other), or xp.take(x, indices), with xp = x.__array_namespace__()"
                 )
         return super().__getitem__(key)
@@ -800,13 +814,15 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
         if isinstance(number, np.ndarray) and not number.ndim:
             number = number[()]  # an array of rank 0 is a number
         if not isinstance(number, int | float | np.number):
-            raise TypeError(f"{op}: {describe(number)} stands beside tensor {self.name!r}; {AS_TENSOR}")
+            raise TypeError(f"{op}: {describe(number)} stands beside tensor {quote(self.name)}; {AS_TENSOR}")
         try:
             value = np.asarray(number, self.dtype)
         except OverflowError:
-            raise ValueError(f"{op}: {number!r} is beyond {self.dtype}; cast the tensor to a wider dtype") from None
+            raise ValueError(
+                f"{op}: {quote(number)} is beyond {self.dtype}; cast the tensor to a wider dtype"
+            ) from None
         if value.dtype.kind != "f" and value != number:
-            raise ValueError(f"{op}: {number!r} is not of dtype {self.dtype}; cast the tensor or round the number")
+            raise ValueError(f"{op}: {quote(number)} is not of dtype {self.dtype}; cast the tensor or round the number")
         return self.graph.constant(self.graph._fresh("number"), value)
 
     @property
@@ -817,7 +833,7 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
     def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
         """The functions of the array API standard, for tensors of graphs."""
         if api_version not in (None, "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"__array_namespace__: version {api_version!r} is not known; 2024.12 is")
+            raise ValueError(f"__array_namespace__: version {quote(api_version)} is not known; 2024.12 is")
         return sys.modules["tapestry_plan.ops.array_api"]
 
     def _all_or_nothing(self) -> AbstractContextManager[None]:
@@ -853,5 +869,5 @@ def _plain(value: Any, what: str) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_plain(item, what) for item in value)
     if isinstance(value, complex):
-        raise ValueError(f"{what} is {value!r}; attributes are real numbers, strings, or tuples of such")
+        raise ValueError(f"{what} is {quote(value)}; attributes are real numbers, strings, or tuples of such")
     return value

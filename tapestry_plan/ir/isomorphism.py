@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.tensors import OpNode, Selection, Stored, sha256_of
+from tapestry_sets.limits import quote
 
 Vertex = tuple[str, str]
 """A kind of thing, "tensor", "view" or "node", and its name."""
@@ -57,7 +58,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
     """
     for graph in (one, other):
         if not isinstance(graph, Graph):
-            raise TypeError(f"same_graph: {graph!r} is not a graph")
+            raise TypeError(f"same_graph: {quote(graph)} is not a graph")
     a, b = _Wiring.of(one), _Wiring.of(other)
     numbers: dict[Hashable, int] = {}
     return _match(a, b, a.passes(numbers), b.passes(numbers), numbers)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from tapestry_sets.limits import describe
+from tapestry_sets.limits import describe, quote
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -125,7 +125,7 @@ class ArrayMethods:
     # -- values, which there are none of before a run --
 
     def _no_value(self, what: str, mend: str) -> NoReturn:
-        raise TypeError(f"{what}: tensor {self.name!r} has no values before a run; {mend}")
+        raise TypeError(f"{what}: tensor {quote(self.name)} has no values before a run; {mend}")
 
     def __float__(self) -> float:
         self._no_value("float()", "tapestry_exec.evaluate(graph, arrays) gives those of the graph's outputs")
@@ -141,7 +141,7 @@ class ArrayMethods:
 
     def __setitem__(self, key: object, value: object) -> NoReturn:
         raise TypeError(
-            f"tensor {self.name!r} is never changed, so its cells cannot be assigned to; make a new one, "
+            f"tensor {quote(self.name)} is never changed, so its cells cannot be assigned to; make a new one, "
             "as xp.where(mask, value, x) or xp.concat([…]) with xp = x.__array_namespace__()"
         )
 
@@ -152,7 +152,7 @@ class ArrayMethods:
             self._no_numpy(ufunc.__name__)
         for x in inputs:
             if isinstance(x, np.ndarray) and x.ndim:  # handed to Python's operator it would come back here
-                raise TypeError(f"{ufunc.__name__}: {describe(x)} stands beside tensor {self.name!r}; {AS_TENSOR}")
+                raise TypeError(f"{ufunc.__name__}: {describe(x)} stands beside tensor {quote(self.name)}; {AS_TENSOR}")
         return named(*[x.item() if isinstance(x, np.generic | np.ndarray) else x for x in inputs])
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> NoReturn:
@@ -162,6 +162,6 @@ class ArrayMethods:
         xp = self.__array_namespace__()
         mend = f"write xp.{name}" if hasattr(xp, name) else "take what is in xp"
         raise TypeError(
-            f"np.{name} is given tensor {self.name!r}, which has no values before a run; {mend}, with "
+            f"np.{name} is given tensor {quote(self.name)}, which has no values before a run; {mend}, with "
             "xp = x.__array_namespace__(), on tensors, and NumPy on arrays"
         )

@@ -12,6 +12,7 @@ from tapestry_plan.ir.cover import check_cover, check_partition
 from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.signature import Operand, Signature
 from tapestry_plan.ir.tensors import OpNode
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -101,7 +102,7 @@ class Operation(Struct, frozen=True):
         ValueError
             For an unknown axis, and for less than one part or more parts than index points.
         """
-        return self._regions(list(self.signature.boxes(parts, f"shard: operator {self.node.name!r}")))
+        return self._regions(list(self.signature.boxes(parts, f"shard: operator {quote(self.node.name)}")))
 
     def check_shards(self, shards: Sequence[ShardRegions]) -> None:
         """Check that shards, however they were made, are this operator's work: all of it, once.
@@ -128,7 +129,7 @@ class Operation(Struct, frozen=True):
         tapestry_plan.ir.cover.NoPartition: shards of 'fc1': no part has (0, 0, 0);
         each point must be in exactly one part
         """
-        what = f"shards of {self.node.name!r}"
+        what = f"shards of {quote(self.node.name)}"
         if not shards:
             raise ValueError(f"{what}: there is none; the operator needs at least one shard")
         for k, shard in enumerate(shards):
@@ -139,8 +140,9 @@ class Operation(Struct, frozen=True):
                 for number, (cells, image) in enumerate(zip(have, need, strict=True)):
                     if cells is not image and not cells.same_points(image):
                         raise ValueError(
-                            f"{what}: shard {k} says that {role} {number} is {cells!r}; the projection of its index "
-                            f"{shard.index} is {image!r}"
+                            f"{what}: shard {k} says that {role} {number} is {quote(cells)}; the projection of "
+                            "its index "
+                            f"{quote(shard.index)} is {quote(image)}"
                         )
         self._check_outputs(shards, what)
 
@@ -155,8 +157,8 @@ class Operation(Struct, frozen=True):
                 box = Box.of(self.graph.tensor(name).shape)
                 if (cells.start, cells.shape) != (box.start, box.shape):
                     raise ValueError(
-                        f"{what} has a region in the box {cells.start} + {cells.shape} of {name!r}, "
-                        f"which is a tensor of shape {box.shape}"
+                        f"{what} has a region in the box {quote(cells.start)} + {quote(cells.shape)} of {quote(name)}, "
+                        f"which is a tensor of shape {quote(box.shape)}"
                     )
 
     def _check_outputs(self, shards: Sequence[ShardRegions], what: str) -> None:
@@ -165,7 +167,7 @@ class Operation(Struct, frozen=True):
         firsts = {tuple((s.index.start[k], s.index.shape[k]) for k in parallel): s for s in shards}
         for number, name in enumerate(self.node.outputs):
             cells = [shard.outputs[number] for shard in firsts.values()]
-            check_cover(cells, Box.of(self.graph.stored[name].shape), f"{what}: output {number} ({name!r})")
+            check_cover(cells, Box.of(self.graph.stored[name].shape), f"{what}: output {number} ({quote(name)})")
 
 
 def _spread(
@@ -181,7 +183,9 @@ def _spread(
 def operation(graph: Graph, name: str) -> Operation:
     """The operator called `name`; ValueError when the graph has none."""
     if name not in graph.nodes:
-        raise ValueError(f"graph {graph.name!r} has no operator {name!r}; it has {list(graph.nodes)[:12]}")
+        raise ValueError(
+            f"graph {quote(graph.name)} has no operator {quote(name)}; it has {quote(list(graph.nodes)[:12])}"
+        )
     return Operation(graph, graph.nodes[name])
 
 

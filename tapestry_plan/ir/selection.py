@@ -13,7 +13,7 @@ from math import prod
 
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.signature import Shape
-from tapestry_sets.limits import OPEN, REFUSALS, TooHard, TooManyPieces, ask_one, retell
+from tapestry_sets.limits import OPEN, REFUSALS, TooHard, TooManyPieces, ask_one, quote, retell
 from tapestry_sets.regions import Box, DisjointRegions, Region, Reshaped
 from tapestry_sets.views import Assembled, Piece, Relinearize, ViewKind, piece_domain
 
@@ -119,6 +119,8 @@ def _domain_by_number(piece: Piece, shape: Shape) -> Domain:
         keeps = all(isinstance(step, Relinearize) and prod(step.from_shape) == size for step in steps)
         home = steps[-1].to_shape if steps and isinstance(steps[-1], Relinearize) else shape
         if not keeps or guard.region.shape != home or any(guard.region.start):
-            raise TooHard(f"the cells of a view of shape {shape} that read through {piece} make too many products")
+            raise TooHard(
+                f"the cells of a view of shape {quote(shape)} that read through {piece} make too many products"
+            )
         domain = domain & guard.region.reshape(shape)
     return domain

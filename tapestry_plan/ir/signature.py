@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import is_int, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
@@ -104,9 +104,9 @@ class Operand(Struct, frozen=True):
                     f"projection 0 from rank {self.projection.index_rank} to rank {rank}; they must be equal"
                 )
         if self.outside not in get_args(Outside):
-            raise ValueError(f"Operand: outside is {self.outside!r}; it must be one of {list(get_args(Outside))}")
+            raise ValueError(f"Operand: outside is {quote(self.outside)}; it must be one of {list(get_args(Outside))}")
         if self.pad is not None and self.outside != "forbid":
-            raise ValueError(f"Operand: pad={self.pad} and outside={self.outside!r} are two policies; declare one")
+            raise ValueError(f"Operand: pad={self.pad} and outside={quote(self.outside)} are two policies; declare one")
         if self.origin and len(self.origin) != rank:
             raise ValueError(f"Operand: origin {self.origin} has rank {len(self.origin)}, the projection rank {rank}")
 
@@ -200,8 +200,8 @@ def project(
         unknown = [name for name in form if name and name not in columns]
         if unknown:
             raise ValueError(
-                f"project: coordinate {coordinate} uses {unknown[0]!r}, which is not one of the columns "
-                f"{columns}; name an axis of the index space or declare a split"
+                f"project: coordinate {quote(coordinate)} uses {quote(unknown[0])}, which is not one of the columns "
+                f"{quote(columns)}; name an axis of the index space or declare a split"
             )
     rows = tuple([tuple([form.get(name, 0) for name in columns]) for form in start])
     names = [axis.name for axis in axes]
@@ -273,7 +273,7 @@ class Signature(Struct, frozen=True, dict=True):
         """
         foreign = [symbol for symbol in reductions if symbol not in axes]
         if foreign:
-            raise ValueError(f"from_exprs: the reduction {foreign[0]} is not one of the axes {list(axes)}")
+            raise ValueError(f"from_exprs: the reduction {foreign[0]} is not one of the axes {quote(list(axes))}")
         index = list(axes)
 
         def read(operand: Sequence[Any] | Operand) -> Operand:
@@ -308,7 +308,7 @@ class Signature(Struct, frozen=True, dict=True):
         for k, axis in enumerate(self.axes):
             if name in (axis.name, axis.alias):
                 return k
-        raise ValueError(f"there is no index axis {name!r}; the axes are {[a.name for a in self.axes]}")
+        raise ValueError(f"there is no index axis {quote(name)}; the axes are {quote([a.name for a in self.axes])}")
 
     def boxes(self, parts: Mapping[str, int], what: str) -> Iterator[Box]:
         """Index boxes as even as possible, so many along each named axis, in row-major order; `what` begins errors.
@@ -324,7 +324,7 @@ class Signature(Struct, frozen=True, dict=True):
             size = self.axes[k].size
             if not is_int(count, 1, size):
                 raise ValueError(
-                    f"{what}: {count} parts of axis {name!r}, which has {size} index points; "
+                    f"{what}: {count} parts of axis {quote(name)}, which has {size} index points; "
                     f"give a number from 1 to {size}"
                 )
             counts[k] = count
@@ -404,7 +404,7 @@ class Signature(Struct, frozen=True, dict=True):
         for number, operand in enumerate(self.inputs):
             if any(self.axis(axis) == k for axis in operand.at_start_of):
                 raise ValueError(
-                    f"reversed: input {number} is read at the start of {name!r} only, which would be its end; "
+                    f"reversed: input {number} is read at the start of {quote(name)} only, which would be its end; "
                     "reverse another axis"
                 )
 
@@ -443,8 +443,9 @@ class Signature(Struct, frozen=True, dict=True):
                     axis, point = found
                     following = tuple(x + (j == axis) for j, x in enumerate(point))
                     raise ValueError(
-                        f"{role} {number}: the index points {point} and {following}, neighbors along axis "
-                        f"{self.axes[axis].name!r}, touch {blocks(point)} and {blocks(following)}, "
+                        f"{role} {number}: the index points {quote(point)} and {quote(following)}, "
+                        "neighbors along axis "
+                        f"{quote(self.axes[axis].name)}, touch {blocks(point)} and {blocks(following)}, "
                         "which leave a gap between them; coherent blocks overlap or adjoin"
                     )
 
@@ -480,7 +481,7 @@ class Signature(Struct, frozen=True, dict=True):
                 projection = operand.projection
                 if len(projection.shape) != frame.rank:
                     raise ValueError(
-                        f"{what}: {role} {k} has shape {frame.shape}, rank {frame.rank}; "
+                        f"{what}: {role} {k} has shape {quote(frame.shape)}, rank {frame.rank}; "
                         f"its projection has rank {len(projection.shape)}"
                     )
                 if projection.index_rank not in (-1, len(self.axes)):
@@ -495,13 +496,14 @@ class Signature(Struct, frozen=True, dict=True):
         names = [name for axis in self.axes for name in dict.fromkeys((axis.name, axis.alias)) if name]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"{what}: two index axes are called {twice!r}; give each axis names of its own")
+            raise ValueError(f"{what}: two index axes are called {quote(twice)}; give each axis names of its own")
         for axis in self.axes:
             if axis.size < 1:
-                raise ValueError(f"{what}: index axis {axis.name!r} has size {axis.size}; it must be at least 1")
+                raise ValueError(f"{what}: index axis {quote(axis.name)} has size {axis.size}; it must be at least 1")
             if axis.kind not in ("parallel", "reduction"):
                 raise ValueError(
-                    f"{what}: index axis {axis.name!r} is of kind {axis.kind!r}; it must be parallel or reduction"
+                    f"{what}: index axis {quote(axis.name)} is of kind {quote(axis.kind)}; it must be parallel "
+                    "or reduction"
                 )
 
     def _validate_inputs(self, frames: Sequence[Box], what: str) -> None:
@@ -512,7 +514,7 @@ class Signature(Struct, frozen=True, dict=True):
             if operand.pad is None and operand.outside == "forbid" and not frame.contains(box):
                 place = f"shape {frame.shape}" if not any(frame.start) else f"box {frame}"
                 raise ValueError(
-                    f"{what}: input {k} of {place} is read in {box}, outside the tensor; "
+                    f"{what}: input {k} of {place} is read in {quote(box)}, outside the tensor; "
                     "declare a padding value or a policy, or a smaller index space"
                 )
 
@@ -521,7 +523,8 @@ class Signature(Struct, frozen=True, dict=True):
         for k, (operand, frame) in enumerate(zip(self.outputs, frames, strict=True)):
             if operand.also or operand.outside != "forbid" or operand.pad is not None:
                 raise ValueError(
-                    f"{what}: output {k} has {len(operand.projections)} projections, outside={operand.outside!r} and "
+                    f"{what}: output {k} has {len(operand.projections)} projections, "
+                    f"outside={quote(operand.outside)} and "
                     f"pad={operand.pad}; an output is written through one projection and nowhere outside"
                 )
             matrix = operand.projection.map.matrix
@@ -535,7 +538,8 @@ class Signature(Struct, frozen=True, dict=True):
             inside = frame.contains(box)
             if not isinstance(image, DisjointRegions) or image.size != cells or written != cells or not inside:
                 raise ValueError(
-                    f"{what}: output {k} of shape {frame.shape} [{cells} cells] is written {written} times in {box}, "
+                    f"{what}: output {k} of shape {quote(frame.shape)} [{quote(cells)} cells] is written "
+                    f"{written} times in {quote(box)}, "
                     "but each cell must be written exactly once"
                 )
 
@@ -575,7 +579,7 @@ def _products(images: Sequence[Any], boxes: Sequence[Box]) -> list[DisjointRegio
     for image, box in zip(images, boxes, strict=True):
         if not isinstance(image, DisjointRegions):
             raise ValueError(
-                f"the projection's image of {box} is not a union of products; "
+                f"the projection's image of {quote(box)} is not a union of products; "
                 "give each coordinate of the projection index axes of its own"
             )
     return list(images)

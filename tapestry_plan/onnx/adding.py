@@ -12,6 +12,7 @@ from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import Importing, Node, TooLargeToFold, check_attributes, check_version, refusal
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+from tapestry_sets.limits import quote
 
 RANDOM_OPS = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -56,12 +57,12 @@ def _has_importer(node: Node) -> bool:
 
 def _missing_line(node: Node, at: Importing) -> str:
     """What is known of a node whose operator is not supported."""
-    line = f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
+    line = f"  node {quote(node.name)}: {node.op_type} of domain {quote(node.domain or 'ai.onnx')}"
     line += "" if node.domain else f", opset {at.opset}"
     line += "" if node.captured is None else ", with a graph inside"
     why = at.undecided.get(node.outputs[0]) if node.outputs else None
     if why is not None:
-        return f"{line}, whose condition is {node.inputs[0]!r}, {why}"
+        return f"{line}, whose condition is {quote(node.inputs[0])}, {why}"
     near = get_close_matches(node.operator, IMPORTERS, 3, cutoff=0.0)
     return f"{line}; nearest in name: {', '.join(near)}" if near else line
 
@@ -69,7 +70,7 @@ def _missing_line(node: Node, at: Importing) -> str:
 def check_made(node: Node, name: str, is_made: bool) -> None:
     """Raise ValueError where a node reads what is not made."""
     if not is_made:
-        raise ValueError(f"{node.where} reads {name!r}, which no node makes and which is not an input")
+        raise ValueError(f"{node.where} reads {quote(name)}, which no node makes and which is not an input")
 
 
 def add_input(value: Any, shapes: InputShapes, at: Importing) -> None:
@@ -79,7 +80,7 @@ def add_input(value: Any, shapes: InputShapes, at: Importing) -> None:
     dtype, shape = dtype_of(value), shapes.shape(value)
     if prod(shape) >= 2**63:
         raise ValueError(
-            f"input {value.name!r} of shape {shape} has 2**63 cells or more, "
+            f"input {quote(value.name)} of shape {quote(shape)} has 2**63 cells or more, "
             "which cannot be counted: give it smaller extents"
         )
     try:
@@ -144,6 +145,6 @@ def _add_to_graph(at: Importing, node: Node) -> None:
     results = results if isinstance(results, list) else [results]
     for k, name in enumerate(node.outputs):
         if name and k >= len(results):
-            raise refusal(node, f"its output {k}, {name!r}, is not made here")
+            raise refusal(node, f"its output {k}, {quote(name)}, is not made here")
         if name:
             at.bind(name, results[k])

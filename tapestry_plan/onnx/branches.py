@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from reprlib import repr as show
 from typing import Any
 
 from tapestry_plan.ir import UnsupportedOp
@@ -18,6 +17,7 @@ from tapestry_plan.onnx.adding import add_input, add_node, check_made, is_suppor
 from tapestry_plan.onnx.inputs import InputShapes
 from tapestry_plan.onnx.nodes import Importing, Node, check_attributes
 from tapestry_plan.onnx.order import graphs_inside, made_in, read_nodes, sort
+from tapestry_sets.limits import quote
 
 
 def settle_branches(
@@ -138,7 +138,9 @@ class _Settling:
         """Why the outputs of an If are not known: by the first If, where conditions depend on one another."""
         (name,) = node.inputs
         why = self.undecided[next(filter(None, node.outputs))]
-        return why if name in self._unknown else f"which depends on {node.where}, whose condition is {name!r}, {why}"
+        return (
+            why if name in self._unknown else f"which depends on {node.where}, whose condition is {quote(name)}, {why}"
+        )
 
     def _give_up(self, node: Node, why: str) -> None:
         self._unknown.update((name, why) for name in node.outputs if name)
@@ -153,15 +155,16 @@ class _Settling:
         value = self._aside.value(name)
         if value.size != 1 or value.dtype != bool:
             raise ValueError(
-                f"{node.where}: its condition {name!r} is {show(value.tolist())} of dtype {value.dtype} and shape "
-                f"{value.shape}; one truth value is needed: compare it in the model"
+                f"{node.where}: its condition {quote(name)} is {quote(value.tolist())} of dtype {value.dtype} and shape "
+                f"{quote(value.shape)}; one truth value is needed: compare it in the model"
             )
         branch = _branch_of(node, bool(value.reshape(())))
         own = made_in(branch)
         for one in branch.output:
             if one.name not in own and not self._is_made(one.name):
                 raise ValueError(
-                    f"{node.where}: its branch {branch.name!r} gives {one.name!r}, which no node makes and which is "
+                    f"{node.where}: its branch {quote(branch.name)} gives {quote(one.name)}, which no node "
+                    "makes and which is "
                     "not an input"
                 )
         found = sort(list(read_nodes(_renamed(node, branch, self._taken))))
@@ -199,7 +202,8 @@ def _branch_of(node: Node, condition: bool) -> Any:
         )
     if found[0].input:
         raise ValueError(
-            f"{node.where}: its {key} has the input {found[0].input[0].name!r}; branches have none: export it again"
+            f"{node.where}: its {key} has the input {quote(found[0].input[0].name)}; branches have none: export "
+            "it again"
         )
     return found[0]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import Array, Importing, Node, TooLargeToFold
+from tapestry_sets.limits import quote
 
 # fmt: off
 QUICK = frozenset({
@@ -102,7 +103,7 @@ def _nbytes_of(node: Node, value: Any) -> int:
     dims = list(tensor.shape.dim)
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in dims):
         raise TooLargeToFold(
-            f"{node.where} would be evaluated in advance, but how many bytes output {value.name!r} takes is not "
+            f"{node.where} would be evaluated in advance, but how many bytes output {quote(value.name)} takes is not "
             "known before; store its values in the model"
         )
     itemsize = helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize if tensor.elem_type else 8

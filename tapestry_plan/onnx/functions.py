@@ -10,6 +10,7 @@ from typing import Any
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import has_operator
 from tapestry_plan.onnx.order import all_graphs, graphs_inside, names_of
+from tapestry_sets.limits import cut_text, quote
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function."""
@@ -33,7 +34,7 @@ def inline_functions(model: Any, opset: int) -> Any:
         for name, call in names_of(graph):
             function = functions.get(_key_of(call.domain, call))
             if function is not None:
-                _check_call(f"node {name!r} ({call.op_type})", call, function, opset)
+                _check_call(f"node {quote(name)} ({call.op_type})", call, function, opset)
     for function in model.functions:
         _check_references(function)
     model = _with_defaults(model)
@@ -44,7 +45,7 @@ def inline_functions(model: Any, opset: int) -> Any:
     for graph in all_graphs(inlined):
         for name, call in names_of(graph):
             if _key_of(call.domain, call) in functions:
-                _refuse_left(f"node {name!r} ({call.op_type})", functions[_key_of(call.domain, call)], model)
+                _refuse_left(f"node {quote(name)} ({call.op_type})", functions[_key_of(call.domain, call)], model)
     return inlined
 
 
@@ -69,7 +70,7 @@ def _reject_recursion(model: Any) -> None:
         TopologicalSorter({key: found & calls.keys() for key, found in calls.items()}).prepare()
     except CycleError as error:
         names = " calls ".join(f"{domain}::{name}" for domain, name, _ in reversed(error.args[1]))
-        raise ValueError(f"local functions are recursive: {names}; export the model without") from None
+        raise ValueError(f"local functions are recursive: {cut_text(names)}; export the model without") from None
 
 
 def _reject_many_calls(model: Any) -> None:
@@ -142,7 +143,7 @@ def _check_references(function: Any) -> None:
             for attribute in node.attribute:
                 if attribute.ref_attr_name and attribute.ref_attr_name not in declared:
                     raise ValueError(
-                        f"node {name!r} ({node.op_type}) of function {function.name!r}: its attribute "
+                        f"node {quote(name)} ({node.op_type}) of function {quote(function.name)}: its attribute "
                         f"{attribute.name} is the function's {attribute.ref_attr_name}, which it does not declare; "
                         f"known: {', '.join(sorted(declared)) or 'none'}"
                     )
@@ -152,7 +153,7 @@ def _refuse_left(where: str, function: Any, model: Any) -> None:
     """Raise ValueError for a call that ONNX's inliner left as it was: it does so where opsets differ."""
     versions = {entry.domain: entry.version for entry in model.opset_import}
     other = [one for one in function.opset_import if versions.get(one.domain, one.version) != one.version]
-    written = " and ".join(f"version {one.version} of {one.domain or 'ai.onnx'!r}" for one in other)
+    written = " and ".join(f"version {one.version} of {quote(one.domain or 'ai.onnx')}" for one in other)
     asked = " and ".join(str(versions[one.domain]) for one in other)
     why = f"is written for {written}, the model for {asked}" if other else "was left as it was by onnx.inliner"
     raise ValueError(

@@ -7,14 +7,13 @@ The value of an input that is given makes it a constant, on which shapes may dep
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from reprlib import repr as show
 from typing import Any, cast
 
 import numpy as np
 
 from tapestry_plan.ir import Unread
 from tapestry_plan.onnx.nodes import Array, is_number
-from tapestry_sets.limits import as_ints, check_positive
+from tapestry_sets.limits import as_ints, check_positive, quote
 
 Sizes = Mapping[str, int | Sequence[int]]
 """Shapes by input, and sizes by symbol."""
@@ -25,12 +24,12 @@ def dtype_of(value: Any) -> str:
     from onnx import TensorProto, helper
 
     if value.type.WhichOneof("value") != "tensor_type":
-        raise ValueError(f"input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor")
+        raise ValueError(f"input {quote(value.name)} is a {value.type.WhichOneof('value')}, not a tensor")
     code = value.type.tensor_type.elem_type
     dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
     if not is_number(dtype):
         label = TensorProto.DataType.Name(code)
-        raise ValueError(f"input {value.name!r} has elements of type {label}; cast it to numbers of NumPy")
+        raise ValueError(f"input {quote(value.name)} has elements of type {label}; cast it to numbers of NumPy")
     return str(dtype.name)
 
 
@@ -85,13 +84,13 @@ class InputShapes:
         for name, size in sizes.items():
             self._take(name, size, symbols)
         for name, shape in self._given.items():
-            self._compare(name, shape, f"shapes[{name!r}] = {shape}")
+            self._compare(name, shape, f"shapes[{quote(name)}] = {shape}")
         for name, array in known.items():
-            self._compare(name, array.shape, f"values[{name!r}] of shape {array.shape}")
+            self._compare(name, array.shape, f"values[{quote(name)}] of shape {array.shape}")
 
     def _take(self, name: str, size: int | Sequence[int], symbols: set[str]) -> None:
         """Note a size by symbol, or a shape by input."""
-        what = f"shapes[{name!r}]"
+        what = f"shapes[{quote(name)}]"
         is_number = not isinstance(size, Iterable) or getattr(size, "ndim", None) == 0  # NumPy's iterate, but raise
         extents = (size,) if is_number else tuple(cast("Iterable[int]", size))
         if name in symbols and len(extents) == 1 and (name not in self._inputs or is_number):
@@ -100,13 +99,15 @@ class InputShapes:
             self._given[name] = as_ints(extents, what)
         else:
             also = f", and the symbols of open axes are {sorted(symbols)}" if symbols else ""
-            raise ValueError(f"shapes names {name!r}, which is not an input; the inputs are {list(self._inputs)}{also}")
+            raise ValueError(
+                f"shapes names {quote(name)}, which is not an input; the inputs are {quote(list(self._inputs))}{also}"
+            )
 
     def _note(self, symbol: str, extent: int, where: str) -> None:
         found, first = self._symbols.setdefault(symbol, (extent, where))
         if found != extent:
             raise ValueError(
-                f"the symbol {symbol!r} is {found} by {first} and {extent} by {where}; "
+                f"the symbol {quote(symbol)} is {found} by {first} and {extent} by {where}; "
                 "it stands for one size: give the same everywhere"
             )
 
@@ -134,9 +135,9 @@ class InputShapes:
         name, given, dims = value.name, self._given.get(value.name), dims_of(value)
         if dims is None:
             if given is None:
-                raise ValueError(f"input {name!r} has no shape; {_mend(name, ('…',))}")
+                raise ValueError(f"input {quote(name)} has no shape; {_mend(name, ('…',))}")
             return given
-        where = f"input {name!r} of shape {show_dims(dims)}"
+        where = f"input {quote(name)} of shape {show_dims(dims)}"
         found: tuple[int | None, ...] = given or tuple(self._extent(dim) for dim in dims)
         for axis, (dim, extent) in enumerate(zip(dims, found, strict=True)):
             if extent is None:
@@ -147,7 +148,7 @@ class InputShapes:
                 raise ValueError(
                     f"{where} has extent 0 on axis {axis}; "
                     "extents are at least 1: export the model with a size there, or with an open axis, or give the "
-                    f"empty value with values={{{name!r}: []}} or --value {name}="
+                    f"empty value with values={{{quote(name)}: []}} or --value {name}="
                 )
         return tuple(n for n in found if n is not None)
 
@@ -165,8 +166,8 @@ class InputShapes:
 
 
 def _mend(name: str, shown: Sequence[str], symbol: str = "") -> str:
-    also = f", or with shapes={{{symbol!r}: …}} or --shape {symbol}=…" if symbol else ""
-    return f"fix it with shapes={{{name!r}: [{', '.join(shown)}]}} or --shape {name}={','.join(shown)}{also}"
+    also = f", or with shapes={{{quote(symbol)}: …}} or --shape {symbol}=…" if symbol else ""
+    return f"fix it with shapes={{{quote(name)}: [{', '.join(shown)}]}} or --shape {name}={','.join(shown)}{also}"
 
 
 # -- values ----------------------------------------------------------------------------------------------
@@ -190,21 +191,23 @@ def _pairs(inputs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[tuple[s
     declared = {value.name: value for value in inputs}
     for name, value in values.items():
         if name not in declared:
-            raise ValueError(f"values names {name!r}, which is not an input; the inputs are {list(declared)}")
+            raise ValueError(
+                f"values names {quote(name)}, which is not an input; the inputs are {quote(list(declared))}"
+            )
         yield name, value, declared[name]
 
 
 def _as_input(value: Any, declared: Any) -> Array:
     """A value with the dtype of an input: a copy, since graphs keep their constants."""
-    what, dtype = f"values[{declared.name!r}]", np.dtype(dtype_of(declared))
+    what, dtype = f"values[{quote(declared.name)}]", np.dtype(dtype_of(declared))
     if hasattr(value, "dtype"):
         array = np.array(value)
         if array.dtype != dtype:
             raise ValueError(
-                f"{what} has dtype {array.dtype}, the input has {dtype}: convert it with .astype({str(dtype)!r})"
+                f"{what} has dtype {array.dtype}, the input has {dtype}: convert it with .astype({quote(str(dtype))})"
             )
         return array
-    wrong = ValueError(f"{what} is {show(value)}; give an array of {dtype}, or numbers that it has")
+    wrong = ValueError(f"{what} is {quote(value)}; give an array of {dtype}, or numbers that it has")
     try:
         found = np.asarray(value)
     except ValueError:  # lists of several lengths
@@ -214,6 +217,6 @@ def _as_input(value: Any, declared: Any) -> Array:
     with np.errstate(all="ignore"):
         array = found.astype(dtype)
     if dtype.kind != "f" and not np.array_equal(array, found):
-        raise ValueError(f"{what} is {show(value)}, which {dtype} has not; give numbers of the input's dtype")
+        raise ValueError(f"{what} is {quote(value)}, which {dtype} has not; give numbers of the input's dtype")
     dims = dims_of(declared)
     return array.reshape((1,) * len(dims)) if dims and not array.ndim else array

@@ -22,7 +22,7 @@ from tapestry_plan.onnx.functions import inline_functions
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node
 from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
-from tapestry_sets.limits import escape_controls
+from tapestry_sets.limits import escape_controls, quote
 
 OLDEST_OPSET = 13
 """Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
@@ -77,7 +77,7 @@ def _opset(model: Any) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     if not versions:
         domains = sorted({entry.domain for entry in model.opset_import})
-        raise ValueError(f"the model uses the domains {domains} only, not ONNX's own operators")
+        raise ValueError(f"the model uses the domains {quote(domains)} only, not ONNX's own operators")
     if not 1 <= versions[0] <= newest:
         raise ValueError(
             f"unknown opset {versions[0]} of domain 'ai.onnx'; the newest supported is {newest}: export with that one "
@@ -143,10 +143,10 @@ def _reject_unusual_tensors(model: Any) -> None:
     import onnx
 
     for sparse in (one for graph in all_graphs(model) for one in getattr(graph, "sparse_initializer", ())):
-        raise ValueError(f"initializer {sparse.values.name!r} is sparse, which is not supported; store it dense")
+        raise ValueError(f"initializer {quote(sparse.values.name)} is sparse, which is not supported; store it dense")
     for tensor in _all_tensors(model):
         if tensor.data_type == onnx.TensorProto.STRING:
-            raise ValueError(f"tensor {tensor.name!r} holds strings; only numbers are supported")
+            raise ValueError(f"tensor {quote(tensor.name)} holds strings; only numbers are supported")
 
 
 def _with_external_data(model: Any, path: Path | None) -> Any:
@@ -180,7 +180,7 @@ def _external_place(tensor: Any, folder: Path) -> tuple[Path, int, int]:
     """File, offset and bytes of a tensor that is stored beside the model."""
     entry = {item.key: item.value for item in tensor.external_data}
     location = entry.get("location", "")
-    where = f"tensor {tensor.name!r} is stored in {location!r}"
+    where = f"tensor {quote(tensor.name)} is stored in {quote(location)}"
     try:
         target = (folder / location).resolve()  # resolves symbolic links and ".."
         is_file = target.is_file()
@@ -217,9 +217,9 @@ def _nbytes(tensor: Any) -> int:
     """Bytes that a tensor's dtype and dims ask for."""
     from onnx import TensorProto, helper
 
-    where = f"tensor {tensor.name!r}"
+    where = f"tensor {quote(tensor.name)}"
     if any(n < 0 for n in tensor.dims):
-        raise ValueError(f"{where} has dims {list(tensor.dims)}; none can be negative: export the model again")
+        raise ValueError(f"{where} has dims {quote(list(tensor.dims))}; none can be negative: export the model again")
     try:
         packed = BITS.get(TensorProto.DataType.Name(tensor.data_type))
         bits = packed or 8 * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
@@ -241,7 +241,7 @@ def _check_values(tensor: Any) -> None:
     from onnx import TensorProto, helper
 
     needed = _nbytes(tensor)
-    where = f"tensor {tensor.name!r}"
+    where = f"tensor {quote(tensor.name)}"
     if tensor.HasField("raw_data"):
         if len(tensor.raw_data) != needed:
             raise ValueError(
@@ -253,7 +253,7 @@ def _check_values(tensor: Any) -> None:
         count = prod(tensor.dims) * (2 if dtype.kind == "c" else 1)
         if present != count:
             raise ValueError(
-                f"{where} holds {present} values; dims {list(tensor.dims)} need {count}: export the model again"
+                f"{where} holds {present} values; dims {quote(list(tensor.dims))} need {count}: export the model again"
             )
 
 
@@ -359,7 +359,7 @@ def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> N
     for name in outputs:
         if name not in made:
             raise ValueError(
-                f"output {name!r} is not a tensor of the model; "
+                f"output {quote(name)} is not a tensor of the model; "
                 f"its own outputs are {[value.name for value in model.graph.output]}"
             )
 
@@ -393,7 +393,7 @@ def _check_declared_shapes(model: Any, at: Importing) -> None:
         fits = len(dims) == found.ndim and all(d.dim_value in (0, n) for d, n in zip(dims, found.shape, strict=True))
         if not fits:
             raise ValueError(
-                f"tensor {value.name!r} comes out with shape {found.shape}, "
+                f"tensor {quote(value.name)} comes out with shape {quote(found.shape)}, "
                 f"the model declares {show_dims(dims)}; the model contradicts itself"
             )
 
@@ -410,11 +410,11 @@ def read_constant(path: str) -> Array:
 
     file, sep, name = path.partition("#")
     if not sep:
-        raise ValueError(f"read_constant: {path!r} is not of the form <file>#<initializer>")
+        raise ValueError(f"read_constant: {quote(path)} is not of the form <file>#<initializer>")
     model, _ = read_model(file)
     tensor = next((tensor for tensor in model.graph.initializer if tensor.name == name), None)
     if tensor is None:
-        raise ValueError(f"read_constant: {file} has no initializer {name!r}")
+        raise ValueError(f"read_constant: {file} has no initializer {quote(name)}")
     with _about(file):
         if _is_external(tensor):
             _take_external(tensor, *_external_place(tensor, Path(file).resolve().parent))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_sets.limits import Budget
+from tapestry_sets.limits import Budget, quote
 
 Array = NDArray[Any]
 
@@ -71,7 +71,7 @@ class Node:
     @property
     def where(self) -> str:
         """How messages name the node."""
-        return f"node {self.name!r} ({self.op_type})"
+        return f"node {quote(self.name)} ({self.op_type})"
 
 
 class TooLargeToFold(ValueError):
@@ -106,7 +106,7 @@ class Importing:
         """The value of a model tensor that is known."""
         found = self._values.get(name)
         if found is None:
-            raise ValueError(f"no node makes tensor {name!r}; check the outputs of the nodes")
+            raise ValueError(f"no node makes tensor {quote(name)}; check the outputs of the nodes")
         if isinstance(found, np.ndarray):
             return found
         from onnx import numpy_helper
@@ -114,7 +114,7 @@ class Importing:
         try:
             array = self._values[name] = np.asarray(numpy_helper.to_array(found))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"tensor {name!r} cannot be read: {error}") from None
+            raise ValueError(f"tensor {quote(name)} cannot be read: {error}") from None
         return array
 
     def spend(self, node: Node, nbytes: int) -> None:
@@ -149,7 +149,7 @@ class Importing:
         if found is None:
             array = self.value(name)
             if not is_number(array.dtype):
-                raise ValueError(f"tensor {name!r} is {array.dtype}, which is not a dtype of NumPy")
+                raise ValueError(f"tensor {quote(name)} is {array.dtype}, which is not a dtype of NumPy")
             origin = self._from_file.get(name)
             path = f"{self._path}#{origin}" if origin is not None else None
             found = self.tensors[name] = self.graph.constant(name, array, path)
@@ -171,7 +171,7 @@ class Importing:
         if not name:
             return None
         if not self.is_known(name):
-            raise refusal(node, f"its input {k} ({label}) is {name!r}, {self.describe_unknown(name)}")
+            raise refusal(node, f"its input {k} ({label}) is {quote(name)}, {self.describe_unknown(name)}")
         return self.value(name)
 
     def describe_unknown(self, name: str) -> str:
@@ -181,7 +181,7 @@ class Importing:
             return f"which is not known: {self.unfolded.get(name) or next(iter(self.unfolded.values()))}"
         listed = ", ".join([*map(repr, behind[:3]), *(["…"] if len(behind) > 3 else [])])
         whence = "an input of the model" if behind == [name] else f"which the model computes from {listed}"
-        mend = f"values={{{behind[0]!r}: …}} or --value {behind[0]}=…" if behind else "values= or --value"
+        mend = f"values={{{quote(behind[0])}: …}} or --value {behind[0]}=…" if behind else "values= or --value"
         return f"{whence}; it must be known in advance: where you know it, give it with {mend}"
 
     def _inputs_behind(self, name: str) -> set[str]:
@@ -320,7 +320,7 @@ class Import(Struct, frozen=True):
         schema = _schema(node, opset) if unread else None
         for name, value in unread.items():
             if schema is None or value != _default(schema, name):
-                raise refusal(node, f"its attribute {name} = {_shown(value)} is not supported")
+                raise refusal(node, f"its attribute {name} = {quote(value)} is not supported")
 
 
 def check_attributes(node: Node, opset: int) -> None:
@@ -360,7 +360,7 @@ VALUE_FIELDS = {
 def _described(node: Node, attribute: Any) -> str:
     """An attribute with its value, but for graphs."""
     name = attribute.name
-    return f"its attribute {name}" + (f" = {_shown(node.attrs[name])}" if name in node.attrs else "")
+    return f"its attribute {name}" + (f" = {quote(node.attrs[name])}" if name in node.attrs else "")
 
 
 def _field_of(code: int) -> str:
@@ -415,9 +415,3 @@ def _default(schema: Any, name: str) -> Any:
         return None
     value = helper.get_attribute_value(default)
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _shown(value: Any) -> str:
-    """A value as messages show it: in one line, which tensors of ONNX take many for, and cut where it is long."""
-    text = " ".join(repr(value).splitlines())
-    return text if len(text) <= tuning.MAX_SHOWN else text[: tuning.MAX_SHOWN - 1] + "…"

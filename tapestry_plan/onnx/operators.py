@@ -16,6 +16,7 @@ from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, Result, TooLargeToFold, axes_of, refusal
 from tapestry_plan.ops import Operator
+from tapestry_sets.limits import quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 Adder = Callable[[Importing, Node], Result]
@@ -206,7 +207,9 @@ def _group_normalization(at: Importing, node: Node, operands: list[Tensor], name
     x, scale, bias = operands
     groups = node.attrs["num_groups"]
     if groups < 1 or x.shape[1] % groups:
-        raise ValueError(f"num_groups is {groups}, which does not divide the {x.shape[1]} channels of shape {x.shape}")
+        raise ValueError(
+            f"num_groups is {groups}, which does not divide the {quote(x.shape[1])} channels of shape {quote(x.shape)}"
+        )
     if at.opset < 21:  # one value for each group then
         scale, bias = (v.view(Repeat(x.shape[1] // groups, 0)) for v in (scale, bias))
     return ops.group_normalization(x, scale, bias, groups, epsilon=node.attrs.get("epsilon", 1e-5), name=name)
@@ -256,7 +259,7 @@ def _by_head(x: Tensor, heads: int) -> Tensor:
     """(batch, positions, heads · width) as (batch, heads, positions, width)."""
     batch, length, width = x.shape
     if heads < 1 or width % heads:
-        raise ValueError(f"{heads} heads do not divide the width of shape {x.shape}")
+        raise ValueError(f"{heads} heads do not divide the width of shape {quote(x.shape)}")
     return x.reshape(batch, length, heads, width // heads).permute_dims((0, 2, 1, 3))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tapestry_plan.onnx.nodes import Attributes, Node
+from tapestry_sets.limits import quote
 
 
 def graphs_inside(node: Any) -> Iterator[Any]:
@@ -130,8 +131,10 @@ def reject_second_makers(model: Any) -> None:
         is_function = not hasattr(graph, "initializer")
         inputs = list(graph.input) if is_function else [value.name for value in graph.input]
         stored = () if is_function else [tensor.name for tensor in graph.initializer]
-        where = "" if graph is model.graph else f" of {'function' if is_function else 'graph'} {graph.name!r}"
-        made = [(made, f"node {name!r} ({node.op_type})") for name, node in names_of(graph) for made in node.output]
+        where = "" if graph is model.graph else f" of {'function' if is_function else 'graph'} {quote(graph.name)}"
+        made = [
+            (made, f"node {quote(name)} ({node.op_type})") for name, node in names_of(graph) for made in node.output
+        ]
         given = set(inputs)
         _reject_twice([*((name, "an input") for name in inputs), *made], where)
         _reject_twice(
@@ -144,6 +147,7 @@ def _reject_twice(entries: Iterable[tuple[str, str]], where: str) -> None:
     for name, maker in entries:
         if name and name in made:
             raise ValueError(
-                f"tensor {name!r}{where} is made twice, by {made[name]} and by {maker}; names are unique: rename one"
+                f"tensor {quote(name)}{where} is made twice, by {made[name]} and by {maker}; names are unique: "
+                "rename one"
             )
         made[name] = maker

@@ -23,5 +23,3 @@ INLINED_TIMES = 16
 """… and so many for each node that the model itself has: each takes a millisecond to import."""
 VIEWED_INDICES = 2**18
 """Known indices, up to so many, make a view with exact regions; more are a constant that an operator reads."""
-MAX_SHOWN = 200
-"""Characters of a value in a message."""

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of
+from tapestry_sets.limits import quote
 from tapestry_sets.views import Broadcast, Concat, ExpandDims, Pad, PermuteDims, Reshape, Slice, Squeeze, Tile
 
 
@@ -24,7 +25,7 @@ def flatten(at: Importing, node: Node) -> Result:
     shape = at.shape(node.inputs[0])
     axis = node.attrs.get("axis", 1)
     if not -len(shape) <= axis <= len(shape):
-        raise ValueError(f"axis is {axis}; a tensor of shape {shape} is cut at {-len(shape)} to {len(shape)}")
+        raise ValueError(f"axis is {axis}; a tensor of shape {quote(shape)} is cut at {-len(shape)} to {len(shape)}")
     return at.view(node, Reshape((prod(shape[:axis]), prod(shape[axis:]))), node.inputs[0])
 
 
@@ -57,7 +58,7 @@ def slice(at: Importing, node: Node) -> Result:
     axes = axes_of(at.ints(node, 3, "axes") or range(len(starts)), len(shape))
     steps = at.ints(node, 4, "steps") or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise ValueError(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} are not equally many")
+        raise ValueError(f"starts {starts}, ends {quote(ends)}, axes {axes} and steps {steps} are not equally many")
     cuts: list[tuple[int | None, int | None, int | None]] = [(None, None, None)] * len(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         cuts[axis] = (start, end, step)
@@ -74,7 +75,7 @@ def split(at: Importing, node: Node) -> Result:
         size = -(-shape[axis] // count)
         parts = [min(size, shape[axis] - k * size) for k in range(count)]
     if sum(parts) != shape[axis] or min(parts) < 0:
-        raise ValueError(f"split into {parts} does not sum up to axis {axis} of shape {shape}")
+        raise ValueError(f"split into {parts} does not sum up to axis {axis} of shape {quote(shape)}")
     out, begin = [], 0
     for part in parts:
         cuts = ((None, None, None),) * axis + ((begin, begin + part, None),)

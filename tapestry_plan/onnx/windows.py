@@ -8,6 +8,7 @@ from typing import Any
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
+from tapestry_sets.limits import quote
 
 
 def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
@@ -28,9 +29,9 @@ def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict
 def _auto_pad(node: Node) -> str:
     auto: str = node.attrs.get("auto_pad", "NOTSET")
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise ValueError(f"auto_pad is {auto!r}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
+        raise ValueError(f"auto_pad is {quote(auto)}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
     if auto != "NOTSET" and any(node.attrs.get("pads", ())):
-        raise ValueError(f"auto_pad is {auto!r} and pads are {list(node.attrs['pads'])}; give one of them")
+        raise ValueError(f"auto_pad is {quote(auto)} and pads are {quote(list(node.attrs['pads']))}; give one of them")
     return auto
 
 
@@ -39,7 +40,8 @@ def _check_kernel(node: Node, w: Tensor) -> None:
     said = node.attrs.get("kernel_shape")
     if said is not None and tuple(said) != w.shape[2:]:
         raise ValueError(
-            f"kernel_shape is {list(said)}, but the weights of shape {w.shape} have windows of {list(w.shape[2:])}; "
+            f"kernel_shape is {quote(list(said))}, but the weights of shape {quote(w.shape)} have windows of "
+            f"{quote(list(w.shape[2:]))}; "
             "the model contradicts itself: export it again"
         )
 
@@ -57,7 +59,9 @@ def _numbers(node: Node, key: str, count: int, least: int = 0) -> tuple[int, ...
     numbers = tuple(node.attrs.get(key, (least,) * count))
     if len(numbers) != count or (least and min(numbers, default=1) < least):
         each = f"integers >= {least}" if least else "integers"
-        raise ValueError(f"{key} is {list(numbers)}; {node.op_type} takes {count} {each} here: export the model again")
+        raise ValueError(
+            f"{key} is {quote(list(numbers))}; {node.op_type} takes {count} {each} here: export the model again"
+        )
     return numbers
 
 
@@ -83,7 +87,7 @@ def conv_transpose(at: Importing, node: Node) -> Result:
     more = _numbers(node, "output_padding", rank)
     auto, wanted = _auto_pad(node), attrs.get("output_shape")
     if wanted is not None and len(wanted) not in (rank, rank + 2):
-        raise ValueError(f"output_shape is {list(wanted)}; give the {rank} spatial extents of the output")
+        raise ValueError(f"output_shape is {quote(list(wanted))}; give the {rank} spatial extents of the output")
     if auto == "VALID":
         pads = (0,) * len(pads)
     spans = zip(x.shape[2:], strides, dilations, w.shape[2:], more, strict=True)
@@ -92,7 +96,7 @@ def conv_transpose(at: Importing, node: Node) -> Result:
         extents = wanted or [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
         total = [a - b for a, b in zip(full, extents[-rank:], strict=True)]
         if min(total) < 0:
-            raise refusal(node, f"an output of {list(extents)} is larger than the {full} cells that are reached")
+            raise refusal(node, f"an output of {quote(list(extents))} is larger than the {full} cells that are reached")
         pads = _halves(total, auto)
     bias = at.tensor(node.inputs[2]) if node.input(2) else None
     window = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": more}
@@ -109,7 +113,8 @@ def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[[Importi
         window = window_of(node, x.shape[2:], kernel)
         if any(pad >= n for pad, n in zip(window["pads"], kernel * 2, strict=True)):
             raise ValueError(
-                f"pads {list(window['pads'])} reach over whole windows of {list(kernel)}; make them smaller"
+                f"pads {quote(list(window['pads']))} reach over whole windows of {quote(list(kernel))}; make "
+                "them smaller"
             )
         return function(x, kernel, name=node.name, **how, **window)
 
@@ -137,16 +142,16 @@ def resize(at: Importing, node: Node) -> Result:
     fixed = {"antialias": 0, "exclude_outside": 0, "keep_aspect_ratio_policy": "stretch"}
     unusual = [key for key, value in fixed.items() if attrs.get(key, value) != value]
     if unusual:
-        raise refusal(node, f"{unusual[0]}={attrs[unusual[0]]!r} is not supported")
+        raise refusal(node, f"{unusual[0]}={quote(attrs[unusual[0]])} is not supported")
     known = {"mode": ops.MODES, "coordinate_transformation_mode": ops.COORDINATES, "nearest_mode": ops.NEAREST}
     for key, values in known.items():
         if attrs.get(key, values[0]) not in values:
-            raise refusal(node, f"{key}={attrs[key]!r} is not supported, only {values}")
+            raise refusal(node, f"{key}={quote(attrs[key])} is not supported, only {quote(values)}")
     scales, sizes = at.constant(node, 2, "scales"), at.ints(node, 3, "sizes")
     axes = axes_of(attrs.get("axes", range(x.ndim)), x.ndim)
     for label, given in (("scales", () if scales is None else scales.reshape(-1).tolist()), ("sizes", sizes or ())):
         if given and len(given) != len(axes):
-            raise ValueError(f"{label} is {list(given)}, one for each of the axes {axes} is needed")
+            raise ValueError(f"{label} is {quote(list(given))}, one for each of the axes {axes} is needed")
     factors, extents = [1.0] * x.ndim, list(x.shape)
     if scales is not None and scales.size:
         for axis, scale in zip(axes, scales.tolist(), strict=True):

@@ -30,6 +30,7 @@ from tapestry_plan.ops.products.matrices import *
 from tapestry_plan.ops.reductions.reductions import *
 from tapestry_plan.ops.reductions.statistics import *
 from tapestry_plan.ops.rows.scans import *
+from tapestry_sets.limits import quote
 from tapestry_sets.views import broadcast_arrays, repeat, roll, stack, tile
 from tapestry_sets.views import concatenate as concat
 
@@ -119,7 +120,9 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     else:
         left, right = ([a % x.ndim for a in given] for a, x, given in ((0, x1, axes[0]), (1, x2, axes[1])))
     if [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
-        raise ValueError(f"tensordot: axes {left} of shape {x1.shape} and {right} of {x2.shape} differ in extent")
+        raise ValueError(
+            f"tensordot: axes {left} of shape {quote(x1.shape)} and {right} of {quote(x2.shape)} differ in extent"
+        )
     kept1 = [a for a in range(x1.ndim) if a not in left]
     kept2 = [a for a in range(x2.ndim) if a not in right]
     shape = (*(x1.shape[a] for a in kept1), *(x2.shape[a] for a in kept2))
@@ -244,7 +247,7 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
 
 def _triangle(x: Tensor, k: int, what: str) -> Tensor:
     if x.ndim < 2:
-        raise ValueError(f"{what}: x has shape {x.shape}; it needs 2 axes or more")
+        raise ValueError(f"{what}: x has shape {quote(x.shape)}; it needs 2 axes or more")
     rows, columns = x.shape[-2:]
     return asarray(np.tri(rows, columns, k, dtype=np.bool_), device=x.graph)
 

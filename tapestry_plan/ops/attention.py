@@ -12,7 +12,7 @@ from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Sig
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import find_near_keys, matmul_softmax_matmul, split_scale
 from tapestry_plan.ops.operands import align_axes, floating, need_rank, touched
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import is_int, quote
 
 
 def _attention_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -53,7 +53,9 @@ def _mask(shape: Shape, axes: Sequence[Axis], keys: int) -> Operand:
     """The mask broadcasts to (batch, heads, queries, keys); its last axis is read whole."""
     wanted = (*(axis.size for axis in axes), keys)
     if len(shape) > 4 or any(n not in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False)):
-        raise ValueError(f"the mask has shape {shape}; it must broadcast to {wanted}: batch, heads, queries, keys")
+        raise ValueError(
+            f"the mask has shape {quote(shape)}; it must broadcast to {wanted}: batch, heads, queries, keys"
+        )
     coordinates: list[str | LinearForm] = [*align_axes(shape[:-1], axes), ""]
     return touched(axes, coordinates[: len(shape)], shape)
 

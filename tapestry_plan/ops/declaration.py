@@ -13,7 +13,7 @@ import numpy as np
 
 from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor
 from tapestry_plan.ops.operands import elementwise_signature
-from tapestry_sets.limits import arguments_check, describe, kind_of, read_hint
+from tapestry_sets.limits import arguments_check, describe, kind_of, quote, read_hint
 
 Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
@@ -64,7 +64,7 @@ def operator(
         operands = [p for p in call.parameters.values() if Tensor in kinds[p.name]]
         if not operands and "graph" not in call.parameters:
             raise TypeError(
-                f"operator {function.__name__!r}: no parameter of {call} is annotated as a Tensor, `x: Tensor` or "
+                f"operator {quote(function.__name__)}: no parameter of {call} is annotated as a Tensor, `x: Tensor` or "
                 "`*xs: Tensor`; an operator without operands has a parameter `graph`"
             )
         attributes = [p for p in call.parameters.values() if p not in operands and p.name not in ("name", "graph")]
@@ -121,7 +121,7 @@ def _hint(function: Callable[..., Any], parameter: Parameter) -> Any:
     written = parameter.annotation
     if written is Parameter.empty:
         return Any
-    where = f"operator {function.__name__!r}: parameter {parameter.name!r} is annotated {written!r}"
+    where = f"operator {quote(function.__name__)}: parameter {quote(parameter.name)} is annotated {quote(written)}"
     try:
         hint = read_hint(written, getattr(function, "__globals__", {}))
     except (NameError, AttributeError, TypeError, SyntaxError) as error:

@@ -16,6 +16,7 @@ import numpy as np
 from tapestry_plan.ir import Attrs, NotApplicable, Tensor, concat
 from tapestry_plan.ops.operands import axis_of
 from tapestry_plan.ops.windows.window import Window
+from tapestry_sets.limits import quote
 from tapestry_sets.views import interleave, pad
 
 Inputs = Sequence[Tensor]
@@ -292,7 +293,7 @@ def windows_einsum(inputs: Inputs, attrs: Attrs) -> Tensor:
     """A convolution as the sum of products of windows and weights."""
     x, w, *bias = inputs
     if np.dtype(x.dtype).kind not in "iuf":
-        raise NotApplicable(f"einsum multiplies numbers that are not complex; {x.name!r} is {x.dtype}")
+        raise NotApplicable(f"einsum multiplies numbers that are not complex; {quote(x.name)} is {x.dtype}")
     n, spatial, groups = x.shape[0], x.ndim - 2, attrs["groups"]
     windows = windows_of(x, Window.of(w.shape[2:], attrs))
     out = windows.shape[2 : 2 + spatial]

@@ -18,7 +18,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Scatter, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes, touched
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import is_int, quote
 
 COMBINED = {"none": "replace", "add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
 """How a scatter may combine an update with the cell that is there: a function of the array namespace, or "replace"."""
@@ -77,7 +77,8 @@ def _along(shapes: Sequence[Shape], attrs: Attrs) -> int:
     axis = axis_of(attrs["axis"], len(x))
     if len(indices) != len(x) or any(m > n for k, (n, m) in enumerate(zip(x, indices, strict=True)) if k != axis):
         raise ValueError(
-            f"operand 1 has shape {indices}, operand 0 {x}; the indices have its rank and, but for axis {axis}, no "
+            f"operand 1 has shape {quote(indices)}, operand 0 {x}; the indices have its rank and, but for axis "
+            f"{axis}, no "
             "more cells on any axis"
         )
     return axis
@@ -110,7 +111,8 @@ def _depth(x: Shape, indices: Shape) -> int:
     """How many axes of operand 0 each row of indices names."""
     if not indices or not 1 <= indices[-1] <= len(x):
         raise ValueError(
-            f"operand 1 has shape {indices}; its last axis names from 1 to {len(x)} axes of operand 0 of shape {x}"
+            f"operand 1 has shape {quote(indices)}; its last axis names from 1 to {len(x)} axes of operand 0 of "
+            f"shape {x}"
         )
     return indices[-1]
 
@@ -133,7 +135,9 @@ def _put_along_axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signatur
     axis = _along(shapes, attrs)
     x, indices, updates = shapes
     if updates != indices:
-        raise ValueError(f"operand 2 has shape {updates}, operand 1 {indices}; there is one update for each index")
+        raise ValueError(
+            f"operand 2 has shape {updates}, operand 1 {quote(indices)}; there is one update for each index"
+        )
     names = [f"i{k}" if k != axis and n == m else "" for k, (n, m) in enumerate(zip(x, indices, strict=True))]
     axes = tuple(Axis(name, n) for name, n in zip(names, x, strict=True) if name)
     each, few = touched(axes, names, x), touched(axes, names, indices)
@@ -187,8 +191,9 @@ def _scatter_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     depth = _depth(x, indices)
     if updates != (*indices[:-1], *x[depth:]):
         raise ValueError(
-            f"operand 2 has shape {updates}; {(*indices[:-1], *x[depth:])} is needed: a row of indices {indices} names "
-            f"cells {x[depth:]} of operand 0"
+            f"operand 2 has shape {updates}; {(*indices[:-1], *x[depth:])} is needed: a row of indices "
+            f"{quote(indices)} names "
+            f"cells {quote(x[depth:])} of operand 0"
         )
     rest = [f"i{k}" for k in range(depth, len(x))]
     axes = tuple(map(Axis, rest, x[depth:]))

@@ -26,7 +26,7 @@ from tapestry_plan.ir import (
     check_dtype,
     project,
 )
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import is_int, quote
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 """Names of the spatial axes, by how many there are."""
@@ -87,13 +87,13 @@ def need_indices(dtype: str, what: str) -> None:
 def need_rank(shape: Shape, wanted: int, what: str, axes: str) -> None:
     """Raise ValueError for a shape of another rank."""
     if len(shape) != wanted:
-        raise ValueError(f"{what} has shape {shape}, rank {len(shape)}; rank {wanted} is needed ({axes})")
+        raise ValueError(f"{what} has shape {quote(shape)}, rank {len(shape)}; rank {wanted} is needed ({axes})")
 
 
 def need_vector(shape: Shape, size: int, what: str, of: str) -> None:
     """Raise ValueError for a shape other than (size,)."""
     if shape != (size,):
-        raise ValueError(f"{what} has shape {shape}; {(size,)} is needed, one value for each of {of}")
+        raise ValueError(f"{what} has shape {quote(shape)}; {(size,)} is needed, one value for each of {of}")
 
 
 def ints_of(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
@@ -137,7 +137,7 @@ def spatial_names(shape: Shape, what: str) -> tuple[str, ...]:
     """Names of the axes behind the batch and channel axes of a shape."""
     if len(shape) - 2 not in SPATIAL:
         raise ValueError(
-            f"{what} has shape {shape}, rank {len(shape)}; "
+            f"{what} has shape {quote(shape)}, rank {len(shape)}; "
             "it needs a batch axis, a channel axis and one to three spatial axes"
         )
     return SPATIAL[len(shape) - 2]

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
-from tapestry_sets.limits import read_fields, read_json
+from tapestry_sets.limits import quote, read_fields, read_json
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
 ANEW = "write it anew with Derivation.to_json, from the program that made the steps with Derivation().then(...)"
@@ -93,7 +93,7 @@ class Rule(Struct, frozen=True):
             with draft.edit():
                 self.edit(draft, at, **arguments)
         except NotApplicable as error:
-            raise NotApplicable(f"{self.name} at {at!r}: {error}") from None
+            raise NotApplicable(f"{self.name} at {quote(at)}: {error}") from None
 
 
 RULES: dict[str, Rule] = {}
@@ -230,7 +230,9 @@ class Derivation(Struct, frozen=True):
         draft = Draft(graph)
         for number, step in enumerate(self.steps):
             if step.rule not in known:
-                raise NotApplicable(f"step {number}: there is no rule {step.rule!r}; known are {sorted(known)}")
+                raise NotApplicable(
+                    f"step {number}: there is no rule {quote(step.rule)}; known are {quote(sorted(known))}"
+                )
             try:
                 known[step.rule].on(draft, step.at, **step.arguments)
             except NotApplicable as error:

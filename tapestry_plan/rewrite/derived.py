@@ -32,6 +32,7 @@ from tapestry_plan.ir import (
     resolve,
 )
 from tapestry_plan.ops import number_axes
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import AffineMap, Box, IndexProjection
 
 T = TypeVar("T")
@@ -204,7 +205,9 @@ def _solid(width: int, ranges: Sequence[tuple[int, int]], coordinate: int) -> in
     """How many cells a block has that steps over some ranges make wider; NotApplicable where it has gaps."""
     for step, count in sorted(ranges):
         if count > 1 and step > width:
-            raise NotApplicable(f"coordinate {coordinate} is read in steps of {step}, {width} wide: not without gaps")
+            raise NotApplicable(
+                f"coordinate {quote(coordinate)} is read in steps of {step}, {width} wide: not without gaps"
+            )
         width += step * (count - 1)
     return width
 
@@ -245,7 +248,7 @@ class Whole(Struct, frozen=True):
             core[AROUND] = attrs["part.around"]
         signature = signature_of(op, shapes, core)
         if not signature.index.contains(box) or box.is_empty:
-            raise ValueError(f"the part {box} is not in the index space of shape {signature.index_shape}")
+            raise ValueError(f"the part {quote(box)} is not in the index space of shape {quote(signature.index_shape)}")
         return cls(op, core, shapes, tuple(attrs["part.dtypes"]), signature, box)
 
     def part(self, box: Box) -> dict[str, Any]:
@@ -301,7 +304,7 @@ def _check_windows(shapes: Sequence[Shape], windows: Sequence[Box | None]) -> Se
     """The windows, if these are the shapes of those that are read."""
     wanted = [found.shape for found in windows if found is not None]
     if list(map(tuple, shapes)) != wanted:
-        raise ValueError(f"the inputs have shapes {list(shapes)}; the part reads blocks of {wanted}")
+        raise ValueError(f"the inputs have shapes {quote(list(shapes))}; the part reads blocks of {quote(wanted)}")
     return windows
 
 
@@ -441,7 +444,9 @@ def merge_of(op: Op) -> Derived:
 
     def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         if not shapes or len(set(shapes)) != 1 or len(shapes) % count(attrs):
-            raise ValueError(f"partial results of shapes {list(shapes)} given; they must be whole states of one shape")
+            raise ValueError(
+                f"partial results of shapes {quote(list(shapes))} given; they must be whole states of one shape"
+            )
         axes = number_axes(shapes[0])
         cell = Operand(project(axes, [{axis.name: 1} for axis in axes]))
         return Signature(axes, (cell,) * len(shapes), (cell,) * outputs_of(attrs))

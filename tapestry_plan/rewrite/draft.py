@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, NotApplicable, Op, OpNode, Selection, Source, Stored, Tensor
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Concat, ViewKind, piece_domain, sources_first, walk
 
@@ -100,7 +101,7 @@ class Draft(Graph):
             When there is none of that name.
         """
         if name not in self.nodes:
-            raise NotApplicable(f"there is no operator {name!r} in graph {self.name!r}")
+            raise NotApplicable(f"there is no operator {quote(name)} in graph {quote(self.name)}")
         return self.nodes[name]
 
     def maker(self, tensor: str) -> OpNode | None:
@@ -239,7 +240,8 @@ class Draft(Graph):
         was = self.tensor(old)
         if (new.shape, new.dtype) != (was.shape, was.dtype):
             raise NotApplicable(
-                f"{old!r} is {was.dtype}{list(was.shape)}, what would stand for it {new.dtype}{list(new.shape)}"
+                f"{quote(old)} is {was.dtype}{quote(list(was.shape))}, what would stand for it "
+                f"{new.dtype}{quote(list(new.shape))}"
             )
         if new.name == old:
             return

@@ -43,6 +43,7 @@ from tapestry_plan.rewrite.derived import (
     with_whole,
     without_axes,
 )
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, IndexProjection
 
 T = TypeVar("T")
@@ -122,7 +123,7 @@ class Fusion(Struct, frozen=True):
         """How the second operator reads the result between."""
         operands = {self.second_signature.inputs[k] for k in self.at}
         if len(operands) != 1 or any(operand.also for operand in operands):
-            raise NotApplicable(f"{self.second.name} reads operands {list(self.at)} in different ways")
+            raise NotApplicable(f"{self.second.name} reads operands {quote(list(self.at))} in different ways")
         return operands.pop()
 
     def unlike_cells(self) -> dict[str, str]:
@@ -302,7 +303,9 @@ def fuse_ops(first: Op, second: Op) -> Derived:
     def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         wanted = tuple(map(tuple, attrs.get("fused.of", ())))
         if tuple(map(tuple, shapes)) != wanted:
-            raise ValueError(f"the inputs have shapes {list(shapes)}; the operators were fused for {list(wanted)}")
+            raise ValueError(
+                f"the inputs have shapes {quote(list(shapes))}; the operators were fused for {quote(list(wanted))}"
+            )
         return _known_fusion(first, second, attrs).signature()
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:

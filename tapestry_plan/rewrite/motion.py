@@ -19,7 +19,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, NotApplicable, Shape
 from tapestry_plan.rewrite import tuning
 from tapestry_sets.alias import overlap
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, hide_fields, limits
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, hide_fields, limits, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import (
     Allocation,
@@ -102,7 +102,7 @@ def list_cascade(graph: Graph, name: str) -> list[str]:
 def check_selection(graph: Graph, name: str, what: str) -> None:
     """Raise NotApplicable, which begins with `what`, if a graph has no selection of that name."""
     if name in graph.stored:
-        said = f"{name!r} is a stored tensor, not a selection; give one of {list(graph.selections)}"
+        said = f"{quote(name)} is a stored tensor, not a selection; give one of {list(graph.selections)}"
         raise NotApplicable(f"{what}: {said}")
     if name not in graph.selections:
         raise NotApplicable(f"{what}: {graph._no_tensor(name)}")
@@ -263,7 +263,9 @@ _SEVERAL = object()
 def _holder(home: Allocation, placement: Placement) -> DeviceName:
     """The device that holds a tensor."""
     if home.name not in placement:
-        raise ValueError(f"motion: the placement has no device for tensor {home.name!r}; it names {list(placement)}")
+        raise ValueError(
+            f"motion: the placement has no device for tensor {quote(home.name)}; it names {quote(list(placement))}"
+        )
     held = placement[home.name]
     return _SEVERAL if isinstance(held, Mapping) else held
 
@@ -324,22 +326,26 @@ def _shares(
         witness = overlap(view, missing).witness
         assert witness is not None, "some cell is read"
         raise ValueError(
-            f"motion: cell {witness.cell} of tensor {home.name!r}, which cell {witness.a} of {name!r} reads, is held "
+            f"motion: cell {witness.cell} of tensor {quote(home.name)}, which cell {witness.a} of {quote(name)} "
+            "reads, is held "
             "by no device of the placement"
         )
     return [(device, own) for device, own in found if own]
 
 
 def _share(cells: object, home: Allocation, device: DeviceName) -> Region | DisjointRegions:
-    where = f"motion: what device {device!r} holds of tensor {home.name!r}"
+    where = f"motion: what device {quote(device)} holds of tensor {quote(home.name)}"
     if isinstance(cells, Box):
         if not Box.of(home.shape).contains(cells):
-            raise ValueError(f"{where} is {cells}, which reaches outside its shape {home.shape}")
+            raise ValueError(f"{where} is {quote(cells)}, which reaches outside its shape {quote(home.shape)}")
         return cells.to_region(home.shape)
     if not isinstance(cells, Region | DisjointRegions):
         raise TypeError(f"{where} is a {type(cells).__name__}; give a Box, a Region or DisjointRegions")
     if cells.shape != home.shape or any(cells.start):
-        raise ValueError(f"{where} is in a box of shape {cells.shape} from {cells.start}; its shape is {home.shape}")
+        raise ValueError(
+            f"{where} is in a box of shape {quote(cells.shape)} from {quote(cells.start)}; its shape is "
+            f"{quote(home.shape)}"
+        )
     return cells
 
 
@@ -357,7 +363,8 @@ def _fewest(home: Allocation, view: View) -> DisjointRegions:
                 regions = ask_one((TooManyPieces,), cells.regions)
             return found if regions is OPEN or len(regions) > len(found) else regions
     raise TooManyPieces(
-        f"motion: the cells of tensor {home.name!r} of shape {home.shape} that are needed are {many} regions, and a "
+        f"motion: the cells of tensor {quote(home.name)} of shape {quote(home.shape)} that are needed are "
+        f"{many} regions, and a "
         f"message may have {tuning.MAX_REGIONS}; move a selection below this one that shows each of its cells once, "
         "and do the rest where it arrives"
     )
@@ -432,7 +439,7 @@ def replay(view: View, sources: Mapping[Allocation, V]) -> V:
     below = [a for a in sort_views(view) if isinstance(a, Allocation)]
     for a in below:
         if a not in sources:
-            raise ValueError(f"replay: nothing stands for {a!r}; sources has {list(sources)}")
+            raise ValueError(f"replay: nothing stands for {quote(a)}; sources has {quote(list(sources))}")
     return _replay(view, {id(a): sources[a] for a in below})
 
 

@@ -11,6 +11,7 @@ from tapestry_plan.rewrite.derivation import rule
 from tapestry_plan.rewrite.derived import Derived, part_of
 from tapestry_plan.rewrite.draft import Draft, NotApplicable
 from tapestry_plan.rewrite.rules import along, application, cuts_of, private_maker
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box
 
 RunningState = tuple[Tensor, Tensor, Tensor]
@@ -74,7 +75,7 @@ def _weights(draft: Draft, node: OpNode) -> tuple[int, str, int]:
         soft = draft.signature(first.name)
         projection = soft.outputs[0].projection
         if soft.inputs[0].projection != projection or len(soft.inputs) != 1:
-            raise NotApplicable(f"{first.name!r} writes other cells than it reads")
+            raise NotApplicable(f"{quote(first.name)} writes other cells than it reads")
         wide = [c for c, row in enumerate(projection.map.matrix) if not any(row)]
         if len(wide) == 1:
             return k, first.inputs[0], wide[0]

@@ -17,6 +17,7 @@ from tapestry_plan.rewrite.draft import Draft, NotApplicable, as_tuple
 from tapestry_plan.rewrite.fusion import Fusion, fuse_ops
 from tapestry_plan.rewrite.motion import check_selection
 from tapestry_plan.rewrite.selections import move_in, simplify_in
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box
 
 # -- shards ----------------------------------------------------------------------------------------------
@@ -47,19 +48,21 @@ def shard(draft: Draft, at: str, axis: str, parts: int | Sequence[int] = 2, fan_
     node, axes = draft.node(at), draft.signature(at).axes
     k = next((k for k, one in enumerate(axes) if axis in (one.name, one.alias)), None)
     if k is None:
-        raise NotApplicable(f"there is no index axis {axis!r}; the axes are {[one.name for one in axes]}")
+        raise NotApplicable(f"there is no index axis {quote(axis)}; the axes are {[one.name for one in axes]}")
     _shard(draft, node, k, cuts_of(axes[k].size, parts, axis), fan_in)
 
 
 def cuts_of(size: int, parts: int | Sequence[int], axis: str) -> tuple[tuple[int, int], ...]:
     if isinstance(parts, bool) or not isinstance(parts, int | Sequence) or isinstance(parts, str):
-        raise ValueError(f"parts of axis {axis!r} is {parts!r}; give their number, or a list of their sizes")
+        raise ValueError(f"parts of axis {quote(axis)} is {quote(parts)}; give their number, or a list of their sizes")
     if isinstance(parts, int):
         if not 1 <= parts <= size:
-            raise NotApplicable(f"{parts} parts of axis {axis!r}, which has {size} points; give 1 to {size}")
+            raise NotApplicable(f"{parts} parts of axis {quote(axis)}, which has {size} points; give 1 to {size}")
         return parts_of(size, parts)
     if sum(parts) != size or min(parts, default=0) < 1:
-        raise NotApplicable(f"parts of sizes {list(parts)} of axis {axis!r}; sizes >= 1 that sum to {size} are needed")
+        raise NotApplicable(
+            f"parts of sizes {quote(list(parts))} of axis {quote(axis)}; sizes >= 1 that sum to {size} are needed"
+        )
     return tuple(pairwise(accumulate(parts, initial=0)))
 
 
@@ -140,7 +143,7 @@ def _order(whole: Whole, boxes: Sequence[Box], output: int) -> tuple[int, list[i
     blocks, frame = [whole.outputs(box)[output] for box in boxes], whole.outputs()[output]
     moving = {c for one, two in pairwise(blocks) for c in range(one.rank) if one.start[c] != two.start[c]}
     if len(moving) != 1:
-        raise NotApplicable(f"output {output} moves along coordinates {sorted(moving)}; one is needed")
+        raise NotApplicable(f"output {output} moves along coordinates {quote(sorted(moving))}; one is needed")
     (c,) = moving
     order = sorted(range(len(blocks)), key=lambda k: blocks[k].start[c])
     ends = [frame.start[c], *(blocks[k].stop[c] for k in order)]
@@ -229,7 +232,7 @@ def _match_axis(signature: Signature, operand: int, coordinate: int, seams: Sequ
         (signature.axes[k].kind == "parallel", abs(f), k) for k, f in enumerate(row) if f and signature.axes[k].size > 1
     ]
     if not moves:
-        raise NotApplicable(f"every part of it would read all of coordinate {coordinate} of input {operand}")
+        raise NotApplicable(f"every part of it would read all of coordinate {quote(coordinate)} of input {operand}")
     _, step, axis = max(moves, key=lambda m: (m[0], m[1], -m[2]))
     size = signature.axes[axis].size
     first = projection.bounding_box(along(signature.index, axis, 0, 1))
@@ -240,7 +243,7 @@ def _match_axis(signature: Signature, operand: int, coordinate: int, seams: Sequ
         inner = {(middle - seam) // step + 1 for seam in seams}
     ends = [0, *sorted(k for k in inner if 0 < k < size), size]
     if len(ends) == 2:
-        raise NotApplicable(f"all of its windows along coordinate {coordinate} lie in one part")
+        raise NotApplicable(f"all of its windows along coordinate {quote(coordinate)} lie in one part")
     return axis, tuple(pairwise(ends))
 
 
@@ -293,9 +296,9 @@ def private_maker(draft: Draft, node: OpNode, operand: int) -> OpNode:
     name = node.inputs[operand]
     first = draft.maker(name)
     if first is None:
-        raise NotApplicable(f"{name!r} is not itself the result of an operator")
+        raise NotApplicable(f"{quote(name)} is not itself the result of an operator")
     if draft.is_output(name) or [item.name for item in draft.readers(name)] != [node.name]:
-        raise NotApplicable(f"{name!r} is also read elsewhere, or is an output")
+        raise NotApplicable(f"{quote(name)} is also read elsewhere, or is an output")
     return first
 
 
@@ -360,7 +363,9 @@ def expand(draft: Draft, at: str, into: str | None = None) -> None:
     op = draft.ops[node.op]
     known = {expansion.__name__: expansion for expansion in op.expansions}
     if not known or (into is not None and into not in known):
-        raise NotApplicable(f"the declaration of {op.name} lists the expansions {list(known)}, not {into!r}")
+        raise NotApplicable(
+            f"the declaration of {op.name} lists the expansions {quote(list(known))}, not {quote(into)}"
+        )
     reasons = []
     for name in known if into is None else [into]:
         mark = len(draft.nodes), len(draft.selections)
@@ -412,14 +417,14 @@ def add_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], fi
     names = [axis.name for axis in signature.axes]
     for name, factors in sizes.items():
         if name not in names:
-            raise NotApplicable(f"there is no index axis {name!r}; the axes are {names}")
+            raise NotApplicable(f"there is no index axis {quote(name)}; the axes are {quote(names)}")
         n = signature.axes[names.index(name)].size
         if min(factors, default=0) < 1 or prod(factors) != n:
             raise NotApplicable(
-                f"factors {list(factors)} of axis {name!r}, which has {n} points; they must multiply to it"
+                f"factors {quote(list(factors))} of axis {quote(name)}, which has {n} points; they must multiply to it"
             )
         if not 0 <= first.get(name, 0) < n:
-            raise NotApplicable(f"axis {name!r} begins at {first[name]}; it has the points 0 to {n - 1}")
+            raise NotApplicable(f"axis {quote(name)} begins at {first[name]}; it has the points 0 to {n - 1}")
     op = draft.ops[node.op]
     reads = follow_inputs(op, signature)
     factors_of = [tuple(sizes.get(name, (axis.size,))) for name, axis in zip(names, signature.axes, strict=True)]
@@ -438,7 +443,7 @@ def add_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], fi
     wanted = tuple(n for part in factors_of for n in part)
     (made,) = draft.add(op, *inputs, name=f"{node.name}.split", **node.attrs)
     if made.shape != wanted:
-        raise NotApplicable(f"{node.op} gives {list(made.shape)} over axes {list(wanted)}")
+        raise NotApplicable(f"{node.op} gives {quote(list(made.shape))} over axes {quote(list(wanted))}")
     made = made.reshape(before.shape)
     for k, name in enumerate(names):
         made = _rotate(draft, made, k, -first.get(name, 0) % before.shape[k])
@@ -525,7 +530,9 @@ def fold(
     assert new is not None, "an operator was added"
     known = {expansion.__name__: expansion for expansion in draft.ops[new.op].expansions}
     if into not in known:
-        raise ValueError(f"fold: the declaration of {op} lists the expansions {list(known)}, not into={into!r}")
+        raise ValueError(
+            f"fold: the declaration of {op} lists the expansions {quote(list(known))}, not into={quote(into)}"
+        )
     if len(outputs) != len(node.outputs):
         raise NotApplicable(f"it has {len(node.outputs)} outputs, and {op} has {len(outputs)}")
     with draft.scope(f"{at}.trial"):
@@ -546,7 +553,7 @@ def _check_same(draft: Draft, one: str, two: str, leaves: set[str]) -> None:
         return
     a, b = _find_item(draft, one), _find_item(draft, two)
     if one in leaves or two in leaves or a is None or b is None or _kind(a, one) != _kind(b, two):
-        raise NotApplicable(f"{two!r} is {_describe(b)} where the expansion has {_describe(a)}")
+        raise NotApplicable(f"{quote(two)} is {_describe(b)} where the expansion has {_describe(a)}")
     for below in zip(a.inputs, b.inputs, strict=True):
         _check_same(draft, *below, leaves)
 

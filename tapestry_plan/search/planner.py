@@ -41,6 +41,7 @@ from tapestry_plan.steps import (
     lower,
     tell_rule,
 )
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 SECONDS_TYPES = (int, float, np.integer, np.floating)
@@ -153,11 +154,13 @@ def plan(
         memory_nbytes = _parse_whole("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
     fan_in = None if fan_in is None else _parse_whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
     if placement not in ("free", "single"):
-        raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
+        raise ValueError(f"plan: placement is {quote(placement)}; it is 'free' or 'single'")
     if space is None:
         space = "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES and isinstance(mesh.link, Link) else "mesh"
     elif space not in get_args(Space):
-        raise ValueError(f"plan: space is {space!r}; it is 'mesh', 'all', or None for what the mesh's size asks for")
+        raise ValueError(
+            f"plan: space is {quote(space)}; it is 'mesh', 'all', or None for what the mesh's size asks for"
+        )
     _check_names(graph, layout, fix, forbid)
     tie = _parse_tie(graph, tie, layout)
     names = _parse_expand(graph, expand)
@@ -558,17 +561,19 @@ def _check_types(
     if not isinstance(graph, Graph):
         raise TypeError(f"plan: graph is {type(graph).__name__}, it must be a Graph; load_onnx makes one from a model")
     if not isinstance(mesh, Mesh):
-        raise TypeError(f"plan: mesh is {mesh!r}, it must be a Mesh; write Mesh((4,)) for four devices")
+        raise TypeError(f"plan: mesh is {quote(mesh)}, it must be a Mesh; write Mesh((4,)) for four devices")
     if time_limit_seconds is not None and (
         isinstance(time_limit_seconds, bool) or not isinstance(time_limit_seconds, SECONDS_TYPES)
     ):
-        raise TypeError(f"plan: time_limit_seconds is {time_limit_seconds!r}, it must be a number of seconds, or None")
+        raise TypeError(
+            f"plan: time_limit_seconds is {quote(time_limit_seconds)}, it must be a number of seconds, or None"
+        )
     if time_limit_seconds is not None and not time_limit_seconds >= 0:
-        raise ValueError(f"plan: time_limit_seconds is {time_limit_seconds!r}, it must be seconds >= 0")
+        raise ValueError(f"plan: time_limit_seconds is {quote(time_limit_seconds)}, it must be seconds >= 0")
     for what, given in wanted.items():
         for name, axes in given.items():
             if not isinstance(axes, Mapping):
-                raise TypeError(f"{what}[{name!r}] is {axes!r}, it must map axes to parts, as in {{'h': 2}}")
+                raise TypeError(f"{what}[{quote(name)}] is {quote(axes)}, it must map axes to parts, as in {{'h': 2}}")
 
 
 def _parse_whole(
@@ -580,9 +585,9 @@ def _parse_whole(
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise error(f"plan: {what} is {value!r}; it is {wanted}")
+        raise error(f"plan: {what} is {quote(value)}; it is {wanted}")
     if least is not None and number < least:
-        raise ValueError(f"plan: {what} is {value!r}; it is {wanted}")
+        raise ValueError(f"plan: {what} is {quote(value)}; it is {wanted}")
     return number
 
 
@@ -596,21 +601,25 @@ def _check_names(
     for name in layout:
         if name not in starts and name not in graph.outputs:
             raise ValueError(
-                f"layout: {name!r} is not a graph input, constant or output; they are {[*starts, *graph.outputs][:12]}"
+                f"layout: {quote(name)} is not a graph input, constant or output; they are "
+                f"{quote([*starts, *graph.outputs][:12])}"
             )
         if name not in starts and graph.outputs[name] not in graph.stored:
             behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"
             raise ValueError(
-                f"layout: output {name!r} is a view of {behind}, which has no place of its own; ask for the layout of "
+                f"layout: output {quote(name)} is a view of {behind}, which has no place of its own; ask for "
+                "the layout of "
                 "an output that an operator makes, such as its sum with 0"
             )
     for what, given in (("fix", fix), ("forbid", forbid)):
         for name in given:
             if name not in graph.nodes:
-                raise ValueError(f"{what}: there is no operator {name!r}; known are {list(graph.nodes)[:12]}")
+                raise ValueError(
+                    f"{what}: there is no operator {quote(name)}; known are {quote(list(graph.nodes)[:12])}"
+                )
     both = set(fix).intersection(forbid)
     if both:
-        raise ValueError(f"operator {both.pop()!r} is in fix and in forbid; fixing alone says it all")
+        raise ValueError(f"operator {quote(both.pop())} is in fix and in forbid; fixing alone says it all")
 
 
 def _parse_tie(graph: Graph, tie: object, layout: Mapping[str, Any]) -> dict[str, str]:
@@ -618,35 +627,41 @@ def _parse_tie(graph: Graph, tie: object, layout: Mapping[str, Any]) -> dict[str
     if tie is None:
         return {}
     if not isinstance(tie, Mapping):
-        raise TypeError(f"plan: tie is {tie!r}; it maps outputs to inputs, as in {{'new_w': 'w'}}")
+        raise TypeError(f"plan: tie is {quote(tie)}; it maps outputs to inputs, as in {{'new_w': 'w'}}")
     starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
     for label, source in tie.items():
-        where = f"tie[{label!r}]"
+        where = f"tie[{quote(label)}]"
         if label not in graph.outputs:
-            raise ValueError(f"{where}: there is no graph output {label!r}; known are {list(graph.outputs)[:12]}")
+            raise ValueError(
+                f"{where}: there is no graph output {quote(label)}; known are {quote(list(graph.outputs)[:12])}"
+            )
         if source not in starts:
-            raise ValueError(f"{where}: {source!r} is not a graph input or constant; they are {starts[:12]}")
+            raise ValueError(
+                f"{where}: {quote(source)} is not a graph input or constant; they are {quote(starts[:12])}"
+            )
         name, there = graph.outputs[label], graph.stored[source]
         if name not in graph.stored or graph.stored[name].kind != "result":
             raise ValueError(
-                f"{where}: output {label!r} is not a result of an operator, so it has no place of its own; tie an "
+                f"{where}: output {quote(label)} is not a result of an operator, so it has no place of its own; tie an "
                 "output that an operator makes, such as its sum with 0"
             )
         here = graph.stored[name]
         if (here.shape, here.dtype) != (there.shape, there.dtype):
             raise ValueError(
-                f"{where}: output {label!r} is {here.dtype} of shape {here.shape}, input {source!r} {there.dtype} of "
-                f"shape {there.shape}; they must be alike"
+                f"{where}: output {quote(label)} is {here.dtype} of shape {quote(here.shape)}, input "
+                f"{quote(source)} {there.dtype} of "
+                f"shape {quote(there.shape)}; they must be alike"
             )
         if label in layout and source in layout and dict(layout[label]) != dict(layout[source]):
             raise ValueError(
-                f"{where}: layout asks for {layout[label]!r} of {label!r} and for {layout[source]!r} of {source!r}; "
+                f"{where}: layout asks for {quote(layout[label])} of {quote(label)} and for "
+                f"{quote(layout[source])} of {quote(source)}; "
                 "tied tensors lie alike, so ask for one of them"
             )
     for what, names in (("input", list(tie.values())), ("output", [graph.outputs[label] for label in tie])):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise ValueError(f"tie: the {what} {twice[0]!r} is tied twice, in {dict(tie)!r}; tie it once")
+            raise ValueError(f"tie: the {what} {quote(twice[0])} is tied twice, in {quote(dict(tie))}; tie it once")
     return dict(tie)
 
 
@@ -655,13 +670,17 @@ def _parse_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
     if isinstance(expand, bool):
         return expand
     if isinstance(expand, str) or not isinstance(expand, Sequence):
-        raise TypeError(f"plan: expand is {expand!r}, it must be True, False, or names of expansions as ['exp_sum']")
+        raise TypeError(
+            f"plan: expand is {quote(expand)}, it must be True, False, or names of expansions as ['exp_sum']"
+        )
     known = {split_axes.name} | {
         e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions
     }
     for name in expand:
         if not isinstance(name, str):
-            raise TypeError(f"plan: expand has {name!r}, it must be True, False, or names of expansions as ['exp_sum']")
+            raise TypeError(
+                f"plan: expand has {quote(name)}, it must be True, False, or names of expansions as ['exp_sum']"
+            )
         if name not in known:
-            raise ValueError(f"plan: no declaration lists an expansion {name!r}; known are {sorted(known)}")
+            raise ValueError(f"plan: no declaration lists an expansion {quote(name)}; known are {quote(sorted(known))}")
     return tuple(expand) if expand else False

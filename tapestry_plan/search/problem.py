@@ -41,6 +41,7 @@ from tapestry_plan.steps import (
     parse_layout,
     sort_layouts,
 )
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 T = TypeVar("T")
@@ -256,7 +257,7 @@ class Problem:
             options = list_candidates(shape, self.mesh, self.asked.space, replicas=replicas)
         else:
             parts = {str(axis): value for axis, value in wanted.items()}
-            options = (parse_layout(axes, parts, self.mesh, f"layout[{label!r}]"),)
+            options = (parse_layout(axes, parts, self.mesh, f"layout[{quote(label)}]"),)
         self._add(Variable(name, kind, axes, options))
 
     def _declare_sources(self, asked: Asked) -> None:
@@ -270,18 +271,18 @@ class Problem:
         for node in self.order:
             axes = self.graph.signature(node.name).axes
             if node.name in asked.fix:  # all other layouts need not be listed
-                fixed = parse_layout(axes, asked.fix[node.name], self.mesh, f"fix[{node.name!r}]")
+                fixed = parse_layout(axes, asked.fix[node.name], self.mesh, f"fix[{quote(node.name)}]")
                 options: tuple[Layout, ...] = self.known.fact(("fixed", fixed), partial(tuple, [fixed]))
             else:
                 options = self._list_options(axes)
             if node.name in asked.forbid:
-                banned = parse_layout(axes, asked.forbid[node.name], self.mesh, f"forbid[{node.name!r}]").parts
+                banned = parse_layout(axes, asked.forbid[node.name], self.mesh, f"forbid[{quote(node.name)}]").parts
                 key = "allowed", self.known.identity(options), banned
                 options = self.known.fact(key, partial(_leave_out, options, banned))
                 if not options:
                     raise InfeasiblePlan(
-                        f"operator {node.name!r}: forbid leaves no layout of its axes "
-                        f"{[f'{a.name}={a.size}' for a in axes]} over {self.mesh.size} devices"
+                        f"operator {quote(node.name)}: forbid leaves no layout of its axes "
+                        f"{quote([f'{a.name}={a.size}' for a in axes])} over {self.mesh.size} devices"
                     )
             if more := asked.derived.get(node.name):
                 options = self._join_options(options, more)
@@ -451,7 +452,7 @@ class Problem:
         costs = []
         for name, tensor in self.graph.stored.items():
             if prod(tensor.shape) > tuning.MAX_CELLS:
-                raise ValueError(f"tensor {name!r} of shape {tensor.shape} has more than 2**60 cells")
+                raise ValueError(f"tensor {quote(name)} of shape {quote(tensor.shape)} has more than 2**60 cells")
             if name in makers:
                 costs.append(self._cost_of(*makers[name], self.graph.stored[self.stored_as(name)]))
             elif ("source", name) in self.position:
@@ -592,7 +593,8 @@ class Problem:
             )
         if seconds.size and seconds.max() > tuning.MAX_STAGE_SECONDS:
             raise ValueError(
-                f"operator {node.name!r} ({node.op}) with index space {self.graph.signature(node.name).index_shape} is "
+                f"operator {quote(node.name)} ({node.op}) with index space "
+                f"{quote(self.graph.signature(node.name).index_shape)} is "
                 f"modeled to take {seconds.max():.3g} s, more than the {tuning.MAX_STAGE_SECONDS:.0f} s that are "
                 "counted exactly; give smaller extents or higher rates of the mesh"
             )

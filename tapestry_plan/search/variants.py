@@ -28,6 +28,7 @@ from tapestry_plan.ir import Expansion, Graph, NotApplicable, OpNode, Signature,
 from tapestry_plan.rewrite import Draft, as_tuple, expand
 from tapestry_plan.search import tuning
 from tapestry_plan.steps import Expansions
+from tapestry_sets.limits import quote
 
 Given = tuple[tuple[int, int], ...]
 """Numbers of choices with the values that they must have."""
@@ -346,12 +347,12 @@ class Variants:
 
 def _check_made(node: OpNode, expansion: Expansion, made: Sequence[object]) -> None:
     """Raise TypeError for an expansion that is declared wrongly."""
-    said = f"operator {node.op!r}: its expansion {expansion.__name__!r}, applied to {node.name!r}, gives"
+    said = f"operator {quote(node.op)}: its expansion {quote(expansion.__name__)}, applied to {quote(node.name)}, gives"
     if len(made) != len(node.outputs):
         raise TypeError(f"{said} {len(made)} tensors; the operator has {len(node.outputs)} outputs")
     for one in made:
         if not isinstance(one, Tensor):
-            raise TypeError(f"{said} {one!r}; it must give a Tensor, or a tuple of them")
+            raise TypeError(f"{said} {quote(one)}; it must give a Tensor, or a tuple of them")
 
 
 def is_coarse(signature: Signature) -> bool:

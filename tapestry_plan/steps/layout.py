@@ -14,6 +14,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Axis, parts_of
 from tapestry_plan.steps.mesh import Mesh, Space, parse_parts
 from tapestry_sets.digits import number_of, point_of
+from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import allocate, roll
 
@@ -264,11 +265,11 @@ def parse_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, wh
     named: dict[int, tuple[str, ...]] = {}
     for name, value in wanted.items():
         if name not in known:
-            raise ValueError(f"{where}: there is no axis {name!r}; the axes are {[a.name for a in axes]}")
+            raise ValueError(f"{where}: there is no axis {quote(name)}; the axes are {[a.name for a in axes]}")
         axis = known[name]
-        parts[axis] = parse_parts(value, mesh, f"{where}[{name!r}]")
+        parts[axis] = parse_parts(value, mesh, f"{where}[{quote(name)}]")
         if parts[axis] > axes[axis].size:
-            raise ValueError(f"{where}: axis {name!r} has {axes[axis].size} points, not {parts[axis]} parts")
+            raise ValueError(f"{where}: axis {quote(name)} has {axes[axis].size} points, not {parts[axis]} parts")
         if not hasattr(value, "__index__"):
             named[axis] = (value,) if isinstance(value, str) else tuple(value)
     extents = tuple(axis.size for axis in axes)

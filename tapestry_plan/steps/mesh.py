@@ -14,7 +14,7 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.machines import find_machine, read_machine
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_sets.digits import point_of
-from tapestry_sets.limits import as_int, as_ints
+from tapestry_sets.limits import as_int, as_ints, quote
 
 Space = Literal["mesh", "all"]
 """Which layouts a search compares: those that cut along the mesh's axes, or every factorization of the devices."""
@@ -63,23 +63,27 @@ class Mesh(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if isinstance(self.shape, str) or not isinstance(self.shape, int | Sequence):
-            raise TypeError(f"Mesh: shape is {self.shape!r}; give a number of devices or one for each axis")
+            raise TypeError(f"Mesh: shape is {quote(self.shape)}; give a number of devices or one for each axis")
         given = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
         shape = as_ints(given, "Mesh: numbers of devices")
         for axis, n in enumerate(shape):
             if n < 1:
-                raise ValueError(f"Mesh: axis {axis} of {shape} has {n} devices; every axis needs at least 1")
+                raise ValueError(f"Mesh: axis {axis} of {quote(shape)} has {n} devices; every axis needs at least 1")
         if prod(shape) > tuning.MAX_DEVICES:
-            raise ValueError(f"Mesh: {shape} has {prod(shape)} devices; at most {tuning.MAX_DEVICES} can be planned")
+            raise ValueError(
+                f"Mesh: {quote(shape)} has {prod(shape)} devices; at most {tuning.MAX_DEVICES} can be planned"
+            )
         names = tuple(self.names) or tuple("xyzuvwabcdefghij"[: len(shape)])
         if len(names) != len(shape) or len(set(names)) != len(names):
-            raise ValueError(f"Mesh: names {names} do not name the {len(shape)} axes of {shape} one by one")
+            raise ValueError(
+                f"Mesh: names {quote(names)} do not name the {len(shape)} axes of {quote(shape)} one by one"
+            )
         force_setattr(self, "shape", shape)
         force_setattr(self, "names", names)
         force_setattr(self, "link", _parse_link(self.link, names))
         for name, kind in (("device", Device), ("host", Link)):
             if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"Mesh: {name} is {getattr(self, name)!r}, it must be a {kind.__name__}")
+                raise TypeError(f"Mesh: {name} is {quote(getattr(self, name))}, it must be a {kind.__name__}")
 
     @property
     def size(self) -> int:
@@ -153,7 +157,9 @@ class Mesh(Struct, frozen=True):
         """
         made = replace(self, shape=tuple(shape), names=(), link=Link())
         if made.size > self.size:
-            raise ValueError(f"the machine has {self.size} devices along {self.shape}; {made.shape} are {made.size}")
+            raise ValueError(
+                f"the machine has {self.size} devices along {quote(self.shape)}; {quote(made.shape)} are {made.size}"
+            )
         first: dict[int, str] = {}
         link: list[Link | str] = []
         for axis, n in enumerate(made.shape):
@@ -172,14 +178,16 @@ class Mesh(Struct, frozen=True):
                 return self.ports_of_axes[axis]
         if len(self.ports) == 1:
             return 0
-        raise ValueError(f"an axis of {n} devices in {shape} goes over two links of the machine's axes {self.shape}")
+        raise ValueError(
+            f"an axis of {n} devices in {quote(shape)} goes over two links of the machine's axes {quote(self.shape)}"
+        )
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
         """A mesh from ``"4"`` or ``"2x2"``; a ValueError names the part that could not be read."""
         parts = text.lower().replace("×", "x").split("x")
         if not all(part.strip().isdecimal() for part in parts):
-            raise ValueError(f"mesh {text!r} is not numbers joined by 'x'; write for example 4 or 2x2")
+            raise ValueError(f"mesh {quote(text)} is not numbers joined by 'x'; write for example 4 or 2x2")
         return cls(tuple(int(part) for part in parts))
 
     def coordinates(self, device: int) -> tuple[int, ...]:
@@ -192,23 +200,35 @@ def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link | str, .
     if isinstance(link, Link):
         return link
     if isinstance(link, str) or not isinstance(link, Mapping | Sequence):
-        raise TypeError(f"Mesh: link is {link!r}, it must be a Link, or one for each axis as {{{names[0]!r}: Link()}}")
+        raise TypeError(
+            f"Mesh: link is {quote(link)}, it must be a Link, or one for each axis as {{{quote(names[0])}: Link()}}"
+        )
     if isinstance(link, Mapping):
         for name in link:
             if name not in names:
-                raise ValueError(f"Mesh: link has {name!r}, which is not an axis of the mesh; the axes are {names}")
+                raise ValueError(
+                    f"Mesh: link has {quote(name)}, which is not an axis of the mesh; the axes are {quote(names)}"
+                )
         for name in names:
             if name not in link:
-                raise ValueError(f"Mesh: link has none for axis {name!r}; give one for each of {names}, or one for all")
+                raise ValueError(
+                    f"Mesh: link has none for axis {quote(name)}; give one for each of {quote(names)}, or one for all"
+                )
         link = [link[name] for name in names]
     if len(link) != len(names):
-        raise ValueError(f"Mesh: link has {len(link)} entries; give one for each of the axes {names}, or one for all")
+        raise ValueError(
+            f"Mesh: link has {len(link)} entries; give one for each of the axes {quote(names)}, or one for all"
+        )
     own = {name: one for name, one in zip(names, link, strict=True) if isinstance(one, Link)}
     for name, one in zip(names, link, strict=True):
         if isinstance(one, str) and one not in own:
-            raise ValueError(f"Mesh: link[{name!r}] is that of axis {one!r}, which has none; {list(own)} have one")
+            raise ValueError(
+                f"Mesh: link[{quote(name)}] is that of axis {quote(one)}, which has none; {quote(list(own))} have one"
+            )
         if not isinstance(one, Link | str):
-            raise TypeError(f"Mesh: link[{name!r}] is {one!r}, it must be a Link, as Link(1e-6, 1e10), or another axis")
+            raise TypeError(
+                f"Mesh: link[{quote(name)}] is {quote(one)}, it must be a Link, as Link(1e-6, 1e10), or another axis"
+            )
     return tuple(link) if len(own) > 1 else next(iter(own.values()))
 
 
@@ -224,12 +244,14 @@ def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int
     if isinstance(value, Sequence):
         unknown = [name for name in value if name not in mesh.names]
         if unknown:
-            raise ValueError(f"{where}: mesh axis {unknown[0]!r} is not one of {mesh.names}")
+            raise ValueError(f"{where}: mesh axis {quote(unknown[0])} is not one of {quote(mesh.names)}")
         return prod(mesh.shape[mesh.names.index(name)] for name in value)
     try:
         parts = as_int(value, where)
     except TypeError:
-        raise TypeError(f"{where}: {value!r} is not a number of parts; give an integer or names of mesh axes") from None
+        raise TypeError(
+            f"{where}: {quote(value)} is not a number of parts; give an integer or names of mesh axes"
+        ) from None
     if not 1 <= parts <= mesh.size:
         raise ValueError(
             f"{where}: {parts} parts asked for, the mesh has {mesh.size} devices; give a number from 1 to {mesh.size}"

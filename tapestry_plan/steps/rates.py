@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
+from tapestry_sets.limits import quote
 
 
 class Device(Struct, frozen=True):
@@ -52,7 +53,7 @@ class Link(Struct, frozen=True):
 
 def _check_number(what: str, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{what}: {name} is {value!r}, it must be a number")
+        raise TypeError(f"{what}: {name} is {quote(value)}, it must be a number")
 
 
 def _check_rate(what: str, name: str, value: float) -> None:

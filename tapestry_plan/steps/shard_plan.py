@@ -16,7 +16,7 @@ from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.mesh import Mesh, Space
 from tapestry_plan.steps.rates import Device, Link
-from tapestry_sets.limits import hide_fields, read_json, which_is
+from tapestry_sets.limits import hide_fields, quote, read_json
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
 
@@ -474,7 +474,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             stands = ", ".join(found[node].nodes)
             return f"{node}: expanded by {self.expanded[node]}, which the search found better, into {stands}"
         if node not in self.stage:
-            raise ValueError(f"explain: the plan has no operator {node!r}; it has {sorted(self.stage)[:8]} …")
+            raise ValueError(
+                f"explain: the plan has no operator {quote(node)}; it has {quote(sorted(self.stage)[:8])} …"
+            )
         stage = self.stage[node]
         lines = [
             f"{node} ({stage.op}): {_sharding_text(stage.sharding)}",
@@ -613,7 +615,9 @@ def _wrong_at(place: str, value: Any, error: Exception) -> _WrongAt:
     """The error of a value at a place, or of what is wrong inside of it."""
     if isinstance(error, _WrongAt):
         return _WrongAt(place + error.place, error.reason, error.shown)
-    return _WrongAt(place, f"field {error} is missing" if isinstance(error, KeyError) else str(error), which_is(value))
+    return _WrongAt(
+        place, f"field {error} is missing" if isinstance(error, KeyError) else str(error), f", which is {quote(value)}"
+    )
 
 
 def _read_fields(readers: Mapping[str, Callable[[Any], Any]], entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -640,7 +644,7 @@ def _read_all(read: Callable[[Any], Any], entries: Sequence[Any]) -> tuple[Any, 
 def _read_step(entry: dict[str, Any]) -> Step:
     kind = STEPS.get(entry["type"])
     if kind is None:
-        raise TypeError(f"there is no step {entry['type']!r}; known are {sorted(STEPS)}")
+        raise TypeError(f"there is no step {quote(entry['type'])}; known are {sorted(STEPS)}")
     return cast(Step, _read(kind, {name: value for name, value in entry.items() if name != "type"}))
 
 
@@ -671,7 +675,7 @@ def _read_link(entry: Sequence[Any]) -> Link | tuple[Link | str, ...]:
 def _require(entry: Mapping[str, Any], kind: type[Struct]) -> None:
     missing = set(kind.__struct_fields__) - OF_LATE - entry.keys()
     if missing:
-        raise ValueError(f"field {min(missing)!r} is missing")
+        raise ValueError(f"field {quote(min(missing))} is missing")
 
 
 def _read_boxes(boxes: Sequence[Any]) -> tuple[Box, ...]:

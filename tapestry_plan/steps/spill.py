@@ -27,7 +27,7 @@ from tapestry_plan.steps.shard_plan import (
     Step,
 )
 from tapestry_plan.steps.timeline import READ, WRITTEN, Timeline, find_widest, is_placing, list_timelines
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, quote
 from tapestry_sets.regions import Region
 
 OUTPUTS = "(outputs)"
@@ -80,7 +80,7 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     if any(plan.nbytes_spilled):
         had = ", ".join(f"{nbytes:,}" for nbytes in _reach(plan))
         raise ValueError(
-            f"memory_nbytes is {memory_nbytes!r}, and the plan, which spills already, takes {had} B by "
+            f"memory_nbytes is {quote(memory_nbytes)}, and the plan, which spills already, takes {had} B by "
             "device: it cannot be laid out anew in less; give the plan that it was made from"
         )
     timelines = list_timelines(plan, tight)
@@ -137,11 +137,13 @@ def _parse_memory(plan: object, memory_nbytes: int | Sequence[int]) -> list[int]
         )
         given = [as_int(nbytes, "memory_nbytes") for nbytes in listed]
     except TypeError:
-        raise TypeError(f"memory_nbytes is {memory_nbytes!r}; give a number of bytes, or one for each device") from None
+        raise TypeError(
+            f"memory_nbytes is {quote(memory_nbytes)}; give a number of bytes, or one for each device"
+        ) from None
     if len(given) != size:
         raise ValueError(f"memory has {len(given)} entries; the mesh has {size} devices")
     if min(given) < 0:
-        raise ValueError(f"memory_nbytes is {memory_nbytes!r}; bytes are >= 0")
+        raise ValueError(f"memory_nbytes is {quote(memory_nbytes)}; bytes are >= 0")
     return given
 
 
@@ -158,7 +160,7 @@ def _check_fits(plan: ShardPlan, timeline: Timeline, memory_nbytes: int) -> None
     if use is None or nbytes <= memory_nbytes:
         return
     sizes = {n: align(timeline.buffers[n].nbytes) for n in use.buffers}
-    tensors = ", ".join(f"{timeline.buffers[n].tensor!r} {sizes[n]:,} B" for n in use.buffers[:6])
+    tensors = ", ".join(f"{quote(timeline.buffers[n].tensor)} {sizes[n]:,} B" for n in use.buffers[:6])
     rest = sum(sizes[n] for n in use.buffers[6:])
     more = f" and {len(use.buffers) - 6} more of {rest:,} B" if rest else ""
     raise InfeasiblePlan(
@@ -177,7 +179,7 @@ def _describe(plan: ShardPlan, at: int) -> str:
     assert isinstance(step, Copy | Compute | Reduce), "other steps use no buffers"
     node = plan.graph.nodes.get(step.node)
     kind = "" if node is None else f" ({node.op})"
-    return f"step {at}, {type(step).__name__.lower()} for operator {step.node!r}{kind}"
+    return f"step {at}, {type(step).__name__.lower()} for operator {quote(step.node)}{kind}"
 
 
 def _write_down(plan: ShardPlan, evictions: Sequence[Eviction]) -> ShardPlan:

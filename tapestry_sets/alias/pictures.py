@@ -11,9 +11,9 @@ from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.arrays import read_view
 from tapestry_sets.alias.overlap import overlaps
 from tapestry_sets.alias.tables import align, as_html, yes_or_no
-from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, number_repeats, shorten, views_picture
+from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, number_repeats, views_picture
 from tapestry_sets.integers import Sett
-from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, ask_one
+from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, ask_one, cut_text
 from tapestry_sets.regions import Region
 from tapestry_sets.views import Allocation, Derived, View
 
@@ -242,7 +242,7 @@ def _rows_of(
     view = views[i]
     aliases = [names[k] for k, other in enumerate(views) if k != i and overlaps(view, other)]
     about = {
-        "view": shorten(names[i], 40),
+        "view": cut_text(names[i], 40),
         "shape": str(view.shape[:-1] if is_array else view.shape),
         "chain": "\n".join(_chain(view)) or "-",
     }

@@ -19,7 +19,7 @@ import numpy as np
 from tapestry_sets.batch import kernels, tuning
 from tapestry_sets.batch.kernels import Array, Form, Namespace
 from tapestry_sets.integers import Level, Stripe
-from tapestry_sets.limits import Frozen, make_unchecked, put_fields
+from tapestry_sets.limits import Frozen, make_unchecked, put_fields, quote
 from tapestry_sets.regions import Box
 
 
@@ -168,7 +168,9 @@ class Batch(Frozen, ABC):
 
     def _listed(self, verb: str) -> None:
         if len(self.batch_shape) != 1:
-            raise ValueError(f"{verb}: takes batches of one axis, not of shape {self.batch_shape}; reshape the columns")
+            raise ValueError(
+                f"{verb}: takes batches of one axis, not of shape {quote(self.batch_shape)}; reshape the columns"
+            )
 
 
 def _joined(xp: Namespace, parts: Sequence[Array]) -> Array:
@@ -235,7 +237,7 @@ class StripeArray(Batch):
         items = list(stripes)
         for k, s in enumerate(items):
             if not isinstance(s, Stripe):
-                raise TypeError(f"StripeArray.of: item {k} must be a Stripe, not {s!r}")
+                raise TypeError(f"StripeArray.of: item {k} must be a Stripe, not {quote(s)}")
         levels: list[Level] = [s.level for s in items]
         return cls(*([level[k] for level in levels] for k in range(3)))
 
@@ -417,7 +419,7 @@ class BoxArray(Batch):
         items = list(boxes)
         for k, box in enumerate(items):
             if not isinstance(box, Box):
-                raise TypeError(f"BoxArray.of: item {k} must be a Box, not {box!r}")
+                raise TypeError(f"BoxArray.of: item {k} must be a Box, not {quote(box)}")
             if box.rank != items[0].rank:
                 raise ValueError(f"BoxArray.of: item {k} has rank {box.rank} but item 0 has rank {items[0].rank}")
         if not items:

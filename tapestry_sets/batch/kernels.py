@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from tapestry_sets.batch import tuning
 from tapestry_sets.integers import sum_ramps
-from tapestry_sets.limits import as_int, freeze_array
+from tapestry_sets.limits import as_int, freeze_array, quote
 
 Array = Any
 """An array of any library; the Array API standard defines no type for it."""
@@ -140,7 +140,7 @@ def _listed(values: object, what: str) -> Any:
     """Return a sequence of integers, or of sequences of them, as an array of Python integers."""
     out = np.array(values, dtype=object)
     if any(isinstance(row, (list, tuple)) for row in out.reshape(-1)):
-        raise ValueError(f"{what} must have rows of one length, not {values!r}")
+        raise ValueError(f"{what} must have rows of one length, not {quote(values)}")
     return out
 
 

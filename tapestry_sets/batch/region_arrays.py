@@ -10,7 +10,7 @@ import numpy as np
 from tapestry_sets.batch import batches, kernels, tuning
 from tapestry_sets.batch.kernels import Array, Namespace, PairColumns
 from tapestry_sets.integers import Nest, Sett, Stripe
-from tapestry_sets.limits import make_unchecked, put_fields
+from tapestry_sets.limits import make_unchecked, put_fields, quote
 from tapestry_sets.regions import Box, Region
 
 
@@ -71,7 +71,7 @@ class RegionArray(batches.Batch):
         xp, (u, v, s), columns = batches.axes_columns({"low": low, "high": high, "step": step}, "RegionArray")
         if columns[-1] != box.rank:
             raise ValueError(
-                f"RegionArray: columns of {columns[-1]} axes for shape {box.shape}; give one entry for each"
+                f"RegionArray: columns of {columns[-1]} axes for shape {quote(box.shape)}; give one entry for each"
             )
         batches.refuse(s < 1, "RegionArray: step", s, "steps must be >= 1; order does not matter to a set")
         batches.refuse(u > v, "RegionArray: low", u, "low must be at most high")
@@ -110,10 +110,13 @@ class RegionArray(batches.Batch):
         items = tuple(regions)
         for k, region in enumerate(items):
             if not isinstance(region, Region):
-                raise TypeError(f"RegionArray.of: item {k} must be a Region, not {region!r}; of Regions, the members")
+                raise TypeError(
+                    f"RegionArray.of: item {k} must be a Region, not {quote(region)}; of Regions, the members"
+                )
             if (region.shape, region.start) != (items[0].shape, items[0].start):
                 raise ValueError(
-                    f"RegionArray.of: all regions must be in one box, but item {k} has shape {region.shape} from "
+                    f"RegionArray.of: all regions must be in one box, but item {k} has shape "
+                    f"{quote(region.shape)} from "
                     f"{region.start} and item 0 shape {items[0].shape} from {items[0].start}"
                 )
         if not items:
@@ -377,7 +380,7 @@ class RegionArray(batches.Batch):
         if not isinstance(other, RegionArray):
             raise TypeError(f"{verb}: takes a RegionArray, not {type(other).__name__}; RegionArray.of makes one")
         if self.box != other.box:
-            raise ValueError(f"{verb}: both batches must be in one box, not {self.box} and {other.box}")
+            raise ValueError(f"{verb}: both batches must be in one box, not {quote(self.box)} and {quote(other.box)}")
         kernels.broadcast_shape(verb, self.batch_shape, other.batch_shape)
         return ~(self.is_empty | other.is_empty)
 

@@ -4,7 +4,7 @@ Text and SVG on one canvas of cells: sets, nested levels, views. Every picture i
 """
 
 from tapestry_sets.draw import canvas, views
-from tapestry_sets.draw.canvas import Picture, names_of, shorten
+from tapestry_sets.draw.canvas import Picture, names_of
 from tapestry_sets.draw.levels import levels_svg, levels_text, show_levels
 from tapestry_sets.draw.sets import Drawn, mimebundle, show, summary, text
 from tapestry_sets.draw.tuning import SHOWN_LENGTH

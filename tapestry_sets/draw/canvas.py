@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import tuning
 from tapestry_sets.draw.tuning import CHARACTER, LINE, SMALL
-from tapestry_sets.limits import REFUSALS, check_positive
+from tapestry_sets.limits import REFUSALS, check_positive, cut_text, quote
 
 COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
@@ -223,11 +223,6 @@ def written(x: float, y: float, words: str, anchor: str = "start", size: int = S
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="{fill}">{_clean(words)}</text>'
 
 
-def shorten(words: str, most: int = 100) -> str:
-    """Return words, cut off where they are too long."""
-    return words if len(words) <= most else words[: most - 1] + "…"
-
-
 def below(drawings: Iterable[Drawing], gap: int = 8) -> Drawing:
     """Return drawings one below the other."""
     parts: list[str] = []
@@ -257,7 +252,7 @@ def beside(drawings: Sequence[Drawing], gap: int = 12) -> Drawing:
 def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     """Return a drawing as a complete element, on paper of its own so that dark pages do not swallow it."""
     if title:
-        line = shorten(title)
+        line = cut_text(title, 100)
         words = written(0, 12, line, size=12).replace("<text ", '<text font-weight="bold" ', 1)
         drawing = below([Drawing(8 * len(line), LINE, (words,)), drawing], 6)
     width, height = drawing.width + 2 * margin, drawing.height + 2 * margin
@@ -268,7 +263,7 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     )
     paper = f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>'
     inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
-    return "\n".join([head, f"<title>{_clean(shorten(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
+    return "\n".join([head, f"<title>{_clean(cut_text(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
 
 
 def margin_of(grid: CellGrid) -> int:
@@ -378,7 +373,7 @@ def count_lines(cells: Raster, names: Sequence[str]) -> list[LegendLine]:
     lines = []
     for i, name in enumerate(names):
         n = int((held >> i & 1).sum())
-        lines.append(LegendLine((i,), MARKS[i], f"{shorten(name, 80)}: {n} of {held.size} cells"))
+        lines.append(LegendLine((i,), MARKS[i], f"{cut_text(name, 80)}: {n} of {held.size} cells"))
     if len(names) > 1:
         n = int((held & (held - 1) != 0).sum())
         lines.append(LegendLine((0, 1), "X", f"in two or more: {n} of {held.size} cells"))
@@ -419,10 +414,10 @@ def check_many(things: Sequence[Any], what: str) -> None:
 def names_of(sets: Sequence[Any], names: Sequence[str] | None, verb: str = "draw") -> list[str]:
     """Return the names of sets or views in a legend: those given, or their reprs."""
     if names is None:
-        return [shorten(repr(s), 80) for s in sets]
+        return [cut_text(repr(s), 80) for s in sets]
     if isinstance(names, str) or len(names) != len(sets) or not all(isinstance(name, str) for name in names):
         raise ValueError(
-            f"{verb}: names must be a sequence of {len(sets)} strings, one for each argument, not {names!r}"
+            f"{verb}: names must be a sequence of {len(sets)} strings, one for each argument, not {quote(names)}"
         )
     return list(names)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import canvas, tuning
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, quote
 
 TINTS = ("#cfe3f5", "#a9cdec", "#7fb3df", "#5a9bd3")
 """Fill of the blocks of nested levels, outermost first."""
@@ -30,7 +30,9 @@ def _stripes(levels: Any) -> tuple[Any, ...]:
     for at, stripe in enumerate(stripes):
         if not all(hasattr(stripe, name) for name in ("on", "off", "phase", "period")):
             mend = "; draw one of its members" if hasattr(levels, "members") else ""
-            raise TypeError(f"draw: levels must be a Sett, a Stripe or stripes, not {stripe!r} at level {at}{mend}")
+            raise TypeError(
+                f"draw: levels must be a Sett, a Stripe or stripes, not {quote(stripe)} at level {at}{mend}"
+            )
     return stripes
 
 

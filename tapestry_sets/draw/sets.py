@@ -15,7 +15,7 @@ import numpy as np
 from tapestry_sets.draw import canvas, tuning
 from tapestry_sets.draw.levels import levels_svg
 from tapestry_sets.draw.views import views_picture
-from tapestry_sets.limits import OPEN, as_int, ask_one, check_positive, check_range
+from tapestry_sets.limits import OPEN, as_int, ask_one, check_positive, check_range, cut_text, quote
 
 # ------------------------------------------------------------------------------------------------------- rasters
 
@@ -67,10 +67,12 @@ def _check_kind(sets: Sequence[Any]) -> bool:
         if not (hasattr(s, "points") or hasattr(s, "elements")):
             raise TypeError(
                 f"draw: argument {at} must be a Stripe, Sett, DisjointSetts, Intersection, Region or DisjointRegions, "
-                f"not {s!r}; views have show_views"
+                f"not {quote(s)}; views have show_views"
             )
         if hasattr(s, "points") != hasattr(sets[0], "points"):
-            raise TypeError(f"draw: argument {at}, {s!r}, and argument 0 must both be sets of integers or both regions")
+            raise TypeError(
+                f"draw: argument {at}, {quote(s)}, and argument 0 must both be sets of integers or both regions"
+            )
     return hasattr(sets[0], "points")
 
 
@@ -83,7 +85,9 @@ def _window(s: Any, start: object, stop: object) -> tuple[int, int]:
 def _region_raster(regions: Sequence[Any]) -> canvas.Raster:
     shape, start = tuple(regions[0].shape), tuple(regions[0].start)
     if len(shape) > 3:
-        raise canvas.TooLarge(f"draw: shape {shape} has rank {len(shape)}; slice it to rank 3 or less, or flatten it")
+        raise canvas.TooLarge(
+            f"draw: shape {quote(shape)} has rank {len(shape)}; slice it to rank 3 or less, or flatten it"
+        )
     box = (1,) * (3 - len(shape)) + shape
     canvas.check_cells(prod(shape), f"points of shape {shape}", "slice it to draw a part")
     cells = np.zeros(box, np.int64)
@@ -325,7 +329,7 @@ def _integers_svg(x: Any, name: str) -> str:
     period = x.period
     start = _first_shown(x) if period > tuning.SHOWN_LENGTH else 0
     length = min(tuning.SHOWN_LENGTH, -(-tuning.MIN_SHOWN // period) * period)
-    title = f"{canvas.shorten(name, 70)}, period {_number(period)}"
+    title = f"{cut_text(name, 70)}, period {_number(period)}"
     if len(getattr(x, "stripes", ())) in range(2, 9):
         return levels_svg(x, start, start + length, title=title)
     return svg(x, start=start, stop=start + length, title=title, names=[f"elements in [{start}, {start + length})"])

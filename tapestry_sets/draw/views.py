@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tapestry_sets.digits import Int64Array, number_of, point_of
 from tapestry_sets.draw import canvas, tuning
-from tapestry_sets.limits import OPEN, REFUSALS, ask_one, check_positive
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one, check_positive, cut_text, quote
 
 Codes = Int64Array
 
@@ -373,7 +373,7 @@ def _legend(home: _Home, page: _Page, views: Sequence[_Named], shared: _Shared |
     for i, read in home.read.items():
         shown = int((codes >> i & 1).sum())
         words = _how_many(home, shown if whole else read.size(), shown)
-        lines.append(canvas.LegendLine((i,), canvas.MARKS[i], f"{canvas.shorten(views[i].name, 80)}: {words}"))
+        lines.append(canvas.LegendLine((i,), canvas.MARKS[i], f"{cut_text(views[i].name, 80)}: {words}"))
     if len(home.read) == 2 or (whole and len(home.read) > 1):
         shown = int((codes & (codes - 1) != 0).sum())
         n = shown if whole else _common_size(*home.read.values())
@@ -420,12 +420,12 @@ def _common_size(one: _Read, two: _Read) -> int | None:
 
 def _brief(name: str) -> str:
     """Return a name as it stands before a row: without what it is equal to, and not too long."""
-    return canvas.shorten(name.split(" = ")[0], tuning.SHOWN_NAME)
+    return cut_text(name.split(" = ")[0], tuning.SHOWN_NAME)
 
 
 def _index_name(name: str, index: Sequence[int]) -> str:
     """Return an element of a view as words; a name that is not a single term is set in parentheses."""
-    called = inner = canvas.shorten(name.split(" = ")[0], 80)
+    called = inner = cut_text(name.split(" = ")[0], 80)
     while inner != (inner := re.sub(r"\([^()]*\)|\[[^][]*\]", "", inner)):
         pass  # what is in brackets does not matter, however deep
     if not index:
@@ -477,7 +477,7 @@ def views_picture(
 ) -> canvas.Picture:
     """Return where views lie in memory, as a picture; see `show_views`."""
     if mode not in MODES:
-        raise ValueError(f"draw: mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
+        raise ValueError(f"draw: mode must be one of {', '.join(map(repr, MODES))}, not {quote(mode)}")
     width, called, homes = check_positive(wrap, "draw: wrap"), _called(views, names), _homes(views)
     every = [_Named(view, name, i in arrays) for i, (view, name) in enumerate(zip(views, called, strict=True))]
     lines = [title] if title else []
@@ -488,7 +488,7 @@ def views_picture(
         drawings.append(drawing)
     for i, one in enumerate(every):
         if not any(i in home.read for home in homes):
-            lines.append(f"{canvas.shorten(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory")
+            lines.append(f"{cut_text(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory")
             drawings.append(canvas.as_drawn(lines[-1]))
     return canvas.Picture("\n".join(lines), canvas.document(canvas.below(drawings, 16), title))
 
@@ -526,7 +526,7 @@ def _home_picture(
 
 
 def _home_name(home: _Home) -> str:
-    name, itemsize = canvas.shorten(_name_of(home.allocation), 80), home.allocation.itemsize
+    name, itemsize = cut_text(_name_of(home.allocation), 80), home.allocation.itemsize
     if home.is_addresses:
         return f"{home.allocation.name or 'memory'}, byte by byte"
     name += f" #{home.nth}" if home.nth > 1 else ""

@@ -9,7 +9,7 @@ from tapestry_sets.integers import explicit, tuning, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import Item, Nest, repeat
 from tapestry_sets.integers.sett import DisjointSetts, Sett
-from tapestry_sets.limits import TooManyPieces, as_int, current
+from tapestry_sets.limits import TooManyPieces, as_int, current, quote
 
 
 def nest_of(strided: Strided, extent: int) -> Nest | None:
@@ -57,7 +57,7 @@ def explicit_setts(p: Progression, extent: int) -> DisjointSetts:
     copies = interleaved_copies(levels)
     if copies > MAX_COPIES and reach(levels) > tuning.LONG_SPAN:
         raise TooManyPieces(
-            f"the sums of steps {levels} interleave {copies} copies of a pattern; "
+            f"the sums of steps {quote(levels)} interleave {copies} copies of a pattern; "
             "ask overlaps() or isdisjoint(), which need no explicit set"
         )
     return progression_set(first, levels, extent=extent)
@@ -181,7 +181,7 @@ def _overlapping(item: Item, steps: list[tuple[int, int]], span: int) -> list[It
         many = len(copies) * n
         if many > MAX_COPIES:
             raise TooManyPieces(
-                f"progression_set: steps {steps} put {many} copies of a pattern within each other, more than "
+                f"progression_set: steps {quote(steps)} put {many} copies of a pattern within each other, more than "
                 f"{MAX_COPIES}; overlaps() and isdisjoint() of views and images need no explicit set"
             )
         copies = [at + j * step for at in copies for j in range(n)]
@@ -190,6 +190,6 @@ def _overlapping(item: Item, steps: list[tuple[int, int]], span: int) -> list[It
     for at in sorted(set(copies)):
         union = unions.union(union, [nests.shift(one[0], at)], (0, span))
         if len(union) > current().max_pieces:
-            raise TooManyPieces(f"progression_set: more than {current().max_pieces} pieces for steps {steps}")
+            raise TooManyPieces(f"progression_set: more than {current().max_pieces} pieces for steps {quote(steps)}")
     clipped = (nests.clip(s, 0, span) for s in union)
     return [piece for piece in clipped if piece is not None]

@@ -29,7 +29,17 @@ from tapestry_sets.integers import ranks, tuning, unions
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import OPEN, Question, TooHard, TooManyPieces, as_int, attempt, check_positive, check_range
+from tapestry_sets.limits import (
+    OPEN,
+    Question,
+    TooHard,
+    TooManyPieces,
+    as_int,
+    attempt,
+    check_positive,
+    check_range,
+    quote,
+)
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Filled, Intersection, Sampled
@@ -41,12 +51,14 @@ def check_window(within: Within | None, where: str) -> tuple[int, int] | tuple[N
     if within is None:
         return None, None
     if not isinstance(within, (tuple, list)):
-        raise TypeError(f"{where}: within must be a pair (start, stop), not {within!r}")
+        raise TypeError(f"{where}: within must be a pair (start, stop), not {quote(within)}")
     if len(within) != 2:
-        raise ValueError(f"{where}: within must be a pair (start, stop), not {len(within)} values: {within!r}")
+        raise ValueError(f"{where}: within must be a pair (start, stop), not {len(within)} values: {quote(within)}")
     lo, hi = as_int(within[0], f"{where}: within[0]"), as_int(within[1], f"{where}: within[1]")
     if hi < lo:
-        raise ValueError(f"{where}: within must be a pair start <= stop, not {within!r}; write ({hi}, {lo}) if meant")
+        raise ValueError(
+            f"{where}: within must be a pair start <= stop, not {quote(within)}; write ({hi}, {lo}) if meant"
+        )
     return lo, hi
 
 
@@ -576,7 +588,7 @@ def as_set(x: object, what: str = "") -> Integers:
     if isinstance(x, Stripe):
         return Integers.forms.sett._of(nests.canonical([x.level]))
     raise TypeError(
-        f"{f'{what} is {x!r}; ' if what else ''}a set of integers is a Stripe, Sett, DisjointSetts, Intersection, "
+        f"{f'{what} is {quote(x)}; ' if what else ''}a set of integers is a Stripe, Sett, DisjointSetts, Intersection, "
         f"Filled or Sampled, not {type(x).__name__}"
     )
 

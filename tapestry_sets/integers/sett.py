@@ -17,7 +17,7 @@ from tapestry_sets.integers.integers import Integers, Operand, check_bounds, che
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Value, as_int, check_positive, compile_constructor, put_field
+from tapestry_sets.limits import Value, as_int, check_positive, compile_constructor, put_field, quote
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Intersection
@@ -162,13 +162,13 @@ class Sett(Explicit, Value):
         for stripe in stripes:
             if type(stripe) is not Stripe and not isinstance(stripe, Stripe):
                 at = [x is stripe for x in stripes].index(True)
-                raise TypeError(f"Sett: stripe {at} must be a Stripe, not {stripe!r}; write Sett(Stripe(on, off))")
+                raise TypeError(f"Sett: stripe {at} must be a Stripe, not {quote(stripe)}; write Sett(Stripe(on, off))")
         put_field(self, "_written", stripes)
 
     def __getattr__(self, name: str) -> Nest:
         # asked where a slot is empty: the nest of a sett that a caller wrote is made tight by the first question
         if name != "nest":
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(f"{type(self).__name__} has no attribute {quote(name)}", name=name, obj=self)
         nest = nests.canonical([stripe.level for stripe in self._written])
         put_field(self, "nest", nest)
         return nest
@@ -289,7 +289,7 @@ class Sett(Explicit, Value):
         poprithms, memory/nest/sett.hpp, `transfer` and `merge`.
         """
         if not isinstance(other, Sett):
-            raise TypeError(f"merge: takes a Sett, not {other!r}; write a | b for other sets")
+            raise TypeError(f"merge: takes a Sett, not {quote(other)}; write a | b for other sets")
         _check_disjoint(self, other, "merge: setts")
         nest = ranks.join(self.nest, other.nest)
         return None if nest is None else Sett._of(nest)
@@ -402,18 +402,18 @@ class DisjointSetts(Explicit, Value):
 
     def __init__(self, members: Iterable[Sett] = ()) -> None:
         if isinstance(members, (Stripe, Integers)) or not isinstance(members, Iterable):
-            raise TypeError(f"DisjointSetts: members must be an iterable of setts, not {members!r}; write [it]")
+            raise TypeError(f"DisjointSetts: members must be an iterable of setts, not {quote(members)}; write [it]")
         kept = tuple(members)
         for at, member in enumerate(kept):
             if not isinstance(member, Sett):
-                raise TypeError(f"DisjointSetts: member {at} must be a Sett, not {member!r}")
+                raise TypeError(f"DisjointSetts: member {at} must be a Sett, not {quote(member)}")
         for i, j in unions.close_pairs([member.nest for member in kept]):
             _check_disjoint(kept[i], kept[j], "DisjointSetts: members")
         put_field(self, "_nests", tuple(unions.joined_cheaply([member.nest for member in kept])))
 
     def __getattr__(self, name: str) -> tuple[Sett, ...]:
         if name != "members":
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(f"{type(self).__name__} has no attribute {quote(name)}", name=name, obj=self)
         members = tuple([_wrap(s) for s in self._nests])
         put_field(self, "members", members)
         return members
@@ -456,7 +456,7 @@ class DisjointSetts(Explicit, Value):
         for outer, inner in pairs:
             for x in (outer, inner):
                 if not isinstance(x, (Sett, Stripe)):
-                    raise TypeError(f"from_split: outer and inner must each be a Sett or a Stripe, not {x!r}")
+                    raise TypeError(f"from_split: outer and inner must each be a Sett or a Stripe, not {quote(x)}")
             rows, columns = (nests.canonical([x.level]) if isinstance(x, Stripe) else x.nest for x in (outer, inner))
             found += unions.subtract([_unsplit(rows, columns, n)], found, None)
         return cls._joined(found)
@@ -488,7 +488,7 @@ _wrap_all: Callable[[tuple[Nest, ...]], DisjointSetts] = compile_constructor(Dis
 
 def _check_disjoint(one: Sett, two: Sett, what: str) -> None:
     if not one.isdisjoint(two):
-        raise ValueError(f"{what} {one!r} and {two!r} share {one.first_common(two, 0)}; write one | two")
+        raise ValueError(f"{what} {quote(one)} and {quote(two)} share {one.first_common(two, 0)}; write one | two")
 
 
 def _unsplit(rows: Nest, columns: Nest, n: int) -> Nest:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import Drawn
-from tapestry_sets.limits import Frozen, as_int, check_range, put_field
+from tapestry_sets.limits import Frozen, as_int, check_range, put_field, quote
 
 Level = tuple[int, int, int]
 """A stripe as plain integers: (on, period, phase)."""
@@ -102,7 +102,7 @@ class Stripe(Drawn, Frozen):
 
     def _no_operator(self, other: object) -> Any:
         if isinstance(other, Stripe):
-            raise TypeError(f"two stripes are combined as setts: write Sett({self!r}) in front, then the operator")
+            raise TypeError(f"two stripes are combined as setts: write Sett({quote(self)}) in front, then the operator")
         return NotImplemented  # a sett answers
 
     __and__ = __or__ = __sub__ = __xor__ = __le__ = __ge__ = _no_operator

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Int64Array
-from tapestry_sets.limits import Value, as_int, as_ints, put_fields
+from tapestry_sets.limits import Value, as_int, as_ints, put_fields, quote
 from tapestry_sets.regions import BoxKey, length, select_ranges, spell_out
 from tapestry_sets.views import INT64_MAX
 
@@ -243,18 +243,21 @@ def chunks(key: ChunkKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequ
     """
     extents = as_ints(shape, "chunks: shape")
     if min(extents, default=0) < 0:
-        raise ValueError(f"chunks: shape {extents} has a negative extent; extents are >= 0")
+        raise ValueError(f"chunks: shape {quote(extents)} has a negative extent; extents are >= 0")
     if not isinstance(chunk_shape, Sequence) or isinstance(chunk_shape, str):
         raise TypeError(
-            f"chunks: chunk_shape must be a sequence, one length or several for each axis, not {chunk_shape!r}"
+            f"chunks: chunk_shape must be a sequence, one length or several for each axis, not {quote(chunk_shape)}"
         )
     if len(chunk_shape) != len(extents):
-        raise ValueError(f"chunks: chunk_shape {tuple(chunk_shape)} for shape {extents}; give lengths for each axis")
+        raise ValueError(
+            f"chunks: chunk_shape {quote(tuple(chunk_shape))} for shape {quote(extents)}; give lengths for each axis"
+        )
     for entry in key if isinstance(key, tuple) else (key,):
         is_index = hasattr(type(entry), "__index__") and not isinstance(entry, (bool, np.bool_))
         if not (is_index or entry is Ellipsis or isinstance(entry, (slice, list, np.ndarray))):
             raise TypeError(
-                f"chunks: the key has {entry!r}; give for each axis a slice, an int, a list of indices or a mask, or "
+                f"chunks: the key has {quote(entry)}; give for each axis a slice, an int, a list of indices or "
+                "a mask, or "
                 "Ellipsis for all that are left"
             )
     entries = spell_out(extents, cast(BoxKey, key))
@@ -315,7 +318,7 @@ def _read_ends(lengths: int | Sequence[int], n: int, axis: int) -> int | tuple[i
     )
     every = (as_int(lengths, f"chunks: the length on axis {axis}"),) if listed is None else listed
     if min(every, default=1) < 1:
-        raise ValueError(f"chunks: lengths {lengths} on axis {axis} must be >= 1")
+        raise ValueError(f"chunks: lengths {quote(lengths)} on axis {axis} must be >= 1")
     if listed is None:
         return every[0]
     if sum(listed) != n:

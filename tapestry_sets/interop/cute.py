@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapestry_sets.interop.cute_layouts import CuteLayout, SwizzledLayout, read_cute
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, quote
 from tapestry_sets.views import Derived, Swizzle, View, ViewKind, allocate, walk
 
 
@@ -69,7 +69,8 @@ def from_cute(layout: str | CuteLayout, base: View | None = None, offset: int = 
         raise TypeError(f"from_cute: base is a {type(base).__name__}, not a View; as_view makes an array one")
     if high >= base.size:
         raise ValueError(
-            f"from_cute: {plain} from offset {first} reaches cell {high} of a base of shape {base.shape}, which has "
+            f"from_cute: {plain} from offset {first} reaches cell {high} of a base of shape "
+            f"{quote(base.shape)}, which has "
             f"{base.size}"
         )
     memory = base if swizzle is None else base.swizzle(*swizzle)
@@ -103,16 +104,16 @@ def to_cute(view: View) -> str:
     'Sw<3,3,3> o 72 o (7,16):(64,1)'
     """
     if not isinstance(view, View):
-        raise TypeError(f"to_cute: {view!r} is a {type(view).__name__}, not a View; as_view makes an array one")
+        raise TypeError(f"to_cute: {quote(view)} is a {type(view).__name__}, not a View; as_view makes an array one")
     if 0 in view.shape:
-        raise ValueError(f"to_cute: {view!r} reads no cell; extents of a layout are >= 1")
+        raise ValueError(f"to_cute: {quote(view)} reads no cell; extents of a layout are >= 1")
     swizzled, found = None, view.find_strided()
     if found is None:
         swizzled = _take_off_swizzle(view)
         found = None if swizzled is None else swizzled[1].find_strided()
     if found is None:
         raise ValueError(
-            f"to_cute: {view!r} is not a layout, an offset plus steps along each axis; `origins` has its cells"
+            f"to_cute: {quote(view)} is not a layout, an offset plus steps along each axis; `origins` has its cells"
         )
     offset, axes = found[1]
     modes = [_mode_of(levels) for levels in axes]

@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 from tapestry_sets.interop import tuning
 from tapestry_sets.interop.positions import refuse_at
-from tapestry_sets.limits import TooHard, Value, as_int, put_fields
+from tapestry_sets.limits import TooHard, Value, as_int, put_fields, quote
 
 IntTuple: TypeAlias = "int | tuple[IntTuple, ...]"
 """An integer, or a tuple of these, as deep as may be."""
@@ -105,7 +105,9 @@ class CuteLayout(Value):
         """
         found = read_cute(text)
         if found.swizzle is not None:
-            raise ValueError(f"CuteLayout: {text!r} begins with a swizzle, which is not a layout; from_cute reads it")
+            raise ValueError(
+                f"CuteLayout: {quote(text)} begins with a swizzle, which is not a layout; from_cute reads it"
+            )
         return found.layout
 
     def __str__(self) -> str:
@@ -618,7 +620,7 @@ def read_cute(text: object) -> SwizzledLayout:
     SwizzledLayout(swizzle=(3, 4, 3), offset=0, layout=CuteLayout(shape=64, stride=1))
     """
     if not isinstance(text, str):
-        raise TypeError(f"from_cute: {text!r} is {type(text).__name__}; give a text such as '(4,8):(8,1)'")
+        raise TypeError(f"from_cute: {quote(text)} is {type(text).__name__}; give a text such as '(4,8):(8,1)'")
     prefix = _SWIZZLE.match(text)
     if prefix is None:
         if text.lstrip()[:1] == "S":
@@ -644,7 +646,7 @@ class _LayoutReader:
         stride = self.nest()
         word, at = self.take()
         if word:
-            self.refuse(at, word, f"{word!r} after the end of the layout")
+            self.refuse(at, word, f"{quote(word)} after the end of the layout")
         return shape, stride
 
     def nest(self) -> IntTuple:
@@ -684,7 +686,7 @@ class _LayoutReader:
         self.at = found.end()
         word = found.group().strip()
         if found["wrong"]:
-            self.refuse(self.at - len(word), word, f"{word!r} cannot be part of a layout")
+            self.refuse(self.at - len(word), word, f"{quote(word)} cannot be part of a layout")
         return word, self.at - len(word)
 
     def refuse(self, at: int, word: str, why: str) -> NoReturn:

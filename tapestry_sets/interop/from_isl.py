@@ -14,7 +14,7 @@ from typing import Any
 from tapestry_sets.integers import DisjointSetts, Item, Nest, from_items, merge, merge_nests
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.interop import tuning
-from tapestry_sets.limits import TooHard, check_pieces
+from tapestry_sets.limits import TooHard, check_pieces, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, reading
@@ -80,7 +80,9 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
         inside = isl.box_set(box.start, box.stop)
         rank = _rank(shape.domain() if is_map else shape)
         if rank != box.rank:
-            raise ValueError(f"from_isl: within {box} has rank {box.rank} where {shape} needs rank {rank}")
+            raise ValueError(
+                f"from_isl: within {quote(box)} has rank {box.rank} where {quote(shape)} needs rank {rank}"
+            )
         shape = shape.intersect_domain(inside) if is_map else shape.intersect(inside)
     refusal = TooHard(f"from_isl: isl needs more than {tuning.MAX_OPERATIONS} operations for {shape}")
     if is_map:
@@ -106,10 +108,12 @@ def _set_of(points: Any, box: Box | None) -> DisjointSetts | DisjointRegions:
     if box is None and _rank(points) == 1 and not (isl.is_bounded(points) and not points.is_empty()):
         found = DisjointSetts() if points.is_empty() else _periodic(points)
         if found is None:
-            raise ValueError(f"from_isl: {points} is neither bounded nor periodic; give within= the box that is meant")
+            raise ValueError(
+                f"from_isl: {quote(points)} is neither bounded nor periodic; give within= the box that is meant"
+            )
         return _checked(found, points)  # type: ignore[no-any-return]
     if not isl.is_bounded(points):
-        raise ValueError(f"from_isl: {points} is not bounded; give within= the box that is meant")
+        raise ValueError(f"from_isl: {quote(points)} is not bounded; give within= the box that is meant")
     if box is None:
         bounds = isl.bounds_of(points)
         zero = (0,) * _rank(points)
@@ -248,7 +252,7 @@ def _checked_pieces(pieces: tuple[Piece, ...], domain: Any, relation: Any) -> tu
     read = [isl.a_point(relation.intersect_domain(isl.point_set(at)).range()) for at in ends]
     mine = [next((c for p in pieces if (c := reading.cell_read(p, at)) is not None), None) for at in ends]
     if not held.is_equal(domain) or read != mine:
-        raise AssertionError(f"from_isl: {pieces} is not {relation}; this is a bug of tapestry_sets")
+        raise AssertionError(f"from_isl: {quote(pieces)} is not {relation}; this is a bug of tapestry_sets")
     return pieces
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from tapestry_sets.interop import tuning
 from tapestry_sets.interop.positions import refuse_at
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, cut_text, quote
 from tapestry_sets.regions import AffineMap, IndexProjection
 
 _TOKEN = r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w$.]*)|(?P<sign>->|[-+*(),<>\[\]])|(?P<wrong>\S))"
@@ -62,7 +62,7 @@ def from_mlir(
     MLIR, 'affine' dialect, affine maps.
     """
     if not isinstance(text, str):
-        raise TypeError(f"from_mlir: {text!r} is {type(text).__name__}; give the text of an affine map")
+        raise TypeError(f"from_mlir: {quote(text)} is {type(text).__name__}; give the text of an affine map")
     dims, forms = _Reader(text, symbols or {}).affine_map()
     splits = sorted({(axis, q) for form in forms for axis, q, _ in form.terms if q > 1})
     columns = [(axis, 1, 0) for axis in range(len(dims))]
@@ -89,7 +89,7 @@ def to_mlir(projection: IndexProjection | AffineMap) -> str:
         projection = IndexProjection(projection, (1,) * projection.out_rank)
     if any(n != 1 for n in projection.shape):
         raise ValueError(
-            f"to_mlir: the projection goes to blocks of shape {projection.shape}, an affine map to points; "
+            f"to_mlir: the projection goes to blocks of shape {quote(projection.shape)}, an affine map to points; "
             "write the map of its starts, and give the shape to from_mlir"
         )
     rank = max(projection.index_rank, 0)
@@ -205,7 +205,7 @@ class _Reader:
         if wrapped:
             self.expect(">")
         if self.word:
-            self.fail(f"{self.word!r} after the end of the map")
+            self.fail(f"{quote(self.word)} after the end of the map")
         return dims, forms
 
     # -- expressions ----------------------------------------------------------------------------------
@@ -263,11 +263,15 @@ class _Reader:
             return _AffineForm({}, int(self.take()))
         if word not in self.names:
             known = ", ".join(self.names) or "none"
-            self.fail(f"{word!r} is not a dimension or symbol; known are {known}" if word else "the map ends too early")
+            self.fail(
+                f"{quote(word)} is not a dimension or symbol; known are {cut_text(known)}"
+                if word
+                else "the map ends too early"
+            )
         self.take()
         found = self.names[word]
         if found is None:
-            self.fail(f"the symbol {word!r} has no value; give symbols={{{word!r}: …}}", at)
+            self.fail(f"the symbol {quote(word)} has no value; give symbols={{{quote(word)}: …}}", at)
         return found
 
     # -- tokens ---------------------------------------------------------------------------------------
@@ -275,14 +279,16 @@ class _Reader:
     def symbol(self) -> str:
         name = self.name()
         value = self.values.get(name)
-        self.names[name] = None if value is None else _AffineForm({}, as_int(value, f"from_mlir: the symbol {name!r}"))
+        self.names[name] = (
+            None if value is None else _AffineForm({}, as_int(value, f"from_mlir: the symbol {quote(name)}"))
+        )
         return name
 
     def name(self) -> str:
         if not re.fullmatch(r"[A-Za-z_][\w$.]*", self.word):
-            self.fail(f"{self.word!r} where a name is needed")
+            self.fail(f"{quote(self.word)} where a name is needed")
         if self.word in self.names:
-            self.fail(f"{self.word!r} is declared twice")
+            self.fail(f"{quote(self.word)} is declared twice")
         self.names[self.word] = None
         return self.take()
 
@@ -306,7 +312,7 @@ class _Reader:
 
     def expect(self, word: str) -> None:
         if self.word != word:
-            self.fail(f"{repr(self.word) if self.word else 'the map ends'} where {word!r} is needed")
+            self.fail(f"{repr(self.word) if self.word else 'the map ends'} where {quote(word)} is needed")
         self.take()
 
     def _tokens(self) -> Iterator[tuple[str, int]]:
@@ -314,7 +320,7 @@ class _Reader:
             word = found.group().strip()
             at = found.end() - len(word)
             if found["wrong"]:
-                refuse_at("from_mlir", self.text, at, 1, f"{word!r} cannot be part of an affine map")
+                refuse_at("from_mlir", self.text, at, 1, f"{quote(word)} cannot be part of an affine map")
             yield word, at
         yield "", len(self.text.rstrip())
 

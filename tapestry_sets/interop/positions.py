@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from tapestry_sets.limits import quote
+
 
 def refuse_at(what: str, text: str, at: int, length: int, why: str) -> NoReturn:
     """Raise ValueError that marks `length` characters of a text from `at` on.
@@ -18,4 +20,4 @@ def refuse_at(what: str, text: str, at: int, length: int, why: str) -> NoReturn:
     before, after = text[max(0, at - 10) : at], text[at + length : at + length + 10]
     shown = f"{'…' if at > 10 else ''}{before}⟨{text[at : at + length]}⟩{after}"
     shown += "…" if at + length + 10 < len(text) else ""
-    raise ValueError(f"{what}: character {at}: {why}: {shown!r}")
+    raise ValueError(f"{what}: character {at}: {why}: {quote(shown)}")

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from tapestry_sets.interop import symbolic_expressions as sizes
 from tapestry_sets.interop.symbolic_expressions import Expr, NonAffineSize, load_sympy
-from tapestry_sets.limits import check_pieces, hide_fields
+from tapestry_sets.limits import check_pieces, hide_fields, quote
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Allocation, View, allocate
 
@@ -167,13 +167,15 @@ class SymbolicView(Struct, frozen=True, eq=False):
             rest = sizes.divide(self.size, sizes.multiply(n for n in new if n != -1))
             new = [rest if n == -1 else n for n in new]
         if None in new or new.count(-1) or sizes.multiply(new) != self.size:
-            raise ValueError(f"reshape: cannot view {self.shape} [{self.size} cells] as {tuple(given)} for every size")
+            raise ValueError(
+                f"reshape: cannot view {quote(self.shape)} [{self.size} cells] as {quote(tuple(given))} for every size"
+            )
         return _reshape(self, tuple(new))._say(self, "reshape", tuple(new))
 
     def permute_dims(self, axes: Sequence[int]) -> SymbolicView:
         """Return the view whose axis k is this one's axis axes[k]."""
         if sorted(axes) != list(range(self.rank)):
-            raise ValueError(f"permute_dims: {tuple(axes)} is not an order of the axes of {self.shape}")
+            raise ValueError(f"permute_dims: {quote(tuple(axes))} is not an order of the axes of {quote(self.shape)}")
         moved = replace(self, shape=tuple(self.shape[a] for a in axes), _axes=tuple(self._axes[a] for a in axes))
         return moved._say(self, "permute_dims", tuple(axes))
 
@@ -195,7 +197,9 @@ class SymbolicView(Struct, frozen=True, eq=False):
         gone = [self._axis(a, "squeeze") for a in ((axis,) if isinstance(axis, int) else axis)]
         for a in gone:
             if self.shape[a] != 1:
-                raise ValueError(f"squeeze: axis {a} of shape {self.shape} has extent {self.shape[a]}, not 1")
+                raise ValueError(
+                    f"squeeze: axis {a} of shape {quote(self.shape)} has extent {quote(self.shape[a])}, not 1"
+                )
         kept = [a for a in range(self.rank) if a not in gone]
         view = replace(self, shape=tuple(self.shape[a] for a in kept), _axes=tuple(self._axes[a] for a in kept))
         return view._say(self, "squeeze", tuple(gone))
@@ -215,7 +219,9 @@ class SymbolicView(Struct, frozen=True, eq=False):
             view = view._insert(0)
         for a, (n, m) in enumerate(zip(view.shape, new, strict=False)):
             if extra < 0 or n not in (1, m) or not sizes.is_nonnegative(m):
-                raise ValueError(f"broadcast_to: shape {self.shape} cannot become {new}; extents must stay or be 1")
+                raise ValueError(
+                    f"broadcast_to: shape {quote(self.shape)} cannot become {quote(new)}; extents must stay or be 1"
+                )
             if n != m:
                 view = view._with_axis(a, (len(view._extents),), m, (m,))
         return view._say(self, "broadcast_to", new)
@@ -227,7 +233,7 @@ class SymbolicView(Struct, frozen=True, eq=False):
 
     def _axis(self, axis: int, what: str) -> int:
         if not -self.rank <= axis < self.rank:
-            raise ValueError(f"{what}: axis {axis} is out of range for shape {self.shape}")
+            raise ValueError(f"{what}: axis {axis} is out of range for shape {quote(self.shape)}")
         return axis % self.rank
 
     def _insert(self, axis: int) -> SymbolicView:
@@ -263,7 +269,7 @@ class SymbolicView(Struct, frozen=True, eq=False):
         digits = self._axes[axis]
         if digits is None:
             raise NonAffineSize(
-                f"axis {axis} of {self.shape} counts cells of which isl cannot tell the index: "
+                f"axis {axis} of {quote(self.shape)} counts cells of which isl cannot tell the index: "
                 "it is a strided slice of a flattened array; slice before flattening"
             )
         view, digits = _merge_digits(self, digits)
@@ -437,7 +443,8 @@ def _slice_digits(
         return replace(sealed, _conditions=(*view._conditions, SymbolicRow(terms, load_sympy().Integer(-place), step)))
     number = " + ".join(f"({n})*i{k}" for k, (_, n) in enumerate(terms))
     raise NonAffineSize(
-        f"slice of axis {axis} of {view.shape}: the index {number} is not affine; only whole multiples of {inner}, "
+        f"slice of axis {axis} of {quote(view.shape)}: the index {number} is not affine; only whole multiples "
+        f"of {inner}, "
         "and steps from a start below the step to the end, can be sliced"
     )
 
@@ -479,7 +486,7 @@ def _reshape(view: SymbolicView, new: tuple[Expr, ...]) -> SymbolicView:
         return replace(view, shape=new, _axes=tuple((d,) for d in more), _extents=(*view._extents, *new))
     if None in view._axes and any(n != 1 for n in view.shape if n != view.size):
         axis = view._axes.index(None)
-        raise NonAffineSize(f"reshape of {view.shape}: axis {axis} is a strided slice of a flattened array")
+        raise NonAffineSize(f"reshape of {quote(view.shape)}: axis {axis} is a strided slice of a flattened array")
     if None in view._axes:
         return _move_ones(view, new)
     pool = [d for digits in view._axes for d in digits or ()]
@@ -496,7 +503,7 @@ def _reshape(view: SymbolicView, new: tuple[Expr, ...]) -> SymbolicView:
 
 def _move_ones(view: SymbolicView, new: tuple[Expr, ...]) -> SymbolicView:
     if [n for n in new if n != 1] != [n for n in view.shape if n != 1]:
-        raise NonAffineSize(f"reshape of {view.shape}: a strided slice of a flattened array cannot be split")
+        raise NonAffineSize(f"reshape of {quote(view.shape)}: a strided slice of a flattened array cannot be split")
     return replace(view, shape=new, _axes=tuple(() if n == 1 else None for n in new))
 
 
@@ -532,7 +539,7 @@ def _split(
         rest = n
         while rest != 1:
             if not left:
-                raise NonAffineSize(f"reshape of {view.shape}: no digits are left for extent {n}")
+                raise NonAffineSize(f"reshape of {quote(view.shape)}: no digits are left for extent {n}")
             d = left.pop()
             own = view._extents[d]
             more = sizes.divide(rest, own)
@@ -543,14 +550,14 @@ def _split(
             inner = load_sympy().gcd(own, rest)
             outer, more = sizes.divide(own, inner), sizes.divide(rest, inner)
             if inner == 1 or outer is None or more is None or not sizes.is_nonnegative(inner):
-                raise NonAffineSize(f"reshape of {view.shape}: an axis of extent {n} ends within one of {own}")
+                raise NonAffineSize(f"reshape of {quote(view.shape)}: an axis of extent {n} ends within one of {own}")
             view = view._put(d, (outer, inner), (inner, 1), 0)
             left.append(len(view._extents) - 2)
             axis.append(len(view._extents) - 1)
             rest = more
         axes.append(tuple(reversed(axis)))
     if left:
-        raise NonAffineSize(f"reshape of {view.shape}: digits are left")
+        raise NonAffineSize(f"reshape of {quote(view.shape)}: digits are left")
     return view, axes[::-1]
 
 
@@ -561,7 +568,8 @@ def _tie(
     old = [view._extents[d] for d in digits]
     if not all(n.is_Integer for n in (*old[1:], *extents[1:])):
         raise NonAffineSize(
-            f"reshape of {view.shape}: {tuple(old)} to {tuple(extents)} needs a product of a symbol and an index; "
+            f"reshape of {quote(view.shape)}: {quote(tuple(old))} to {quote(tuple(extents))} needs a product of "
+            "a symbol and an index; "
             "give axes that split one by one"
         )
     new = range(len(view._extents), len(view._extents) + len(extents))

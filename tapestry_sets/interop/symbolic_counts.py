@@ -20,7 +20,7 @@ from tapestry_sets.interop import symbolic_expressions as sizes
 from tapestry_sets.interop import tuning
 from tapestry_sets.interop.symbolic import SymbolicView, read_symbolic_cells, symbols_of_views
 from tapestry_sets.interop.symbolic_expressions import Expr, load_sympy
-from tapestry_sets.limits import TooHard
+from tapestry_sets.limits import TooHard, quote
 from tapestry_sets.solvers import isl
 
 Classes = Sequence[tuple[int, int]]
@@ -121,7 +121,8 @@ def _check_views(verb: str, *views: object) -> None:
     for at, view in enumerate(views):
         if not isinstance(view, SymbolicView):
             raise TypeError(
-                f"{verb}: argument {at} must be a SymbolicView, not {view!r} of type {type(view).__name__}; make one "
+                f"{verb}: argument {at} must be a SymbolicView, not {quote(view)} of type "
+                f"{type(view).__name__}; make one "
                 "by symbolic_allocate, or ask overlap() about numeric views"
             )
 
@@ -282,7 +283,9 @@ def _more_parts(points: Any, symbols: int, apart: frozenset[int]) -> tuple[list[
         )
         if axis not in apart and 1 < period <= tuning.MAX_VALUES:
             return [isl.with_residue(points, axis, period, r) for r in range(period)], apart | {axis}
-    raise TooHard(f"counting {points}: its axes depend on each other, and none has few values; ask the condition")
+    raise TooHard(
+        f"counting {quote(points)}: its axes depend on each other, and none has few values; ask the condition"
+    )
 
 
 def _count_line(points: Any, symbols: Sequence[Expr], classes: Classes) -> Any:
@@ -301,7 +304,9 @@ def _count_part(part: isl.Conjunction, symbols: Sequence[Expr], known: Classes) 
     whole = [lcm(period, k) for (period, _), (k, _) in zip(moves, known, strict=False)]
     period = moves[axis][0]
     if prod(whole) * period > tuning.MAX_CLASSES:
-        raise TooHard(f"counting needs the residues modulo {(*whole, period)}, more than {tuning.MAX_CLASSES} classes")
+        raise TooHard(
+            f"counting needs the residues modulo {quote((*whole, period))}, more than {tuning.MAX_CLASSES} classes"
+        )
     rows = [*part.at_least_zero, *part.zero, *(_negative(row) for row in part.zero)]
     slopes = [
         (

@@ -12,6 +12,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
+from tapestry_sets.limits import quote
 from tapestry_sets.solvers import isl
 
 Expr = Any
@@ -36,11 +37,11 @@ def read_expr(value: object, what: str) -> Expr:
     """The value as a sympy expression with integer values."""
     sympy = load_sympy()
     if isinstance(value, (bool, float)):
-        raise TypeError(f"{what} must be an integer or a sympy expression, not {value!r}")
+        raise TypeError(f"{what} must be an integer or a sympy expression, not {quote(value)}")
     try:
         e = sympy.expand(sympy.sympify(value, strict=True))
     except sympy.SympifyError:
-        raise TypeError(f"{what} must be an integer or a sympy expression, not {value!r}") from None
+        raise TypeError(f"{what} must be an integer or a sympy expression, not {quote(value)}") from None
     if not e.is_integer:
         raise ValueError(
             f"{what}: {e} is not known to be an integer; declare Symbol(..., integer=True) and write N = 4*M "

@@ -2,8 +2,9 @@
 
 From the ground up; each row stands on rows above it:
 
+    printable                             values and names as messages show them
     arguments  constructors  documents    integers as callers write them; values; plain data against types
-    annotations  printable                what callers give against annotations; names as terminals may show them
+    annotations                           what callers give against annotations
     budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
     climb                                 the loop that runs a ladder
 """
@@ -45,6 +46,6 @@ from tapestry_sets.limits.constructors import (
     put_field,
     put_fields,
 )
-from tapestry_sets.limits.documents import check_format, read_fields, read_json, which_is
-from tapestry_sets.limits.printable import escape_controls
+from tapestry_sets.limits.documents import check_format, read_fields, read_json
+from tapestry_sets.limits.printable import cut_text, escape_controls, quote
 from tapestry_sets.limits.tallies import TALLY, Tally, count_question, note_help, tally

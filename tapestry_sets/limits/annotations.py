@@ -22,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tapestry_sets.limits.arguments import as_int
+from tapestry_sets.limits.printable import quote
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,7 +66,7 @@ def describe(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype.name}"
     name = type(value).__name__
-    return f"{value!r:.200}, {_article(name)} {name},"
+    return f"{quote(value)}, {_article(name)} {name},"
 
 
 def conform(value: Any, kind: Kind, what: str) -> Any:
@@ -276,7 +277,7 @@ def _one_of(listed: tuple[Any, ...]) -> Kind:
         if not any(isinstance(value, type(one)) for one in listed):
             raise Unfit(what, value, words)
         if value not in listed:
-            raise ValueError(f"{what} is {value!r:.200}; it must be {words}")
+            raise ValueError(f"{what} is {quote(value)}; it must be {words}")
         return value
 
     return Kind(words, words, take)
@@ -336,7 +337,7 @@ def _row(items: Sequence[Kind]) -> Kind:
         if given is None:
             raise Unfit(what, value, words)
         if len(given) != len(items):
-            raise ValueError(f"{what} is {value!r:.200}, which has {len(given)} entries; it must be {words}")
+            raise ValueError(f"{what} is {quote(value)}, which has {len(given)} entries; it must be {words}")
         return tuple([item.take(one, f"{what}[{k}]") for k, (item, one) in enumerate(zip(items, given, strict=True))])
 
     return Kind(words, words, take)

@@ -9,6 +9,8 @@ from typing import TypeGuard
 
 import numpy as np
 
+from tapestry_sets.limits.printable import quote
+
 
 def as_int(value: object, what: str) -> int:
     """Return `value` as a Python integer, or say what must be an integer.
@@ -37,11 +39,13 @@ def as_int(value: object, what: str) -> int:
     if type(value) is int:
         return value
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{what} must be an integer, not the truth value {value!r}; write int({value!r}) if meant")
+        raise TypeError(
+            f"{what} must be an integer, not the truth value {quote(value)}; write int({quote(value)}) if meant"
+        )
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{what} must be an integer, not {value!r} of type {type(value).__name__}") from None
+        raise TypeError(f"{what} must be an integer, not {quote(value)} of type {type(value).__name__}") from None
 
 
 def is_int(value: object, least: float = -inf, most: float = inf) -> TypeGuard[int]:
@@ -60,7 +64,7 @@ def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
     try:
         found = tuple(values)
     except TypeError:
-        raise TypeError(f"{what} must be a sequence of integers, one for each axis, not {values!r}") from None
+        raise TypeError(f"{what} must be a sequence of integers, one for each axis, not {quote(values)}") from None
     for v in found:
         if type(v) is not int:
             return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(found))

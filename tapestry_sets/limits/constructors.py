@@ -9,6 +9,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from msgspec import Struct, StructMeta
 
+from tapestry_sets.limits.printable import quote
+
 T = TypeVar("T")
 F = TypeVar("F", bound="Frozen")
 K = TypeVar("K")
@@ -50,7 +52,7 @@ class FrozenDict(dict[K, V]):
     __slots__ = ()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(f"{self!r} is part of a value that never changes; change a copy of it, dict(…)")
+        raise TypeError(f"{quote(self)} is part of a value that never changes; change a copy of it, dict(…)")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from tapestry_sets.limits import tuning
+from tapestry_sets.limits.printable import quote
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def check_format(data: Any, what: str, form: str, mend: str) -> dict[str, Any]:
     """Return plain data if its field ``format`` is as it must be, else raise ValueError; see `read_json`."""
     found = data.get("format") if isinstance(data, dict) else None
     if not isinstance(data, dict) or found != form:
-        raise ValueError(f"{what}: format is {found!r}, this version reads {form!r}; {mend}")
+        raise ValueError(f"{what}: format is {quote(found)}, this version reads {quote(form)}; {mend}")
     return data
 
 
@@ -74,7 +74,7 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"field {next(n for n in names if names.count(n) > 1)!r} is given twice")
+        raise ValueError(f"field {quote(next(n for n in names if names.count(n) > 1))} is given twice")
     return found
 
 
@@ -120,16 +120,4 @@ def _found(data: Any, message: str) -> str:
             data = data[name or int(number)]
         except (KeyError, IndexError, TypeError):  # a place that msgspec writes in another way
             return ""
-    return "" if place is None else which_is(data)
-
-
-def which_is(value: object) -> str:
-    """Return a message's words on a value, behind its place: none for a dict, few for a long value.
-
-    Examples
-    --------
-    >>> which_is([4, "6"]), which_is({"shape": 6})
-    (", which is [4, '6']", '')
-    """
-    shown = "" if isinstance(value, dict) else f", which is {value!r}"
-    return shown if len(shown) <= tuning.SHOWN_TEXT else f"{shown[: tuning.SHOWN_TEXT - 1]}…"
+    return "" if place is None else f", which is {quote(data)}"

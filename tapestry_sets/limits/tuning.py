@@ -9,5 +9,11 @@ BUDGET = 100_000
 
 # ------------------------------------------------------------------ what is shown
 
-SHOWN_TEXT = 70
-"""Characters of a value that an error names; a longer one is cut."""
+SHOWN_TEXT = 200
+"""Characters of a value that a message shows; a longer one is cut."""
+SHOWN_BITS = 650
+"""Of an integer whose digits are shown; of a longer one, about which power of two it is."""
+SHOWN_ENTRIES = 16
+"""Of an array whose values are shown; of a larger one, the shape and dtype."""
+SHOWN_DEPTH = 6
+"""How deeply containers in containers are shown."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tapestry_sets.digits import MAX_SCAN, Grid, as_interval, interval, reach
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import Int64Array, axis_setts
-from tapestry_sets.limits import Checked, TooHard, Value, as_ints, freeze_array, put_fields
+from tapestry_sets.limits import Checked, TooHard, Value, as_ints, freeze_array, put_fields, quote
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
@@ -65,10 +65,10 @@ class Box(Struct, frozen=True, metaclass=Checked):
     def _check(cls, start: Sequence[int], shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         first, extents = as_ints(start, "Box: start"), as_ints(shape, "Box: shape")
         if len(first) != len(extents):
-            raise ValueError(f"Box: start {first} has {len(first)} axes but shape {extents} has {len(extents)}")
+            raise ValueError(f"Box: start {first} has {len(first)} axes but shape {quote(extents)} has {len(extents)}")
         for axis, n in enumerate(extents):
             if n < 0:
-                raise ValueError(f"Box: extent {n} of axis {axis} in shape {extents} must be >= 0")
+                raise ValueError(f"Box: extent {n} of axis {axis} in shape {quote(extents)} must be >= 0")
         return first, extents
 
     @classmethod
@@ -177,7 +177,7 @@ def as_box(within: Box | Sequence[int] | None, default: Box) -> Box:
     if isinstance(within, Box):
         return within
     if not isinstance(within, Iterable):
-        raise TypeError(f"within: {within!r} is neither a Box nor a shape; give one extent for each axis")
+        raise TypeError(f"within: {quote(within)} is neither a Box nor a shape; give one extent for each axis")
     return Box.of(tuple(within))
 
 
@@ -258,7 +258,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
         """
         rank = len(axes)
         if sorted(axes) != list(range(rank)):
-            raise ValueError(f"AffineMap.permutation: {tuple(axes)} is not an order of the axes 0 to {rank - 1}")
+            raise ValueError(f"AffineMap.permutation: {quote(tuple(axes))} is not an order of the axes 0 to {rank - 1}")
         return cls.select(rank, [(a, 1) for a in axes])
 
     @classmethod
@@ -480,7 +480,8 @@ class ImplicitRegion(Value, Drawn):
         if count is None:
             raise TooHard(
                 f"ImplicitRegion.size: counting needs a scan of up to {prod(self.shape)} points of the box "
-                f"{self.start} + {self.shape}, more than {MAX_SCAN}; ask is_empty, isdisjoint or bounds instead"
+                f"{quote(self.start)} + {quote(self.shape)}, more than {MAX_SCAN}; ask is_empty, isdisjoint "
+                "or bounds instead"
             )
         return count
 
@@ -507,8 +508,10 @@ class ImplicitRegion(Value, Drawn):
     def _held_by(self, what: str, other: ImplicitRegion | Region | DisjointRegions | Box) -> list[bool] | None:
         """Say for each point whether it is in `other`; None if the points are not listed."""
         if not isinstance(other, ImplicitRegion | Points | Box):
-            raise TypeError(f"{what}: takes an ImplicitRegion, regions or a Box, not {type(other).__name__}: {other!r}")
-        same_rank(f"{what}: the other side is {other!r}", other.rank, self.rank)
+            raise TypeError(
+                f"{what}: takes an ImplicitRegion, regions or a Box, not {type(other).__name__}: {quote(other)}"
+            )
+        same_rank(f"{what}: the other side is {quote(other)}", other.rank, self.rank)
         if self.known_points is None:
             return None
         points = map(tuple, self.known_points.tolist())

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tapestry_sets.digits import Ints
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import DisjointSetts, Int64Array, Nest
-from tapestry_sets.limits import as_ints, extents_of
+from tapestry_sets.limits import as_ints, extents_of, quote
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.near import list_near
 from tapestry_sets.regions.rowmajor import NumberTerms
@@ -109,7 +109,7 @@ class Points(Drawn, ABC):
     def __contains__(self, point: Sequence[int]) -> bool:
         at = as_ints(point, "Region: point")
         if len(at) != self.rank:
-            raise ValueError(f"Region: point {at} must have one entry for each axis of shape {self.shape}")
+            raise ValueError(f"Region: point {at} must have one entry for each axis of shape {quote(self.shape)}")
         return self._holds(at)
 
     def isdisjoint(self, other: Points) -> bool:
@@ -237,15 +237,15 @@ class Points(Drawn, ABC):
 
     def _from_zero(self, verb: str) -> None:
         if any(self.start):
-            raise ValueError(f"{verb}: the box must start at zero, not {self.start}; shift the region first")
+            raise ValueError(f"{verb}: the box must start at zero, not {quote(self.start)}; shift the region first")
 
     def _same_box(self, other: object, verb: str) -> Points:
         if not isinstance(other, Points):
             kind = type(other).__name__
-            raise TypeError(f"{verb}: takes a Region, DisjointRegions or Reshaped, not {kind}: {other!r}")
+            raise TypeError(f"{verb}: takes a Region, DisjointRegions or Reshaped, not {kind}: {quote(other)}")
         if self.shape != other.shape or self.start != other.start:
             raise ValueError(
-                f"{verb}: both regions must be in one box, not shape {self.shape} from {self.start} "
-                f"and shape {other.shape} from {other.start}; shift one, or build both in one box"
+                f"{verb}: both regions must be in one box, not shape {quote(self.shape)} from {quote(self.start)} "
+                f"and shape {quote(other.shape)} from {quote(other.start)}; shift one, or build both in one box"
             )
         return other

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, number_of, reach
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import OPEN, TooManyPieces, Value, as_int, as_ints, ask_one, put_fields
+from tapestry_sets.limits import OPEN, TooManyPieces, Value, as_int, as_ints, ask_one, put_fields, quote
 from tapestry_sets.regions import affine, tuning
 from tapestry_sets.regions.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
@@ -75,12 +75,14 @@ class IndexProjection(Value):
         pairs = tuple((as_int(a, "split axis"), as_int(q, "split divisor")) for a, q in splits)
         if len(extents) != map.out_rank:
             raise ValueError(
-                f"IndexProjection: shape {extents} has {len(extents)} extents but the map has "
+                f"IndexProjection: shape {quote(extents)} has {len(extents)} extents but the map has "
                 f"{map.out_rank} coordinates"
             )
         for k, n in enumerate(extents):
             if n < 1:
-                raise ValueError(f"IndexProjection: extent {n} of coordinate {k} in shape {extents} must be >= 1")
+                raise ValueError(
+                    f"IndexProjection: extent {n} of coordinate {k} in shape {quote(extents)} must be >= 1"
+                )
         rank = map.in_rank - 2 * len(pairs) if map.in_rank >= 0 else -1
         for a, q in pairs:
             if not 0 <= a < rank or q < 1:
@@ -390,7 +392,7 @@ class IndexProjection(Value):
             If `box` is empty: its image has no bounds.
         """
         if box.is_empty:
-            raise ValueError(f"IndexProjection.bounding_box: {box} is empty, so its image has no bounds")
+            raise ValueError(f"IndexProjection.bounding_box: {quote(box)} is empty, so its image has no bounds")
         if any(cut.is_extra for cut in self._cuts):
             return self._bounding_box_of_splits(box)
         if not self._cuts:
@@ -624,12 +626,12 @@ class IndexProjection(Value):
         IndexProjection(map=AffineMap(matrix=((1,),), offset=(0,), in_rank=1), shape=(5,), splits=())
         """
         if other.splits:
-            raise ValueError(f"IndexProjection.then: the second projection has splits {other.splits}")
+            raise ValueError(f"IndexProjection.then: the second projection has splits {quote(other.splits)}")
         block = other.image(Box((0,) * len(self.shape), self.shape))
         bounds = other.bounding_box(Box((0,) * len(self.shape), self.shape))
         if block.size != bounds.size:
             raise ValueError(
-                f"IndexProjection.then: the image of a block of shape {self.shape} has {block.size} cells in a "
+                f"IndexProjection.then: the image of a block of shape {quote(self.shape)} has {block.size} cells in a "
                 f"bounding box of {bounds.size}; only boxes can be chained"
             )
         moved = AffineMap(other.map.matrix, bounds.start, other.map.in_rank)

@@ -16,7 +16,7 @@ import numpy as np
 from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooManyPieces, Value, as_ints, check_pieces, compile_constructor, put_field
+from tapestry_sets.limits import TooManyPieces, Value, as_ints, check_pieces, compile_constructor, put_field, quote
 from tapestry_sets.regions import rowmajor, shapes, tuning
 from tapestry_sets.regions.axis import (
     AxisForm,
@@ -251,8 +251,9 @@ class Products(Points):
             raise TypeError(f"fill: ink must be a Region, DisjointRegions or Reshaped, not {type(ink).__name__}")
         if ink.shape != where.counts or any(ink.start):
             raise ValueError(
-                f"fill: ink must be in the box of shape {where.counts} from zero, the region's elements along each "
-                f"axis, not in {ink.shape} from {ink.start}"
+                f"fill: ink must be in the box of shape {quote(where.counts)} from zero, the region's "
+                "elements along each "
+                f"axis, not in {quote(ink.shape)} from {quote(ink.start)}"
             )
         if ink.is_numbered:
             return ink.fill_into(where)
@@ -336,10 +337,10 @@ class Region(Products, Value):
         box, origin = shapes.checked_box(shape, start)
         given = to_tuple(setts, "Region: setts")
         if len(given) != len(box):
-            raise ValueError(f"Region: {len(given)} setts for shape {box}; give one sett for each axis")
+            raise ValueError(f"Region: {len(given)} setts for shape {quote(box)}; give one sett for each axis")
         for axis, s in enumerate(given):
             if not isinstance(s, (Sett, Stripe)):
-                raise TypeError(f"Region: axis {axis} takes a Sett or a Stripe, not {s!r}")
+                raise TypeError(f"Region: axis {axis} takes a Sett or a Stripe, not {quote(s)}")
         raw = [s.nest if isinstance(s, Sett) else Sett(s).nest for s in given]
         for name, value in zip(Region.__slots__, _fields(box, raw, origin), strict=True):
             put_field(self, name, value)
@@ -390,12 +391,12 @@ class Region(Products, Value):
         box, origin = shapes.checked_box(shape, start)
         low, high = as_ints(lo, "Region.from_bounds: lo"), as_ints(hi, "Region.from_bounds: hi")
         if len(low) != len(box) or len(high) != len(box):
-            raise ValueError(f"Region.from_bounds: lo {low} and hi {high} need one entry for each axis of {box}")
+            raise ValueError(f"Region.from_bounds: lo {low} and hi {high} need one entry for each axis of {quote(box)}")
         for axis, (u, v, n, s) in enumerate(zip(low, high, box, origin, strict=True)):
             if not s <= u <= v <= s + n:
                 raise ValueError(
                     f"Region.from_bounds: [{u}, {v}) on axis {axis} is outside the box [{s}, {s + n}) "
-                    f"of shape {box}; need {s} <= lo <= hi <= {s + n}"
+                    f"of shape {quote(box)}; need {s} <= lo <= hi <= {s + n}"
                 )
         if any(u == v for u, v in zip(low, high, strict=True)):
             return cls.empty(box, origin)
@@ -671,7 +672,7 @@ def to_tuple(values: Iterable[T], what: str) -> tuple[T, ...]:
     try:
         return tuple(values)
     except TypeError:
-        raise TypeError(f"{what} must be a sequence, not {values!r}") from None
+        raise TypeError(f"{what} must be a sequence, not {quote(values)}") from None
 
 
 # ------------------------------------------------------------------ two regions
@@ -773,7 +774,7 @@ def _subtract_boxes(r: Region, s: Region) -> list[Region]:
     spans = [span for span in r.spans if span is not None]
     for axis, (u, v) in enumerate(zip(spans[:], s.spans, strict=True)):
         if v is None:
-            raise AssertionError(f"{s!r} is not a box")
+            raise AssertionError(f"{quote(s)} is not a box")
         lo, hi = max(u[0], v[0]), min(u[1], v[1])
         if lo >= hi:
             return [r]

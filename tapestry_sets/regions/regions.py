@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import Value, check_pieces, compile_constructor, put_fields
+from tapestry_sets.limits import Value, check_pieces, compile_constructor, put_fields, quote
 from tapestry_sets.regions import axis_sets
 from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.near import list_near_each_other
@@ -90,14 +90,15 @@ class DisjointRegions(Members, Products, Value):
                 raise TypeError(f"DisjointRegions: member {at} must be a Region, not {type(member).__name__}")
             if member.shape != box or member.start != origin:
                 raise ValueError(
-                    f"DisjointRegions: member {at} is in the box {member.shape} from {member.start}, "
-                    f"not in {box} from {origin}"
+                    f"DisjointRegions: member {at} is in the box {quote(member.shape)} from {quote(member.start)}, "
+                    f"not in {quote(box)} from {quote(origin)}"
                 )
         for one, two in list_near_each_other(kept):
             shared = one.first_common(two)
             if shared is not None:
                 raise ValueError(
-                    f"DisjointRegions: members {one!r} and {two!r} share the point {shared}; write one | two"
+                    f"DisjointRegions: members {quote(one)} and {quote(two)} share the point "
+                    f"{quote(shared)}; write one | two"
                 )
         put_fields(self, shape=box, members=tuple(m for m in kept if not m.is_empty), start=origin)
 

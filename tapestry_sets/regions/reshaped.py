@@ -9,7 +9,7 @@ from typing import ClassVar
 from tapestry_sets.digits import Ints, number_of, point_of, points_of
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersection, Nest, Sett, Stripe, conjunction
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import OPEN, TooManyPieces, Value, ask_one, check_pieces, make_unchecked, put_fields
+from tapestry_sets.limits import OPEN, TooManyPieces, Value, ask_one, check_pieces, make_unchecked, put_fields, quote
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
 from tapestry_sets.regions.points import Points, RegionForms
@@ -72,7 +72,9 @@ class Reshaped(Members, Value):
             shared = conjunction.first_of_any(rowmajor.meet(terms, more, size), 0, size)
             if shared is not None:
                 point = point_of(shared, box)
-                raise ValueError(f"Reshaped: part {at} shares number {shared}, the point {point}, with those before it")
+                raise ValueError(
+                    f"Reshaped: part {at} shares number {shared}, the point {quote(point)}, with those before it"
+                )
             terms += more
         put_fields(self, shape=box, terms=terms, start=(0,) * len(box), _found=None)
 
@@ -248,8 +250,8 @@ class Reshaped(Members, Value):
         where._from_zero("fill_into")
         if self.shape != where.counts:
             raise ValueError(
-                f"fill_into: a scaffold of {where.counts} elements along its axes takes a set in a box of that "
-                f"shape, not in {self.shape}"
+                f"fill_into: a scaffold of {quote(where.counts)} elements along its axes takes a set in a box of that "
+                f"shape, not in {quote(self.shape)}"
             )
         if where.is_empty:
             return Reshaped._of(where.shape, ())
@@ -308,7 +310,7 @@ def unflatten(setts: Sett | DisjointSetts, shape: Sequence[int]) -> DisjointRegi
     box, origin = checked_box(shape, None)
     if not isinstance(setts, (Sett, DisjointSetts)):
         raise TypeError(
-            f"unflatten: setts must be a Sett or DisjointSetts, not {setts!r} of type {type(setts).__name__}"
+            f"unflatten: setts must be a Sett or DisjointSetts, not {quote(setts)} of type {type(setts).__name__}"
         )
     members = setts.members if isinstance(setts, DisjointSetts) else (setts,)
     found = merge_members([Region._of(box, axes, origin) for s in members for axes in rowmajor.products(s.nest, box)])

@@ -14,7 +14,7 @@ from types import EllipsisType
 import numpy as np
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import as_int, as_ints
+from tapestry_sets.limits import as_int, as_ints, quote
 
 BoxKey = slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...]
 """A basic index of NumPy without newaxis."""
@@ -37,11 +37,11 @@ def checked_box(shape: Iterable[int], start: Iterable[int] | None) -> tuple[Ints
 def _box(shape: Ints, start: Ints | None) -> tuple[Ints, Ints]:
     for axis, n in enumerate(shape):
         if n < 0:
-            raise ValueError(f"Region: extents must be >= 0, not {n} on axis {axis} of shape {shape}")
+            raise ValueError(f"Region: extents must be >= 0, not {n} on axis {axis} of shape {quote(shape)}")
     if start is None:
         return shape, (0,) * len(shape)
     if len(start) != len(shape):
-        raise ValueError(f"Region: start {start} must have one entry for each axis of shape {shape}")
+        raise ValueError(f"Region: start {quote(start)} must have one entry for each axis of shape {quote(shape)}")
     return shape, start
 
 
@@ -71,8 +71,8 @@ def _with_extent(shape: Ints, old: Ints) -> Ints:
     size, known = prod(old), prod(n for n in shape if n != -1)
     if shape.count(-1) > 1 or known < 1 or size % known:
         raise ValueError(
-            f"reshape: shape {shape} may hold one -1, which the other extents [product {known}] must leave "
-            f"of the {size} points of shape {old}"
+            f"reshape: shape {quote(shape)} may hold one -1, which the other extents [product {known}] must leave "
+            f"of the {size} points of shape {quote(old)}"
         )
     return tuple(size // known if n == -1 else n for n in shape)
 
@@ -81,7 +81,7 @@ def per_axis(values: Sequence[int], shape: Ints, what: str) -> Ints:
     """Return one integer for each axis of a shape, or raise ValueError."""
     out = as_ints(values, what)
     if len(out) != len(shape):
-        raise ValueError(f"{what} {out} must have one entry for each axis of shape {shape}")
+        raise ValueError(f"{what} {quote(out)} must have one entry for each axis of shape {quote(shape)}")
     return out
 
 
@@ -100,7 +100,7 @@ def permutation(perm: Sequence[int] | None, rank: int) -> Ints:
     given = as_ints(perm, "transpose: perm")
     order = tuple(_axis(axis, rank, "transpose") for axis in given)
     if len(order) != rank or len(set(order)) != rank:
-        raise ValueError(f"transpose: perm {given} must hold each of 0 to {rank - 1} once")
+        raise ValueError(f"transpose: perm {quote(given)} must hold each of 0 to {rank - 1} once")
     return order
 
 
@@ -119,7 +119,7 @@ def chosen_axes(axes: Sequence[int] | int | None, rank: int, verb: str) -> froze
     given = as_ints(axes if isinstance(axes, Iterable) else (axes,), f"{verb}: axes")
     found = frozenset(_axis(axis, rank, verb) for axis in given)
     if len(found) != len(given):
-        raise ValueError(f"{verb}: axes {given} name an axis of rank {rank} twice")
+        raise ValueError(f"{verb}: axes {quote(given)} name an axis of rank {rank} twice")
     return found
 
 
@@ -156,9 +156,9 @@ def spell_out(shape: Ints, key: BoxKey) -> list[object]:
     entries = key if isinstance(key, tuple) else (key,)
     given = sum(k is not Ellipsis for k in entries)
     if len(entries) - given > 1:
-        raise IndexError(f"index {entries} has more than one Ellipsis")
+        raise IndexError(f"index {quote(entries)} has more than one Ellipsis")
     if given > len(shape):
-        raise IndexError(f"index {entries} has too many entries for shape {shape}")
+        raise IndexError(f"index {quote(entries)} has too many entries for shape {quote(shape)}")
     fill = (slice(None),) * (len(shape) - given)
     at = next((i for i, k in enumerate(entries) if k is Ellipsis), len(entries))
     return [*entries[:at], *fill, *entries[at + 1 :]]
@@ -179,7 +179,9 @@ def _range(k: object, n: int, axis: int) -> range:
             raise ValueError(f"slice step on axis {axis} must not be 0")
         return range(*slice(start, stop, step).indices(n))
     if isinstance(k, (bool, np.bool_)) or not hasattr(type(k), "__index__"):
-        raise TypeError(f"index on axis {axis} must be a slice, an int or Ellipsis, not {k!r}; use reshape for newaxis")
+        raise TypeError(
+            f"index on axis {axis} must be a slice, an int or Ellipsis, not {quote(k)}; use reshape for newaxis"
+        )
     i = index(k)  # type: ignore[arg-type]
     if not -n <= i < n:
         raise IndexError(f"index {i} is out of range for axis {axis} of extent {n}")

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from tapestry_sets.digits import MAX_SCAN, Strided, make_steps_positive
-from tapestry_sets.limits import OPEN, Open, TooHard, current, note_help
+from tapestry_sets.limits import OPEN, Open, TooHard, current, note_help, quote
 from tapestry_sets.solvers import isl, tuning
 
 T = TypeVar("T")
@@ -386,7 +386,8 @@ def count(total: int, terms: WeightedTerms) -> int:
         solutions = _PartCount(digits, budget).answer(rest)
     if solutions is OPEN:
         raise TooHard(
-            f"solutions of digits (count, step) {tuple(terms)} with total {total}: more than {budget} remainders are "
+            f"solutions of digits (count, step) {quote(tuple(terms))} with total {total}: more than {budget} "
+            "remainders are "
             "possible; ask whether there is one, or about fewer digits"
         )
     return prod([n for n, step in terms if not step]) * solutions

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapestry_sets.limits import cut_text, quote
+
 
 def read_exprs(
     index: list[Any], start: list[Any]
@@ -61,7 +63,9 @@ def _read_affine(sympy: Any, shown: Any, expr: Any, columns: list[Any]) -> tuple
     foreign = expr.free_symbols - set(columns)
     if foreign:
         names = ", ".join(sorted(map(str, foreign)))
-        raise ValueError(f"IndexProjection.from_exprs: {shown} uses {names}, which is not an index symbol")
+        raise ValueError(
+            f"IndexProjection.from_exprs: {quote(shown)} uses {cut_text(names)}, which is not an index symbol"
+        )
     rest = expr
     row = []
     for symbol in columns:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tapestry_sets.limits import OPEN, Open, TooHard, check_pieces, note_help
+from tapestry_sets.limits import OPEN, Open, TooHard, check_pieces, note_help, quote
 from tapestry_sets.solvers.tuning import BUILD_OPERATIONS as BUILD_OPERATIONS
 from tapestry_sets.solvers.tuning import COUNT_OPERATIONS as COUNT_OPERATIONS
 from tapestry_sets.solvers.tuning import LIST_OPERATIONS as LIST_OPERATIONS
@@ -345,13 +345,15 @@ def read_text(text: str) -> Any:
     islpy = _islpy()
     body, brace, rest = text.partition("{")[2].partition("}")
     if brace and rest.strip():  # isl would ignore it
-        raise ValueError(f"from_isl: {rest.strip()!r} follows the closing brace in {text!r}; give one set or one map")
+        raise ValueError(
+            f"from_isl: {quote(rest.strip())} follows the closing brace in {quote(text)}; give one set or one map"
+        )
     for kind in (islpy.Set, islpy.Map):
         try:
             return kind(text)
         except islpy.Error:
             continue
-    raise ValueError(f"from_isl: {_complaint(text, islpy.Map if '->' in body else islpy.Set)} in {text!r}")
+    raise ValueError(f"from_isl: {_complaint(text, islpy.Map if '->' in body else islpy.Set)} in {quote(text)}")
 
 
 def _complaint(text: str, kind: Any) -> str:
@@ -377,7 +379,7 @@ def _complaint(text: str, kind: Any) -> str:
         return "isl cannot read it"
     line, column = int(found[1]), int(found[2])
     at = text.splitlines()[line - 1][column - 1 : column + 9] if text.strip() else ""
-    return f"line {line}, column {column}, at {at!r}: {found[3]}"
+    return f"line {line}, column {column}, at {quote(at)}: {found[3]}"
 
 
 def as_set_or_map(x: Any) -> tuple[Any, bool]:

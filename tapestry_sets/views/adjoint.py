@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tapestry_sets.digits import Digit, Digits, join_digits, make_steps_positive
 from tapestry_sets.integers import nest_of
-from tapestry_sets.limits import OPEN, TooManyPieces, current
+from tapestry_sets.limits import OPEN, TooManyPieces, current, quote
 from tapestry_sets.regions import AffineMap, DisjointRegions, Region
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.kinds.joining import Assembled, Fill
@@ -86,7 +86,8 @@ def scatter_terms(pieces: Iterable[Piece], shape: Sequence[int], home: Sequence[
         boxes = read_patches(piece, shape, home, most)
         if boxes is OPEN:
             raise TooManyPieces(
-                f"the adjoint of a view of shape {tuple(shape)} needs more than {most} terms; limits(max_pieces=…)"
+                f"the adjoint of a view of shape {quote(tuple(shape))} needs more than {most} terms; "
+                "limits(max_pieces=…)"
             )
         for box in boxes:
             terms += _terms_of(box, prod(home), most - len(terms))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapestry_sets.limits import as_int, as_ints
+from tapestry_sets.limits import as_int, as_ints, quote
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds import shaping
@@ -126,11 +126,13 @@ def pad(
     pairs = _pairs(_by_axis(widths, view.rank), view.rank, "pad: widths", _width)
     values = _pairs(value, view.rank, "pad: value", as_number)
     if mode != "constant" and any(any(pair) for pair in values):
-        raise ValueError(f"pad: mode {mode!r} takes no value, but value is {value!r}; only mode 'constant' has one")
+        raise ValueError(
+            f"pad: mode {quote(mode)} takes no value, but value is {quote(value)}; only mode 'constant' has one"
+        )
     if padding is not None:
         if mode != "constant" or any(any(pair) for pair in values):
             raise ValueError(
-                f"pad: padding stands in place of constants; mode {mode!r} with value {value!r} is for none"
+                f"pad: padding stands in place of constants; mode {quote(mode)} with value {quote(value)} is for none"
             )
         if not isinstance(padding, Viewable) and not callable(padding):
             raise TypeError(f"pad: padding is a {type(padding).__name__}; give a view of one cell, or a function")
@@ -155,11 +157,14 @@ def _block(padding: V | Callable[[Shape], V], shape: Shape) -> V:
     if not isinstance(padding, Viewable):
         made = padding(shape)
         if not isinstance(made, Viewable) or made.shape != shape:
-            raise ValueError(f"pad: the padding function gave {made!r} for a block; it must give a view of {shape}")
+            raise ValueError(
+                f"pad: the padding function gave {quote(made)} for a block; it must give a view of {quote(shape)}"
+            )
         return made
     if padding.size != 1:
         raise ValueError(
-            f"pad: the padding has shape {padding.shape}; give a view of one cell, or a function that takes the shape "
+            f"pad: the padding has shape {quote(padding.shape)}; give a view of one cell, or a function that "
+            "takes the shape "
             "of a block and returns a view"
         )
     return padding.reshape(()).broadcast_to(shape)
@@ -192,7 +197,7 @@ def _pairs(given: Any, rank: int, what: str, read: Callable[[object, str], T]) -
     except ValueError as error:
         if str(error).startswith(what):
             raise
-        raise ValueError(f"{what} {given!r} must be one number, a pair, or {rank} pairs") from None
+        raise ValueError(f"{what} {quote(given)} must be one number, a pair, or {rank} pairs") from None
     return tuple((read(a, what), read(b, what)) for a, b in pairs)
 
 
@@ -236,7 +241,7 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
     if len(counts) == 1:
         return flat.apply(shaping.Repeat(counts[0], at))
     if len(counts) != n:
-        raise ValueError(f"repeat: {len(counts)} counts for axis {at} of shape {flat.shape}; give 1 or {n}")
+        raise ValueError(f"repeat: {len(counts)} counts for axis {at} of shape {quote(flat.shape)}; give 1 or {n}")
     lead = ((None, None, None),) * at
     runs = [(times, len(list(run))) for times, run in groupby(counts)]
     if len(runs) > tuning.MAX_READINGS and sum(counts) <= tuning.MAX_REPEATED:
@@ -290,8 +295,9 @@ def broadcast_arrays(*views: V) -> tuple[V, ...]:
         for axis, n in enumerate(view.shape, rank - view.rank):
             if n != 1 and shape[axis] not in (1, n):
                 raise ValueError(
-                    f"broadcast_arrays: view {k} of shape {view.shape} has extent {n} where others have {shape[axis]}; "
-                    f"aligned at the right, extents must agree or be 1: {[v.shape for v in views]}"
+                    f"broadcast_arrays: view {k} of shape {quote(view.shape)} has extent {n} where others have "
+                    f"{quote(shape[axis])}; "
+                    f"aligned at the right, extents must agree or be 1: {quote([v.shape for v in views])}"
                 )
             shape[axis] = n if n != 1 else shape[axis]
     return tuple(view if view.shape == tuple(shape) else view.broadcast_to(shape) for view in views)

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tapestry_sets.integers import Nest
+from tapestry_sets.limits import quote
 from tapestry_sets.views.normal.patches import Flat
 from tapestry_sets.views.pieces.piece import Piece
 from tapestry_sets.views.ranked import Ranked
@@ -45,7 +46,7 @@ class _Nothing(Known):
     """What is known of all views that nothing was asked about yet: nothing is ever written down here."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{name} = {value!r}: what all fresh views share is never written to")
+        raise AttributeError(f"{name} = {quote(value)}: what all fresh views share is never written to")
 
 
 NOTHING = _Nothing()

@@ -21,7 +21,9 @@ from tapestry_sets.limits import (
     ask_one,
     count_question,
     current,
+    cut_text,
     limits,
+    quote,
 )
 from tapestry_sets.regions import AxisSets, DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
@@ -141,7 +143,7 @@ class Questions(Viewable):
         sizes = {a.itemsize: a for a in self.allocations}
         if len(sizes) > 1:
             each = ", ".join(f"{n} in {a.name or a.shape}" for n, a in sizes.items())
-            raise ValueError(f"itemsize: {self!r} has cells of different bytes: {each}; ask its allocations")
+            raise ValueError(f"itemsize: {quote(self)} has cells of different bytes: {each}; ask its allocations")
         return next(iter(sizes))
 
     @property
@@ -337,7 +339,7 @@ class Questions(Viewable):
         """
         if order not in (None, "C", "F"):
             raise ValueError(
-                f'is_contiguous: order {order!r} must be None (as a set), "C" (row-major) or "F" (column-major)'
+                f'is_contiguous: order {quote(order)} must be None (as a set), "C" (row-major) or "F" (column-major)'
             )
         if order is None or 0 in self.shape:
             read = list(self.cells.values())
@@ -403,7 +405,8 @@ def _compose_in_time(*views: Questions) -> None:
             found = ask_one(REFUSALS, lambda view=view: view.pieces)
         if found is OPEN:
             raise TooHard(
-                f"comparing views of shape {view.shape}: {view!r} has too many patches and pieces to say whether it "
+                f"comparing views of shape {quote(view.shape)}: {quote(view)} has too many patches and pieces "
+                "to say whether it "
                 "reads the same as another; compare parts of the two"
             )
 
@@ -472,15 +475,18 @@ def _by_allocation(
         homes = view.allocations
         if len(homes) > 1:
             names = ", ".join(a.name or f"{a.shape}" for a in homes)
-            raise ValueError(f"View.preimage: the view is made of {names}; give a mapping of allocations to cells")
+            raise ValueError(
+                f"View.preimage: the view is made of {cut_text(names)}; give a mapping of allocations to cells"
+            )
         cells = {homes[0]: cells}
     for a, found in cells.items():
         if not isinstance(found, (Region, DisjointRegions)):
             raise TypeError(f"View.preimage: cells must be a Region or DisjointRegions, not {type(found).__name__}")
         if found.shape != a.shape or any(found.start):
             raise ValueError(
-                f"View.preimage: cells in a box of shape {found.shape} from {found.start}, where the allocation "
-                f"{a.name!r} has the shape {a.shape}; write Region({a.shape}, …)"
+                f"View.preimage: cells in a box of shape {quote(found.shape)} from {quote(found.start)}, "
+                "where the allocation "
+                f"{quote(a.name)} has the shape {quote(a.shape)}; write Region({quote(a.shape)}, …)"
             )
     return {a: DisjointRegions(a.shape, found.regions) for a, found in cells.items()}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from reprlib import repr as repr_
 from types import EllipsisType
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, quote
 from tapestry_sets.views.kinds.choosing import Cut, Index, Slice, Take
 from tapestry_sets.views.kinds.kind import Triple, ViewKind
 from tapestry_sets.views.kinds.shaping import ExpandDims, PermuteDims, Reshape
@@ -129,7 +128,7 @@ def _as_array(key: object, what: str) -> np.ndarray[Any, Any]:
         array = np.asarray(key)
     except ValueError:
         raise ValueError(
-            f"{what} is {repr_(key)}, whose parts differ in length; an array of indices has one shape"
+            f"{what} is {quote(key)}, whose parts differ in length; an array of indices has one shape"
         ) from None
     if not array.size and not isinstance(key, np.ndarray):
         return np.zeros(array.shape, np.int64)
@@ -151,7 +150,8 @@ def _gather_kinds(found: _Gathered, shape: Shape) -> list[ViewKind]:
     there = shape[axis : axis + len(found.mask)]
     if there != found.mask:
         raise IndexError(
-            f"a boolean index of shape {found.mask} stands at axis {axis} of shape {shape}, whose extents are {there}; "
+            f"a boolean index of shape {quote(found.mask)} stands at axis {axis} of shape {quote(shape)}, whose "
+            f"extents are {there}; "
             "they must agree"
         )
     merged = (*shape[:axis], prod(there), *shape[axis + len(there) :])
@@ -236,12 +236,13 @@ def _for_each_axis(given: Sequence[object], shape: Shape) -> list[object]:
             arrays += 1
     if arrays > 1:
         raise TypeError(
-            f"the subscript {repr_(given)} has several arrays; a view takes one: x.take(one, axis).take(two, axis) "
+            f"the subscript {quote(given)} has several arrays; a view takes one: x.take(one, axis).take(two, axis) "
             "reads all combinations, x.reshape(-1)[numbers] single cells by their row-major numbers"
         )
     if used > len(shape):
         raise IndexError(
-            f"too many indices: shape {shape} has {len(shape)} axes, but {used} were indexed; expand_dims makes more"
+            f"too many indices: shape {quote(shape)} has {len(shape)} axes, but {used} were indexed; "
+            "expand_dims makes more"
         )
     if dots >= 0 or arrays:
         at = dots + 1 if dots >= 0 else len(keys)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
-from tapestry_sets.limits import OPEN, Budget, Checked, Frozen, FrozenDict, Open, TooHard, current
+from tapestry_sets.limits import OPEN, Budget, Checked, Frozen, FrozenDict, Open, TooHard, current, quote
 from tapestry_sets.views import hook, tuning
 from tapestry_sets.views.kept_answers import NOTHING, UNASKED, Known, Unasked
 from tapestry_sets.views.kinds.choosing import AsStrided, Slice, cut_strided
@@ -64,7 +64,8 @@ class View(Questions, Frozen):
 
     def _refuse_arithmetic(self, other: object) -> NoReturn:
         raise TypeError(
-            f"arithmetic of '{type(self).__name__}' {self!r} and '{type(other).__name__}': a view has places and no "
+            f"arithmetic of '{type(self).__name__}' {quote(self)} and '{type(other).__name__}': a view has "
+            "places and no "
             "values; compute on the arrays that it describes, or on the tensors of a tapestry_plan graph"
         )
 
@@ -371,18 +372,20 @@ class View(Questions, Frozen):
         many, rest = divmod(wide, cell)
         if rest:
             raise ValueError(
-                f"view_as: dtype {dtype!r} has {wide} bytes, and a cell of {self!r} has {cell}, which do not divide "
+                f"view_as: dtype {quote(dtype)} has {wide} bytes, and a cell of {quote(self)} has {cell}, which "
+                "do not divide "
                 "them; allocate the memory in cells of fewer bytes"
             )
         if not self.shape or self.shape[-1] % many:
             raise ValueError(
-                f"view_as: dtype {dtype!r} has {many} cells of {cell} bytes, which do not divide the last axis of "
-                f"shape {self.shape}; slice it to a multiple of {many}"
+                f"view_as: dtype {quote(dtype)} has {many} cells of {cell} bytes, which do not divide the last axis of "
+                f"shape {quote(self.shape)}; slice it to a multiple of {many}"
             )
         if not _lie_together(self, many):
             raise ValueError(
-                f"view_as: the {many} cells of an element of {dtype!r} are not one after the other in memory along the "
-                f"last axis of {self!r}; view it before it is sliced or transposed"
+                f"view_as: the {many} cells of an element of {quote(dtype)} are not one after the other in "
+                "memory along the "
+                f"last axis of {quote(self)}; view it before it is sliced or transposed"
             )
         return self.reshape(*self.shape[:-1], self.shape[-1] // many, many)
 
@@ -429,7 +432,9 @@ class Derived(View, Struct, eq=False, metaclass=Checked):
     def _check(cls, shape: Shape, kind: ViewKind, sources: tuple[View, ...]) -> tuple[Any, ...]:
         given = kind.out_shape(tuple([source.shape for source in sources]))
         if given != shape:
-            raise ValueError(f"Derived: shape {shape!r} for a {type(kind).__name__} of its sources, which has {given}")
+            raise ValueError(
+                f"Derived: shape {quote(shape)} for a {type(kind).__name__} of its sources, which has {quote(given)}"
+            )
         return shape, kind, sources
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -565,11 +570,13 @@ def width_of(dtype: object, what: str) -> int:
         with suppress(TypeError):
             found = np.dtype(dtype)  # type: ignore[call-overload]
     if found is None:
-        raise TypeError(f"{what}: dtype {dtype!r} is not one of NumPy's; give one such as 'float32'")
+        raise TypeError(f"{what}: dtype {quote(dtype)} is not one of NumPy's; give one such as 'float32'")
     if found.hasobject:
-        raise ValueError(f"{what}: dtype {dtype!r} holds references to objects, not values; give one of fixed size")
+        raise ValueError(
+            f"{what}: dtype {quote(dtype)} holds references to objects, not values; give one of fixed size"
+        )
     if not found.itemsize:
-        raise ValueError(f"{what}: dtype {dtype!r} has no size; give it one, as in 'S8'")
+        raise ValueError(f"{what}: dtype {quote(dtype)} has no size; give it one, as in 'S8'")
     return found.itemsize
 
 
@@ -578,7 +585,7 @@ def check_color(color: Hashable, what: str) -> Hashable:
     try:
         hash(color)
     except TypeError:
-        raise TypeError(f"{what}: color {color!r} is a {type(color).__name__}, which has no hash") from None
+        raise TypeError(f"{what}: color {quote(color)} is a {type(color).__name__}, which has no hash") from None
     return color
 
 
@@ -743,7 +750,7 @@ def _lie_together(view: View, many: int) -> bool:
     """Whether the cells of a view are one after the other in each group of `many` in a row, which divides them."""
     for patch in view._normal_form().patches if view.size else ():
         if not isinstance(patch.home, (Allocation, Constant)):
-            raise TooHard(f"view_as: {view!r} has too many patches; view the memory before it is taken apart")
+            raise TooHard(f"view_as: {quote(view)} has too many patches; view the memory before it is taken apart")
         digits = patch.digits
         if not isinstance(patch.home, Allocation) or not digits or digits[-1][1:] != (1, 1):
             return False
@@ -882,7 +889,9 @@ def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
         pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
         piece, cell = next(((p, c) for p in pieces if (c := cell_read(p, index)) is not None), (None, ()))
         if piece is None:
-            raise ValueError(f"{view!r}: no piece of {view.kind} reads anything at {index}; pieces partition a view")
+            raise ValueError(
+                f"{quote(view)}: no piece of {view.kind} reads anything at {quote(index)}; pieces partition a view"
+            )
         if piece.fill is not None:
             return Constant(piece.fill), 0
         view, index, walked = view.sources[piece.source], cell, walked + 1
@@ -997,7 +1006,7 @@ def _compose_chain(view: Derived, work: Budget) -> Composed:
         found = _compose_over_sources(v, work)
         if work.is_overdrawn:
             why = (
-                f"{view!r}: its pieces, composed through {len(order)} kinds, take more than {budget} guards and "
+                f"{quote(view)}: its pieces, composed through {len(order)} kinds, take more than {budget} guards and "
                 f"steps; ask about a view below it, or allow more by limits(budget={10 * budget})"
             )
             _learn(view).refused = budget, why

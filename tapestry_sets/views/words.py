@@ -31,7 +31,7 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 import numpy as np
 
 from tapestry_sets.integers import DisjointSetts, Sett, Stripe
-from tapestry_sets.limits import as_int, as_ints, check_pieces, extents_of
+from tapestry_sets.limits import as_int, as_ints, check_pieces, extents_of, quote
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views.kinds import shaping
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
@@ -179,7 +179,9 @@ class Viewable:
     def mT(self) -> Self:
         """The view with its last two axes exchanged."""
         if self.rank < 2:
-            raise ValueError(f"mT: shape {self.shape} has rank {self.rank}; a matrix transpose needs 2 axes or more")
+            raise ValueError(
+                f"mT: shape {quote(self.shape)} has rank {self.rank}; a matrix transpose needs 2 axes or more"
+            )
         return self.swapaxes(-2, -1)
 
     def matrix_transpose(self) -> Self:
@@ -263,7 +265,7 @@ class Viewable:
         """
         plane = as_ints(axes, "rot90: axes")
         if len(plane) != 2:
-            raise ValueError(f"rot90: axes {plane} must be two, the plane in which to turn")
+            raise ValueError(f"rot90: axes {quote(plane)} must be two, the plane in which to turn")
         a, b = axes_of(plane, self.rank, "rot90")
         turns = as_int(k, "rot90: k") % 4
         if turns == 2:
@@ -442,7 +444,8 @@ class Viewable:
                 raise ValueError(f"ragged: lengths[{k}] is {length}; lengths must be >= 0")
         if sum(many) != n:
             raise ValueError(
-                f"ragged: {len(many)} lengths add up to {sum(many)}, but axis {at} of shape {self.shape} has extent "
+                f"ragged: {len(many)} lengths add up to {sum(many)}, but axis {at} of shape {quote(self.shape)} "
+                "has extent "
                 f"{n}; they must be equal" + (", and a slice leaves out what is padding" if sum(many) < n else "")
             )
         lead = ((None, None, None),) * at
@@ -542,7 +545,8 @@ class Viewable:
             count = _sections(sections, "split")
             if self.shape[at] % count:
                 raise ValueError(
-                    f"split: axis {at} of shape {self.shape} has extent {self.shape[at]}, which is not divided by "
+                    f"split: axis {at} of shape {quote(self.shape)} has extent {quote(self.shape[at])}, which "
+                    "is not divided by "
                     f"{count}; array_split makes parts of nearly equal extents"
                 )
         return self._parts(sections, at, "split")
@@ -639,10 +643,11 @@ def _setts_of(
     axes = [region] if isinstance(region, (Sett, DisjointSetts, Stripe)) else region
     if not isinstance(axes, Sequence):
         raise TypeError(
-            f"sample: region is a {type(region).__name__}; give a Region of shape {shape}, or one Sett for each axis"
+            f"sample: region is a {type(region).__name__}; give a Region of shape {quote(shape)}, or one Sett "
+            "for each axis"
         )
     if len(axes) != len(shape):
-        raise ValueError(f"sample: {len(axes)} setts for shape {shape}; give one for each axis")
+        raise ValueError(f"sample: {len(axes)} setts for shape {quote(shape)}; give one for each axis")
     return [_as_sett(one, axis) for axis, one in enumerate(axes)]
 
 
@@ -666,9 +671,11 @@ def _only(members: Sequence[T], what: str) -> T:
 def _row_of(values: Iterable[object], what: str) -> tuple[int, ...]:
     """Integers of one sequence, such as a row of a batch's table."""
     if isinstance(values, np.ndarray) and (values.ndim != 1 or values.dtype.kind not in "iu"):
-        raise TypeError(f"{what} is an array of shape {values.shape} of {values.dtype}; give integers in one row")
+        raise TypeError(
+            f"{what} is an array of shape {quote(values.shape)} of {values.dtype}; give integers in one row"
+        )
     if not isinstance(values, Iterable):
-        raise TypeError(f"{what} must be a sequence of integers, not {values!r}")
+        raise TypeError(f"{what} must be a sequence of integers, not {quote(values)}")
     return tuple(values.tolist()) if isinstance(values, np.ndarray) else as_ints(values, what)
 
 
@@ -678,14 +685,16 @@ def _in_pages(pool: V, block: int | None) -> V:
     if block is None:
         if len(shape) < 2:
             raise ValueError(
-                f"paged: the pool has shape {shape}, where (pages, block, …) is needed; give block, the rows of a "
+                f"paged: the pool has shape {quote(shape)}, where (pages, block, …) is needed; give block, the "
+                "rows of a "
                 "page, if it is flat"
             )
         return pool
     rows = as_int(block, "paged: block")
     if not shape or rows < 1 or shape[0] % rows:
         raise ValueError(
-            f"paged: blocks of {rows} rows in a pool of shape {shape}; its first axis must be pages of block rows, "
+            f"paged: blocks of {rows} rows in a pool of shape {quote(shape)}; its first axis must be pages of "
+            "block rows, "
             "block >= 1 a divisor of that axis"
             + (", and without a block the first two axes are pages and rows" if shape[1:2] == (rows,) else "")
         )
@@ -696,7 +705,7 @@ def as_number(value: object, what: str) -> float:
     """Return a real number as it is, or raise a TypeError that names the argument."""
     if isinstance(value, (int, float)):
         return value
-    raise TypeError(f"{what} {value!r} must be a real number")
+    raise TypeError(f"{what} {quote(value)} must be a real number")
 
 
 def _sections(count: object, what: str) -> int:
@@ -722,9 +731,11 @@ def axis_tuple(axis: int | Sequence[int], what: str) -> Shape:
 def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
     if not isinstance(value, (Sequence, np.ndarray)):
         if not n:
-            raise ValueError(f"sliding_windows: {what} {value!r} names no axis; name one axis or more")
+            raise ValueError(f"sliding_windows: {what} {quote(value)} names no axis; name one axis or more")
         return (as_int(value, f"sliding_windows: {what}"),) * n
     values = as_ints(value, f"sliding_windows: {what}")
     if len(values) != n:
-        raise ValueError(f"sliding_windows: {what} {values} has {len(values)} values for {n} axes; give one for each")
+        raise ValueError(
+            f"sliding_windows: {what} {quote(values)} has {len(values)} values for {n} axes; give one for each"
+        )
     return values

@@ -7,6 +7,7 @@ import numpy as np
 from tapestry_exec.copies import ITEM_NBYTES, MAX_CELLS
 from tapestry_exec.cuda.kernels.structs import Launch, check_addresses, divisor
 from tapestry_exec.cuda.tuning import LANES, MAX_BLOCKS, THREADS, TILE
+from tapestry_sets.limits import quote
 
 ACTIVATIONS = "none", "relu", "sigmoid", "tanh", "gelu"
 """Functions that end an epilogue or a convolution, in the kernels' order."""
@@ -67,7 +68,7 @@ def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, act
 def check_floats(what: str, dtype: str, activation: str) -> tuple[int, int]:
     """The size of a cell and the number of an activation."""
     if dtype not in LANES:
-        raise ValueError(f"{what}: dtype {dtype!r} is not one of {', '.join(LANES)}")
+        raise ValueError(f"{what}: dtype {quote(dtype)} is not one of {', '.join(LANES)}")
     if activation not in ACTIVATIONS:
-        raise ValueError(f"{what}: activation {activation!r} is not one of {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"{what}: activation {quote(activation)} is not one of {', '.join(ACTIVATIONS)}")
     return np.dtype(dtype).itemsize, ACTIVATIONS.index(activation)

@@ -10,6 +10,7 @@ import numpy as np
 from tapestry_exec.cuda.kernels.structs import MERGE, CStruct, Launch, check_addresses, walk_parts
 from tapestry_exec.cuda.tuning import KEPT, MAX_BLOCKS, PARTS, THREADS
 from tapestry_sets.digits import Ints
+from tapestry_sets.limits import quote
 
 MERGES = "add", "multiply", "minimum", "maximum", "logical_or", "logical_and"
 """Functions that merge two cells, by NumPy's names, in the kernels' order."""
@@ -23,9 +24,9 @@ DTYPES = (
 def name_merge(function: str, dtype: str) -> tuple[str, int]:
     """The cells' type in the kernels' names, and the function's number."""
     if function not in MERGES:
-        raise ValueError(f"merges: {function!r} is not one of {', '.join(MERGES)}")
+        raise ValueError(f"merges: {quote(function)} is not one of {', '.join(MERGES)}")
     if dtype not in DTYPES:
-        raise ValueError(f"merges: dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+        raise ValueError(f"merges: dtype {quote(dtype)} is not one of {', '.join(DTYPES)}")
     code = MERGES.index(function)
     if dtype == "bool":
         return "int8", MERGES.index("logical_or" if function in ("add", "maximum", "logical_or") else "logical_and")
@@ -96,7 +97,9 @@ def _checked_width(dims: Ints, places: Sequence[tuple[int, Ints]], itemsize: int
         raise ValueError(f"merges: a tree of {count} parts, {fan_in} at a time, is too large; at most {PARTS} fit")
     check_addresses("merges", itemsize, (address for address, _ in places))
     if any(len(strides) != len(dims) for _, strides in places):
-        raise ValueError(f"merges: strides {[s for _, s in places]} must have {len(dims)} values each, as {dims}")
+        raise ValueError(
+            f"merges: strides {quote([s for _, s in places])} must have {len(dims)} values each, as {quote(dims)}"
+        )
     return PARTS if fan_in is None or fan_in >= count else fan_in
 
 

@@ -14,6 +14,7 @@ from tapestry_exec.copies import MAX_CELLS, RANK
 from tapestry_exec.cuda.kernels.structs import WORDS, CStruct, Launch, check_addresses, reverse_to_rank, write_index
 from tapestry_exec.cuda.tuning import KEPT, LANES, MAX_BLOCKS, THREADS
 from tapestry_sets.digits import Ints
+from tapestry_sets.limits import quote
 
 
 def random_words(
@@ -75,7 +76,7 @@ def random_uniforms(
     ['philox_float64']
     """
     if dtype not in LANES:
-        raise ValueError(f"random_uniforms: dtype {dtype!r} is not one of {', '.join(LANES)}")
+        raise ValueError(f"random_uniforms: dtype {quote(dtype)} is not one of {', '.join(LANES)}")
     made = np.dtype(dtype)
     check_addresses("random_uniforms", made.itemsize, [out])
     least, most = made.type(low), made.type(high)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tapestry_exec.copies import ITEM_NBYTES, Transfer, normal_forms, widen
 from tapestry_exec.cuda.kernels.structs import BATCH, CStruct, Launch, reverse_to_rank, write_index
 from tapestry_exec.cuda.tuning import GUARDS, KEPT, MAX_BLOCKS, THREADS, TILE, TRANSFERS
+from tapestry_sets.limits import quote
 
 
 class _Prepared(Struct, frozen=True, eq=False):
@@ -128,7 +129,9 @@ def _check(transfer: Transfer, copies: bool) -> None:
     if len(ranks) > 1:
         raise ValueError(f"{transfer}: dims, strides and coefficients must be of one length")
     if copies and any(n > 1 and s == 0 for n, s in zip(transfer.dims, transfer.dst_strides, strict=True)):
-        raise ValueError(f"{transfer}: target strides {transfer.dst_strides} must not be 0 where the extent is above 1")
+        raise ValueError(
+            f"{transfer}: target strides {quote(transfer.dst_strides)} must not be 0 where the extent is above 1"
+        )
 
 
 def _unit_nbytes(itemsize: int) -> int:

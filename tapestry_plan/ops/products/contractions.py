@@ -14,6 +14,7 @@ from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import numeric, same_dtype, touched, writes
 from tapestry_plan.ops.products.matrices import matmul_signature
+from tapestry_sets.limits import quote
 
 
 class Equation(Struct, frozen=True):
@@ -111,14 +112,16 @@ def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         for name, n in zip(names, shape, strict=True):
             if names.count(name) > 1:
                 raise ValueError(
-                    f"equation {text!r:.200} names {name!r} twice in operand {k}; give its diagonal, which is a view: "
+                    f"equation {text!r:.200} names {quote(name)} twice in operand {k}; give its diagonal, which "
+                    "is a view: "
                     "the function einsum does"
                 )
             seen = sizes.setdefault(name, n)
             broadcast = name.startswith("e") and len(name) > 1 and 1 in (seen, n)
             if seen != n and not broadcast:
                 raise ValueError(
-                    f"equation {text!r:.200}: axis {name!r:.200} has {seen} values, but {n} in operand {k}: {shape}"
+                    f"equation {text!r:.200}: axis {name!r:.200} has {seen} values, but {n} in operand {k}: "
+                    f"{quote(shape)}"
                 )
             sizes[name] = max(seen, n)
     axes = (
@@ -236,8 +239,8 @@ def _diagonals(x: Tensor, names: Sequence[str]) -> tuple[Tensor, list[str]]:
         first = left.index(left[second])
         if x.shape[first] != x.shape[second]:
             raise ValueError(
-                f"einsum: axes {first} and {second} of {x.shape} are both {left[first]!r:.200}, but have "
-                f"{x.shape[first]} and {x.shape[second]} values; they must be equal"
+                f"einsum: axes {first} and {second} of {quote(x.shape)} are both {left[first]!r:.200}, but have "
+                f"{quote(x.shape[first])} and {quote(x.shape[second])} values; they must be equal"
             )
         x = x.diagonal(0, first, second)
         name = left.pop(second)

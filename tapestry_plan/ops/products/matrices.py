@@ -12,6 +12,7 @@ from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, 
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
 from tapestry_plan.ops.operands import align_axes, common_shape, need_rank, need_vector, same_dtype, touched, writes
+from tapestry_sets.limits import quote
 
 
 def _scaled(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -63,7 +64,7 @@ def _gemm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 def _gemm_bias(shape: Shape, axes: tuple[Axis, ...]) -> Operand:
     m, n = axes[0].size, axes[1].size
     if len(shape) > 2 or any(have not in (1, need) for have, need in zip(shape[::-1], (n, m), strict=False)):
-        raise ValueError(f"the bias has shape {shape}; it must broadcast to {(m, n)}")
+        raise ValueError(f"the bias has shape {quote(shape)}; it must broadcast to {(m, n)}")
     return touched(axes, align_axes(shape, axes[:2]), at_start_of=("k",))
 
 

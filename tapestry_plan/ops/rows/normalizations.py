@@ -12,6 +12,7 @@ from tapestry_plan.ir import Attrs, Axis, Block, LinearForm, Op, Operand, Shape,
 from tapestry_plan.ops import expansions
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, floating, ints_of, need_vector, per_row, spatial_names, touched, writes
+from tapestry_sets.limits import quote
 
 
 def _batch_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -118,7 +119,9 @@ def _tail_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     axis = axis_of(attrs["axis"], len(x))
     for what, shape in zip(("scale", "bias"), shapes[1:], strict=False):
         if shape != x[axis:]:
-            raise ValueError(f"the {what} has shape {shape}; {x[axis:]} is needed, the normalized axes of operand 0")
+            raise ValueError(
+                f"the {what} has shape {quote(shape)}; {quote(x[axis:])} is needed, the normalized axes of operand 0"
+            )
     return row_signature(shapes, axis, len(x))
 
 

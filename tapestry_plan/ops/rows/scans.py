@@ -12,7 +12,7 @@ from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, numeric, per_row, touched
 from tapestry_plan.ops.rows.normalizations import axis_signature, row_signature
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import is_int, quote
 
 
 def _cumulative_sum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -93,7 +93,7 @@ def cumulative_sum(
     ONNX CumSum; Array API cumulative_sum.
     """
     if axis is None and x.ndim != 1:
-        raise ValueError(f"cumulative_sum: x has shape {x.shape}; name the axis")
+        raise ValueError(f"cumulative_sum: x has shape {quote(x.shape)}; name the axis")
     how = {"exclusive": bool(exclusive), "reverse": bool(reverse)}
     return add_op(cumulative_sum.op, widened(x), name=name, axis=axis or 0, **how)
 

@@ -18,7 +18,7 @@ from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard,
 from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import need_rank, number_axes, touched
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import is_int, quote
 
 Int64 = NDArray[np.int64]
 MODES = ("nearest", "linear")
@@ -71,13 +71,13 @@ def _places_of(shape: Shape, attrs: Attrs) -> list[tuple[Fraction, Fraction]]:
     """
     sizes = attrs.get("sizes")
     if not isinstance(sizes, tuple) or len(sizes) != len(shape) or not all(is_int(m, 1) for m in sizes):
-        raise ValueError(f"sizes is {sizes!r:.200}; give an integer >= 1 for each axis of the shape {shape}")
+        raise ValueError(f"sizes is {sizes!r:.200}; give an integer >= 1 for each axis of the shape {quote(shape)}")
     for key, known in (("mode", MODES), ("coordinates", COORDINATES), ("nearest", NEAREST)):
         if attrs.get(key, known[0]) not in known:
             raise ValueError(f"{key} is {attrs[key]!r:.200}; known are {known}")
     scales = attrs.get("scales") or tuple(Fraction(m, n) for n, m in zip(shape, sizes, strict=True))
     if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
-        raise ValueError(f"scales is {scales!r:.200}; give a positive number for each axis of the shape {shape}")
+        raise ValueError(f"scales is {scales!r:.200}; give a positive number for each axis of the shape {quote(shape)}")
     exact = [
         Fraction(scale).limit_denominator(tuning.MAX_DENOMINATOR) if attrs.get("scales") else scale for scale in scales
     ]
@@ -222,7 +222,9 @@ def resize(
         if scales is None:
             raise ValueError("resize: give sizes or scales")
         if len(scales) != x.ndim:
-            raise ValueError(f"resize: scales is {tuple(scales)!r:.200}; give one for each axis of the shape {x.shape}")
+            raise ValueError(
+                f"resize: scales is {tuple(scales)!r:.200}; give one for each axis of the shape {quote(x.shape)}"
+            )
         for scale in scales:
             if not (math.isfinite(scale) and scale > 0):
                 raise ValueError(
@@ -255,7 +257,7 @@ def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     if block < 1 or c % block**2 or mode not in ("DCR", "CRD"):
         raise ValueError(
             f"depth_to_space: block={block}, mode={mode!r:.200}; the block's square must divide the {c} channels of "
-            f"shape {x.shape}, and the mode be 'DCR' or 'CRD'"
+            f"shape {quote(x.shape)}, and the mode be 'DCR' or 'CRD'"
         )
     depth = c // block**2
     with x.graph._all_or_nothing():
@@ -284,7 +286,9 @@ def space_to_depth(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     need_rank(x.shape, 4, "space_to_depth: x", "n, channels, h, w")
     n, c, h, w = x.shape
     if block < 1 or h % block or w % block:
-        raise ValueError(f"space_to_depth: block={block} must divide the spatial extents {(h, w)} of shape {x.shape}")
+        raise ValueError(
+            f"space_to_depth: block={block} must divide the spatial extents {(h, w)} of shape {quote(x.shape)}"
+        )
     if mode not in ("DCR", "CRD"):
         raise ValueError(f"space_to_depth: mode={mode!r:.200}; it is 'DCR' or 'CRD'")
     with x.graph._all_or_nothing():

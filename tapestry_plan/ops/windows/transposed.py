@@ -11,6 +11,7 @@ from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import windows_of
 from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, numeric, spatial_names, spatial_of, touched
 from tapestry_plan.ops.windows.window import Window, groups_of
+from tapestry_sets.limits import quote
 
 
 def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -70,7 +71,7 @@ def _out_extents(extents: Shape, window: Window, attrs: Attrs) -> Shape:
         if made < 1:
             raise ValueError(
                 f"pads of {window.begins[axis]} and {window.ends[axis]} leave {made} cells on spatial axis {axis} of "
-                f"extents {extents}; pad by less"
+                f"extents {quote(extents)}; pad by less"
             )
         out.append(made)
     return tuple(out)

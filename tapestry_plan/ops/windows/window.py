@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Attrs, LinearForm, Shape, Shard
 from tapestry_plan.ops.operands import ints_of
+from tapestry_sets.limits import quote
 
 
 class Window(Struct, frozen=True):
@@ -76,8 +77,10 @@ class Window(Struct, frozen=True):
             room = n + self.begins[axis] + self.ends[axis] - self.reach[axis]
             if room < 0:
                 raise ValueError(
-                    f"a window of {self.kernel} with dilations {self.dilations} reaching over {self.reach} cells "
-                    f"does not fit extents {extents} padded by {self.begins} and {self.ends}, spatial axis {axis}; "
+                    f"a window of {quote(self.kernel)} with dilations {self.dilations} reaching over "
+                    f"{self.reach} cells "
+                    f"does not fit extents {quote(extents)} padded by {quote(self.begins)} and "
+                    f"{quote(self.ends)}, spatial axis {axis}; "
                     "pad more or take a smaller window"
                 )
             stride = self.strides[axis]

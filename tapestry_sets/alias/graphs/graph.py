@@ -20,7 +20,7 @@ from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.graphs.tensors import AliasTensor, TensorRef
 from tapestry_sets.alias.overlap import overlap_matrix, overlaps
 from tapestry_sets.alias.tables import align, as_html, yes_or_no
-from tapestry_sets.limits import OPEN, REFUSALS, as_int, ask_one
+from tapestry_sets.limits import OPEN, REFUSALS, as_int, ask_one, quote
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,
@@ -208,7 +208,9 @@ class AliasGraph:
                 before = len(self)
                 made = self[make(name, tuple(self[k] for k in inputs))]
                 if made.id < before or made.name:
-                    raise ValueError(f"grow: make gave {made!r} for {name!r}; it must be a new tensor without a name")
+                    raise ValueError(
+                        f"grow: make gave {quote(made)} for {quote(name)}; it must be a new tensor without a name"
+                    )
                 self.rename(made, name)
         return tuple(self[name] for name in names)
 
@@ -325,8 +327,10 @@ class AliasGraph:
         node, made = self._nodes[i], view_node(self._nodes, kind, numbers)
         if (made.shape, made.itemsize) != (node.shape, node.itemsize):
             raise ValueError(
-                f"to_view: {AliasTensor(self, i)!r} has shape {node.shape} and {node.itemsize} bytes a cell, but "
-                f"{kind_text(kind)} of {list(numbers)} has {made.shape} and {made.itemsize}; they must agree"
+                f"to_view: {quote(AliasTensor(self, i))} has shape {quote(node.shape)} and {node.itemsize} "
+                "bytes a cell, but "
+                f"{kind_text(kind)} of {quote(list(numbers))} has {quote(made.shape)} and {made.itemsize}; they "
+                "must agree"
             )
         for j in numbers:
             path = self._path(j, i)
@@ -361,7 +365,7 @@ class AliasGraph:
         i = self._number(tensor)
         if self._nodes[i].kind is not None:
             under = [j for j in self._under(i) if self._nodes[j].kind is None]
-            raise ValueError(f"recolor: tensor {i} is a view; colors belong to allocations, here to {under}")
+            raise ValueError(f"recolor: tensor {i} is a view; colors belong to allocations, here to {quote(under)}")
         self._replace(i, self._nodes[i].replace(color=check_color(color, "recolor")))
         return AliasTensor(self, i)
 
@@ -536,25 +540,27 @@ class AliasGraph:
     def _number(self, tensor: TensorRef) -> int:
         if isinstance(tensor, AliasTensor):
             if tensor.graph is not self:
-                raise ValueError(f"{tensor!r} belongs to another graph; views join tensors of one graph")
+                raise ValueError(f"{quote(tensor)} belongs to another graph; views join tensors of one graph")
             return tensor.id
         if isinstance(tensor, str):
             if tensor not in self._names:
-                raise KeyError(f"the graph has no tensor {tensor!r}; its names are {sorted(self._names)[:20]}")
+                raise KeyError(
+                    f"the graph has no tensor {quote(tensor)}; its names are {quote(sorted(self._names)[:20])}"
+                )
             return self._names[tensor]
         try:
             i = as_int(tensor, "a tensor's number")
         except TypeError:
-            raise TypeError(f"{tensor!r} is not a tensor of the graph; give a tensor, number or name") from None
+            raise TypeError(f"{quote(tensor)} is not a tensor of the graph; give a tensor, number or name") from None
         if not -len(self) <= i < len(self):
             raise IndexError(f"the graph has no tensor {i}: it has {len(self)}")
         return i % len(self)
 
     def _free_name(self, name: str) -> str:
         if not isinstance(name, str):
-            raise TypeError(f"name {name!r} is a {type(name).__name__}; give a string, empty for none")
+            raise TypeError(f"name {quote(name)} is a {type(name).__name__}; give a string, empty for none")
         if name in self._names:
-            raise ValueError(f"name {name!r} is taken by tensor {self._names[name]}; give another one")
+            raise ValueError(f"name {quote(name)} is taken by tensor {self._names[name]}; give another one")
         return name
 
     def _append(self, node: Node) -> AliasTensor:
@@ -668,7 +674,7 @@ def _in_order(
         if ready:
             yield name, open_.pop(name)
         elif name in open_:
-            raise ValueError(f"grow: {name!r} aliases itself through {list(open_)}; that is a cycle")
+            raise ValueError(f"grow: {quote(name)} aliases itself through {quote(list(open_))}; that is a cycle")
         elif name not in known:
             open_[name] = tuple(inputs_of(name))
             stack.append((name, True))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from tapestry_sets.alias import tuning
-from tapestry_sets.limits import Value, put_fields, read_fields, read_json
+from tapestry_sets.limits import Value, cut_text, put_fields, quote, read_fields, read_json
 from tapestry_sets.views import Shape, ViewKind, kind_from_dict, kind_to_dict
 
 FORMAT = "tapestry-alias-graph/3"
@@ -66,12 +66,14 @@ def view_node(nodes: Sequence[Node], kind: ViewKind, inputs: tuple[int, ...]) ->
         If there is no input, item sizes differ, or the shapes do not fit the kind.
     """
     if not isinstance(kind, ViewKind):
-        raise TypeError(f"{kind!r} is not a view kind: it lacks out_shape and pieces")
+        raise TypeError(f"{quote(kind)} is not a view kind: it lacks out_shape and pieces")
     if not inputs:
         raise ValueError(f"{kind_text(kind)}: a view needs at least one input")
     sizes = [nodes[j].itemsize for j in inputs]
     if len(set(sizes)) > 1:
-        raise ValueError(f"{kind_text(kind)}: inputs {list(inputs)} have {sizes} bytes a cell; they must agree")
+        raise ValueError(
+            f"{kind_text(kind)}: inputs {quote(list(inputs))} have {quote(sizes)} bytes a cell; they must agree"
+        )
     shape = tuple(kind.out_shape(tuple(nodes[j].shape for j in inputs)))
     return Node(shape, sizes[0], kind, inputs, None, "")
 
@@ -86,8 +88,8 @@ def kind_text(kind: ViewKind) -> str:
     'Concat(1)'
     """
     values: list[object] = [getattr(kind, name) for name in getattr(type(kind), "__match_args__", ())]
-    text = f"{type(kind).__name__}({', '.join(map(repr, values))})"
-    return text if len(text) <= tuning.SHOWN_TEXT else f"{text[: tuning.SHOWN_TEXT - 1]}…"
+    text = f"{type(kind).__name__}({', '.join(map(quote, values))})"
+    return cut_text(text, tuning.SHOWN_TEXT)
 
 
 # ------------------------------------------------------------------------------------------------------- writing
@@ -149,7 +151,8 @@ def _color_to_json(color: Hashable, where: str) -> Any:
     if type(color) is tuple:
         return [_color_to_json(c, f"{where}[{k}]") for k, c in enumerate(color)]
     raise TypeError(
-        f"{where}: {color!r} has no JSON form; use None, strings, bools, finite numbers, or tuples of them, as colors"
+        f"{where}: {quote(color)} has no JSON form; use None, strings, bools, finite numbers, or tuples of "
+        "them, as colors"
     )
 
 
@@ -176,7 +179,7 @@ def from_json(text: str | bytes) -> list[Node]:
 
 def _color_of_json(value: Any, where: str) -> Hashable:
     if isinstance(value, dict):
-        raise ValueError(f"{where}: must be null, a string, a number, a bool, or a list of such, not {value!r}")
+        raise ValueError(f"{where}: must be null, a string, a number, a bool, or a list of such, not {quote(value)}")
     if isinstance(value, list):
         return tuple(_color_of_json(v, f"{where}[{k}]") for k, v in enumerate(value))
     return value  # type: ignore[no-any-return]
@@ -203,7 +206,7 @@ def _check_names(nodes: Sequence[Node]) -> None:
     first: dict[str, int] = {}
     for i, node in enumerate(nodes):
         if node.name and first.setdefault(node.name, i) < i:
-            raise ValueError(f"nodes[{i}].name: {node.name!r} is the name of nodes[{first[node.name]}] too")
+            raise ValueError(f"nodes[{i}].name: {quote(node.name)} is the name of nodes[{first[node.name]}] too")
 
 
 def _readers_last(nodes: Sequence[Node]) -> list[int]:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapestry_sets.digits import Levels, Strided
-from tapestry_sets.limits import TooHard, compile_constructor, put_fields
+from tapestry_sets.limits import TooHard, compile_constructor, put_fields, quote
 from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, view_of
 
 ADDRESSES = 1 << 64
@@ -152,7 +152,8 @@ def _form_of(address: int, shape: tuple[int, ...], strides: tuple[int, ...], ite
             high += (n - 1) * by
     if low < 0 or high > ADDRESSES - itemsize:
         raise ValueError(
-            f"as_view: shape {shape} with strides {strides} from address {address:#x} reaches from {low} to "
+            f"as_view: shape {quote(shape)} with strides {quote(strides)} from address {address:#x} reaches "
+            f"from {low} to "
             f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
     axes.append(((itemsize, 1),))
@@ -239,7 +240,7 @@ def _by_array_interface(x: object) -> Layout | None:
     else:  # a buffer, or the object's own
         _, address, *_ = _buffer(x if data is None else data) or (None, None)
         if address is None:
-            raise _no_address(x, f"the 'data' of its __array_interface__ are {data!r}")
+            raise _no_address(x, f"the 'data' of its __array_interface__ are {quote(data)}")
         address += interface.get("offset", 0)
     return _checked(x, Layout(MEMORY, address, *_typed(x, interface)))
 
@@ -261,7 +262,7 @@ def _typed(x: object, interface: dict[str, Any]) -> tuple[tuple[int, ...], tuple
         itemsize = np.dtype(typestr).itemsize
     except TypeError:
         raise ValueError(
-            f"as_view: {type(x).__name__} has elements of type {typestr!r}, of which the bytes are not known; "
+            f"as_view: {type(x).__name__} has elements of type {quote(typestr)}, of which the bytes are not known; "
             "give a view of it as bytes"
         ) from None
     shape, strides = tuple(interface["shape"]), interface.get("strides")
@@ -274,10 +275,13 @@ def _checked(x: object, found: Layout) -> Layout:
         address, itemsize = index(found.address), index(found.itemsize)
         shape, strides = tuple(map(index, found.shape)), tuple(map(index, found.strides))
     except TypeError:
-        raise TypeError(f"as_view: {type(x).__name__} gives numbers that are not integers: {found[1:]}") from None
+        raise TypeError(
+            f"as_view: {type(x).__name__} gives numbers that are not integers: {quote(found[1:])}"
+        ) from None
     if len(shape) != len(strides) or min(shape, default=0) < 0:
         raise ValueError(
-            f"as_view: {type(x).__name__} gives shape {shape} and strides {strides}; one stride for each axis and "
+            f"as_view: {type(x).__name__} gives shape {quote(shape)} and strides {quote(strides)}; one stride "
+            "for each axis and "
             "extents >= 0 are needed"
         )
     return Layout(found.home, address, shape, strides, itemsize)
@@ -435,7 +439,9 @@ def _read(x: object, capsule: object) -> tuple[DLTensor, int]:
         return managed.tensor, managed.flags
     if _is_valid(capsule, b"dltensor"):
         return DLTensor.from_address(_pointer_of(capsule, b"dltensor")), 0
-    raise ValueError(f"as_view: {type(x).__name__}.__dlpack__ returned no unused capsule of a tensor but {capsule!r}")
+    raise ValueError(
+        f"as_view: {type(x).__name__}.__dlpack__ returned no unused capsule of a tensor but {quote(capsule)}"
+    )
 
 
 def _layout(x: object, tensor: DLTensor, flags: int) -> Layout:

@@ -15,7 +15,7 @@ from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_o
 from tapestry_sets.alias.overlap import Overlap, overlap
 from tapestry_sets.alias.tables import align
 from tapestry_sets.integers import DisjointSetts, Nest, members
-from tapestry_sets.limits import OPEN, REFUSALS, TooHard, ask_one, hide_fields, retell
+from tapestry_sets.limits import OPEN, REFUSALS, TooHard, ask_one, cut_text, hide_fields, quote, retell
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Allocation, View
 
@@ -137,7 +137,7 @@ class SharedGroup(Struct, frozen=True, eq=False, dict=True):
     def _cover(self) -> Cover:
         if len(self._covers) != 1:
             names = ", ".join(a.name or f"{a.shape}" for a in self.allocations)
-            raise ValueError(f"SharedGroup: its members read several allocations ({names}); ask for regions")
+            raise ValueError(f"SharedGroup: its members read several allocations ({cut_text(names)}); ask for regions")
         return self._covers[0]
 
     # -- members --------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class SharedGroup(Struct, frozen=True, eq=False, dict=True):
         try:
             return self.keys.index(key)
         except ValueError:
-            raise KeyError(f"{key!r} is not a member of this group; its members are {_some(self.keys)}") from None
+            raise KeyError(f"{quote(key)} is not a member of this group; its members are {_some(self.keys)}") from None
 
     @property
     def pairs(self) -> tuple[tuple[Hashable, Hashable], ...]:
@@ -248,7 +248,7 @@ class Member(Struct, frozen=True):
             return True
 
         def tell(error: TooHard) -> TooHard:
-            return TooHard(f"SharedGroup: whether {self.key!r} holds {other.key!r}: {error}")
+            return TooHard(f"SharedGroup: whether {quote(self.key)} holds {quote(other.key)}: {error}")
 
         if mine is None or theirs is None or len(self.parts) > 1 or len(other.parts) > 1:
             return retell(tell, self.view.contains, other.view)
@@ -464,7 +464,7 @@ def _read(member: int, key: Hashable, x: object) -> list[tuple[Allocation, Part]
     try:
         return list(parts_of(member, as_view(x)))
     except Exception as error:
-        raise told(error, f"shared_memory: member {key!r}") from error
+        raise told(error, f"shared_memory: member {quote(key)}") from error
 
 
 def _grouped(
@@ -538,9 +538,11 @@ def _relation(group: SharedGroup, k: int) -> str:
     same = next(some for some in classes if k in some)
     if len(same) > 1:
         other = next(i for i in same if i != k)
-        return f"the same bytes as {group.keys[other]!r}" + (f" and {len(same) - 2:,} more" if len(same) > 2 else "")
+        return f"the same bytes as {quote(group.keys[other])}" + (
+            f" and {len(same) - 2:,} more" if len(same) > 2 else ""
+        )
     if k in inside:
-        return f"inside {group.keys[inside[k]]!r}"
+        return f"inside {quote(group.keys[inside[k]])}"
     held = sum(holder == k for holder in inside.values())
     if held == len(group) - 1:
         return "holds all others"

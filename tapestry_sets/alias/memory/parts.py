@@ -33,7 +33,18 @@ from tapestry_sets.integers import (
     repeat,
     runs,
 )
-from tapestry_sets.limits import OPEN, REFUSALS, TooHard, TooManyPieces, ask_one, check_pieces, current, limits, retell
+from tapestry_sets.limits import (
+    OPEN,
+    REFUSALS,
+    TooHard,
+    TooManyPieces,
+    ask_one,
+    check_pieces,
+    current,
+    limits,
+    quote,
+    retell,
+)
 from tapestry_sets.views import Allocation, View
 
 T = TypeVar("T")
@@ -267,7 +278,7 @@ class Space:
             return True
 
         def tell(error: TooHard) -> TooHard:
-            names = f"{self.keys[one.member]!r} and {self.keys[two.member]!r}"
+            names = f"{quote(self.keys[one.member])} and {quote(self.keys[two.member])}"
             return TooHard(f"shared_memory: whether {names} share bytes: {error}")
 
         if one.cells is not None or two.cells is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Int64Array, Levels, Strided, at_index, cut_axis, renumber
-from tapestry_sets.limits import Value, put_fields
+from tapestry_sets.limits import Value, put_fields, quote
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds import kind
@@ -40,7 +40,7 @@ class Slice(OneMap, Struct, frozen=True):
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "slice")
         if len(self.slices) > len(shape):
-            raise IndexError(f"slice: {len(self.slices)} slices for shape {shape}; give at most {len(shape)}")
+            raise IndexError(f"slice: {len(self.slices)} slices for shape {quote(shape)}; give at most {len(shape)}")
         counts = [kind.count_range(*slice(*s).indices(n)) for s, n in zip(self.slices, shape, strict=False)]
         return (*counts, *shape[len(counts) :])
 
@@ -101,7 +101,9 @@ class Index(OneMap, Struct, frozen=True):
         places = {}
         for axis, (_, i) in zip(axes, self.at, strict=True):
             if not -shape[axis] <= i < shape[axis]:
-                raise IndexError(f"index {i} is out of bounds for axis {axis} with size {shape[axis]} of shape {shape}")
+                raise IndexError(
+                    f"index {i} is out of bounds for axis {axis} with size {quote(shape[axis])} of shape {quote(shape)}"
+                )
             places[axis] = i % shape[axis]
         return places
 
@@ -182,7 +184,7 @@ class SlidingWindow(OneMap, Struct, frozen=True):
             if reach > shape[axis]:
                 raise ValueError(
                     f"sliding_windows: a window of {size} cells, dilation {dilation}, covers {reach} cells, "
-                    f"but axis {axis} of shape {shape} has {shape[axis]}"
+                    f"but axis {axis} of shape {quote(shape)} has {quote(shape[axis])}"
                 )
             plan[axis] = (size, step, dilation, (shape[axis] - reach) // step + 1)
         return plan
@@ -232,14 +234,17 @@ class AsStrided(Value):
     def out_shape(self, shapes: Shapes) -> Shape:
         source = kind.only_shape(shapes, "as_strided")
         if len(self.shape) != len(self.strides):
-            raise ValueError(f"as_strided: strides {self.strides} for shape {self.shape}; give one for each axis")
+            raise ValueError(
+                f"as_strided: strides {quote(self.strides)} for shape {quote(self.shape)}; give one for each axis"
+            )
         if min(self.shape, default=0) < 0:
-            raise ValueError(f"as_strided: extents of shape {self.shape} must be >= 0")
+            raise ValueError(f"as_strided: extents of shape {quote(self.shape)} must be >= 0")
         reaches = [(n - 1) * by for n, by in zip(self.shape, self.strides, strict=True)]
         low, high = self.offset + sum([r for r in reaches if r < 0]), self.offset + sum([r for r in reaches if r > 0])
         if 0 not in self.shape and not 0 <= low <= high < prod(source):
             raise ValueError(
-                f"as_strided: shape {self.shape} with strides {self.strides} from {self.offset} reads cells {low} to "
+                f"as_strided: shape {quote(self.shape)} with strides {quote(self.strides)} from {self.offset} "
+                f"reads cells {low} to "
                 f"{high} of a source of shape {source}, which has {prod(source)}"
             )
         return self.shape
@@ -287,8 +292,9 @@ class Sample(Struct, frozen=True):
         shape = kind.only_shape(shapes, "sample")
         if self.region.shape != shape:
             raise ValueError(
-                f"sample: the region is in a box of shape {self.region.shape}, not of the source's shape {shape}; "
-                f"write Region({shape}, …)"
+                f"sample: the region is in a box of shape {quote(self.region.shape)}, not of the source's shape "
+                f"{quote(shape)}; "
+                f"write Region({quote(shape)}, …)"
             )
         return self.region.counts
 
@@ -338,7 +344,7 @@ class Take(Struct, frozen=True):
         if self.indices and not -n <= least <= max(self.indices) < n:
             k, i = next((k, i) for k, i in enumerate(self.indices) if not -n <= i < n)
             raise IndexError(
-                f"take: index {i}, number {k}, is out of bounds for axis {axis} with size {n} of shape {shape}; "
+                f"take: index {i}, number {k}, is out of bounds for axis {axis} with size {n} of shape {quote(shape)}; "
                 + (f"give one in [{-n}, {n})" if n else "the axis is empty")
             )
         return axis, [i + n if i < 0 else i for i in self.indices] if least < 0 else list(self.indices)

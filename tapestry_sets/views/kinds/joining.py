@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tapestry_sets.digits import Levels, Strided, join_digits, join_runs
-from tapestry_sets.limits import OPEN, Open, as_ints
+from tapestry_sets.limits import OPEN, Open, as_ints, quote
 from tapestry_sets.regions import Region
 from tapestry_sets.views.kinds import kind
 from tapestry_sets.views.kinds.axis_maps import AxisMaps, Inside, Picked, as_it_is, put_map
@@ -92,7 +92,8 @@ def _join_extents(shapes: Shapes, axis: int, what: str) -> tuple[int, Shape]:
     for k, shape in enumerate(shapes):
         if len(shape) != len(shapes[0]) or put_extents(shape, at, 0) != put_extents(shapes[0], at, 0):
             raise ValueError(
-                f"{what}: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree except on axis {at}"
+                f"{what}: source {k} has shape {quote(shape)}, source 0 has {quote(shapes[0])}; they must agree except "
+                f"on axis {at}"
             )
     return at, put_extents(shapes[0], at, sum([shape[at] for shape in shapes]))
 
@@ -113,7 +114,9 @@ class Stack(Struct, frozen=True):
             raise ValueError("stack: needs at least one source")
         for k, shape in enumerate(shapes):
             if shape != shapes[0]:
-                raise ValueError(f"stack: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree")
+                raise ValueError(
+                    f"stack: source {k} has shape {quote(shape)}, source 0 has {quote(shapes[0])}; they must agree"
+                )
         return kind.axis_of(self.axis, len(shapes[0]) + 1, "stack")
 
     def out_shape(self, shapes: Shapes) -> Shape:
@@ -158,8 +161,9 @@ class Interleave(Struct, frozen=True):
         wanted = [kind.count_range(s, total, len(shapes)) for s in range(len(shapes))]
         if extents != wanted:
             raise ValueError(
-                f"interleave: extents {extents} on axis {axis} do not take turns; {total} cells in {len(shapes)} "
-                f"sources need {wanted}"
+                f"interleave: extents {quote(extents)} on axis {axis} do not take turns; {total} cells in "
+                f"{len(shapes)} "
+                f"sources need {quote(wanted)}"
             )
         return out
 
@@ -221,8 +225,8 @@ class Fill(Struct, frozen=True):
             kind.check_from_zero(region, f"fill_into: region {k}")
             if region.shape != regions[0].shape:
                 raise ValueError(
-                    f"fill_into: region {k} is in a box of shape {region.shape}, region 0 in one of "
-                    f"{regions[0].shape}; they must be in one box"
+                    f"fill_into: region {k} is in a box of shape {quote(region.shape)}, region 0 in one of "
+                    f"{quote(regions[0].shape)}; they must be in one box"
                 )
         check_regions(regions, "fill_into")
         force_setattr(self, "regions", regions)
@@ -233,7 +237,8 @@ class Fill(Struct, frozen=True):
         for k, (shape, region) in enumerate(zip(shapes, self.regions, strict=True)):
             if shape != region.counts and not (region.is_empty and len(shape) == region.rank and 0 in shape):
                 raise ValueError(
-                    f"fill_into: source {k} has shape {shape}; region {k} has places for the shape {region.counts}"
+                    f"fill_into: source {k} has shape {quote(shape)}; region {k} has places for the shape "
+                    f"{quote(region.counts)}"
                 )
         return self.regions[0].shape
 
@@ -285,7 +290,7 @@ class Assembled(Struct, frozen=True):
         sources = tuple(as_ints(source, f"assembled: sources[{k}]") for k, source in enumerate(self.sources))
         for what, one in (("shape", shape), *((f"sources[{k}]", source) for k, source in enumerate(sources))):
             if min(one, default=0) < 0:
-                raise ValueError(f"assembled: {what} {one} has a negative extent; extents are >= 0")
+                raise ValueError(f"assembled: {what} {quote(one)} has a negative extent; extents are >= 0")
         parts = tuple(self.parts)
         for k, part in enumerate(parts):
             if not isinstance(part, Piece):
@@ -297,7 +302,7 @@ class Assembled(Struct, frozen=True):
 
     def out_shape(self, shapes: Shapes) -> Shape:
         if shapes != self.sources:
-            raise ValueError(f"assembled: its sources have the shapes {self.sources}, not {shapes}")
+            raise ValueError(f"assembled: its sources have the shapes {quote(self.sources)}, not {quote(shapes)}")
         return self.shape
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:

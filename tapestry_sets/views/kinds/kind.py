@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Levels, Strided, at_index, cut_axis
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, quote
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds.axis_maps import AxisMaps, Sum
 from tapestry_sets.views.pieces.maps import IndexMap, Shape, Step
@@ -112,7 +112,7 @@ def axes_of(axes: Iterable[int], rank: int, what: str) -> Shape:
         return axes  # the usual case, sooner
     found = tuple(axis_of(a, rank, what) for a in axes)
     if len(set(found)) < len(found):
-        raise ValueError(f"{what}: axes {found} name an axis twice; name each once")
+        raise ValueError(f"{what}: axes {quote(found)} name an axis twice; name each once")
     return found
 
 
@@ -160,8 +160,8 @@ def check_from_zero(region: object, what: str) -> None:
         raise TypeError(f"{what} must be a Region, not {type(region).__name__}; Region(shape, setts) makes one")
     if any(region.start):
         raise ValueError(
-            f"{what} must be in a box that starts at zero, not at {region.start}; "
-            f"shift it by {tuple(-s for s in region.start)}"
+            f"{what} must be in a box that starts at zero, not at {quote(region.start)}; "
+            f"shift it by {quote(tuple(-s for s in region.start))}"
         )
 
 
@@ -170,9 +170,13 @@ def check_out_shape(kind: ViewKind, shapes: Shapes) -> Shape:
     try:
         out_shape = kind.out_shape
     except AttributeError:
-        raise TypeError(f"apply: {kind!r} is not a view kind, which has the methods out_shape and pieces") from None
+        raise TypeError(
+            f"apply: {quote(kind)} is not a view kind, which has the methods out_shape and pieces"
+        ) from None
     shape = out_shape(shapes)
     for n in shape:
         if type(n) is not int:
-            raise TypeError(f"apply: {kind!r} makes the shape {shape}, of which {n!r} is not an int; give integers")
+            raise TypeError(
+                f"apply: {quote(kind)} makes the shape {quote(shape)}, of which {quote(n)} is not an int; give integers"
+            )
     return shape

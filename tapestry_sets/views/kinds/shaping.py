@@ -8,7 +8,7 @@ from math import prod
 from msgspec import Struct
 
 from tapestry_sets.digits import Levels, Strided, flip_axis, renumber
-from tapestry_sets.limits import check_pieces
+from tapestry_sets.limits import check_pieces, quote
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import kind
 from tapestry_sets.views.kinds.axis_maps import (
@@ -75,7 +75,8 @@ class Squeeze(OneMap, Struct, frozen=True):
         for axis in gone:
             if shape[axis] != 1:
                 raise ValueError(
-                    f"squeeze: axis {axis} of shape {shape} has extent {shape[axis]}; only extent 1 can be dropped"
+                    f"squeeze: axis {axis} of shape {quote(shape)} has extent {quote(shape[axis])}; only extent "
+                    "1 can be dropped"
                 )
         return gone
 
@@ -102,7 +103,9 @@ class PermuteDims(OneMap, Struct, frozen=True):
     def _order(self, shape: Shape) -> Shape:
         axes = kind.axes_of(self.axes, len(shape), "permute_dims")
         if len(axes) != len(shape):
-            raise ValueError(f"permute_dims: axes {self.axes} are {len(axes)} for shape {shape}; name each axis once")
+            raise ValueError(
+                f"permute_dims: axes {quote(self.axes)} are {len(axes)} for shape {quote(shape)}; name each axis once"
+            )
         return axes
 
     def out_shape(self, shapes: Shapes) -> Shape:
@@ -164,12 +167,14 @@ class Reshape(Struct, frozen=True):
         known = prod(n for n in self.shape if n != -1)
         free = self.shape.count(-1)
         if free > 1 or any(n < -1 for n in self.shape):
-            raise ValueError(f"reshape: shape {self.shape} may hold one -1, and otherwise extents >= 0")
+            raise ValueError(f"reshape: shape {quote(self.shape)} may hold one -1, and otherwise extents >= 0")
         if free and known and size % known == 0:
             return tuple(size // known if n == -1 else n for n in self.shape)
         if free or known != size:
             count = "a multiple of " if free else ""
-            raise ValueError(f"reshape: cannot view shape {old} [{size} elements] as {self.shape} [{count}{known}]")
+            raise ValueError(
+                f"reshape: cannot view shape {old} [{size} elements] as {quote(self.shape)} [{count}{known}]"
+            )
         return self.shape
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
@@ -200,10 +205,10 @@ class Broadcast(OneMap, Struct, frozen=True):
         old = kind.only_shape(shapes, "broadcast_to")
         extra = len(self.shape) - len(old)
         if any(n < 0 for n in self.shape):
-            raise ValueError(f"broadcast_to: extents of shape {self.shape} must be >= 0")
+            raise ValueError(f"broadcast_to: extents of shape {quote(self.shape)} must be >= 0")
         if extra < 0 or any(n not in (1, m) for n, m in zip(old, self.shape[max(extra, 0) :], strict=False)):
             raise ValueError(
-                f"broadcast_to: shape {old} cannot become {self.shape}; aligned at the right, "
+                f"broadcast_to: shape {quote(old)} cannot become {quote(self.shape)}; aligned at the right, "
                 "each extent must stay or be 1"
             )
         return self.shape
@@ -245,17 +250,22 @@ class Pad(Struct, frozen=True):
         shape = kind.only_shape(shapes, "pad")
         if self.mode not in ("constant", "edge", "reflect", "symmetric", "wrap"):
             raise ValueError(
-                f"pad: mode {self.mode!r} must be constant, edge, reflect, symmetric or wrap; others make new values"
+                f"pad: mode {quote(self.mode)} must be constant, edge, reflect, symmetric or wrap; others make "
+                "new values"
             )
         if len(self.widths) != len(shape):
-            raise ValueError(f"pad: {len(self.widths)} widths for shape {shape}; give (before, after) for each axis")
+            raise ValueError(
+                f"pad: {len(self.widths)} widths for shape {quote(shape)}; give (before, after) for each axis"
+            )
         if isinstance(self.value, tuple) and len(self.value) != len(shape):
-            raise ValueError(f"pad: {len(self.value)} pairs of values for shape {shape}; give one for each axis")
+            raise ValueError(f"pad: {len(self.value)} pairs of values for shape {quote(shape)}; give one for each axis")
         for axis, (before, after) in enumerate(self.widths):
             if before < 0 or after < 0:
                 raise ValueError(f"pad: widths {before, after} of axis {axis} must be >= 0")
             if self.mode != "constant" and before + after and not shape[axis]:
-                raise ValueError(f"pad: axis {axis} of shape {shape} is empty; only mode 'constant' can extend it")
+                raise ValueError(
+                    f"pad: axis {axis} of shape {quote(shape)} is empty; only mode 'constant' can extend it"
+                )
         return tuple(n + before + after for n, (before, after) in zip(shape, self.widths, strict=True))
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
@@ -377,7 +387,7 @@ class Tile(Struct, frozen=True):
         """Source shape and reps, of equal rank."""
         rank = max(len(shape), len(self.reps))
         if any(r < 0 for r in self.reps):
-            raise ValueError(f"tile: reps {self.reps} must be >= 0")
+            raise ValueError(f"tile: reps {quote(self.reps)} must be >= 0")
         return (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(self.reps)) + self.reps
 
     def out_shape(self, shapes: Shapes) -> Shape:
@@ -489,7 +499,8 @@ class Swizzle(Struct, frozen=True):
         whole = self.flipped + self.bits if self.bits else 0
         if prod(shape) & (1 << whole) - 1:
             raise ValueError(
-                f"swizzle: shape {shape} has {prod(shape)} cells, not a multiple of 2**{whole}: bits {self.flipped} to "
+                f"swizzle: shape {quote(shape)} has {prod(shape)} cells, not a multiple of 2**{whole}: bits "
+                f"{self.flipped} to "
                 f"{whole - 1} are flipped, and every number must stay inside; pad to whole tiles first"
             )
         return shape
@@ -555,7 +566,7 @@ class Triangle(Struct, frozen=True):
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "triangle")
         if len(shape) < 2:
-            raise ValueError(f"tril, triu: shape {shape} has rank {len(shape)}; a triangle needs 2 axes or more")
+            raise ValueError(f"tril, triu: shape {quote(shape)} has rank {len(shape)}; a triangle needs 2 axes or more")
         return shape
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:

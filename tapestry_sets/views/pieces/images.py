@@ -21,7 +21,7 @@ from tapestry_sets.digits import (
     split_progression,
 )
 from tapestry_sets.integers import Int64Array, contains_each
-from tapestry_sets.limits import TooManyPieces, current
+from tapestry_sets.limits import TooManyPieces, current, quote
 from tapestry_sets.regions import (
     AffineMap,
     Box,
@@ -241,7 +241,7 @@ def _hold_each(p: Progression, z: Int64Array) -> Bools:
     if interleaved_copies(levels) > 1:  # one integer may be several sums
         if prod([count for count, _ in levels]) > MAX_GRIDS:
             raise TooManyPieces(
-                f"{p}, whose copies lie within each other, has more than {MAX_GRIDS} elements to look up"
+                f"{quote(p)}, whose copies lie within each other, has more than {MAX_GRIDS} elements to look up"
             )
         return np.isin(z, _values(p))
     rest = z - first
@@ -280,7 +280,8 @@ def affine_image(grid: Grid, m: AffineMap) -> list[Grid]:
     points = prod(prod(n for n, _ in grid[j][1]) for j in shared)
     if points > MAX_GRIDS:
         raise TooManyPieces(
-            f"the image under {m} has a product for each of {points} values of axes {shared}, more than {MAX_GRIDS}; "
+            f"the image under {m} has a product for each of {quote(points)} values of axes {quote(shared)}, more than "
+            f"{MAX_GRIDS}; "
             "ask overlaps(), which needs no explicit set"
         )
     images = []
@@ -415,7 +416,8 @@ def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box)
     most = min(MAX_GRIDS, current().max_pieces)
     if box.shape[axis] > most:
         raise TooManyPieces(
-            f"the domain under {projection.map} has a product for each of {box.shape[axis]} values of axis {axis}, "
+            f"the domain under {projection.map} has a product for each of {quote(box.shape[axis])} values of "
+            f"axis {axis}, "
             f"more than {most}"
         )
     grids = []

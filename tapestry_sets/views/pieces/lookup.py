@@ -16,7 +16,7 @@ import numpy as np
 
 from tapestry_sets.digits import Progression
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import Value, as_int, as_ints, freeze_array, put_fields
+from tapestry_sets.limits import Value, as_int, as_ints, freeze_array, put_fields, quote
 
 
 class Lookup(Value):
@@ -89,7 +89,9 @@ class Lookup(Value):
         """Return the point with one coordinate looked up; IndexError if the table ends before it."""
         at = point[self.axis]
         if not 0 <= at < len(self.table):
-            raise IndexError(f"Lookup: {at} is not in [0, {len(self.table)}), the places of the table; point {point}")
+            raise IndexError(
+                f"Lookup: {at} is not in [0, {len(self.table)}), the places of the table; point {quote(point)}"
+            )
         return (*point[: self.axis], self.table[at], *point[self.axis + 1 :])
 
     def apply_array(self, points: Int64Array) -> Int64Array:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tapestry_sets.digits import number_of, point_of, points_of
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import Checked, as_ints
+from tapestry_sets.limits import Checked, as_ints, quote
 from tapestry_sets.regions import AffineMap
 from tapestry_sets.views.pieces.lookup import Lookup
 
@@ -56,7 +56,7 @@ class Relinearize(Struct, frozen=True, metaclass=Checked):
         new = as_ints(to_shape, "Relinearize: to_shape")
         for what, shape in (("from_shape", old), ("to_shape", new)):
             if min(shape, default=0) < 0:
-                raise ValueError(f"Relinearize: {what} {shape} has a negative extent; extents are >= 0")
+                raise ValueError(f"Relinearize: {what} {quote(shape)} has a negative extent; extents are >= 0")
         if prod(old) != prod(new):
             raise ValueError(f"Relinearize: {old} has {prod(old)} elements and {new} has {prod(new)}; they must agree")
         return old, new
@@ -159,7 +159,7 @@ class IndexMap(Struct, frozen=True, metaclass=Checked):
         """
         x = np.asarray(points, np.int64)
         if x.ndim != 2 or x.shape[1] != self.in_rank:
-            raise ValueError(f"IndexMap.apply_array: shape {x.shape} where (n, {self.in_rank}) is needed")
+            raise ValueError(f"IndexMap.apply_array: shape {quote(x.shape)} where (n, {self.in_rank}) is needed")
         for step in self.steps:
             x = map_points(step, x)
         return x
@@ -329,6 +329,6 @@ def _apply_affine_array(step: AffineMap, x: Int64Array) -> Int64Array:
 
 def _relinearize_array(step: Relinearize, x: Int64Array) -> Int64Array:
     if prod(step.from_shape) > INT64_MAX:
-        raise OverflowError(f"IndexMap.apply_array: {step.from_shape} has more elements than int64 can number")
+        raise OverflowError(f"IndexMap.apply_array: {quote(step.from_shape)} has more elements than int64 can number")
     flat = np.zeros(len(x), np.int64) + number_of(x.T, step.from_shape)
     return points_of(flat, [max(n, 1) for n in step.to_shape])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region, grid_hull, grids_of
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.pieces.images import piece_domain, push
@@ -41,7 +41,8 @@ def check_regions(regions: Sequence[Region], what: str) -> None:
     if shared is not None:
         point, j, k = shared
         raise ValueError(
-            f"{what}: regions {j} and {k} share the point {point}; each point may be in one region, and region {k} "
+            f"{what}: regions {j} and {k} share the point {quote(point)}; each point may be in one region, and "
+            f"region {k} "
             f"less region {j} is regions[{k}] - regions[{j}]"
         )
     gap = first_gap(regions)
@@ -90,14 +91,16 @@ def check_view(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape], w
         if piece.map.in_rank != len(shape) or piece.map.out_rank != len(home):
             raise ValueError(
                 f"{what}: piece {k} maps rank {piece.map.in_rank} to rank {piece.map.out_rank}; the view's shape is "
-                f"{shape} and the source's {home}"
+                f"{quote(shape)} and the source's {quote(home)}"
             )
     if 0 in shape:
         return
     for k, piece in enumerate(pieces):
         none = next((step for step in piece.map.steps if isinstance(step, Relinearize) and 0 in step.from_shape), None)
         if none is not None:
-            raise ValueError(f"{what}: piece {k} renumbers {none.from_shape}, which has no cells; the view has {shape}")
+            raise ValueError(
+                f"{what}: piece {k} renumbers {quote(none.from_shape)}, which has no cells; the view has {quote(shape)}"
+            )
     fault = ask_one((TooManyPieces,), _fault, pieces, shape, shapes)
     if fault is OPEN:
         fault = _isl_fault(pieces, shape, shapes, what)

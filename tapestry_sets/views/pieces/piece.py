@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar, overload
 from msgspec import Struct, field
 
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import Budget, check_pieces
+from tapestry_sets.limits import Budget, check_pieces, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views.pieces.lookup import Lookup
 from tapestry_sets.views.pieces.maps import IndexMap, Step, put_extents, shorten, trim_tables
@@ -56,7 +56,7 @@ class Piece(Struct, frozen=True):
     def __post_init__(self) -> None:
         if (self.source == -1) != (self.fill is not None) or self.source < -1:
             raise ValueError(
-                f"Piece: source {self.source} with fill {self.fill!r}; a constant has source -1 and a fill"
+                f"Piece: source {self.source} with fill {quote(self.fill)}; a constant has source -1 and a fill"
             )
         for guard in self.guards:
             if not 0 <= guard.prefix <= len(self.map.steps):
@@ -233,7 +233,9 @@ def compose_pieces(
     composed: list[Piece] = []
     for piece in outer:
         if piece.source >= 0 and piece.source not in table:
-            raise ValueError(f"compose_pieces: the outer view reads source {piece.source}; given are {sorted(table)}")
+            raise ValueError(
+                f"compose_pieces: the outer view reads source {piece.source}; given are {quote(sorted(table))}"
+            )
         found = _under(piece, table[piece.source], box) if piece.source >= 0 else [piece]
         composed += found
         check_pieces(len(composed), "composition of views", "ask about a part of the view, or raise max_pieces")

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapestry_sets.digits import Progression, number_of, points_of
 from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, count_common, first_common
-from tapestry_sets.limits import note_help
+from tapestry_sets.limits import note_help, quote
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces.images import read_points
 from tapestry_sets.views.pieces.lookup import Lookup
@@ -206,7 +206,7 @@ def sampled(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int], 
     """
     size = prod(shape)
     if size > INT64_MAX:
-        raise OverflowError(f"a view of shape {shape} has more indices than int64 can number")
+        raise OverflowError(f"a view of shape {quote(shape)} has more indices than int64 can number")
     k = np.arange(size) if size <= many else np.array([k * STRIDE % size for k in range(many)], np.int64)
     return _read(pieces, points_of(k, shape), home)
 
@@ -221,7 +221,7 @@ def _numbers(cells: Int64Array, home: Sequence[int]) -> Int64Array:
     if len(home) == 1:
         return cells[:, 0]
     if prod(home) > INT64_MAX:
-        raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
+        raise OverflowError(f"an allocation of shape {quote(home)} has more cells than int64 can number")
     return cast(Int64Array, np.zeros(len(cells), np.int64) + number_of(cells.T, home))
 
 
@@ -236,7 +236,7 @@ def are_read(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int],
     if not all(map(has_one_inverse, pieces)):
         return None
     if prod(home) > INT64_MAX:
-        raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
+        raise OverflowError(f"an allocation of shape {quote(home)} has more cells than int64 can number")
     found = np.zeros(len(numbers), np.bool_)
     for piece in pieces:
         points = _inverted(piece.map.simplify(), points_of(numbers, home))  # as `has_one_inverse` has looked at it

@@ -180,6 +180,7 @@ SWALLOW = {
     "tapestry_exec/run/room.py: _limits",
     "tapestry_plan/onnx/inputs.py: unread",
     "tapestry_sets/alias/overlap.py: overlaps",
+    "tapestry_sets/limits/printable.py: _write",
 }
 """Functions that go on after any ValueError, or any exception: each is about something else than how hard it is."""
 
