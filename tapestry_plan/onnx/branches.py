@@ -155,7 +155,8 @@ class _Settling:
         value = self._aside.value(name)
         if value.size != 1 or value.dtype != bool:
             raise ValueError(
-                f"{node.where}: its condition {quote(name)} is {quote(value.tolist())} of dtype {value.dtype} and shape "
+                f"{node.where}: its condition {quote(name)} is {quote(value.tolist())} of dtype "
+                f"{value.dtype} and shape "
                 f"{quote(value.shape)}; one truth value is needed: compare it in the model"
             )
         branch = _branch_of(node, bool(value.reshape(())))
