@@ -181,17 +181,15 @@ class IndexMap(Struct, frozen=True, metaclass=Checked):
         """
         steps: list[Step] = []
         for step in self.steps:
-            merged = merge_steps(steps[-1], step) if steps else None
-            if merged is None:
-                steps.append(step)
-            elif len(merged) == 1:
-                steps[-1] = merged[0]
-            else:  # two steps changed places: what stood before them may merge now
-                every = list(self.steps)
-                shorten(every, [[] for _ in range(len(every) + 1)])
-                return IndexMap._of(tuple(every), self.in_rank)
-            if is_identity(steps[-1]):
+            while steps and (merged := merge_steps(steps[-1], step)) is not None:
+                if len(merged) == 2:  # two steps changed places: what stood before them may merge now
+                    every = list(self.steps)
+                    shorten(every, [[] for _ in range(len(every) + 1)])
+                    return IndexMap._of(tuple(every), self.in_rank)
+                (step,) = merged  # which may merge with what stands before it
                 steps.pop()
+            if not is_identity(step):
+                steps.append(step)
         return IndexMap._of(tuple(steps), self.in_rank) if len(steps) < len(self.steps) else self
 
 

@@ -94,6 +94,9 @@ def chains_with_tables(draw: st.DrawFn) -> tuple[IndexMap, tuple[int, ...]]:
 
 
 @given(chains_with_tables())
+@example(
+    (IndexMap((Lookup(2, 0, (1, 0, 2)), Lookup(2, 1, (0, 0, 1, 0)), AffineMap(((0, 0),), (3,), in_rank=2)), 2), (3, 4))
+)
 def test_chains_stay_what_they_are_when_simplified(case: tuple[IndexMap, tuple[int, ...]]) -> None:
     chain, shape = case
     simple = chain.simplify()
