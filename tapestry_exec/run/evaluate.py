@@ -157,6 +157,13 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
         Naming the input or constant that is missing, unknown, or of another shape, dtype or content. An input of the
         model that the graph does not read may be given; it is checked too.
     """
+    return hold(graph, match_inputs(graph, inputs, constants), constants)
+
+
+def match_inputs(
+    graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+) -> dict[str, Array]:
+    """A graph's inputs, checked, as they lie in memory: nothing is copied yet. Of constants the names are checked."""
     given = {"input": inputs, "constant": {} if constants is None else constants}
     declared: dict[str, dict[str, Stored]] = {}
     for kind, arrays in given.items():
@@ -175,8 +182,15 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
             raise ValueError(
                 f"inputs: {quote(name)} is missing; give an array of {tensor.dtype}, shape {quote(tensor.shape)}"
             )
-    out = {name: _fitting(inputs[name], tensor, "input") for name, tensor in declared["input"].items()}
-    return out | {name: _constant(tensor, given["constant"]) for name, tensor in declared["constant"].items()}
+    return {name: _fitting(inputs[name], tensor, "input") for name, tensor in declared["input"].items()}
+
+
+def hold(graph: Graph, inputs: Mapping[str, Array], constants: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    """The arrays of a graph's matched inputs and of its constants, contiguous, by name."""
+    constant = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "constant"}
+    return {name: make_contiguous(array) for name, array in inputs.items()} | {
+        name: make_contiguous(_constant(tensor, constants or {})) for name, tensor in constant.items()
+    }
 
 
 def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
@@ -218,7 +232,7 @@ def _fitting(value: Any, tensor: Stored, what: str) -> Array:
             f"{what} {quote(tensor.name)} has dtype {array.dtype}; {tensor.dtype} is needed: "
             f"convert it with .astype({quote(tensor.dtype)})"
         )
-    return make_contiguous(array)
+    return array
 
 
 def _check_unread(name: str, array: Array, declared: Unread) -> None:

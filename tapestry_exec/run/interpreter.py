@@ -17,8 +17,9 @@ from tapestry_exec.copies import Array, pack, read_view, unpack
 from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import Backend, DeviceMemory, Recorded, wrong_backend
 from tapestry_exec.run.check import describe
-from tapestry_exec.run.evaluate import bind, check_finite, difference, evaluate_with_scale, most_apart
+from tapestry_exec.run.evaluate import check_finite, difference, evaluate_with_scale, hold, match_inputs, most_apart
 from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_exec.run.room import check_copies
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
 from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
@@ -157,11 +158,16 @@ def run(
     """
     _check_arguments(shard_plan, backend, progress, memory_nbytes, ops, verify)
     prepared = PreparedPlan(shard_plan, backend)
-    host = bind(shard_plan.graph, inputs, constants)
-    if verify:
-        check_finite(shard_plan.graph, host)
+    given = match_inputs(shard_plan.graph, inputs, constants)
     prepared = prepared.within(None if memory_nbytes is None else int(memory_nbytes))
     prepared.check_room()
+    copied = {name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous}
+    check_copies(copied)
+    host = hold(shard_plan.graph, given, constants)
+    if copied:
+        prepared.check_room()  # of what is left beside the copies
+    if verify:
+        check_finite(shard_plan.graph, host)
     if trace is not None:
         check_target(trace, "trace")
     known, engine = {**prepared.plan.graph.ops, **(ops or {})}, prepared.backend

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+
+from tapestry_sets.limits import quote
 
 PROC = "/proc"
 CGROUPS = "/sys/fs/cgroup"
@@ -36,6 +38,18 @@ def check_room(nbytes: Sequence[int], kept: int = 0) -> None:
             f"run: the arenas of {len(nbytes)} device{'s' if len(nbytes) > 1 else ''}, all in this process, take "
             f"{needed:,} bytes, but {free + kept:,} are free on this host; give the model smaller extents, or run with "
             "memory_nbytes= or --memory, so that idle buffers wait elsewhere, or on a larger machine"
+        )
+
+
+def check_copies(nbytes: Mapping[str, int]) -> None:
+    """Raise MemoryError where copies of these inputs, by name, do not fit into the memory of this host."""
+    needed = sum(nbytes.values())
+    free = free_nbytes() if needed else None
+    if free is not None and needed > free:
+        largest = max(nbytes, key=nbytes.__getitem__)
+        raise MemoryError(
+            f"run: inputs that are not contiguous are copied, which takes {needed:,} bytes, the most of them for "
+            f"{quote(largest)}, but {free:,} are free on this host; give smaller extents, or arrays in row-major order"
         )
 
 

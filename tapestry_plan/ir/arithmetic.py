@@ -65,6 +65,10 @@ class Arithmetic:
         """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
 
     @abstractmethod
+    def _number(self, op: str, number: float) -> Self:
+        """A number, an operand of an operator beside this tensor, as a constant of this tensor's dtype."""
+
+    @abstractmethod
     def _all_or_nothing(self) -> AbstractContextManager[None]:
         """Take back what was added to the graph, if not all of it can be."""
 
@@ -84,8 +88,8 @@ class Arithmetic:
     __and__, __rand__ = _forth(_of_bits("and")), _back(_of_bits("and"))
     __or__, __ror__ = _forth(_of_bits("or")), _back(_of_bits("or"))
     __xor__, __rxor__ = _forth(_of_bits("xor")), _back(_of_bits("xor"))
-    __lshift__ = _forth("bitwise_left_shift")
-    __rshift__ = _forth("bitwise_right_shift")
+    __lshift__, __rlshift__ = _forth("bitwise_left_shift"), _back("bitwise_left_shift")
+    __rshift__, __rrshift__ = _forth("bitwise_right_shift"), _back("bitwise_right_shift")
     __matmul__ = _forth("matmul")
     __lt__ = _forth("less")
     __le__ = _forth("less_equal")
@@ -97,6 +101,11 @@ class Arithmetic:
         with self._all_or_nothing():
             whole = (self - self % other)._with("divide", other)
             return whole._call("round") if np.dtype(self.dtype).kind == "f" else whole
+
+    def __rfloordiv__(self, other: float) -> Self:
+        """A number divided by the values, rounded down."""
+        with self._all_or_nothing():
+            return self._number("floor_divide", other) // self
 
     def __neg__(self) -> Self:
         return self._call("negative")

@@ -813,7 +813,7 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
         """A number, an operand of an operator beside this tensor, as a constant of this tensor's dtype."""
         if isinstance(number, np.ndarray) and not number.ndim:
             number = number[()]  # an array of rank 0 is a number
-        if not isinstance(number, int | float | np.number):
+        if not isinstance(number, int | float | np.integer | np.floating | np.bool_):
             raise TypeError(f"{op}: {describe(number)} stands beside tensor {quote(self.name)}; {AS_TENSOR}")
         try:
             value = np.asarray(number, self.dtype)

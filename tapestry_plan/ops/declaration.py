@@ -147,7 +147,12 @@ def _is_within(kind: type, hint: Any) -> bool:
 
 def _check_operand(op: str, parameter: Parameter, kinds: tuple[Any, ...], value: Any) -> None:
     """Raise TypeError for what is not a tensor where an annotation has nothing else; numbers wait for a dtype."""
-    if isinstance(value, Tensor) or value is parameter.default or parameter.kind is parameter.VAR_POSITIONAL:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        for k, one in enumerate(value if isinstance(value, tuple) else ()):
+            if not isinstance(one, Tensor):
+                raise TypeError(f"{op}: {parameter.name}[{k}] is {describe(one)} and must be a tensor of the graph")
+        return
+    if isinstance(value, Tensor) or value is parameter.default:
         return
     if {Tensor, type(None)}.issuperset(kinds) and not (value is None and type(None) in kinds):
         raise TypeError(f"{op}: {parameter.name} is {describe(value)} and must be a tensor of the graph")

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
-from tapestry_sets.limits import quote, read_fields, read_json
+from tapestry_sets.limits import check_arguments, quote, read_fields, read_json
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
 ANEW = "write it anew with Derivation.to_json, from the program that made the steps with Derivation().then(...)"
@@ -101,11 +101,14 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(requires: str, keeps: str, selections: bool = False) -> Callable[[Callable[..., None]], Rule]:
-    """Make a rule of the function that edits a draft, under the function's name, and add it to `RULES`."""
+    """Make a rule of the function that edits a draft, under the function's name, and add it to `RULES`.
+
+    What is asked of it is checked against the function's annotations: a wrong type is a TypeError that names it.
+    """
 
     def made(edit: Callable[..., None]) -> Rule:
         places = attrgetter("selections" if selections else "nodes")
-        found = Rule(edit.__name__, requires, keeps, edit, places)
+        found = Rule(edit.__name__, requires, keeps, check_arguments(edit), places)
         RULES[found.name] = found
         return found
 

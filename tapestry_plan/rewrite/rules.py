@@ -423,8 +423,14 @@ def add_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], fi
             raise NotApplicable(
                 f"factors {quote(list(factors))} of axis {quote(name)}, which has {n} points; they must multiply to it"
             )
-        if not 0 <= first.get(name, 0) < n:
-            raise NotApplicable(f"axis {quote(name)} begins at {first[name]}; it has the points 0 to {n - 1}")
+    for name, point in first.items():
+        if name not in names:
+            raise NotApplicable(
+                f"there is no index axis {quote(name)} that could begin at {point}; the axes are {quote(names)}"
+            )
+        n = signature.axes[names.index(name)].size
+        if not 0 <= point < n:
+            raise NotApplicable(f"axis {quote(name)} begins at {point}; it has the points 0 to {n - 1}")
     op = draft.ops[node.op]
     reads = follow_inputs(op, signature)
     factors_of = [tuple(sizes.get(name, (axis.size,))) for name, axis in zip(names, signature.axes, strict=True)]

@@ -51,6 +51,14 @@ class FrozenDict(dict[K, V]):
 
     __slots__ = ()
 
+    def __new__(cls, *items: Any, **more: V) -> FrozenDict[K, V]:
+        new = super().__new__(cls)
+        dict.__init__(new, *items, **more)
+        return new
+
+    def __init__(self, *items: Any, **more: V) -> None:
+        """Nothing: the items are there since `__new__`, and a second call changes nothing."""
+
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(f"{quote(self)} is part of a value that never changes; change a copy of it, dict(…)")
 

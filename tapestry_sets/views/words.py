@@ -21,7 +21,7 @@ their own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from itertools import accumulate, chain, pairwise
@@ -108,6 +108,12 @@ class Viewable:
         if not self.shape:
             raise TypeError("len() of a view of rank 0")
         return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        """The view at each place of its first axis, as `unstack` gives it."""
+        if not self.shape:
+            raise TypeError("iteration over a view of rank 0")
+        return map(self.__getitem__, range(self.shape[0]))
 
     def __getitem__(self, key: Key | tuple[Key, ...]) -> Self:
         """Return the view under integers, slices, Ellipsis, None and at most one array of integers or booleans.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
@@ -139,3 +141,16 @@ def test_a_walk_finds_a_container_that_is_kept() -> None:
         anew = property(lambda self: [1])
 
     assert live(Keeps()) == {"Keeps.found"}
+
+
+def test_a_frozen_dict_is_not_made_again() -> None:
+    made: Any = FrozenDict({"m": 4}, k=2)
+    assert made == {"m": 4, "k": 2} and FrozenDict([("m", 4)]) == {"m": 4} and FrozenDict() == {}
+    made.__init__({"n": 1})
+    made.__init__(m=9, z=0)
+    assert made == {"m": 4, "k": 2}
+    for same in (pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made), FrozenDict(made)):
+        assert same == made and type(same) is FrozenDict
+    with pytest.raises(TypeError, match="never changes"):
+        made |= {"n": 1}
+    assert made | {"n": 1} == {"m": 4, "k": 2, "n": 1}

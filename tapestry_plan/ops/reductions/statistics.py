@@ -22,6 +22,7 @@ from tapestry_plan.ir import (
 )
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.reductions.reductions import Axes, reduce_signature
+from tapestry_sets.limits import quote
 
 
 def reduction(
@@ -72,6 +73,9 @@ def _by(monoid: Monoid) -> dict[str, Any]:
                 f"axis is {attrs.get('axis')!r:.200}, but {monoid.name} is not commutative: its values have an order "
                 "along one axis only; reduce one axis"
             )
+        correction = attrs.get("correction", 0)
+        if not math.isfinite(correction):
+            raise ValueError(f"correction is {quote(correction)}; it must be a finite number")
         return made
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:

@@ -119,3 +119,36 @@ except MemoryError as error:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)),
     )
     assert "take 2,147,483,648 bytes, but " in found.stdout, found
+
+
+def test_inputs_are_copied_after_there_is_room_for_arenas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broadcast of one number may stand for more cells than any memory has."""
+    p = two_halves()
+    arenas, wide = sum(PreparedPlan(p).arenas_nbytes), np.broadcast_to(np.float32(1), (1000,))
+    copies: list[int] = []
+    evaluating = sys.modules["tapestry_exec.run.evaluate"]  # the door has the function of that name
+    monkeypatch.setattr(evaluating, "make_contiguous", lambda array: (copies.append(array.nbytes), np.array(array))[1])
+    monkeypatch.setattr(room, "free_nbytes", lambda: arenas - 1)
+    with pytest.raises(MemoryError, match="the arenas of 2 devices"):
+        run(p, {"x": wide})
+    assert not copies
+    monkeypatch.setattr(room, "free_nbytes", lambda: arenas)
+    assert run(p, {"x": wide}).outputs["y"].tolist() == [1.0] * 1000
+    assert copies == [4000]
+
+
+def test_copies_of_inputs_are_compared_with_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before they are made, and the arenas again with what is left beside them."""
+    p, wide = two_halves(), np.broadcast_to(np.float32(1), (1000,))
+    backend = NumpyBackend()
+    run(p, {"x": wide}, backend=backend)  # its arenas stay, and need no room in the next run
+    monkeypatch.setattr(room, "free_nbytes", lambda: 3999)
+    message = "inputs that are not contiguous are copied, which takes 4,000 bytes, the most of them for 'x', but 3,999"
+    with pytest.raises(MemoryError, match=message):
+        run(p, {"x": wide}, backend=backend)
+    run(p, {"x": np.array(wide)}, backend=backend)
+    arenas = sum(PreparedPlan(p).arenas_nbytes)
+    left = iter([arenas, 4000, arenas - 1])
+    monkeypatch.setattr(room, "free_nbytes", lambda: next(left))
+    with pytest.raises(MemoryError, match="the arenas of 2 devices"):
+        run(p, {"x": wide})

@@ -56,7 +56,11 @@ def test_defaults_are_stored_and_attributes_converted() -> None:
     [
         (lambda x: scaled_sum(x, to=3), TypeError, "unexpected keyword argument 'to'"),
         (lambda x: scaled_sum(), TypeError, "missing 1 required positional argument: 'x'"),
-        (lambda x: scaled_sum(x, 2), TypeError, "scaled_sum: operand 1 is a int; give a tensor of the graph"),
+        (
+            lambda x: scaled_sum(x, 2),
+            TypeError,
+            r"scaled_sum: others\[0\] is 2, an int, and must be a tensor of the graph",
+        ),
         (lambda x: x.graph.op(scaled_sum.op), ValueError, "0 operands given; the operator takes 1 to any number"),
         (lambda x: x.graph.op(scaled_sum.op, x, to=3), ValueError, "there is no attribute 'to'"),
         (lambda x: add(1, 2), TypeError, "add: 1, an int, and 2, an int, are not tensors; give one at least"),

@@ -641,7 +641,6 @@ def test_an_operator_of_two_outputs_stands_for_none_of_one() -> None:
 
 
 WRONG: list[tuple[Rule, str, dict[str, Any], str]] = [
-    (shard, "l", {"axis": "m", "parts": "3"}, "parts of axis 'm' is '3'; give their number"),
     (fold, "r", {"op": "odd", "inputs": ("x",), "into": "any"}, "odd"),
     (fold, "r", {"op": "linear", "inputs": ("x", "x"), "into": "prod_sum"}, r"linear '\w\.folded': operand 0"),
     (fold, "r", {"op": "linear", "inputs": ("x", "nope"), "into": "prod_sum"}, "no tensor 'nope'"),
