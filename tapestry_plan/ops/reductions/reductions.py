@@ -91,7 +91,10 @@ def global_max_pool(x: Tensor, *, name: str | None = None) -> Tensor:
 
 @operator(**_folded_by("sum", "sum"), adjoint=adjoints.total)
 def sum(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """The sum over the given axes, or over all; short integers and truth values are widened first."""
+    """The sum over the given axes, or over all; short integers and truth values are widened first.
+
+    Of float16 the parts of a plan that splits it are float16 too: one beyond 65,504 is infinite; cast first.
+    """
     return _total(sum.op, x, axis, keepdims, name)
 
 
@@ -112,7 +115,10 @@ def min(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | Non
 
 @operator(**_folded_by("prod", "prod"), dtype=numeric, adjoint=adjoints.product)
 def prod(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """The product over the given axes, or over all; short integers and truth values are widened first."""
+    """The product over the given axes, or over all; short integers and truth values are widened first.
+
+    Of float16 the parts of a plan that splits it are float16 too: one beyond 65,504 is infinite; cast first.
+    """
     return _total(prod.op, x, axis, keepdims, name)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import evaluate, run
+from tapestry_exec import ResultMismatch, evaluate, run
 from tapestry_plan import Graph, Mesh, ops, plan
 
 RNG = np.random.default_rng(5)
@@ -88,3 +88,55 @@ def test_rows_of_halves_are_normalized_in_single_precision(
     least = 2.0**-24  # of halves above 0
     atol = max(least, 1e-4 * float(np.abs(exact).max()))
     np.testing.assert_allclose(found.astype(np.float64), exact, rtol=1e-3, atol=atol)
+
+
+# -- parts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "arrays", "fix"),
+    [
+        (ops.sum, [WIDE[0] / np.float16(300)], {"sum": {"i0": 4}}),
+        (ops.matmul, [WIDE / np.float16(300), WIDE.T / np.float16(300)], {"matmul": {"k": 4}}),
+    ],
+    ids=["sum", "matmul"],
+)
+def test_parts_of_halves_round_once_each(build: Callable[..., Any], arrays: list[np.ndarray], fix: Any) -> None:
+    """Four parts are rounded, and three times what is merged of them."""
+    g, feed = graph_of(build, arrays)
+    found = run(plan(g, Mesh((4,)), fix=fix), feed).outputs["y"]
+    exact = build_of(build)(*[a.astype(np.float64) for a in arrays])
+    largest = build_of(build)(*[abs(a.astype(np.float64)) for a in arrays])
+    assert found.dtype == np.float16 and (abs(found - exact) <= 8 * 2.0**-11 * largest).all()
+
+
+def build_of(build: Callable[..., Any]) -> Callable[..., np.ndarray]:
+    return np.matmul if build is ops.matmul else np.sum
+
+
+LARGE = np.array([6e4, 6e4, -6e4, -6e4], np.float16)
+
+
+@pytest.mark.parametrize(
+    ("build", "arrays", "fix"),
+    [
+        (ops.sum, [LARGE], {"sum": {"i0": 2}}),
+        (ops.matmul, [LARGE[None], np.ones((4, 1), np.float16)], {"matmul": {"k": 2}}),
+    ],
+    ids=["sum", "matmul"],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_part_beyond_float16_is_infinite_and_verify_finds_it(
+    build: Callable[..., Any], arrays: list[np.ndarray], fix: Any
+) -> None:
+    """The limit that docs/limits.md states: the whole is 0, as NumPy's; its halves are 120,000 and -120,000."""
+    g, feed = graph_of(build, arrays)
+    assert evaluate(g, feed)["y"].item() == build_of(build)(*arrays).item() == 0
+    split = plan(g, Mesh((2,)), fix=fix)
+    assert not np.isfinite(run(split, feed).outputs["y"]).any()
+    with pytest.raises(ResultMismatch):
+        run(split, feed, verify=True)
+    wide = Graph()
+    cast = [wide.input(name, a.shape, "float16").astype("float32") for name, a in feed.items()]
+    wide.output(build(*cast).astype("float16"), "y")
+    assert run(plan(wide, Mesh((2,)), fix=fix), feed, verify=True).outputs["y"].item() == 0
