@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import combinations, product
-from math import isqrt
 from typing import Any, cast
 
 import numpy as np
@@ -48,28 +47,27 @@ class RegionTable(Struct):
     shape: tuple[int, ...]
     regions: list[DisjointRegions] = field(default_factory=list)
     _numbers: dict[frozenset[Any], int] = field(default_factory=dict)
-    _axis_setts: list[dict[Sett | DisjointSetts | None, int]] = field(default_factory=list)
+    _axis_setts: list[dict[Sett | DisjointSetts, int]] = field(default_factory=list)
     _axis_spans: list[list[tuple[int, int] | None]] = field(default_factory=list)
     _members: list[list[tuple[int, ...]]] = field(default_factory=list)
-    _axis_list: list[list[Sett | DisjointSetts | None]] = field(default_factory=list)
+    _axis_list: list[list[Sett | DisjointSetts]] = field(default_factory=list)
     """The same sets of each axis, by number."""
     _counts: dict[tuple[int, frozenset[int]], int] = field(default_factory=dict)
     _meets: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """By an axis and the numbers of two of its sets, the number of what they have in common."""
     _listed: IntArray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
-    _extents: tuple[int, ...] = ()
+    _axes: range = range(0)
     _pairs: list[IntArray] = field(default_factory=list)
     """Of each axis, by two numbers of sets: cells that both have, -1 where nobody has asked."""
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
         # A tensor of rank 0 has one cell, which an axis of extent 1 counts.
-        self._extents = self.shape or (1,)
-        self._axis_setts = [{None: 0} for _ in self._extents]
-        self._axis_list = [[None] for _ in self._extents]
-        self._axis_spans = [[(0, 0)] for _ in self._extents]
-        self._listed = np.zeros((0, 1, len(self._extents)), np.int64)
-        self._pairs = [np.zeros(0, np.int64) for _ in self._extents]
+        self._axes = range(len(self.shape) or 1)
+        self._axis_setts = [{} for _ in self._axes]
+        self._axis_list = [[Sett.empty()] for _ in self._axes]
+        self._axis_spans = [[(0, 0)] for _ in self._axes]
+        self._pairs = [np.zeros((0, 0), np.int64) for _ in self._axes]
 
     def number(self, region: DisjointRegions) -> int:
         """The number of a region, a new one when it was not seen before."""
@@ -82,15 +80,13 @@ class RegionTable(Struct):
         return found
 
     def _axis_row(self, member: Region) -> tuple[int, ...]:
-        if not self.shape:
-            return (self._axis_number(0, Sett(), (0, 1)),)
-        axes = zip(member.setts, member.spans, strict=True)
+        axes = zip(member.setts or [Sett()], member.spans or [(0, 1)], strict=True)
         return tuple(self._axis_number(axis, sett, span) for axis, (sett, span) in enumerate(axes))
 
     def _axis_number(self, axis: int, sett: Sett | DisjointSetts, span: tuple[int, int] | None) -> int:
         numbers = self._axis_setts[axis]
         if sett not in numbers:
-            numbers[sett] = len(numbers)
+            numbers[sett] = len(self._axis_list[axis])
             self._axis_list[axis].append(sett)
             self._axis_spans[axis].append(span)
         return numbers[sett]
@@ -107,7 +103,7 @@ class RegionTable(Struct):
             if not all(each.any() for each in chosen):
                 continue  # none of these regions has so many members
             cells = np.ones(shape, np.int64)
-            for axis in range(len(self._extents)):
+            for axis in self._axes:
                 cells *= self._axis_sizes(axis, [c[..., axis] for c in chosen])
             total += cells
         return total
@@ -137,7 +133,7 @@ class RegionTable(Struct):
             chosen = np.stack([members[rows[:, k], p] for k, p in enumerate(picks)], axis=-1)
             if not here.any() or not chosen.all(axis=(1, 2)).any():
                 continue
-            axes = [self._count_along(axis, here[:, axis], chosen[:, axis]) for axis in range(len(self._extents))]
+            axes = [self._count_along(axis, here[:, axis], chosen[:, axis]) for axis in self._axes]
             tuples, numbers = _list_tuples([codes for _, codes in axes], [sizes.shape[1] for sizes, _ in axes])
             columns = (sizes[:, codes] for (sizes, _), codes in zip(axes, tuples.T, strict=True))
             terms.append((reduce(np.multiply, columns), numbers))
@@ -157,7 +153,7 @@ class RegionTable(Struct):
         known, new = len(self._listed), self._members[len(self._listed) :]
         if new:
             most = max(self._listed.shape[1], *map(len, new))
-            rows = np.zeros((len(self._members), most, len(self._extents)), np.int64)
+            rows = np.zeros((len(self._members), most, len(self._axes)), np.int64)
             rows[:known, : self._listed.shape[1]] = self._listed
             for k, members in enumerate(new, known):
                 for j, row in enumerate(members):
@@ -191,18 +187,21 @@ class RegionTable(Struct):
         base = len(self._axis_spans[axis])
         if base**2 > tuning.MAX_CODES:
             return self._count_sparsely(axis, ids)
-        codes = ids[0] * base + ids[1]
-        table = self._pairs[axis]
-        if len(table) < base**2:  # sets that came later are numbered behind those that were there
-            table, known = np.full(base**2, -1), isqrt(len(self._pairs[axis]))
-            table.reshape(base, base)[:known, :known] = self._pairs[axis].reshape(known, known)
-            self._pairs[axis] = table
+        codes, table = ids[0] * base + ids[1], self._pair_table(axis)
         wanted = np.zeros(len(table), bool)
         wanted[codes] = True
         for code in np.flatnonzero(wanted & (table < 0)).tolist():
             table[code] = self._count_set_common(axis, divmod(code, base))
         found: IntArray = table[codes]
         return found
+
+    def _pair_table(self, axis: int) -> IntArray:
+        """The table of an axis' pairs as one row, with room for the sets that came since it was asked last."""
+        base, known = len(self._axis_spans[axis]), self._pairs[axis]
+        if len(known) < base:  # they are numbered behind those that were there
+            self._pairs[axis] = np.full((base, base), -1)
+            self._pairs[axis][: len(known), : len(known)] = known
+        return self._pairs[axis].ravel()
 
     def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""
@@ -214,12 +213,7 @@ class RegionTable(Struct):
         key = axis, frozenset(row)
         if key not in self._counts:
             one, two = (self._axis_list[axis][k] for k in row)
-            if one is None or two is None:
-                self._counts[key] = 0
-            elif one is two:
-                self._counts[key] = one.count(0, self._extents[axis])
-            else:
-                self._counts[key] = one.count_common(two, 0, self._extents[axis])
+            self._counts[key] = one.count_common(two, 0, self.shape[axis])
         return self._counts[key]
 
     def _number_meets(self, axis: int, one: IntArray, two: IntArray) -> IntArray:
@@ -233,10 +227,10 @@ class RegionTable(Struct):
         key = axis, min(a, b), max(a, b)
         if key not in self._meets:
             one, two = self._axis_list[axis][a], self._axis_list[axis][b]
-            if one is None or two is None or a == b:
+            if a == b or min(a, b) == 0:
                 self._meets[key] = min(a, b)
             else:
-                common = (one & two).setts(within=(0, self._extents[axis]))
+                common = (one & two).setts(within=(0, self.shape[axis]))
                 whole = common.members[0] if len(common.members) == 1 else common
                 self._meets[key] = self._axis_number(axis, whole, None) if common.members else 0
         return self._meets[key]

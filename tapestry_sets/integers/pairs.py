@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import gcd, lcm
 
 from tapestry_sets.integers import tuning
-from tapestry_sets.integers.nest import EMPTY, Nest, bits, complement, count, find
+from tapestry_sets.integers.nest import EMPTY, Nest, bits, complement, find
 from tapestry_sets.integers.pair_counts import PairCount
 from tapestry_sets.integers.stripe import (
     stripes_count_common,
@@ -153,11 +153,9 @@ def first_in_both(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | Non
     if not s or not t:
         z = find(s or t, lo)
         return z if hi is None or z < hi else None
-    common = lcm(s[0][1], t[0][1])
-    whole = hi is None or hi - lo >= common
-    if hi is None or whole:
-        hi = lo + common
-    return _first_in(s, t, lo, hi, whole)
+    stop = lo + lcm(s[0][1], t[0][1])  # what is in no common period is nowhere
+    whole = hi is None or hi >= stop
+    return _first_in(s, t, lo, stop if hi is None else min(hi, stop), whole)
 
 
 def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
@@ -205,7 +203,7 @@ def is_disjoint(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) 
     if g == 1:
         return False
     if len(s) == 1 == len(t):
-        return stripes_disjoint(s[0], t[0])
+        return stripes_disjoint(*s, *t)
     if surely_disjoint(s, 0, t, 0):
         return True
     if a <= g and b <= g:  # they meet if and only if they meet modulo g
@@ -243,10 +241,8 @@ def count_in_both(s: Nest, t: Nest, lo: int, hi: int, budget: Budget | None = No
     TooHard
         If no way to count is within the budget; for the most part that is known before any begins.
     """
-    if s == EMPTY or t == EMPTY or hi <= lo:
+    if s == EMPTY or t == EMPTY:
         return 0
     if len(s) == 1 == len(t):
-        return stripes_count_common(s[0], t[0], lo, hi)
-    if not s or not t:
-        return count(s or t, lo, hi)
+        return stripes_count_common(*s, *t, lo, hi)
     return PairCount(budget or Budget(current().budget)).common(s, t, lo, hi)

@@ -28,7 +28,7 @@ class Explicit(Integers):
 
     __slots__ = ()
 
-    @property
+    @property  # of each kind another, which is the one that is read
     @abstractmethod
     def _nests(self) -> tuple[Nest, ...]:
         """Disjoint nests, none of them empty."""

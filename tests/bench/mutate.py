@@ -16,7 +16,8 @@ What is changed and run is a copy of the working tree in a temporary folder, nev
 - A mutant is *killed* by a test that fails, by a crash, or by taking over four times the processor time that the tests
   take on the code as it is (*timeout*). It is *equivalent* where no input can tell it from the code; each has its
   argument.
-- Changes of annotations, and those that compile to the same code, are no mutants.
+- Changes of annotations, those that compile to the same code, and `strict` of a `zip` are no mutants. That is an
+  assertion: while lengths are equal, as it says, no input can tell.
 - The order of the sample depends on the lines' text alone, so that a change of other lines leaves it as it is.
 - Outcomes are kept in `build/mutants.sqlite`: a run that was cut short goes on where it ended, and survivors are tried
   again. `--anew` forgets the outcomes of the modules that are run.
@@ -183,7 +184,7 @@ def _hash(*words: object) -> str:
 
 
 def _running_code(text: str) -> str | None:
-    """The syntax tree without annotations; None where the text is no Python."""
+    """The syntax tree without annotations and `zip`'s assertions; None where the text is no Python."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -196,6 +197,8 @@ def _running_code(text: str) -> str | None:
                 node.annotation = None
             case ast.AnnAssign():
                 node.annotation = ast.Constant(None)
+            case ast.Call(func=ast.Name(id="zip")):
+                node.keywords = []
     return ast.dump(tree)
 
 
