@@ -406,12 +406,14 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
     runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
     if runs <= min(budget.left, max(counts) // tuning.RUN_LENGTH, stretches):
         return _count_runs(every, lo, hi, budget)
-    if _longer(packed) <= tuning.MASK_SPAN and stretches < budget.left:
+    is_listed = min(counts) <= tuning.MAX_TABLE // 4 and length < 1 << 62
+    listed = 1 + min(counts) * sum(map(len, every)) // tuning.ELEMENTS_A_BRANCH
+    if _longer(packed) <= tuning.MASK_SPAN and stretches < (min(budget.left, listed) if is_listed else budget.left):
         spend(budget, stretches, what, every)
         return _count_stretches(packed, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
-    if min(counts) <= tuning.MAX_TABLE // 4 and length < 1 << 62:
-        spend(budget, 1 + min(counts) * sum(map(len, every)) // tuning.ELEMENTS_A_BRANCH, what, every)
+    if is_listed:
+        spend(budget, listed, what, every)
         few = every[counts.index(min(counts))]
         return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))
     if _meetings(every) > budget.left:

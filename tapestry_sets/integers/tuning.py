@@ -25,7 +25,7 @@ BITS_A_BRANCH = 1 << 15
 """Bits of a mask."""
 ENTRIES_A_BRANCH = 1 << 8
 """Entries of a table of a whole period."""
-BITS_SCANNED_A_BRANCH = 1 << 18
+BITS_SCANNED_A_BRANCH = 1 << 17
 """Bits of tables that are met one stretch after another."""
 ELEMENTS_A_BRANCH = 1 << 10
 """Elements that are listed and looked up in another nest."""
@@ -45,7 +45,7 @@ MAX_SETTS = 200
 """How many setts a set may be where it can be held by its chain instead, and how many runs a nest."""
 MAX_LISTED_SETTS = 500
 """How many setts a lazy set may become where a question about several is answered by listing it."""
-MAX_LISTED = 1 << 22
+MAX_LISTED = 1 << 21
 """How many elements of each set may be listed to answer a question about lazy sets."""
 MAX_SCAN = 1 << 16
 """How many numbers may be taken to elements, or back, one by one."""

@@ -173,7 +173,7 @@ CHANGES: dict[str, Question] = {
     "moveaxis": lambda v, w: v.moveaxis(0, -1),
     "paged": lambda v, w: v.paged([1, 0], block=1),
     "permute_dims": lambda v, w: v.permute_dims(tuple(reversed(range(v.rank)))),
-    "ragged": lambda v, w: v.ragged([1, v.shape[0] - 1]),
+    "ragged": lambda v, w: v.ragged([1, sum(v.shape[:1]) - 1]),
     "reshape": lambda v, w: v.reshape(-1),
     "sample": lambda v, w: v.sample(Region.from_slices(v.shape, (slice(0, 1),) * v.rank)),
     "sliding_windows": lambda v, w: v.sliding_windows(2, axis=0),

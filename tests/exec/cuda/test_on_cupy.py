@@ -143,7 +143,7 @@ def reduced(fan_in: int | None) -> ShardPlan:
     g = Graph()
     x = g.input("x", (8, 8 * PARTS))
     for op in REDUCTIONS:
-        g.output(g.op(op, x, axis=(1,), keepdims=False, name=op), op)
+        g.output(g.op(op, x, axis=1 if op == "argmax" else (1,), keepdims=False, name=op), op)
     fix = {name: {next(a.name for a in g.signature(name).axes if a.kind == "reduction"): PARTS} for name in g.nodes}
     return plan(g, Mesh(PARTS), fix=fix, placement="single", **({} if fan_in is None else {"fan_in": fan_in}))
 
