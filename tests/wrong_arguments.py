@@ -47,11 +47,11 @@ TYPES: Mapping[type, str] = {
     float: "float",
     str: "str|Literal",
     bytes: "bytes",
-    list: "Sequence|Iterable|list",
+    list: "Sequence|Iterable|list|tuple",
     dict: "Mapping|dict|Attrs|Iterable",
     np.ndarray: "ndarray|NDArray",
     Stranger: "Stranger",
-    type: "type",
+    type: "type|Callable|Block",
     type(None): "None",
 }
 """For each type of the wrong values the words of annotations that may admit it."""
@@ -177,7 +177,7 @@ def check(row: Row, parameter: inspect.Parameter, value: Any, must: bool) -> str
             word = row.says.get(parameter.name, rf"(?<![a-zA-Z]){parameter.name}(?![a-zA-Z])")
             if not re.search(word, said):
                 return f"{type(error).__name__} does not name it: {said[:300]}"
-            if len(said) > 500:
+            if len(said) > 500 and not isinstance(error, OSError):  # which has the path that was asked for
                 return f"the message has {len(said)} characters: {said[:200]}"
             if state_of(graphs) != before:
                 return "the graph is changed"

@@ -15,10 +15,11 @@ import numpy as np
 
 from tapestry_plan.autodiff.adjoints import Through
 from tapestry_plan.ir import Backward, Graph, NotApplicable, OpNode, Selection, Tensor
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments, quote
 from tapestry_sets.views import Reshape, Term, assemble_at, scatter_terms
 
 
+@check_arguments(wrt="as [x]")
 def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tuple[Tensor, ...]:
     """Add operators to a graph that compute the gradient of a tensor with respect to others.
 
@@ -59,7 +60,6 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tu
     ----------
     Griewank, Walther, "Evaluating Derivatives", 2008: reverse mode.
     """
-    _check_types(y, wrt, seed)
     _check(y, wrt, seed)
     graph = y.graph
     with graph._all_or_nothing():
@@ -80,14 +80,6 @@ def _drop_unread(graph: Graph, kept: set[str], wanted: Sequence[Tensor]) -> None
     for name in [name for name in graph.stored if name not in kept and name not in read]:
         if graph.stored[name].kind == "constant":
             del graph.stored[name]
-
-
-def _check_types(y: object, wrt: object, seed: object) -> None:
-    if isinstance(wrt, Tensor | str) or not isinstance(wrt, Sequence):
-        raise TypeError(f"gradient: wrt is {quote(wrt)}; it must be a sequence of tensors of a graph, as [x]")
-    for what, tensor in (("y", y), *((f"wrt[{k}]", t) for k, t in enumerate(wrt)), ("seed", seed)):
-        if not isinstance(tensor, Tensor) and (tensor is not None or what != "seed"):
-            raise TypeError(f"gradient: {what} is {quote(tensor)}; it must be a tensor of a graph")
 
 
 def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from tapestry_plan.draw.plots import Plot
 from tapestry_plan.ir import Operation, Shape, Signature, cells_of
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import as_int, cut_text, quote
+from tapestry_sets.limits import as_int, check_arguments, cut_text, quote
 from tapestry_sets.regions import Box, IndexProjection
 
 
+@check_arguments(op="ask operation(graph, name)")
 def show_projection(
     op: Operation | Signature,
     parts: Mapping[str, int] | Box | Sequence[Box] | None = None,
@@ -85,11 +86,7 @@ def show_projection(
     ----------
     Tapestry, "Index Projection Functions": the figures of Linear and of Conv.
     """
-    signature = op if isinstance(op, Signature) else getattr(op, "signature", None)
-    if not isinstance(signature, Signature):
-        raise TypeError(
-            f"show_projection: {quote(op)} is neither an operation nor a signature; ask operation(graph, name)"
-        )
+    signature = op if isinstance(op, Signature) else op.signature
     boxes = index_boxes(signature, parts, "show_projection")
     plots = [index_plot(signature, boxes)]
     if isinstance(op, Signature):

@@ -26,7 +26,18 @@ from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
 from tapestry_sets.draw import Picture
-from tapestry_sets.limits import ANYTHING, Kind, conform, describe, hide_fields, quote, read_json
+from tapestry_sets.limits import (
+    ANYTHING,
+    Kind,
+    check_arguments,
+    check_fields,
+    conform,
+    describe,
+    hide_fields,
+    kind_of,
+    quote,
+    read_json,
+)
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
@@ -202,6 +213,7 @@ class Op(Struct, frozen=True):
     kinds: tuple[tuple[str, Kind], ...] = ()
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
             raise ValueError(
                 f"operator {quote(self.name)}: reduction {quote(self.reduction)} is not one of {sorted(MONOIDS)}"
@@ -217,14 +229,17 @@ class Op(Struct, frozen=True):
         """Whether the block writes states, which are not results yet."""
         return self.monoid is not None and not self.monoid.is_plain
 
+    @check_arguments
     def flop_per_point(self, signature: Signature, attrs: Attrs) -> float:
         """Floating-point operations at each index point."""
         return self.flop(signature, attrs) if callable(self.flop) else self.flop
 
+    @check_arguments
     def complete(self, attrs: Attrs) -> dict[str, Any]:
         """Attributes in the order of their names, with the defaults of those not given."""
         return dict(sorted({**dict(self.defaults), **attrs}.items()))
 
+    @check_arguments
     def check_attributes(self, attrs: Attrs, what: str) -> dict[str, Any]:
         """Attributes as the operator takes them, without those that are None, which is to say that they are not given.
 
@@ -238,7 +253,7 @@ class Op(Struct, frozen=True):
         unknown = [name for name in attrs if name not in self.attributes and name != AROUND]
         if unknown:
             raise ValueError(
-                f"{what}: there is no attribute {unknown[0]!r:.200}; {self.name} takes {quote(list(self.attributes))}"
+                f"{what}: there is no attribute {quote(unknown[0])}; {self.name} takes {quote(list(self.attributes))}"
             )
         kinds = dict(self.kinds)
         taken = {name: conform(value, kinds.get(name, ANYTHING), f"{what}: {name}") for name, value in attrs.items()}
@@ -260,6 +275,7 @@ class Graph:
     (32, 16)
     """
 
+    @check_arguments
     def __init__(self, name: str = "graph", ops: Mapping[str, Op] | None = None) -> None:
         self.name = name
         self.ops: dict[str, Op] = dict(ops or {})
@@ -274,20 +290,23 @@ class Graph:
 
     # -- authoring ---------------------------------------------------------------------------------------
 
-    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
+    @check_arguments
+    def input(self, name: str, shape: Sequence[int], dtype: Any = "float32") -> Tensor:
         """Declare a tensor that every run is given."""
         checked = check_shape(shape, f"input {quote(name)}")
         self._new_tensor(Stored(name, checked, check_dtype(dtype, f"input {quote(name)}: "), "input"))
         return Tensor(self, name)
 
+    @check_arguments
     def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
         """Add a tensor with known values, kept by reference; `path` says where a later run can find it."""
         data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
         data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
-        dtype = check_dtype(data.dtype, f"constant {quote(name)}: ")
+        dtype = check_dtype(data.dtype, f"constant {quote(name)}: array of ")
         self._new_tensor(Stored(name, data.shape, dtype, "constant", data, path))
         return Tensor(self, name)
 
+    @check_arguments
     def op(self, op: str | Op, *inputs: Tensor | None, name: str | None = None, **attrs: Any) -> Any:
         """Apply an operator, by name or by declaration.
 
@@ -354,6 +373,7 @@ class Graph:
             ]
             return self.op(declared, *extended, name=name, **{**attrs, AROUND: around})
 
+    @check_arguments
     def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
         """View tensors through a view kind: a slice, a permutation, a concatenation, …
 
@@ -407,6 +427,7 @@ class Graph:
             del self.stored[name]
             self._sources.pop(name, None)
 
+    @check_arguments
     def output(self, tensor: Tensor, name: str | None = None) -> Tensor:
         """Mark a tensor as a result of the graph."""
         if tensor.graph is not self:
@@ -419,6 +440,7 @@ class Graph:
 
     # -- asking ------------------------------------------------------------------------------------------
 
+    @check_arguments
     def tensor(self, name: str) -> Tensor:
         """The tensor called `name`.
 
@@ -432,23 +454,31 @@ class Graph:
         return Tensor(self, name)
 
     def _no_tensor(self, name: str) -> ValueError:
-        from difflib import get_close_matches  # loaded with the first wrong name, not with the package
-
         names = [*self.stored, *self.selections]
-        near = get_close_matches(name, names)
+        near = _near(name, names)
         has = f"nearest in name are {near}" if near else f"it has {names[:12]}"
         return ValueError(f"graph {quote(self.name)} has no tensor {quote(name)}; {has}")
 
+    def _node(self, name: str) -> OpNode:
+        found = self.nodes.get(name)
+        if found is None:
+            raise ValueError(f"graph {quote(self.name)} has no operator {quote(name)}; it has {list(self.nodes)[:12]}")
+        return found
+
     def source(self, name: str) -> Source:
         """How a tensor is read from stored ones: the composition of the selections in front of it."""
+        if type(name) is not str:
+            name = conform(name, kind_of(str), "Graph.source: name")
         found = self._sources.get(name)
         return self._resolve(name) if found is None else found
 
     def signature(self, node: str) -> Signature:
         """The signature of an operator node."""
+        if type(node) is not str:
+            node = conform(node, kind_of(str), "Graph.signature: node")
         found = self._signatures.get(node)
         if found is None:
-            n = self.nodes[node]
+            n = self._node(node)
             shapes = [self.source(name).shape for name in n.inputs]
             found = self._signatures[node] = resolve(self.ops[n.op].signature, shapes, n.attrs)[0]
         return found
@@ -497,6 +527,7 @@ class Graph:
             if name not in known:
                 raise ValueError(f"output {quote(label)} names tensor {quote(name)}, which does not exist")
 
+    @check_arguments
     def draw(
         self, shards: Mapping[str, Parts] | None = None, *, direction: Literal["right", "down"] | None = None
     ) -> Picture:
@@ -567,6 +598,7 @@ class Graph:
         return cls.from_dict(read_json(text, documents.WHAT, documents.GRAPH_FORMAT, documents.ANEW), ops)
 
     @classmethod
+    @check_arguments
     def from_dict(cls, document: Any, ops: Mapping[str, Op] | None = None) -> Graph:
         """A graph from the plain data of `to_dict`; `ops` declares operators beyond the built-in ones."""
         read = documents.read_document(document)
@@ -649,9 +681,10 @@ class Graph:
             return op
         declared = self.ops.get(op) or BUILTIN_OPS.get(op) or self._derive(op)
         if declared is None:
-            raise UnsupportedOp(
-                f"operator {quote(op)} has no declaration; known are {sorted({*BUILTIN_OPS, *self.ops})}"
-            )
+            names = sorted({*BUILTIN_OPS, *self.ops})
+            near = _near(op, names)
+            has = f"nearest in name of the {len(names)} known ones are {near}" if near else f"known are {names[:12]} …"
+            raise UnsupportedOp(f"operator {quote(op)} has no declaration; {has}")
         return declared
 
     def _derive(self, name: str) -> Op | None:
@@ -729,9 +762,10 @@ class Graph:
                     if below is not None and not found:
                         stack.append((below, False))
 
+    @check_arguments
     def written_dtypes(self, name: str) -> tuple[str, ...]:
         """The dtypes that a node's block writes: of its outputs, or of the states that they are unwrapped from."""
-        node = self.nodes[name]
+        node = self._node(name)
         op = self.ops[node.op]
         if not op.has_states:
             return tuple(self.stored[out].dtype for out in node.outputs)
@@ -839,20 +873,30 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
     def _all_or_nothing(self) -> AbstractContextManager[None]:
         return self.graph._all_or_nothing()
 
+    @check_arguments
     def apply(self, kind: ViewKind, *others: Tensor) -> Tensor:
         """This tensor, and others beside it, through a view kind, as a selection."""
         return self.graph.select(kind, self, *others)
 
+    @check_arguments
     def view(self, kind: ViewKind, *others: Tensor, name: str | None = None) -> Tensor:
         """As `apply`, with a name."""
         return self.graph.select(kind, self, *others, name=name)
 
 
+@check_arguments
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors one after another along an axis, as a view."""
     if not tensors:
         raise ValueError("concat: no tensors given; give at least one")
     return tensors[0].graph.select(Concat(axis), *tensors)
+
+
+def _near(name: str, names: Sequence[str]) -> list[str]:
+    """The names nearest to a wrong one."""
+    from difflib import get_close_matches  # loaded with the first wrong name, not with the package
+
+    return get_close_matches(name, names) if len(name) <= tuning.MAX_NAME else []
 
 
 BUILTIN_OPS: dict[str, Op] = {}

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.tensors import OpNode, Selection, Stored, sha256_of
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments
 
 Vertex = tuple[str, str]
 """A kind of thing, "tensor", "view" or "node", and its name."""
@@ -19,6 +19,7 @@ Vertex = tuple[str, str]
 Colors = dict[Vertex, int]
 
 
+@check_arguments
 def same_graph(one: Graph, other: Graph) -> bool:
     """Whether two graphs differ in nothing but names, and the order in which they were written.
 
@@ -56,9 +57,6 @@ def same_graph(one: Graph, other: Graph) -> bool:
     are refined until they are stable. That is linear but for values that are computed several times alike: of these
     one after the other is matched by trial.
     """
-    for graph in (one, other):
-        if not isinstance(graph, Graph):
-            raise TypeError(f"same_graph: {quote(graph)} is not a graph")
     a, b = _Wiring.of(one), _Wiring.of(other)
     numbers: dict[Hashable, int] = {}
     return _match(a, b, a.passes(numbers), b.passes(numbers), numbers)

@@ -16,6 +16,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tapestry_sets.limits import check_arguments, check_fields
+
 State = tuple[Any, ...]
 """The components of a state: arrays of one shape."""
 
@@ -75,11 +77,15 @@ class Monoid(Struct, frozen=True):
     ufunc: str = ""
     is_commutative: bool = True
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @property
     def is_plain(self) -> bool:
         """Whether a state is a result: partial results are of the result's dtype then."""
         return bool(self.ufunc)
 
+    @check_arguments
     def state_dtype(self, dtype: str) -> str:
         """NumPy's name of the dtype of a state for an operand of a dtype: its components side by side.
 

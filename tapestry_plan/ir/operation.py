@@ -12,7 +12,7 @@ from tapestry_plan.ir.cover import check_cover, check_partition
 from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.signature import Operand, Signature
 from tapestry_plan.ir.tensors import OpNode
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments, check_fields, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -54,11 +54,15 @@ class Operation(Struct, frozen=True):
     graph: Graph
     node: OpNode
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @property
     def signature(self) -> Signature:
         """Index axes and operand projections."""
         return self.graph.signature(self.node.name)
 
+    @check_arguments
     def region(self, index: Box) -> ShardRegions:
         """The cells that the index points of a box read and write."""
         return self._regions([index])[0]
@@ -89,6 +93,7 @@ class Operation(Struct, frozen=True):
                 axes |= {k if k < rank else projection.splits[(k - rank) // 2][0] for k, _ in row}
         return tuple(sorted(axes))
 
+    @check_arguments
     def shard(self, parts: Mapping[str, int]) -> tuple[ShardRegions, ...]:
         """Cut the index space into parts as even as possible, in row-major order of the parts.
 
@@ -104,6 +109,7 @@ class Operation(Struct, frozen=True):
         """
         return self._regions(list(self.signature.boxes(parts, f"shard: operator {quote(self.node.name)}")))
 
+    @check_arguments
     def check_shards(self, shards: Sequence[ShardRegions]) -> None:
         """Check that shards, however they were made, are this operator's work: all of it, once.
 
@@ -180,15 +186,13 @@ def _spread(
     return [known[key] for key in keys]
 
 
+@check_arguments
 def operation(graph: Graph, name: str) -> Operation:
     """The operator called `name`; ValueError when the graph has none."""
-    if name not in graph.nodes:
-        raise ValueError(
-            f"graph {quote(graph.name)} has no operator {quote(name)}; it has {quote(list(graph.nodes)[:12])}"
-        )
-    return Operation(graph, graph.nodes[name])
+    return Operation(graph, graph._node(name))
 
 
+@check_arguments
 def count_shared(op: Operation, axis: str, parts: int = 2) -> tuple[int, ...]:
     """Cells of each input that two neighboring shards along an axis both read: the most at any cut.
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise, product
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
-from tapestry_sets.limits import is_int, quote
+from tapestry_sets.limits import check_arguments, check_fields, conform, is_int, kind_of, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
@@ -47,6 +47,11 @@ class Axis(Struct, frozen=True):
     size: int
     kind: Literal["parallel", "reduction"] = "parallel"
     alias: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.size < 1:
+            raise ValueError(f"Axis {quote(self.name)}: size is {self.size}; it must be at least 1")
 
 
 class Operand(Struct, frozen=True):
@@ -96,6 +101,7 @@ class Operand(Struct, frozen=True):
     origin: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        check_fields(self)
         rank = len(self.projection.shape)
         for k, more in enumerate(self.also):
             if (len(more.shape), more.index_rank) != (rank, self.projection.index_rank):
@@ -103,12 +109,12 @@ class Operand(Struct, frozen=True):
                     f"Operand: projection {k + 1} goes from rank {more.index_rank} to rank {len(more.shape)}, "
                     f"projection 0 from rank {self.projection.index_rank} to rank {rank}; they must be equal"
                 )
-        if self.outside not in get_args(Outside):
-            raise ValueError(f"Operand: outside is {quote(self.outside)}; it must be one of {list(get_args(Outside))}")
         if self.pad is not None and self.outside != "forbid":
             raise ValueError(f"Operand: pad={self.pad} and outside={quote(self.outside)} are two policies; declare one")
         if self.origin and len(self.origin) != rank:
-            raise ValueError(f"Operand: origin {self.origin} has rank {len(self.origin)}, the projection rank {rank}")
+            raise ValueError(
+                f"Operand: origin {quote(self.origin)} has rank {len(self.origin)}, the projection rank {rank}"
+            )
 
     @classmethod
     def from_exprs(cls, index: Sequence[Any], *reads: Sequence[Coordinate], **fields: Any) -> Operand:
@@ -137,6 +143,7 @@ class Operand(Struct, frozen=True):
         """All projections through which the operand is read."""
         return (self.projection, *self.also)
 
+    @check_arguments
     def bounding_box(self, box: Box) -> Box:
         """The smallest box around all that an index box, which must not be empty, touches."""
         bounds = self.projection.bounding_box(box)
@@ -144,6 +151,7 @@ class Operand(Struct, frozen=True):
             bounds = bounds.hull(more.bounding_box(box))
         return bounds
 
+    @check_arguments
     def image(self, box: Box, within: Box) -> DisjointRegions:
         """The exact cells of a tensor, which occupies the box `within`, that an index box touches.
 
@@ -154,6 +162,7 @@ class Operand(Struct, frozen=True):
         """
         return self.images([box], within)[0]
 
+    @check_arguments
     def images(self, boxes: Sequence[Box], within: Box) -> list[DisjointRegions]:
         """The exact cells that each of many index boxes touches, as `image` has them."""
         found = _products(self.projection.images(boxes, within), boxes)
@@ -162,6 +171,7 @@ class Operand(Struct, frozen=True):
         return found
 
 
+@check_arguments
 def project(
     axes: Sequence[Axis],
     start: Sequence[LinearForm],
@@ -192,9 +202,15 @@ def project(
     >>> project(axes, [{"h": 2, "kh": 1, "": -1}])([1, 0]).start
     (1,)
     """
+    if shape is not None and len(shape) != len(start):
+        raise ValueError(f"project: shape has {len(shape)} extents, start {len(start)} coordinates; give one for each")
     split_items = tuple((splits or {}).items())
     columns = [axis.name for axis in axes]
     for name, _ in split_items:
+        if name not in columns[: len(axes)]:
+            raise ValueError(
+                f"project: splits has {quote(name)}, which is not one of the axes {quote(columns[: len(axes)])}"
+            )
         columns += [f"{name}//", f"{name}%"]
     for coordinate, form in enumerate(start):
         unknown = [name for name in form if name and name not in columns]
@@ -232,6 +248,9 @@ class Signature(Struct, frozen=True, dict=True):
     axes: tuple[Axis, ...]
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @classmethod
     def from_exprs(
@@ -305,11 +324,14 @@ class Signature(Struct, frozen=True, dict=True):
 
     def axis(self, name: str) -> int:
         """Position of the axis called `name`; ValueError when there is none."""
+        if type(name) is not str:
+            name = conform(name, kind_of(str), "Signature.axis: name")
         for k, axis in enumerate(self.axes):
             if name in (axis.name, axis.alias):
                 return k
         raise ValueError(f"there is no index axis {quote(name)}; the axes are {quote([a.name for a in self.axes])}")
 
+    @check_arguments
     def boxes(self, parts: Mapping[str, int], what: str) -> Iterator[Box]:
         """Index boxes as even as possible, so many along each named axis, in row-major order; `what` begins errors.
 
@@ -328,23 +350,28 @@ class Signature(Struct, frozen=True, dict=True):
                     f"give a number from 1 to {size}"
                 )
             counts[k] = count
-        for chosen in product(*(parts_of(axis.size, n) for axis, n in zip(self.axes, counts, strict=True))):
-            yield Box.from_bounds(tuple(lo for lo, _ in chosen), tuple(hi for _, hi in chosen))
+        cuts = (parts_of(axis.size, n) for axis, n in zip(self.axes, counts, strict=True))
+        return (
+            Box.from_bounds(tuple(lo for lo, _ in chosen), tuple(hi for _, hi in chosen)) for chosen in product(*cuts)
+        )
 
+    @check_arguments
     def starts(self, box: Box, names: tuple[str, ...]) -> bool:
         """Whether `box` begins at 0 along every axis of `names`."""
         return all(box.start[self.axis(name)] == 0 for name in names)
 
+    @check_arguments
     def input_box(self, operand: int, box: Box) -> Box | None:
         """The block that the operator reads of an input for an index box; None when it reads nothing.
 
         It is the box around all that is read, and may reach outside the tensor where the operand declares a padding.
         """
-        declared = self.inputs[operand]
+        declared = _operand(self.inputs, operand, "input")
         if box.size == 0 or not self.starts(box, declared.at_start_of):
             return None
         return declared.bounding_box(box)
 
+    @check_arguments
     def input_region(self, operand: int, box: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
         """The exact cells of an input that an index box reads.
 
@@ -359,9 +386,10 @@ class Signature(Struct, frozen=True, dict=True):
         """
         return self.input_regions(operand, [box], shape)[0]
 
+    @check_arguments
     def input_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[DisjointRegions]:
         """The exact cells of an input that each of many index boxes reads, as `input_region` has them."""
-        declared, frame = self.inputs[operand], _frame(shape)
+        declared, frame = _operand(self.inputs, operand, "input"), _frame(shape)
         names = declared.at_start_of
         reading = [box for box in boxes if box.size and self.starts(box, names)] if names else boxes
         try:
@@ -374,17 +402,21 @@ class Signature(Struct, frozen=True, dict=True):
         nothing = DisjointRegions(frame.shape, (), frame.start)
         return [next(left) if box.size and self.starts(box, names) else nothing for box in boxes]
 
+    @check_arguments
     def input_shared(self, operand: int, one: Box, other: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
         """The exact cells of an input that two index boxes both read."""
         return self.input_region(operand, one, shape) & self.input_region(operand, other, shape)
 
+    @check_arguments
     def output_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[DisjointRegions]:
         """The exact cells of an output that each of many index boxes writes."""
+        declared = _operand(self.outputs, operand, "output")
         try:
-            return self.outputs[operand].images(boxes, _frame(shape))
+            return declared.images(boxes, _frame(shape))
         except ValueError as error:
             raise ValueError(f"output {operand}: {error}") from None
 
+    @check_arguments
     def reversed(self, name: str) -> Signature:
         """The signature that counts an index axis backwards: the same regions for the mirrored index.
 
@@ -457,10 +489,12 @@ class Signature(Struct, frozen=True, dict=True):
         matrix = tuple(tuple(0 if k in fixed else c for k, c in enumerate(row)) for row in projection.map.matrix)
         return IndexProjection(AffineMap(matrix, around.start, projection.map.in_rank), around.shape, projection.splits)
 
+    @check_arguments
     def output_box(self, operand: int, box: Box) -> Box | None:
         """The block of an output that an index box writes, None for an empty index box."""
-        return self.outputs[operand].projection.bounding_box(box) if box.size else None
+        return _operand(self.outputs, operand, "output").projection.bounding_box(box) if box.size else None
 
+    @check_arguments
     def validate(
         self, input_shapes: Sequence[tuple[int, ...] | Box], output_shapes: Sequence[tuple[int, ...] | Box], what: str
     ) -> None:
@@ -497,14 +531,6 @@ class Signature(Struct, frozen=True, dict=True):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"{what}: two index axes are called {quote(twice)}; give each axis names of its own")
-        for axis in self.axes:
-            if axis.size < 1:
-                raise ValueError(f"{what}: index axis {quote(axis.name)} has size {axis.size}; it must be at least 1")
-            if axis.kind not in ("parallel", "reduction"):
-                raise ValueError(
-                    f"{what}: index axis {quote(axis.name)} is of kind {quote(axis.kind)}; it must be parallel "
-                    "or reduction"
-                )
 
     def _validate_inputs(self, frames: Sequence[Box], what: str) -> None:
         for k, (operand, frame) in enumerate(zip(self.inputs, frames, strict=True)):
@@ -550,6 +576,12 @@ class Signature(Struct, frozen=True, dict=True):
             if axis in self.reductions:
                 columns += [len(self.axes) + 2 * s, len(self.axes) + 2 * s + 1]
         return columns
+
+
+def _operand(operands: tuple[Operand, ...], number: int, role: str) -> Operand:
+    if not 0 <= number < len(operands):
+        raise ValueError(f"operand is {number}; the signature has {len(operands)} {role}s, numbered from 0")
+    return operands[number]
 
 
 @lru_cache(maxsize=tuning.KEPT_CUTS)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir.signature import Shape
-from tapestry_sets.limits import as_ints, hide_fields
+from tapestry_sets.limits import as_ints, hide_fields, quote
 from tapestry_sets.views import Piece, identity_piece
 
 Attrs = Mapping[str, Any]
@@ -108,7 +108,7 @@ def check_shape(shape: Sequence[int], what: str) -> Shape:
     found = as_ints(shape, f"{what}: shape")
     for axis, n in enumerate(found):
         if n < 1:
-            raise ValueError(f"{what}: axis {axis} of {found} is {n}; extents are at least 1")
+            raise ValueError(f"{what}: axis {axis} of shape {quote(found)} is {n}; extents are at least 1")
     return found
 
 
@@ -119,7 +119,7 @@ def check_dtype(name: Any, where: str = "") -> str:
     except (TypeError, ValueError):
         dtype = None
     if dtype is None or not dtype.itemsize:
-        raise ValueError(f"{where}dtype {name!r:.200} is not a dtype of NumPy; give one such as 'float32'")
+        raise ValueError(f"{where}dtype {quote(name)} is not a dtype of NumPy; give one such as 'float32'")
     if dtype.hasobject:
-        raise ValueError(f"{where}dtype {name!r:.200} holds objects; give numbers or booleans")
+        raise ValueError(f"{where}dtype {quote(name)} holds objects; give numbers or booleans")
     return str(dtype.name)

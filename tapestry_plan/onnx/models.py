@@ -22,7 +22,7 @@ from tapestry_plan.onnx.functions import inline_functions
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node
 from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
-from tapestry_sets.limits import escape_controls, quote
+from tapestry_sets.limits import conform, escape_controls, kind_of, quote
 
 OLDEST_OPSET = 13
 """Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
@@ -309,7 +309,8 @@ def load_onnx(
     """
     for name, given, example in (("shapes", shapes, "{'x': (1, 3)}"), ("values", values, "{'shape': [2, 6]}")):
         if given is not None and not isinstance(given, Mapping):
-            raise TypeError(f"load_onnx: {name} is {given!r:.200}; give a mapping of names, as in {example}")
+            raise TypeError(f"load_onnx: {name} is {quote(given)}; give a mapping of names, as in {example}")
+    outputs = conform(outputs, kind_of(Sequence[str] | None), "load_onnx: outputs")
     model, path = read_model(path_or_model)
     with _about(path or "the model"):
         return _graph_of(model, path, shapes or {}, values or {}, outputs)

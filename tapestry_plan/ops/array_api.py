@@ -230,7 +230,7 @@ def eye(
 def _graph(device: Graph | None, what: str) -> Graph:
     if not isinstance(device, Graph):
         raise TypeError(
-            f"{what}: device is {device!r:.200}; it must be the graph that gets the tensor, such as x.device"
+            f"{what}: device is {quote(device)}; it must be the graph that gets the tensor, such as x.device"
         )
     return device
 
@@ -255,7 +255,7 @@ def _triangle(x: Tensor, k: int, what: str) -> Tensor:
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
     """Vectors as the coordinates of a grid, each broadcast along the others: views."""
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: indexing is {indexing!r:.200}; it is 'xy' or 'ij'")
+        raise ValueError(f"meshgrid: indexing is {quote(indexing)}; it is 'xy' or 'ij'")
     rank = len(arrays)
     order = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
     apart = [x.reshape([x.size if order[a] == k else 1 for a in range(rank)]) for k, x in enumerate(arrays)]
@@ -278,7 +278,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: An
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left") -> Tensor:
     """How many values of an ascending vector come before each value."""
     if side not in ("left", "right"):
-        raise ValueError(f"searchsorted: side is {side!r:.200}; it is 'left' or 'right'")
+        raise ValueError(f"searchsorted: side is {quote(side)}; it is 'left' or 'right'")
     before = less if side == "left" else less_equal
     return sum(before(x1, x2.expand_dims(x2.ndim)), axis=-1)
 

@@ -44,9 +44,9 @@ def _check_shapes(q: Shape, k: Shape, v: Shape) -> None:
 def _check_attributes(attrs: Attrs) -> None:
     for side in ("left", "right"):
         if attrs.get(side) is not None and not is_int(attrs[side], 0):
-            raise ValueError(f"{side} is {attrs[side]!r:.200}; give how many keys a query sees on that side, 0 or more")
+            raise ValueError(f"{side} is {quote(attrs[side])}; give how many keys a query sees on that side, 0 or more")
     if attrs.get("softcap", 0) < 0:
-        raise ValueError(f"softcap is {attrs['softcap']!r:.200}; give a number > 0, or none")
+        raise ValueError(f"softcap is {quote(attrs['softcap'])}; give a number > 0, or none")
 
 
 def _mask(shape: Shape, axes: Sequence[Axis], keys: int) -> Operand:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor
 from tapestry_plan.ops.operands import elementwise_signature
-from tapestry_sets.limits import arguments_check, describe, kind_of, quote, read_hint
+from tapestry_sets.limits import Checks, check_arguments, describe, kind_of, quote, read_hint
 
 Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
@@ -28,6 +28,7 @@ class Operator(Protocol[Arguments, R]):
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> R: ...
 
 
+@check_arguments
 def operator(
     *,
     block: Block,
@@ -81,7 +82,7 @@ def operator(
             **fields,
         )
 
-        admit = arguments_check(function, function.__name__, but=[p.name for p in operands])
+        checks = Checks(function, function.__name__, but=[p.name for p in operands])
 
         @wraps(function)
         def add(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
@@ -92,7 +93,7 @@ def operator(
             given = bound.arguments
             for p in operands:
                 _check_operand(op.name, p, kinds[p.name], given.get(p.name, p.default))
-            admit(given)
+            checks.by_name(given)
             made = function(*bound.args, **bound.kwargs)
             if made is not None:
                 return made

@@ -35,13 +35,13 @@ def _updated(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
         raise ValueError(f"operand 2 is {dtypes[2]}, operand 0 is {dtypes[0]}; cast them to one dtype")
     how = attrs["reduction"]
     if how != "none" and np.dtype(dtypes[0]).kind not in "iuf":
-        raise ValueError(f"reduction is {how!r:.200}, but operand 0 is {dtypes[0]}; cast it to numbers")
+        raise ValueError(f"reduction is {quote(how)}, but operand 0 is {dtypes[0]}; cast it to numbers")
     return (dtypes[0],)
 
 
 def _need_known(attrs: Attrs) -> None:
     if attrs["reduction"] not in COMBINED:
-        raise ValueError(f"reduction is {attrs['reduction']!r:.200}; it must be one of {list(COMBINED)}")
+        raise ValueError(f"reduction is {quote(attrs['reduction'])}; it must be one of {list(COMBINED)}")
 
 
 # -- gathers -------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def _from_front(xp: Any, indices: Any, extent: int, shard: Shard) -> Any:
     """Indices that may count from the end, counted from the front."""
     if ((indices < -extent) | (indices >= extent)).any():
         raise IndexError(
-            f"an index is outside -{extent} … {extent - 1}, the cells of the indexed axis: {indices!r:.200}"
+            f"an index is outside -{extent} … {extent - 1}, the cells of the indexed axis: {quote(indices)}"
         )
     return xp.where(indices < 0, indices + extent, indices)
 
@@ -229,7 +229,7 @@ def _one_hot_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (indices,) = shapes
     depth = attrs.get("depth")
     if not is_int(depth, 1):
-        raise ValueError(f"depth is {depth!r:.200}; give an integer >= 1")
+        raise ValueError(f"depth is {quote(depth)}; give an integer >= 1")
     axis = axis_of(attrs["axis"], len(indices) + 1)
     axes = number_axes((*indices[:axis], depth, *indices[axis:]))
     where = touched(axes, [a.name for k, a in enumerate(axes) if k != axis])

@@ -100,14 +100,14 @@ def ints_of(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
     """An int, meaning the same on every axis, or one int for each axis."""
     values = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(values) != rank or not all(is_int(v, least) for v in values):
-        raise ValueError(f"{what} is {value!r:.200}; give an integer >= {least}, or {rank} of them")
+        raise ValueError(f"{what} is {quote(value)}; give an integer >= {least}, or {rank} of them")
     return values
 
 
 def axis_of(axis: Any, rank: int, where: str = "") -> int:
     """A position from the front for an axis that may be counted from the end; `where` begins the error."""
     if not is_int(axis, -rank, rank - 1):
-        raise ValueError(f"{where}axis is {axis!r:.200}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
+        raise ValueError(f"{where}axis is {quote(axis)}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
     return axis % rank
 
 

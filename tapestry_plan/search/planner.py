@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
-from operator import index
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -41,12 +40,21 @@ from tapestry_plan.steps import (
     lower,
     tell_rule,
 )
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
-SECONDS_TYPES = (int, float, np.integer, np.floating)
 
-
+@check_arguments(
+    graph="load_onnx makes one from a model",
+    mesh="write Mesh((4,)) for four devices",
+    memory_nbytes="give a number of bytes",
+    time_limit_seconds="give a number of seconds",
+    fix="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
+    forbid="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
+    layout="it maps tensors to axes to parts, as in {'x': {0: 2}}",
+    tie="it maps outputs to inputs, as in {'new_w': 'w'}",
+    expand="give True, False, or names of expansions as ['exp_sum']",
+)
 def plan(
     graph: Graph,
     mesh: Mesh,
@@ -147,20 +155,12 @@ def plan(
     """
     began = time.monotonic()
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
-    _check_types(graph, mesh, time_limit_seconds, {"layout": layout, "fix": fix, "forbid": forbid})
     stop = inf if time_limit_seconds is None else began + time_limit_seconds
-    seed = _parse_whole("seed", seed, "an integer")
-    if memory_nbytes is not None:
-        memory_nbytes = _parse_whole("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
-    fan_in = None if fan_in is None else _parse_whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
-    if placement not in ("free", "single"):
-        raise ValueError(f"plan: placement is {quote(placement)}; it is 'free' or 'single'")
+    _check_least("time_limit_seconds", time_limit_seconds, "seconds >= 0, or None", 0)
+    _check_least("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
+    _check_least("fan_in", fan_in, "an integer >= 2, or None", 2)
     if space is None:
         space = "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES and isinstance(mesh.link, Link) else "mesh"
-    elif space not in get_args(Space):
-        raise ValueError(
-            f"plan: space is {quote(space)}; it is 'mesh', 'all', or None for what the mesh's size asks for"
-        )
     _check_names(graph, layout, fix, forbid)
     tie = _parse_tie(graph, tie, layout)
     names = _parse_expand(graph, expand)
@@ -552,43 +552,9 @@ def _boxes(option: Layout) -> dict[int, tuple[Box, ...]]:
     return {device: (box,) for device, box in enumerate(option.boxes) if box is not None}
 
 
-def _check_types(
-    graph: object,
-    mesh: object,
-    time_limit_seconds: Any,
-    wanted: Mapping[str, Mapping[str, Any]],
-) -> None:
-    if not isinstance(graph, Graph):
-        raise TypeError(f"plan: graph is {type(graph).__name__}, it must be a Graph; load_onnx makes one from a model")
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"plan: mesh is {quote(mesh)}, it must be a Mesh; write Mesh((4,)) for four devices")
-    if time_limit_seconds is not None and (
-        isinstance(time_limit_seconds, bool) or not isinstance(time_limit_seconds, SECONDS_TYPES)
-    ):
-        raise TypeError(
-            f"plan: time_limit_seconds is {quote(time_limit_seconds)}, it must be a number of seconds, or None"
-        )
-    if time_limit_seconds is not None and not time_limit_seconds >= 0:
-        raise ValueError(f"plan: time_limit_seconds is {quote(time_limit_seconds)}, it must be seconds >= 0")
-    for what, given in wanted.items():
-        for name, axes in given.items():
-            if not isinstance(axes, Mapping):
-                raise TypeError(f"{what}[{quote(name)}] is {quote(axes)}, it must map axes to parts, as in {{'h': 2}}")
-
-
-def _parse_whole(
-    what: str, value: Any, wanted: str, least: int | None = None, error: type[Exception] = TypeError
-) -> int:
-    """An integer of any kind, NumPy's too; `error` is raised for another value."""
-    try:
-        number = index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise error(f"plan: {what} is {quote(value)}; it is {wanted}")
-    if least is not None and number < least:
+def _check_least(what: str, value: float | None, wanted: str, least: float) -> None:
+    if value is not None and not value >= least:
         raise ValueError(f"plan: {what} is {quote(value)}; it is {wanted}")
-    return number
 
 
 def _check_names(
@@ -600,10 +566,8 @@ def _check_names(
     starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
     for name in layout:
         if name not in starts and name not in graph.outputs:
-            raise ValueError(
-                f"layout: {quote(name)} is not a graph input, constant or output; they are "
-                f"{quote([*starts, *graph.outputs][:12])}"
-            )
+            known = quote([*starts, *graph.outputs][:12])
+            raise ValueError(f"layout: {quote(name)} is not a graph input, constant or output; they are {known}")
         if name not in starts and graph.outputs[name] not in graph.stored:
             behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"
             raise ValueError(
@@ -622,12 +586,10 @@ def _check_names(
         raise ValueError(f"operator {quote(both.pop())} is in fix and in forbid; fixing alone says it all")
 
 
-def _parse_tie(graph: Graph, tie: object, layout: Mapping[str, Any]) -> dict[str, str]:
+def _parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, Any]) -> dict[str, str]:
     """Which outputs lie where which inputs lie."""
     if tie is None:
         return {}
-    if not isinstance(tie, Mapping):
-        raise TypeError(f"plan: tie is {quote(tie)}; it maps outputs to inputs, as in {{'new_w': 'w'}}")
     starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
     for label, source in tie.items():
         where = f"tie[{quote(label)}]"
@@ -665,22 +627,16 @@ def _parse_tie(graph: Graph, tie: object, layout: Mapping[str, Any]) -> dict[str
     return dict(tie)
 
 
-def _parse_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
+def _parse_expand(graph: Graph, expand: bool | Sequence[str]) -> bool | tuple[str, ...]:
     """What `expand` asks for, False for nothing."""
     if isinstance(expand, bool):
         return expand
-    if isinstance(expand, str) or not isinstance(expand, Sequence):
-        raise TypeError(
-            f"plan: expand is {quote(expand)}, it must be True, False, or names of expansions as ['exp_sum']"
-        )
     known = {split_axes.name} | {
         e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions
     }
     for name in expand:
-        if not isinstance(name, str):
-            raise TypeError(
-                f"plan: expand has {quote(name)}, it must be True, False, or names of expansions as ['exp_sum']"
-            )
         if name not in known:
-            raise ValueError(f"plan: no declaration lists an expansion {quote(name)}; known are {quote(sorted(known))}")
+            raise ValueError(
+                f"plan: expand has {quote(name)}, which no declaration lists; known are {quote(sorted(known))}"
+            )
     return tuple(expand) if expand else False

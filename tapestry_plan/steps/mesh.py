@@ -14,7 +14,10 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.machines import find_machine, read_machine
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_sets.digits import point_of
-from tapestry_sets.limits import as_int, as_ints, quote
+from tapestry_sets.limits import as_int, check_arguments, check_fields, conform, kind_of, quote
+
+NAMES = "xyzuvwabcdefghij"
+"""Of the axes of meshes whose axes are not named."""
 
 Space = Literal["mesh", "all"]
 """Which layouts a search compares: those that cut along the mesh's axes, or every factorization of the devices."""
@@ -62,10 +65,9 @@ class Mesh(Struct, frozen=True):
     host: Link = field(default_factory=Link)
 
     def __post_init__(self) -> None:
-        if isinstance(self.shape, str) or not isinstance(self.shape, int | Sequence):
-            raise TypeError(f"Mesh: shape is {quote(self.shape)}; give a number of devices or one for each axis")
-        given = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
-        shape = as_ints(given, "Mesh: numbers of devices")
+        shape = (conform(self.shape, kind_of(int | Sequence[int]), "Mesh: shape"),)
+        if not isinstance(shape[0], int):
+            shape = tuple(shape[0])
         for axis, n in enumerate(shape):
             if n < 1:
                 raise ValueError(f"Mesh: axis {axis} of {quote(shape)} has {n} devices; every axis needs at least 1")
@@ -73,7 +75,7 @@ class Mesh(Struct, frozen=True):
             raise ValueError(
                 f"Mesh: {quote(shape)} has {prod(shape)} devices; at most {tuning.MAX_DEVICES} can be planned"
             )
-        names = tuple(self.names) or tuple("xyzuvwabcdefghij"[: len(shape)])
+        names = tuple(conform(self.names, kind_of(Sequence[str]), "Mesh: names")) or tuple(NAMES[: len(shape)])
         if len(names) != len(shape) or len(set(names)) != len(names):
             raise ValueError(
                 f"Mesh: names {quote(names)} do not name the {len(shape)} axes of {quote(shape)} one by one"
@@ -81,9 +83,7 @@ class Mesh(Struct, frozen=True):
         force_setattr(self, "shape", shape)
         force_setattr(self, "names", names)
         force_setattr(self, "link", _parse_link(self.link, names))
-        for name, kind in (("device", Device), ("host", Link)):
-            if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"Mesh: {name} is {quote(getattr(self, name))}, it must be a {kind.__name__}")
+        check_fields(self)
 
     @property
     def size(self) -> int:
@@ -105,6 +105,7 @@ class Mesh(Struct, frozen=True):
         return tuple(map(own.index, through))
 
     @classmethod
+    @check_arguments
     def named(cls, name: str) -> Mesh:
         """One of the machines that come along, as ``"h100x8"``; a ValueError lists them.
 
@@ -116,6 +117,7 @@ class Mesh(Struct, frozen=True):
         return cls(**find_machine(name))
 
     @classmethod
+    @check_arguments
     def from_toml(cls, path: str | Path) -> Mesh:
         """The machine that a TOML file describes: `shape`, and if it says so `names`, `device`, `link` and `host`.
 
@@ -140,6 +142,7 @@ class Mesh(Struct, frozen=True):
         except (TypeError, ValueError) as error:
             raise ValueError(f"machine {path}: {error}") from None
 
+    @check_arguments
     def regroup(self, shape: Sequence[int]) -> Mesh:
         """The same devices, or the first of them, along other axes: each inside of one of the axes that there are.
 
@@ -168,7 +171,7 @@ class Mesh(Struct, frozen=True):
             link.append(first.get(port, self.ports[port]))
             first.setdefault(port, made.names[axis])
         names = self.names if made.shape == self.shape else made.names
-        return replace(made, names=names, link=self.link if made.shape == self.shape else tuple(link))
+        return replace(made, names=names, link=self.link if made.shape == self.shape else tuple(link) or self.ports[0])
 
     def _find_port(self, step: int, n: int, shape: tuple[int, ...]) -> int:
         """Over which link n devices exchange that lie so many numbers from each other."""
@@ -183,15 +186,19 @@ class Mesh(Struct, frozen=True):
         )
 
     @classmethod
+    @check_arguments
     def parse(cls, text: str) -> Mesh:
         """A mesh from ``"4"`` or ``"2x2"``; a ValueError names the part that could not be read."""
         parts = text.lower().replace("×", "x").split("x")
         if not all(part.strip().isdecimal() for part in parts):
-            raise ValueError(f"mesh {quote(text)} is not numbers joined by 'x'; write for example 4 or 2x2")
+            raise ValueError(f"mesh text {quote(text)} is not numbers joined by 'x'; write for example 4 or 2x2")
         return cls(tuple(int(part) for part in parts))
 
+    @check_arguments
     def coordinates(self, device: int) -> tuple[int, ...]:
-        """Position of a device in the mesh."""
+        """Position of a device in the mesh; ValueError for a number that no device has."""
+        if not 0 <= device < self.size:
+            raise ValueError(f"Mesh.coordinates: device is {device}; the mesh has the devices 0 to {self.size - 1}")
         return point_of(device, self.shape)
 
 
@@ -207,7 +214,7 @@ def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link | str, .
         for name in link:
             if name not in names:
                 raise ValueError(
-                    f"Mesh: link has {quote(name)}, which is not an axis of the mesh; the axes are {quote(names)}"
+                    f"Mesh: link has {quote(name)}, which is not an axis of the mesh; the axes are {names}"
                 )
         for name in names:
             if name not in link:
@@ -244,7 +251,7 @@ def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int
     if isinstance(value, Sequence):
         unknown = [name for name in value if name not in mesh.names]
         if unknown:
-            raise ValueError(f"{where}: mesh axis {quote(unknown[0])} is not one of {quote(mesh.names)}")
+            raise ValueError(f"{where}: mesh axis {quote(unknown[0])} is not one of {mesh.names}")
         return prod(mesh.shape[mesh.names.index(name)] for name in value)
     try:
         parts = as_int(value, where)

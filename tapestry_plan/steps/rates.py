@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from math import isfinite
 
-import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_fields
 
 
 class Device(Struct, frozen=True):
@@ -27,6 +26,7 @@ class Device(Struct, frozen=True):
     launch_seconds: float = tuning.LAUNCH_SECONDS
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_rate("Device", "flop_per_second", self.flop_per_second)
         _check_rate("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
         _check_wait("Device", "launch_seconds", self.launch_seconds)
@@ -47,22 +47,16 @@ class Link(Struct, frozen=True):
     nbytes_per_second: float = tuning.NBYTES_PER_SECOND
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_wait("Link", "latency_seconds", self.latency_seconds)
         _check_rate("Link", "nbytes_per_second", self.nbytes_per_second)
 
 
-def _check_number(what: str, name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{what}: {name} is {quote(value)}, it must be a number")
-
-
 def _check_rate(what: str, name: str, value: float) -> None:
-    _check_number(what, name, value)
     if not isfinite(value) or value <= 0:
         raise ValueError(f"{what}: {name} is {value}, it must be finite and > 0")
 
 
 def _check_wait(what: str, name: str, value: float) -> None:
-    _check_number(what, name, value)
     if not isfinite(value) or value < 0:
         raise ValueError(f"{what}: {name} is {value}, it must be finite and >= 0")

@@ -16,7 +16,7 @@ from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.mesh import Mesh, Space
 from tapestry_plan.steps.rates import Device, Link
-from tapestry_sets.limits import hide_fields, quote, read_json
+from tapestry_sets.limits import check_arguments, hide_fields, quote, read_json
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
 
@@ -459,6 +459,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """The stages by operator."""
         return {stage.node: stage for stage in self.stages}
 
+    @check_arguments
     def explain(self, node: str) -> str:
         """Why an operator is sharded as it is: its costs otherwise, all else being equal.
 
@@ -474,9 +475,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             stands = ", ".join(found[node].nodes)
             return f"{node}: expanded by {self.expanded[node]}, which the search found better, into {stands}"
         if node not in self.stage:
-            raise ValueError(
-                f"explain: the plan has no operator {quote(node)}; it has {quote(sorted(self.stage)[:8])} …"
-            )
+            raise ValueError(f"explain: the plan has no operator {quote(node)}; it has {sorted(self.stage)[:8]} …")
         stage = self.stage[node]
         lines = [
             f"{node} ({stage.op}): {_sharding_text(stage.sharding)}",

@@ -27,13 +27,14 @@ from tapestry_plan.steps.shard_plan import (
     Step,
 )
 from tapestry_plan.steps.timeline import READ, WRITTEN, Timeline, find_widest, is_placing, list_timelines
-from tapestry_sets.limits import as_int, quote
+from tapestry_sets.limits import check_arguments, quote
 from tapestry_sets.regions import Region
 
 OUTPUTS = "(outputs)"
 """The stage of what waits for the last step: outputs that come from the host."""
 
 
+@check_arguments(memory_nbytes="give a number of bytes, or one for each device")
 def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     """The same plan in less memory: idle buffers are spilled to the host and brought back before their next use.
 
@@ -95,6 +96,7 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     return _write_down(plan, found)
 
 
+@check_arguments
 def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     """Bytes that each device needs at least, however much is spilled: the most that one step uses at once.
 
@@ -112,36 +114,16 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     TypeError
         If `plan` is not a plan.
     """
-    _check_plan("least_memory", plan)
     timelines = list_timelines(plan, range(plan.mesh.size))
     return tuple(find_widest(timelines[device])[1] for device in range(plan.mesh.size))
 
 
-def _check_plan(asked: str, plan: object) -> None:
-    if not isinstance(plan, ShardPlan):
-        raise TypeError(f"{asked}: the plan is {type(plan).__name__}; it must be a ShardPlan")
-
-
-def _parse_memory(plan: object, memory_nbytes: int | Sequence[int]) -> list[int]:
+def _parse_memory(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> list[int]:
     """The bytes that each device's arena may have."""
-    _check_plan("spill", plan)
-    assert isinstance(plan, ShardPlan), "it was checked"
     size = plan.mesh.size
-    texts = str | bytes | bytearray
-    try:
-        listed: list[Any]
-        listed = (
-            list(memory_nbytes)
-            if isinstance(memory_nbytes, Sequence) and not isinstance(memory_nbytes, texts)
-            else [memory_nbytes] * size
-        )
-        given = [as_int(nbytes, "memory_nbytes") for nbytes in listed]
-    except TypeError:
-        raise TypeError(
-            f"memory_nbytes is {quote(memory_nbytes)}; give a number of bytes, or one for each device"
-        ) from None
+    given = [memory_nbytes] * size if isinstance(memory_nbytes, int) else list(memory_nbytes)
     if len(given) != size:
-        raise ValueError(f"memory has {len(given)} entries; the mesh has {size} devices")
+        raise ValueError(f"memory_nbytes has {len(given)} entries; the mesh has {size} devices")
     if min(given) < 0:
         raise ValueError(f"memory_nbytes is {quote(memory_nbytes)}; bytes are >= 0")
     return given

@@ -11,8 +11,8 @@ From the ground up; each row stands on rows above it:
 
 from tapestry_sets.limits.annotations import (
     ANYTHING,
+    Checks,
     Kind,
-    arguments_check,
     check_arguments,
     check_fields,
     conform,

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cache, wraps
-from inspect import Parameter, signature
+from functools import cache, cached_property, wraps
+from inspect import Parameter, Signature, signature
 from numbers import Real
-from types import CodeType, NoneType, SimpleNamespace, UnionType
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import CodeType, MappingProxyType, NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
 from msgspec import Struct
@@ -26,6 +26,13 @@ from tapestry_sets.limits.printable import quote
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Everything(frozenset[type]):
+    """All types."""
+
+    def __contains__(self, kind: object) -> bool:
+        return True
 
 
 class Kind(NamedTuple):
@@ -40,11 +47,14 @@ class Kind(NamedTuple):
     take : callable
         ``(value, what) -> value`` as the function shall have it; raises `Unfit`, or ValueError for a value of the
         right type that is none of those listed.
+    exact : set of types
+        Values of these very types are admitted as they are.
     """
 
     words: str
     several: str
     take: Callable[[Any, str], Any]
+    exact: frozenset[type] = frozenset()
 
 
 class Unfit(TypeError):
@@ -65,12 +75,14 @@ def describe(value: object) -> str:
     """
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype.name}"
+    if value is None:
+        return "None"
     name = type(value).__name__
     return f"{quote(value)}, {_article(name)} {name},"
 
 
-def conform(value: Any, kind: Kind, what: str) -> Any:
-    """Return a value as what a function of this kind of argument shall have; `what` is how errors name it.
+def conform(value: Any, kind: Kind, what: str, mend: str = "") -> Any:
+    """Return a value as a function with this kind of argument shall have it; `what` is how errors name it.
 
     Examples
     --------
@@ -84,11 +96,17 @@ def conform(value: Any, kind: Kind, what: str) -> Any:
     try:
         return kind.take(value, what)
     except Unfit as error:
-        raise TypeError(str(error)) from None
+        raise TypeError(f"{error}{'; ' * bool(mend)}{mend}") from None
 
 
-def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
+@overload
+def check_arguments(function: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def check_arguments(**mends: str) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def check_arguments(function: Callable[P, R] | None = None, /, **mends: str) -> Any:
     """Have a function's arguments checked against their annotations before it runs.
+
+    As ``@check_arguments``, or with words on what to do about arguments that are wrong, ``@check_arguments(size="…")``.
 
     Integers are taken as `as_int` takes them, so that the function gets Python's own; numbers are not truth values, and
     texts are not sequences. A default is always admitted. What no annotation says, the function checks itself.
@@ -112,48 +130,99 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     ...
     TypeError: repeat: times is '3', a str, and must be an integer or a sequence of integers
     """
-    call, what = signature(function), function.__qualname__.rpartition("<locals>.")[2]
-    admit = arguments_check(function, what)
+    if function is None:
+        return lambda checked: _checking(checked, mends)
+    return _checking(function, {})
+
+
+def _checking(function: Callable[P, R], mends: Mapping[str, str]) -> Callable[P, R]:
+    checks = Checks(function, function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__"), mends=mends)
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if len(args) <= len(checks.plain) and checks.single.issuperset(kwargs):
+            checks.by_name(kwargs)
+            return function(*checks.by_place(args), **kwargs)
         try:
-            given = call.bind(*args, **kwargs)
+            given = checks.call.bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # raises in Python's own words
-        admit(given.arguments)
+        checks.by_name(given.arguments)
         return function(*given.args, **given.kwargs)
 
     return checked
 
 
-def arguments_check(
-    function: Callable[..., Any], what: str, but: Sequence[str] = ()
-) -> Callable[[dict[str, Any]], None]:
-    """Return what checks a function's arguments but some, by name, and puts them as the function shall have them.
+class Checks:
+    """What checks the arguments of a function.
 
-    Annotations are read when it is first asked, since they may name what a module defines further below.
+    Annotations are read when the first arguments are checked, since they may name what a module defines further below.
+
+    Parameters
+    ----------
+    function : callable
+    what : str
+        How messages name it.
+    but : sequence of str
+        Parameters that are not checked.
+    mends : mapping, optional
+        What messages say, by parameter, that could be done.
     """
-    found: dict[str, tuple[Parameter, Kind]] = {}
 
-    def admit(arguments: dict[str, Any]) -> None:
-        if not found:
-            names = getattr(function, "__globals__", {})
-            for p in signature(function).parameters.values():
-                hint = Any if p.name in but or p.annotation is Parameter.empty else read_hint(p.annotation, names)
-                found[p.name] = p, kind_of(hint)
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        what: str,
+        but: Sequence[str] = (),
+        mends: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.function, self.what, self.but, self.mends = function, what, but, mends
+
+    @cached_property
+    def call(self) -> Signature:
+        return signature(self.function)
+
+    @cached_property
+    def entries(self) -> dict[str, tuple[Parameter, Kind, str, str]]:
+        """Each parameter, what it admits, how messages name it, and what they say that could be done."""
+        names = getattr(self.function, "__globals__", {})
+        found = {}
+        for name, p in self.call.parameters.items():
+            hint = Any if name in self.but or p.annotation is Parameter.empty else read_hint(p.annotation, names)
+            found[name] = p, kind_of(hint), f"{self.what}: {name}", self.mends.get(name, "")
+        return found
+
+    @cached_property
+    def plain(self) -> tuple[tuple[Any, Kind, str, str], ...]:
+        """As `entries`, with their defaults, those that are given by place, one argument for each."""
+        placed = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple([(p.default, *entry) for p, *entry in self.entries.values() if p.kind in placed])
+
+    @cached_property
+    def single(self) -> frozenset[str]:
+        """The names of those that are given by name, one argument for each."""
+        named = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        return frozenset(name for name, (p, *_) in self.entries.items() if p.kind in named)
+
+    def by_place(self, args: Sequence[Any]) -> list[Any]:
+        """Arguments given by place as the function shall have them."""
+        return [
+            value if type(value) in kind.exact or value is default else conform(value, kind, what, mend)
+            for value, (default, kind, what, mend) in zip(args, self.plain, strict=False)
+        ]
+
+    def by_name(self, arguments: dict[str, Any]) -> None:
+        """Put arguments by name as the function shall have them."""
         for name, value in arguments.items():
-            parameter, kind = found[name]
-            if value is parameter.default or kind is ANYTHING:
+            p, kind, what, mend = self.entries[name]
+            if type(value) in kind.exact or value is p.default:
                 continue
-            if parameter.kind is Parameter.VAR_POSITIONAL:
-                arguments[name] = tuple([conform(one, kind, f"{what}: {name}[{k}]") for k, one in enumerate(value)])
-            elif parameter.kind is Parameter.VAR_KEYWORD:
-                arguments[name] = {key: conform(one, kind, f"{what}: {key}") for key, one in value.items()}
+            if p.kind is p.VAR_POSITIONAL:
+                arguments[name] = tuple([conform(one, kind, f"{what}[{k}]") for k, one in enumerate(value)])
+            elif p.kind is p.VAR_KEYWORD:
+                arguments[name] = {key: conform(one, kind, f"{self.what}: {key}") for key, one in value.items()}
             else:
-                arguments[name] = conform(value, kind, f"{what}: {name}")
-
-    return admit
+                arguments[name] = conform(value, kind, what, mend)
 
 
 def check_fields(value: Struct) -> None:
@@ -161,7 +230,9 @@ def check_fields(value: Struct) -> None:
     cls = type(value)
     for name, kind, default in _fields_of(cls):
         given = getattr(value, name)
-        if given is not default and (taken := conform(given, kind, f"{cls.__name__}: {name}")) is not given:
+        if type(given) in kind.exact or given is default:
+            continue
+        if (taken := conform(given, kind, f"{cls.__name__}: {name}")) is not given:
             force_setattr(value, name, taken)
 
 
@@ -200,7 +271,7 @@ def kind_of(hint: Any) -> Kind:
     """
     hint = getattr(hint, "__value__", hint)  # of an alias that `type` declares
     if hint in (None, NoneType):
-        return _of_test("None", "None", lambda value: value is None)
+        return _of_test("None", "None", lambda value: value is None, NoneType)
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, parts = get_origin(hint), get_args(hint)
@@ -222,7 +293,7 @@ def kind_of(hint: Any) -> Kind:
     if parts and issubclass(bare, AbstractSet):
         return _collection("set", AbstractSet, kind_of(parts[0]))
     if parts and issubclass(bare, Sequence):
-        return _collection("sequence", Sequence, kind_of(parts[0]))
+        return _collection("sequence", Sequence, kind_of(parts[0]), tuple if bare is tuple else list)
     if bare is Iterable:
         return _collection("sequence", Iterable, kind_of(parts[0]) if parts else ANYTHING)
     if getattr(bare, "_is_protocol", False):
@@ -230,18 +301,20 @@ def kind_of(hint: Any) -> Kind:
     return _of_class(bare)
 
 
-def _of_test(words: str, several: str, admits: Callable[[Any], bool]) -> Kind:
+def _of_test(words: str, several: str, admits: Callable[[Any], bool], *exact: type) -> Kind:
     def take(value: Any, what: str) -> Any:
         if admits(value):
             return value
         raise Unfit(what, value, words)
 
-    return Kind(words, several, take)
+    return Kind(words, several, take, frozenset(exact))
 
 
 def _of_class(cls: type) -> Kind:
     name = cls.__name__
-    return _of_test(f"{_article(name)} {name}", f"{name}s", lambda value: isinstance(value, cls))
+    if cls is bytes:
+        return _of_test("bytes", "bytes", lambda value: isinstance(value, bytes), bytes)
+    return _of_test(f"{_article(name)} {name}", f"{name}s", lambda value: isinstance(value, cls), cls)
 
 
 def _take_integer(value: Any, what: str) -> int:
@@ -259,19 +332,21 @@ def _take_truth(value: Any, what: str) -> bool:
     raise Unfit(what, value, _PLAIN[bool].words)
 
 
-ANYTHING = Kind("anything", "anything", lambda value, what: value)
+ANYTHING = Kind("anything", "anything", lambda value, what: value, Everything())
 _PLAIN: dict[Any, Kind] = {
     Any: ANYTHING,
     object: ANYTHING,
-    int: Kind("an integer", "integers", _take_integer),
-    bool: Kind("True or False", "truth values", _take_truth),
-    float: _of_test("a number", "numbers", lambda value: isinstance(value, Real) and not isinstance(value, bool)),
-    str: _of_test("a string", "strings", lambda value: isinstance(value, str)),
+    int: Kind("an integer", "integers", _take_integer, frozenset({int})),
+    bool: Kind("True or False", "truth values", _take_truth, frozenset({bool})),
+    float: _of_test(
+        "a number", "numbers", lambda value: isinstance(value, Real) and not isinstance(value, bool), int, float
+    ),
+    str: _of_test("a string", "strings", lambda value: isinstance(value, str), str),
 }
 
 
 def _one_of(listed: tuple[Any, ...]) -> Kind:
-    words = f"one of {', '.join(map(repr, listed))}"
+    words = f"one of {list(listed)}"
 
     def take(value: Any, what: str) -> Any:
         if not any(isinstance(value, type(one)) for one in listed):
@@ -297,11 +372,13 @@ def _either(kinds: Sequence[Kind]) -> Kind:
                 inside = inside or (error if error.what != what else None)
         raise inside or Unfit(what, value, words)  # what is wrong inside of it says more than that it is wrong
 
-    return Kind(words, words, take)
+    return Kind(words, words, take, frozenset[type]().union(*(kind.exact for kind in kinds)))
 
 
 def _items_of(value: Any, base: Any) -> Sequence[Any] | None:
     """What a collection holds; None for what is not one, such as a text."""
+    if type(value) in (list, tuple) and base is not AbstractSet:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, np.ndarray):
         return value.tolist() if value.ndim and value.dtype.kind != "O" else None
     if isinstance(value, str | bytes | bytearray | memoryview):
@@ -314,7 +391,7 @@ def _items_of(value: Any, base: Any) -> Sequence[Any] | None:
         return None
 
 
-def _collection(noun: str, base: Any, item: Kind) -> Kind:
+def _collection(noun: str, base: Any, item: Kind, make: type = list) -> Kind:
     end = "" if item is ANYTHING else f" of {item.several}"
     words, several = f"a {noun}{end}", f"{noun}s{end}"
 
@@ -322,8 +399,10 @@ def _collection(noun: str, base: Any, item: Kind) -> Kind:
         items = _items_of(value, base)
         if items is None:
             raise Unfit(what, value, words)
+        if items is value and all(map(item.exact.__contains__, map(type, items))):
+            return value if make is list else make(value)
         taken = tuple([item.take(one, f"{what}[{k}]") for k, one in enumerate(items)])
-        unchanged = isinstance(value, list | tuple | AbstractSet) and all(map(_same, taken, items))
+        unchanged = isinstance(value, tuple | make | AbstractSet) and all(map(_same, taken, items))
         return value if unchanged else taken
 
     return Kind(words, several, take)
@@ -349,6 +428,10 @@ def _mapping(key: Kind, entry: Kind) -> Kind:
     def take(value: Any, what: str) -> Any:
         if not isinstance(value, Mapping):
             raise Unfit(what, value, words)
+        if all(map(key.exact.__contains__, map(type, value))) and all(
+            map(entry.exact.__contains__, map(type, value.values()))
+        ):
+            return value
         taken = {
             key.take(name, f"{what}, its key {name!r:.60},"): entry.take(one, f"{what}[{name!r:.60}]")
             for name, one in value.items()

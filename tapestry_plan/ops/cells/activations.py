@@ -11,6 +11,7 @@ from tapestry_plan.ops import tuning
 from tapestry_plan.ops.cells.error_function import error_function
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import floating
+from tapestry_sets.limits import quote
 
 Formula = Callable[..., Any]
 """``(xp, x, **attributes) -> array`` of x's shape and dtype."""
@@ -140,7 +141,7 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
     ONNX Gelu; Hendrycks and Gimpel, "Gaussian error linear units", 2016.
     """
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"gelu: approximate={approximate!r:.200} must be 'none' or 'tanh'")
+        raise ValueError(f"gelu: approximate={quote(approximate)} must be 'none' or 'tanh'")
     return add_op(gelu.op, x, name=name, approximate=approximate)
 
 

@@ -12,6 +12,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Activation, Addition, Attrs, Shape, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import elementwise_signature, floating, numeric, of_kinds, same_dtype, ufunc, writes
+from tapestry_sets.limits import quote
 
 
 def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -20,7 +21,7 @@ def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
         bound = attrs.get(key)
         if bound is not None and np.dtype(dtypes[0]).kind in "iub" and bound != np.dtype(dtypes[0]).type(bound):
             raise ValueError(
-                f"{key} is {bound!r:.200}, which is not a value of operand 0's dtype {dtypes[0]}; round it"
+                f"{key} is {quote(bound)}, which is not a value of operand 0's dtype {dtypes[0]}; round it"
             )
     return (dtypes[0],)
 

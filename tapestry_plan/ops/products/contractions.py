@@ -47,11 +47,11 @@ class Equation(Struct, frozen=True):
         Equation(operands=(('e0', 'i', 'j'), ('j', 'k')), output=('e0', 'i', 'k'))
         """
         if not isinstance(text, str):
-            raise ValueError(f"the equation is {text!r:.200}; give a string like 'ij,jk->ik'")
+            raise ValueError(f"the equation is {quote(text)}; give a string like 'ij,jk->ik'")
         left, arrow, right = "".join(text.split()).partition("->")
         terms = left.split(",")
         if len(terms) != len(ranks):
-            raise ValueError(f"equation {text!r:.200} has {len(terms)} operands; {len(ranks)} are given")
+            raise ValueError(f"equation {quote(text)} has {len(terms)} operands; {len(ranks)} are given")
         widest = max([n - _letters(term, text) for term, n in zip(terms, ranks, strict=True) if "..." in term] or [0])
         operands = tuple(
             _axes_of(term, n, widest, text, k) for k, (term, n) in enumerate(zip(terms, ranks, strict=True))
@@ -80,7 +80,7 @@ def _letters(term: str, text: str) -> int:
     unknown = [c for c in rest if c not in ascii_letters]
     if unknown:
         raise ValueError(
-            f"equation {text!r:.200} has {unknown[0]!r:.200} in {term!r:.200}; axes are letters, others '...'"
+            f"equation {quote(text)} has {quote(unknown[0])} in {quote(term)}; axes are letters, others '...'"
         )
     return len(rest)
 
@@ -88,7 +88,7 @@ def _letters(term: str, text: str) -> int:
 def _axes_of(term: str, rank: int, widest: int, text: str, operand: int) -> tuple[str, ...]:
     count = _letters(term, text)
     if count > rank or ("..." not in term and count != rank):
-        raise ValueError(f"equation {text!r:.200} names {count} axes of operand {operand}, which has rank {rank}")
+        raise ValueError(f"equation {quote(text)} names {count} axes of operand {operand}, which has rank {rank}")
     before, _, after = term.partition("...")
     return (*before, *(f"e{k}" for k in range(widest - rank + count, widest)), *after)
 
@@ -98,10 +98,10 @@ def _check_output(output: tuple[str, ...], operands: tuple[tuple[str, ...], ...]
     for name in output:
         if name not in known:
             raise ValueError(
-                f"equation {text!r:.200}: the output names {name!r:.200}, which no operand has; leave it out"
+                f"equation {quote(text)}: the output names {quote(name)}, which no operand has; leave it out"
             )
         if output.count(name) > 1:
-            raise ValueError(f"equation {text!r:.200}: the output names {name!r:.200} twice; name each axis once")
+            raise ValueError(f"equation {quote(text)}: the output names {quote(name)} twice; name each axis once")
 
 
 def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -112,7 +112,7 @@ def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         for name, n in zip(names, shape, strict=True):
             if names.count(name) > 1:
                 raise ValueError(
-                    f"equation {text!r:.200} names {quote(name)} twice in operand {k}; give its diagonal, which "
+                    f"equation {quote(text)} names {quote(name)} twice in operand {k}; give its diagonal, which "
                     "is a view: "
                     "the function einsum does"
                 )
@@ -120,7 +120,7 @@ def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
             broadcast = name.startswith("e") and len(name) > 1 and 1 in (seen, n)
             if seen != n and not broadcast:
                 raise ValueError(
-                    f"equation {text!r:.200}: axis {name!r:.200} has {seen} values, but {n} in operand {k}: "
+                    f"equation {quote(text)}: axis {quote(name)} has {seen} values, but {n} in operand {k}: "
                     f"{quote(shape)}"
                 )
             sizes[name] = max(seen, n)
@@ -239,7 +239,7 @@ def _diagonals(x: Tensor, names: Sequence[str]) -> tuple[Tensor, list[str]]:
         first = left.index(left[second])
         if x.shape[first] != x.shape[second]:
             raise ValueError(
-                f"einsum: axes {first} and {second} of {quote(x.shape)} are both {left[first]!r:.200}, but have "
+                f"einsum: axes {first} and {second} of {quote(x.shape)} are both {quote(left[first])}, but have "
                 f"{quote(x.shape[first])} and {quote(x.shape[second])} values; they must be equal"
             )
         x = x.diagonal(0, first, second)

@@ -19,7 +19,7 @@ def _scaled(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     """The factors of a gemm are values of its operands' dtype."""
     for key in ("alpha", "beta"):
         if np.dtype(dtypes[0]).kind != "f" and attrs.get(key, 1) % 1:
-            raise ValueError(f"{key} is {attrs[key]!r:.200}, but operand 0 is {dtypes[0]}; give a whole number")
+            raise ValueError(f"{key} is {quote(attrs[key])}, but operand 0 is {dtypes[0]}; give a whole number")
     return same_dtype(dtypes, attrs)
 
 

@@ -21,7 +21,7 @@ from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import Arguments, Operator, add_op, operator
 from tapestry_plan.ops.operands import named_dtype, number_axes, of_kinds, touched
 from tapestry_plan.ops.random.philox import region_words
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import is_int, quote
 
 WORDS = 1 << 32
 """How many words there are: seeds and streams are words."""
@@ -40,9 +40,9 @@ def _signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 def _extents(shape: Sequence[int]) -> Shape:
     """What is drawn: at least a cell, and no more than a stream has numbers."""
     if isinstance(shape, int) or not all(n >= 1 for n in shape):
-        raise ValueError(f"shape {shape!r:.200} must hold integers >= 1, one for each axis")
+        raise ValueError(f"shape {quote(shape)} must hold integers >= 1, one for each axis")
     if math.prod(shape) > tuning.MAX_CELLS:
-        raise ValueError(f"shape {shape!r:.200} needs more than 2**60 numbers of one stream")
+        raise ValueError(f"shape {quote(shape)} needs more than 2**60 numbers of one stream")
     return tuple(shape)
 
 
@@ -300,7 +300,7 @@ def _make(
     made = np.dtype(named_dtype(dtype, f"{op.name}: "))
     if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):
         wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]
-        raise ValueError(f"{op.name}: dtype {dtype!r:.200} must be {wanted}")
+        raise ValueError(f"{op.name}: dtype {quote(dtype)} must be {wanted}")
     given = {"dtype": made.name} if "dtype" in op.attributes else {}
     return cast(Tensor, graph.op(op, name=name, shape=extents, **given, **_key(op.name, graph, *key), **attrs))
 
@@ -312,5 +312,5 @@ def _key(op: str, graph: Graph, seed: int, stream: int | None) -> dict[str, int]
         stream = max(streams, default=-1) + 1
     for what, value in (("seed", seed), ("stream", stream)):
         if not is_int(value, 0, WORDS - 1):
-            raise ValueError(f"{op}: {what}={value!r:.200} must be an integer in [0, 2**32)")
+            raise ValueError(f"{op}: {what}={quote(value)} must be an integer in [0, 2**32)")
     return {"seed": seed, "stream": stream}

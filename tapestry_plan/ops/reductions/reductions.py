@@ -13,6 +13,7 @@ from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import pooled_mean, spatial_max, sum_div
 from tapestry_plan.ops.operands import axis_of, floating, numeric, spatial_names, touched, truth
+from tapestry_sets.limits import quote
 
 Axes = int | Sequence[int] | None
 
@@ -38,7 +39,7 @@ def _reduced(rank: int, attrs: Attrs) -> frozenset[int]:
         return frozenset(range(rank))
     found = [axis_of(axis, rank) for axis in ((given,) if isinstance(given, int) else given)]
     if len(set(found)) != len(found):
-        raise ValueError(f"axis is {given!r:.200}, which names an axis twice")
+        raise ValueError(f"axis is {quote(given)}, which names an axis twice")
     return frozenset(found)
 
 

@@ -22,9 +22,10 @@ from tapestry_plan.ir import (
 )
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.reductions.reductions import Axes, reduce_signature
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments, quote
 
 
+@check_arguments
 def reduction(
     monoid: Monoid,
     name: str,
@@ -70,7 +71,7 @@ def _by(monoid: Monoid) -> dict[str, Any]:
         made = reduce_signature(shapes, attrs)
         if len(made.reductions) > 1 and not monoid.is_commutative:
             raise ValueError(
-                f"axis is {attrs.get('axis')!r:.200}, but {monoid.name} is not commutative: its values have an order "
+                f"axis is {quote(attrs.get('axis'))}, but {monoid.name} is not commutative: its values have an order "
                 "along one axis only; reduce one axis"
             )
         correction = attrs.get("correction", 0)
@@ -108,6 +109,7 @@ def _move_to_front(xp: Any, x: Any, shard: Shard) -> tuple[Any, Any]:
     return values.reshape(many, *rest), index.reshape(many, *(1,) * len(rest))
 
 
+@check_arguments
 def reduce_with(
     monoid: Monoid, x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
@@ -118,11 +120,9 @@ def reduce_with(
     NoMonoid
         If random values show that its merge is not associative, or its zero changes something.
     """
-    if not isinstance(monoid, Monoid):
-        raise TypeError(f"reduce_with: monoid is a {type(monoid).__name__}; give a Monoid, such as those of MONOIDS")
     check_monoid(monoid, x.dtype)
     op = reduction(monoid, f"reduce_with_{monoid.name}")
-    return add_op(op, x, name=name, axis=axis, keepdims=bool(keepdims))
+    return add_op(op, x, name=name, axis=axis, keepdims=keepdims)
 
 
 @operator(**_by(MONOIDS["variance"]), adjoint=adjoints.variance)

@@ -33,7 +33,7 @@ def _top_k_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     axis, k = axis_of(attrs["axis"], len(x)), attrs.get("k")
     if not is_int(k, 1, x[axis]):
         raise ValueError(
-            f"k is {k!r:.200}; axis {axis} of shape {x} has {x[axis]} cells: give an integer from 1 to that"
+            f"k is {quote(k)}; axis {axis} of shape {x} has {x[axis]} cells: give an integer from 1 to that"
         )
     whole = row_signature(shapes, axis, axis + 1)
     written = touched(whole.axes, ["" if n == axis else f"i{n}" for n in range(len(x))], (k,) * len(x))

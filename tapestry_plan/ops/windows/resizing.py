@@ -18,7 +18,7 @@ from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard,
 from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import need_rank, number_axes, touched
-from tapestry_sets.limits import is_int, quote
+from tapestry_sets.limits import check_arguments, is_int, quote
 
 Int64 = NDArray[np.int64]
 MODES = ("nearest", "linear")
@@ -71,13 +71,13 @@ def _places_of(shape: Shape, attrs: Attrs) -> list[tuple[Fraction, Fraction]]:
     """
     sizes = attrs.get("sizes")
     if not isinstance(sizes, tuple) or len(sizes) != len(shape) or not all(is_int(m, 1) for m in sizes):
-        raise ValueError(f"sizes is {sizes!r:.200}; give an integer >= 1 for each axis of the shape {quote(shape)}")
+        raise ValueError(f"sizes is {quote(sizes)}; give an integer >= 1 for each axis of the shape {quote(shape)}")
     for key, known in (("mode", MODES), ("coordinates", COORDINATES), ("nearest", NEAREST)):
         if attrs.get(key, known[0]) not in known:
-            raise ValueError(f"{key} is {attrs[key]!r:.200}; known are {known}")
+            raise ValueError(f"{key} is {quote(attrs[key])}; known are {known}")
     scales = attrs.get("scales") or tuple(Fraction(m, n) for n, m in zip(shape, sizes, strict=True))
     if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
-        raise ValueError(f"scales is {scales!r:.200}; give a positive number for each axis of the shape {quote(shape)}")
+        raise ValueError(f"scales is {quote(scales)}; give a positive number for each axis of the shape {quote(shape)}")
     exact = [
         Fraction(scale).limit_denominator(tuning.MAX_DENOMINATOR) if attrs.get("scales") else scale for scale in scales
     ]
@@ -223,12 +223,12 @@ def resize(
             raise ValueError("resize: give sizes or scales")
         if len(scales) != x.ndim:
             raise ValueError(
-                f"resize: scales is {tuple(scales)!r:.200}; give one for each axis of the shape {quote(x.shape)}"
+                f"resize: scales is {quote(tuple(scales))}; give one for each axis of the shape {quote(x.shape)}"
             )
         for scale in scales:
             if not (math.isfinite(scale) and scale > 0):
                 raise ValueError(
-                    f"resize: scales is {tuple(scales)!r:.200}; {scale!r:.200} must be a finite number above 0"
+                    f"resize: scales is {quote(tuple(scales))}; {quote(scale)} must be a finite number above 0"
                 )
         exact = [Fraction(float(scale)).limit_denominator(tuning.MAX_DENOMINATOR) for scale in scales]
         sizes = [math.floor(n * scale) for n, scale in zip(x.shape, exact, strict=True)]
@@ -237,6 +237,7 @@ def resize(
     return add_op(resize.op, x, name=name, sizes=tuple(int(m) for m in sizes), scales=given, **how)
 
 
+@check_arguments
 def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     """Channels laid out as blocks of block × block cells: (n, c, h, w) to (n, c/block², h·block, w·block), as a view.
 
@@ -256,7 +257,7 @@ def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     n, c, h, w = x.shape
     if block < 1 or c % block**2 or mode not in ("DCR", "CRD"):
         raise ValueError(
-            f"depth_to_space: block={block}, mode={mode!r:.200}; the block's square must divide the {c} channels of "
+            f"depth_to_space: block={block}, mode={quote(mode)}; the block's square must divide the {c} channels of "
             f"shape {quote(x.shape)}, and the mode be 'DCR' or 'CRD'"
         )
     depth = c // block**2
@@ -268,6 +269,7 @@ def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
         return cut.reshape(n, depth, h * block, w * block)
 
 
+@check_arguments
 def space_to_depth(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     """Blocks of block × block cells laid out as channels, the inverse of `depth_to_space` in the same mode, as a view.
 
@@ -290,7 +292,7 @@ def space_to_depth(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
             f"space_to_depth: block={block} must divide the spatial extents {(h, w)} of shape {quote(x.shape)}"
         )
     if mode not in ("DCR", "CRD"):
-        raise ValueError(f"space_to_depth: mode={mode!r:.200}; it is 'DCR' or 'CRD'")
+        raise ValueError(f"space_to_depth: mode={quote(mode)}; it is 'DCR' or 'CRD'")
     with x.graph._all_or_nothing():
         blocks = x.reshape(n, c, h // block, block, w // block, block)
         cut = blocks.permute_dims((0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))

@@ -16,7 +16,7 @@ from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import windows_max, windows_mean, windows_sum
 from tapestry_plan.ops.operands import floating, numeric, spatial_names, spatial_of, touched
 from tapestry_plan.ops.windows.window import Window, offsets_of
-from tapestry_sets.limits import is_int
+from tapestry_sets.limits import check_arguments
 
 
 def _pool_signature(shapes: Sequence[Shape], attrs: Attrs, pad: float = 0.0, has_extents: bool = False) -> Signature:
@@ -136,6 +136,7 @@ def sum_pool(
     """The sum of each window, the padding being zeros; the parameters are those of `max_pool`."""
 
 
+@check_arguments
 def lp_pool(x: Tensor, kernel: int | Sequence[int], *, p: int = 2, name: str | None = None, **window: Any) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) over each window: powers, their `sum_pool`, and the root, each an operator of its own.
 
@@ -154,19 +155,21 @@ def lp_pool(x: Tensor, kernel: int | Sequence[int], *, p: int = 2, name: str | N
     return p_norm(x, p, lambda powers: sum_pool(powers, kernel, name=name, **window))
 
 
+@check_arguments
 def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
     """(Σ |x|ᵖ)^(1/p), the sum being what `total` makes of the powers.
 
     Raises
     ------
     ValueError
-        For a p that is not an integer of 1 or more, and integers in x.
+        For a p below 1, and integers in x.
     """
-    if not is_int(p, 1):
-        raise ValueError(f"p is {p!r:.200}; give an integer >= 1")
+    if p < 1:
+        raise ValueError(f"p is {p}; give an integer >= 1")
     floating([x.dtype], {})
-    if p == 1:
-        return total(abs(x))
-    if p == 2:
-        return elementwise.sqrt(total(x * x))
-    return total(abs(x) ** p) ** (1 / p)
+    with x._all_or_nothing():
+        if p == 1:
+            return total(abs(x))
+        if p == 2:
+            return elementwise.sqrt(total(x * x))
+        return total(abs(x) ** p) ** (1 / p)

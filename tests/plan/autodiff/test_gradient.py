@@ -424,12 +424,12 @@ def test_wrong_input_is_named(ask: Callable[[Tensor, Tensor], Any], message: str
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda x: gradient(x.graph, 3), "^gradient: wrt is 3; it must be a sequence of tensors"),
-        (lambda x: gradient("x", "y"), "^gradient: wrt is 'y'; it must be a sequence of tensors"),
-        (lambda x: gradient(x, x), "^gradient: wrt is Tensor.*; it must be a sequence of tensors"),
-        (lambda x: gradient("x", [x]), "^gradient: y is 'x'; it must be a tensor"),
-        (lambda x: gradient(x, [x, 3]), r"^gradient: wrt\[1\] is 3; it must be a tensor"),
-        (lambda x: gradient(x, [x], 1.0), r"^gradient: seed is 1\.0; it must be a tensor"),
+        (lambda x: gradient(x, 3), "^gradient: wrt is 3, an int, and must be a sequence of Tensors"),
+        (lambda x: gradient(x, "y"), "^gradient: wrt is 'y', a str, and must be a sequence of Tensors"),
+        (lambda x: gradient(x, x), "^gradient: wrt is Tensor.* and must be a sequence of Tensors"),
+        (lambda x: gradient("x", [x]), "^gradient: y is 'x', a str, and must be a Tensor"),
+        (lambda x: gradient(x, [x, 3]), r"^gradient: wrt\[1\] is 3, an int, and must be a Tensor"),
+        (lambda x: gradient(x, [x], 1.0), r"^gradient: seed is 1\.0, a float, and must be a Tensor"),
     ],
 )
 def test_what_is_not_a_tensor_is_named(ask: Callable[[Any], Any], message: str) -> None:

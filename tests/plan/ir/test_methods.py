@@ -71,7 +71,7 @@ MANY = np.ones((40, 60))
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda x: gradient("a", x), ("gradient: wrt", "[x]")),
+        (lambda x: gradient(x, "a"), ("gradient: wrt", "[x]")),
         (lambda x: gradient("a", [x]), ("gradient: y is 'a'",)),
         (float, ("float()", "'x'", "evaluate")),
         (int, ("int()", "'x'", "evaluate")),

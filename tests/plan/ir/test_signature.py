@@ -315,8 +315,6 @@ def test_an_axis_at_whose_start_only_an_operand_is_read_is_not_reversed() -> Non
     [
         ((Axis("i", 4), Axis("i", 3)), "two index axes are called 'i'"),
         ((Axis("i", 4, alias="k"), Axis("k", 3)), "two index axes are called 'k'"),
-        ((Axis("i", 0),), "'i' has size 0; it must be at least 1"),
-        ((Axis("i", 4, "serial"),), "of kind 'serial'; it must be parallel or reduction"),  # type: ignore[arg-type]
     ],
 )
 def test_index_axes_are_checked(axes: tuple[Axis, ...], message: str) -> None:

@@ -21,7 +21,7 @@ def graph() -> Graph:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"sizes": None}, "split_axes: sizes is None, a NoneType, and must be a mapping from strings to sequences of"),
+        ({"sizes": None}, "split_axes: sizes is None and must be a mapping from strings to sequences of"),
         ({"sizes": [3, 4]}, r"split_axes: sizes is \[3, 4\], a list, and must be a mapping"),
         ({"sizes": {"i0": 12}}, r"split_axes: sizes\['i0'\] is 12, an int, and must be a sequence of integers"),
         ({"sizes": {"i0": "34"}}, r"split_axes: sizes\['i0'\] is '34', a str, and must be a sequence of integers"),
