@@ -9,7 +9,7 @@ from typing import Any
 import islpy
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import (
@@ -182,10 +182,12 @@ def test_setts_and_unions_come_back_from_isl(one: list[Stripe], two: list[Stripe
 
 
 @given(nestings(max_period=40))
+@example([Stripe(6, 2), Stripe(8, 1, phase=5), Stripe(6, 1, phase=6)])
 def test_a_nest_comes_back_as_few_setts(one: list[Stripe]) -> None:
+    """Nearly always as one; {0, 2, 3, 5} of 8 as {0} and {2, 3, 5}."""
     found = from_isl(isl.to_isl(Sett(*one)))
     assert isinstance(found, DisjointSetts)
-    assert len(found) <= 1, f"{Sett(*one)!r} became {found!r}"
+    assert len(found) <= 2, f"{Sett(*one)!r} became {found!r}"
 
 
 @given(nestings(), nestings(), windows())
