@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
 
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.cuda.tuning import MAX_TABLE_NBYTES
 from tapestry_plan.ir import Shard
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_fields, quote
 
 Asked = tuple[Ints, Ints, tuple[Any, ...], int]
 """Grid, block, arguments and bytes of shared memory."""
@@ -59,11 +58,7 @@ class RawKernel(Struct, frozen=True):
                 "RawKernel: source and entry must be text and launch a function of (inputs, outputs, shard); "
                 f"they are {type(self.source).__name__}, {type(self.entry).__name__}, {type(self.launch).__name__}"
             )
-        if isinstance(self.options, str) or not all(isinstance(option, str) for option in self.options):
-            raise TypeError(
-                f"RawKernel: options is {quote(self.options)}; give a sequence of texts, as ('-std=c++17',)"
-            )
-        force_setattr(self, "options", tuple(self.options))
+        check_fields(self)
 
     def asked(self, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Asked | None:
         """The arguments of `launch` for a shard.

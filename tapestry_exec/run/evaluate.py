@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
 from tapestry_exec.run import tuning
 from tapestry_plan.ir import Graph, Shard, Stored, Unread, components_of, sha256_of
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments, conform, kind_of, quote
 from tapestry_sets.regions import Box
 
 
@@ -59,6 +59,7 @@ def evaluate(
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"evaluate: graph is {type(graph).__name__}; it must be a Graph")
+    outputs = conform(outputs, kind_of(Sequence[str] | None), "evaluate: outputs")
     wanted = dict(graph.outputs) if outputs is None else {name: graph.tensor(name).name for name in outputs}
     return _evaluated(graph, inputs, constants, wanted, lambda array: 0.0)[0]
 
@@ -316,7 +317,8 @@ def read_array(file: str | PathLike[str]) -> Array:
 # -------------------------------------------------------------------------------------------- comparison
 
 
-def difference(found: Array, reference: Array) -> float:
+@check_arguments
+def difference(found: Array | np.generic, reference: Array | np.generic) -> float:
     """How far two results of one shape are apart: max|difference| / max|reference|.
 
     Integers and booleans differ by 0 or infinity. So do NaNs and infinities, which must be in the same places.
@@ -328,7 +330,7 @@ def difference(found: Array, reference: Array) -> float:
     >>> difference(np.array([1, 2]), np.array([1, 3]))
     inf
     """
-    apart, largest = most_apart(found, reference)
+    apart, largest = most_apart(np.asarray(found), np.asarray(reference))
     return apart / largest if largest else (0.0 if apart == 0 else inf)
 
 

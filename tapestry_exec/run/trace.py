@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tapestry_plan.steps import align
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments, cut_text, quote
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +102,7 @@ COUNTED = {"copy": "bytes received", "place": "bytes placed", "spill": "bytes sp
 IN_ARENA = "bytes in the arena"
 
 
+@check_arguments
 def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) -> None:
     """Write a timeline as a Chrome trace, to be opened at https://ui.perfetto.dev or chrome://tracing.
 
@@ -196,7 +197,9 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
             raise OSError("links lead in a circle")
         folder, there, plain = target.parent.is_dir(), target.exists(), target.is_file()
     except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
-        raise ValueError(f"{what}: {quote(str(path))} is not a path that can be written: {error}") from None
+        raise ValueError(
+            f"{what}: {quote(str(path))} is not a path that can be written: {cut_text(str(error))}"
+        ) from None
     if not folder:
         raise ValueError(f"{what}: the folder of {quote(str(path))} does not exist; make it first")
     if there and not plain:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tapestry_exec.cuda import CupyBackend
 from tapestry_exec.simulated import namespace as simulated
-from tapestry_sets.limits import is_int, quote
+from tapestry_sets.limits import check_arguments
 
 
 class SimulatedBackend(CupyBackend):
@@ -50,9 +50,8 @@ class SimulatedBackend(CupyBackend):
 
     name = "simulated"
 
+    @check_arguments
     def __init__(self, gpus: int = 2, *, seed: int = 0, unwritten: bool = False, **options: Any) -> None:
-        if not is_int(gpus, 1):
-            raise ValueError(f"SimulatedBackend: gpus is {quote(gpus)}; give how many GPUs to simulate, an int >= 1")
-        if not is_int(seed):
-            raise TypeError(f"SimulatedBackend: seed is {quote(seed)}; give an int")
+        if gpus < 1:
+            raise ValueError(f"SimulatedBackend: gpus is {gpus}; give how many GPUs to simulate, an int >= 1")
         super().__init__(cupy=simulated.cupy(gpus, seed, unwritten=unwritten), **options)

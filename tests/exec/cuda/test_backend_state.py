@@ -292,7 +292,7 @@ def test_launch_functions_that_say_something_else(answer: Any, message: str) -> 
 
 
 def test_options_of_a_kernel() -> None:
-    with pytest.raises(TypeError, match="options is '-DBY=2'; give a sequence of texts"):
+    with pytest.raises(TypeError, match="options is '-DBY=2', a str, and must be a sequence of strings"):
         RawKernel(BY, "times", launched, "-DBY=2")  # type: ignore[arg-type]
     assert RawKernel(BY, "times", launched, ["-DBY=2"]).options == ("-DBY=2",)  # type: ignore[arg-type]
 

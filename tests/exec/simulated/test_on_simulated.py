@@ -155,15 +155,15 @@ def test_options_are_those_of_the_gpu_backend() -> None:
     np.testing.assert_array_equal(run(p, feeds, backend=backend).outputs["z"], run(p, feeds).outputs["z"])
 
 
-@pytest.mark.parametrize("gpus", [0, -1, True, 1.5, "2"])
-def test_numbers_of_gpus_that_are_none(gpus: Any) -> None:
+@pytest.mark.parametrize("gpus", [0, -1])
+def test_numbers_of_gpus_that_are_none(gpus: int) -> None:
     with pytest.raises(ValueError, match=r"SimulatedBackend: gpus is .*; give how many GPUs to simulate, an int >= 1"):
         SimulatedBackend(gpus)
 
 
 @pytest.mark.parametrize("seed", ["a", 1.5, True, None])
 def test_seeds_that_are_none(seed: Any) -> None:
-    with pytest.raises(TypeError, match=r"SimulatedBackend: seed is .*; give an int"):
+    with pytest.raises(TypeError, match=r"SimulatedBackend: seed is .* and must be an integer"):
         SimulatedBackend(seed=seed)
 
 

@@ -1,0 +1,116 @@
+"""Every public function and constructor of tapestry_exec with each argument replaced by wrong values."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapestry_exec
+from tapestry_exec import (
+    BackendUnavailable,
+    CupyBackend,
+    NumpyBackend,
+    RawKernel,
+    RunResult,
+    SimulatedBackend,
+    StepFailed,
+    check_plan,
+    difference,
+    evaluate,
+    run,
+    write_trace,
+)
+from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan
+from tests.wrong_arguments import Row, ask, faults_of, signature_of
+
+X = np.ones((4, 3), np.float32)
+
+
+@cache
+def planned() -> ShardPlan:
+    g = Graph()
+    g.output(ops.relu(g.input("x", (4, 3)), name="act"), "y")
+    return plan(g, Mesh((2,)))
+
+
+@cache
+def ran() -> RunResult:
+    return run(planned(), {"x": X})
+
+
+def kernel() -> dict[str, Any]:
+    return {"source": "", "entry": "relu", "launch": lambda inputs, outputs, shard: None}
+
+
+INPUTS = ({}, {"x": X, "none": X}, {"x": 5}, {"x": "x"}, {"x": X[:2]}, {"x": X.astype("float64")}, {5: X})
+ROWS: dict[str, Row] = {
+    "CupyBackend": Row(
+        CupyBackend,
+        takes={"devices": "Sequence | None", "cupy": "None"},
+        raises=(BackendUnavailable,),
+        skips=["capture"],
+    ),
+    "RawKernel": Row(RawKernel, kernel, takes={"launch": "Callable"}),
+    "SimulatedBackend": Row(SimulatedBackend, lambda: {"gpus": 1}, refuses={"gpus": (0, -1)}, skips=["options"]),
+    "check_plan": Row(check_plan, lambda: {"plan": planned()}),
+    "difference": Row(difference, lambda: {"found": X, "reference": X}),
+    "evaluate": Row(
+        evaluate,
+        lambda: {"graph": planned().graph, "inputs": {"x": X}},
+        refuses={"inputs": INPUTS, "constants": ({"none": X}, {5: X}), "outputs": (["none"], [5])},
+        says={"inputs": "input", "outputs": "outputs|no tensor"},
+    ),
+    "run": Row(
+        run,
+        lambda: {"shard_plan": planned(), "inputs": {"x": X}},
+        takes={"trace": "str | None", "progress": "Callable | None"},
+        refuses={
+            "inputs": INPUTS,
+            "constants": ({"none": X}, {5: X}),
+            "backend": ("none",),
+            "memory_nbytes": (-1,),
+            "trace": ("/none/none",),
+            "ops": ({"x": 5}, {"x": None}),
+        },
+        says={"inputs": "input", "progress": "progress|Stranger", "memory_nbytes": "memory"},
+        raises=(StepFailed,),
+    ),
+    "write_trace": Row(
+        write_trace,
+        lambda: {"timeline": ran().timeline, "path": "trace.json"},
+        refuses={"path": ("/none/none",), "timeline": ([5],)},
+        says={"path": "path|trace"},
+    ),
+}
+NOT_WALKED = {
+    "Backend": "a protocol",
+    "DeviceMemory": "a protocol",
+    "NumpyBackend": "takes nothing; run calls its methods",
+    "Phase": "a backend makes it",
+    "RunResult": "run makes it",
+    "TraceEvent": "run makes it",
+}
+
+
+def test_each_exported_name_is_walked() -> None:
+    each = {name: getattr(tapestry_exec, name) for name in tapestry_exec.__all__}
+    found = {
+        name
+        for name, one in each.items()
+        if inspect.isfunction(one) or (inspect.isclass(one) and not issubclass(one, BaseException))
+    }
+    assert found == ROWS.keys() | NOT_WALKED.keys(), "give a row that calls it, or a reason in NOT_WALKED"
+    assert not ROWS.keys() & NOT_WALKED.keys() and not signature_of(NumpyBackend)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_wrong_argument_is_refused_by_name(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where a trace may be written
+    row = ROWS[name]
+    if name != "CupyBackend":  # which needs a GPU
+        ask(row, row.given())
+    assert not faults_of(name, row)
