@@ -231,7 +231,6 @@ class _Interpreter:
         """What lies in host memory: buffers by the number under which they were spilled."""
         self.flop = [0.0] * len(devices)
         self.timeline: list[TraceEvent] = []
-        self.begin = 0.0
 
     def run(self, progress: Progress | None) -> RunResult:
         begin = self.begin = perf_counter()

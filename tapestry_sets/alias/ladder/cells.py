@@ -110,18 +110,18 @@ class Cells(KnownCells, frozen=True):
         if (self.products or other.products) is not None and self.axes is not None and other.axes is not None:
             met = [both for sets in self.axes for both in axis_products.meet_each(sets, other.axes)]
             return unflatten(setts_of(met, self.home), self.home)
-        if self.setts is None or other.setts is None:
+        one, two = self.setts, other.setts
+        if one is None or two is None:
             one, two = self.explicit(), other.explicit()  # one of which says why it cannot
-            return unflatten((one & two).setts(within=(0, self.extent)), self.home)
-        lo, hi = self._span(other)
-        common = (self.setts & other.setts).setts(within=(lo, hi))
+        lo, hi = self._span(other, one, two)
+        common = (one & two).setts(within=(lo, hi))
         if hi - lo < self.extent:  # the setts are right in the window alone
             common = common.intersection(Sett.interval(lo, hi, self.extent), within=(0, self.extent))
         return unflatten(common, self.home)
 
-    def _span(self, other: Cells) -> tuple[int, int]:
-        """A range that holds all common cells: where either set is held by its chain, the shortest."""
-        if isinstance(self.setts, DisjointSetts) and isinstance(other.setts, DisjointSetts):
+    def _span(self, other: Cells, one: Integers, two: Integers) -> tuple[int, int]:
+        """A range that holds all common cells: where the set of either is held by its chain, the shortest."""
+        if isinstance(one, DisjointSetts) and isinstance(two, DisjointSetts):
             return 0, self.extent
         if self.ends is None or other.ends is None:
             return 0, 0

@@ -125,6 +125,21 @@ def sizes(p: ShardPlan, device: int, used: set[int]) -> list[int]:
     return [-(-b.nbytes // 64) * 64 for b in p.buffers if b.device == device and b.id in used]
 
 
+def test_the_buffers_of_a_wide_step_are_named_or_counted() -> None:
+    """Nine parts are merged at once: six buffers are named, and of the others there are as many as it says."""
+    g = Graph()
+    g.output(g.op("matmul", g.input("x", (36, 64)), g.input("w", (64, 36)), name="y"), "out")
+    p = plan(g, Mesh((9,)), fix={"y": {"k": 9}})
+    with pytest.raises(InfeasiblePlan) as error:
+        spill(p, 64)
+    text = str(error.value)
+    device, step = (int(re.search(rf"{word} (\d+)", text)[1]) for word in ("device", "in step"))  # type: ignore[index]
+    listed, _, more = text.partition("it uses ")[2].partition(" and ")
+    used = [n for n in touched(p.steps[step])[0] if p.buffers[n].device == device]
+    assert len(used) == 10 and len(listed.split(" B, ")) == 6
+    assert more.startswith(f"4 more of {sum(sizes(p, device, used[6:])):,} B, in whole lines")
+
+
 def test_a_plan_that_fits_stays() -> None:
     p = waiting(2)
     assert spill(p, max(p.peak_nbytes)) is p
@@ -157,6 +172,7 @@ def test_what_was_spilled_and_not_changed_is_spilled_once() -> None:
     assert [s for s in q.steps if isinstance(s, Spill)] == [Spill(number)]
     assert len(again) > 1
     assert [s for s in q.steps if isinstance(s, Fetch)] == [Fetch(n, number, n != again[-1]) for n in again]
+    assert [b.id for b in q.buffers] == list(range(len(q.buffers)))  # new ones are numbered on from the others
 
 
 def test_inputs_are_placed_again_in_place_of_being_spilled() -> None:
@@ -246,6 +262,7 @@ def test_a_plan_is_not_spilled_twice() -> None:
         ([None, 1 << 20], TypeError, "memory_nbytes[0] is None"),
         ([1 << 20, "1"], TypeError, "memory_nbytes[1] is '1'"),
         ([1 << 20], ValueError, "memory_nbytes has 1 entries; the mesh has 2 devices"),
+        ([1 << 20] * 3, ValueError, "memory_nbytes has 3 entries; the mesh has 2 devices"),
         (-1, ValueError, "memory_nbytes is -1; bytes are >= 0"),
     ],
 )

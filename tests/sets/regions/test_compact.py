@@ -50,3 +50,30 @@ def test_a_stripe_less_a_stripe_is_one_member() -> None:
     left = Region.full(BOX) - thirds
     assert points(left) == {p for p in points(Region.full(BOX)) if p[1] % 3}
     assert len(left.members) == 1
+
+
+def test_what_is_filled_with_parts_that_touch_is_one_member() -> None:
+    scaffold = Region.from_slices(BOX, (slice(0, None, 2), slice(None)))
+    ink = DisjointRegions(
+        (3, 8), [Region.from_bounds((3, 8), (0, 0), (3, 5)), Region.from_bounds((3, 8), (0, 5), (3, 8))]
+    )
+    assert len(ink.members) == 2
+    filled = scaffold.fill(ink)
+    assert points(filled) == {p for p in points(Region.full(BOX)) if p[0] % 2 == 0}
+    assert len(filled.members) == 1
+
+
+def test_a_region_and_a_reshaped_one_are_met_by_their_points() -> None:
+    """Sets held by row-major numbers answer themselves, whichever side of the operator they are on."""
+    reshaped = Region.from_slices((4, 12), (slice(None), slice(5))).reshape(BOX)
+    numbers = {divmod(z, 8) for z in range(48) if z % 12 < 5}
+    middle = box((1, 2), (5, 7))
+    inside = points(middle)
+    for found, wanted in (
+        (middle & reshaped, inside & numbers),
+        (middle | reshaped, inside | numbers),
+        (middle - reshaped, inside - numbers),
+        (middle ^ reshaped, inside ^ numbers),
+        (reshaped - middle, numbers - inside),
+    ):
+        assert {tuple(at) for at in found.points().tolist()} == wanted

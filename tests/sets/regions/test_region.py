@@ -307,12 +307,17 @@ def test_boxes_that_differ_are_refused_and_named() -> None:
         r | r.shift((1, 0))
     with pytest.raises(TypeError, match="not tuple"):
         r & (1, 2)  # type: ignore[operator]
+    for verb in (r.__and__, r.__or__, r.__sub__, r.__xor__):
+        with pytest.raises(TypeError, match="not tuple"):
+            verb((1, 2))  # type: ignore[arg-type]
 
 
 def test_a_region_outside_its_box_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\[2, 9\) on axis 1 is outside the box \[0, 8\)"):
         Region.from_bounds((4, 8), (0, 2), (4, 9))
-    with pytest.raises(ValueError, match="on axis 0 is outside"):
+    with pytest.raises(
+        ValueError, match=r"on axis 0 is outside the box \[1, 5\) of shape \(4,\); need 1 <= lo <= hi <= 5$"
+    ):
         Region.from_bounds((4,), (0,), (4,), start=(1,))
     with pytest.raises(IndexError, match="index 4 is out of range for axis 0 of extent 4"):
         Region.from_slices((4, 8), (4,))
