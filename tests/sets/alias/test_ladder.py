@@ -178,6 +178,7 @@ SWALLOW = {
     "tapestry_exec/run/room.py: _groups_limits",
     "tapestry_exec/run/room.py: _left_in_group",
     "tapestry_exec/run/room.py: _limits",
+    "tapestry_plan/ir/tensors.py: check_dtype",
     "tapestry_plan/onnx/inputs.py: unread",
     "tapestry_sets/alias/overlap.py: overlaps",
     "tapestry_sets/limits/printable.py: _write",
