@@ -75,6 +75,7 @@ class Rule(Struct, frozen=True):
     edit: Callable[..., None]
     places: Callable[[Graph], Iterable[str]] = attrgetter("nodes")
 
+    @check_arguments
     def apply(self, graph: Graph, at: str, **arguments: Any) -> Graph:
         """A new graph in which the rule is applied at a place; the graph given stays as it is.
 
@@ -115,6 +116,7 @@ def rule(requires: str, keeps: str, selections: bool = False) -> Callable[[Calla
     return made
 
 
+@check_arguments
 def rewrite(graph: Graph, rule: Rule, at: str, **arguments: Any) -> Rewrite:
     """Apply a rule at a place of a graph.
 
@@ -140,6 +142,7 @@ def rewrite(graph: Graph, rule: Rule, at: str, **arguments: Any) -> Rewrite:
     return Rewrite(rule.name, draft.done() if draft.is_changed else graph, draft.changes(at))
 
 
+@check_arguments
 def find(graph: Graph, rule: Rule, **arguments: Any) -> list[str]:
     """The places of a graph at which a rule applies with the given arguments.
 
@@ -206,12 +209,14 @@ class Derivation(Struct, frozen=True):
 
     steps: tuple[Applied, ...] = ()
 
+    @check_arguments
     def then(self, rule: Rule | str, at: str, **arguments: Any) -> Derivation:
         """The derivation with one more step."""
         name = rule if isinstance(rule, str) else rule.name
         plain = {key: from_finite(finite(value)) for key, value in sorted(arguments.items())}
         return Derivation((*self.steps, Applied(name, at, plain)))
 
+    @check_arguments
     def replay(self, graph: Graph, rules: Mapping[str, Rule] | None = None) -> Graph:
         """Apply all steps to a graph, on one working copy.
 

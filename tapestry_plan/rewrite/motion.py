@@ -19,7 +19,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, NotApplicable, Shape
 from tapestry_plan.rewrite import tuning
 from tapestry_sets.alias import overlap
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, hide_fields, limits, quote
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, check_arguments, hide_fields, limits, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import (
     Allocation,
@@ -61,6 +61,7 @@ class Selected(Struct, frozen=True):
         return self.parts
 
 
+@check_arguments
 def selected_view(graph: Graph, name: str) -> View:
     """Return a tensor of a graph as a view of memory: one allocation for each stored tensor, under its name.
 
@@ -191,6 +192,7 @@ class Motion(Struct, frozen=True):
         return replay(self.unpack, {**arrived, **{a: a for a in self.local}})
 
 
+@check_arguments(placement="give a mapping from tensors to devices")
 def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) -> Motion:
     """Return the cells that holders of a selection's tensors send to a consumer, and how it makes the view of them.
 
@@ -225,8 +227,6 @@ def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) 
     Tapestry, "Tensor View Selections": the selection is sent to the tensor's holder, and the selected block back.
     """
     check_selection(graph, name, "motion")
-    if not isinstance(placement, Mapping):
-        raise TypeError(f"motion: placement is a {type(placement).__name__}; give a mapping from tensors to devices")
     view = selected_view(graph, name)
     simple = view.simplify()
     below = [a for a in sort_views(simple) if isinstance(a, Allocation)]

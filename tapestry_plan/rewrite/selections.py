@@ -17,9 +17,11 @@ from tapestry_plan.rewrite.motion import (
     selected_view,
     shorten,
 )
+from tapestry_sets.limits import check_arguments
 from tapestry_sets.views import Allocation, Derived, View, sort_views
 
 
+@check_arguments
 def simplify_selection(graph: Graph, name: str) -> Rewrite:
     """Return a graph in which a selection is the shortest cascade of atomic selections over stored tensors.
 
@@ -54,6 +56,7 @@ def simplify_selection(graph: Graph, name: str) -> Rewrite:
     return Rewrite("simplify_selection", draft.done() if changes else graph, changes)
 
 
+@check_arguments
 def simplify_selections(graph: Graph) -> Rewrite:
     """Return a graph in which `simplify_selection` has been done to each selection at the end of a cascade."""
     draft = Draft(graph)
@@ -74,6 +77,7 @@ def simplify_in(draft: Draft, name: str) -> tuple[Change, ...]:
     return (Change(name, before, _labels(draft, name)),) if changed else ()
 
 
+@check_arguments
 def move_selection(graph: Graph, name: str, placement: Placement, consumer: DeviceName) -> Rewrite:
     """Return a graph in which the holders of a selection pack its cells and the consumer unpacks them; see `motion`.
 
