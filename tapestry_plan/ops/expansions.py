@@ -234,6 +234,37 @@ def interleaved(inputs: Inputs, attrs: Attrs) -> Tensor:
     return parts[0] if len(parts) == 1 else interleave(parts, axis + 2)
 
 
+def space_to_batch(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Dilated convolution := one dense convolution of more items, each of every d-th row; along the first dilated axis.
+
+    Output row h = d·t + r reads rows d·(t + k) + r: those of one phase r, which are an item of the batch by themselves.
+    So phases may be parts, which share no row.
+
+    References
+    ----------
+    TensorFlow, ``tf.nn.with_space_to_batch``.
+    """
+    x, w = inputs[:2]
+    window = Window.of(w.shape[2:], attrs)
+    axis = next((a for a, d in enumerate(window.dilations) if d > 1 and window.strides[a] == 1), None)
+    if axis is None:
+        raise NotApplicable("no axis with stride 1 is dilated")
+    rows, d, at = window.out_shape(x.shape[2:])[axis], window.dilations[axis], axis + 2
+    source = _pad_input(x, window)
+    more = -source.shape[at] % d
+    if more:
+        source = pad(source, [(0, more if k == at else 0) for k in range(x.ndim)])
+    #  rows 0 1 2 3 4 5, d = 2     (3, 2): 0 1 | 2 3 | 4 5     phases in front: 0 2 4 and 1 3 5
+    n, before, after = x.shape[0], source.shape[1:at], source.shape[at + 1 :]
+    apart = source.reshape(n, *before, source.shape[at] // d, d, *after)
+    order = (0, at + 1, *(k for k in range(1, x.ndim + 1) if k != at + 1))
+    items = apart.permute_dims(order).reshape(n * d, *before, source.shape[at] // d, *after)
+    made = _op("conv", items, *inputs[1:], **_unpadded(attrs, window, axis, 1))
+    back = (0, *range(2, at + 2), 1, *range(at + 2, x.ndim + 1))
+    whole = made.reshape(n, d, *made.shape[1:]).permute_dims(back)
+    return _every(whole.reshape(n, *made.shape[1:at], d * made.shape[at], *made.shape[at + 1 :]), at, 0, 1, rows)
+
+
 def phases(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Strided convolution := a sum of dense ones on strided slices of input and kernel, along the first strided axis.
 

@@ -200,6 +200,8 @@ def plan(
         some = Variants(graph, names, set(graph.nodes) - undominated, kept) if undominated else None
         if some is not None and some.choices:
             joint = JointProblem(some, problem.asked)
+            if is_split and time.monotonic() < stop:
+                joint = _offer_more(joint, {*fix, *forbid, *_list_makers(graph, kept)})
             result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, found, limit)
         result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, some)))
     if memory_nbytes is None or max(result.peak_nbytes) <= memory_nbytes:
@@ -339,6 +341,20 @@ def _lower(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lower
             problem.kind,
         )
     )
+
+
+def _offer_more(joint: JointProblem, pinned: Collection[str]) -> JointProblem:
+    """The same problem with the layouts over split axes that the views of expansions ask for."""
+    variants, asked = joint.variants, joint.asked
+    reads = [(one.node, reading.names) for one in variants.present for reading in one.readings]
+    offered = offer_cuts(variants.graph, asked.mesh.size, pinned, reads)
+    more = {name: each for name, each in offered.items() if name not in asked.derived}
+    if not more:
+        return joint
+    scout = JointProblem(variants, replace(asked, derived={**asked.derived, **more}))
+    found = derive_layouts(scout, pinned)
+    derived = add_offered(more, {name: found.get(name, ()) for name in more})
+    return JointProblem(variants, replace(asked, derived={**asked.derived, **derived}))
 
 
 def _list_makers(graph: Graph, tensors: Collection[str]) -> set[str]:

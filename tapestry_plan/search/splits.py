@@ -29,11 +29,15 @@ from tapestry_sets.regions import Box, DisjointRegions, Region
 
 Split = tuple[SplitAxis, ...]
 """Index axes for which others stand."""
+Read = tuple[OpNode, Sequence[str]]
+"""An operator, and the tensors that it reads."""
 Digits = tuple[tuple[int, ...], int]
 """Of an axis: the sizes of the digits of its cells' numbers, and the cell that is numbered 0."""
 
 
-def offer_cuts(graph: Graph, devices: int, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:
+def offer_cuts(
+    graph: Graph, devices: int, pinned: Collection[str], reads: Sequence[Read] | None = None
+) -> dict[str, tuple[Layout, ...]]:
     """Return for operators that work cell by cell, by name, one layout for each way to cut split axes.
 
     Parameters
@@ -43,8 +47,10 @@ def offer_cuts(graph: Graph, devices: int, pinned: Collection[str]) -> dict[str,
         Of the mesh; there are as many parts as divide it.
     pinned : collection of str
         Operators that stay as they are.
+    reads : sequence of Read, optional
+        As of `derive_splits`.
     """
-    found = derive_splits(graph, devices)
+    found = derive_splits(graph, devices, reads)
     return {
         name: tuple(_list_cuts(graph.signature(name).axes, splits, devices))
         for name, splits in found.items()
@@ -124,7 +130,7 @@ def _is_plain(axis: Axis, first: int, levels: Sequence[tuple[int, int]]) -> bool
     return not first and all(period == axis.size for period, _ in levels)
 
 
-def derive_splits(graph: Graph, devices: int) -> dict[str, tuple[Split, ...]]:
+def derive_splits(graph: Graph, devices: int, reads: Sequence[Read] | None = None) -> dict[str, tuple[Split, ...]]:
     """Return for operators that work cell by cell, by name, index axes that neighbors ask for in place of their own.
 
     Parameters
@@ -132,6 +138,9 @@ def derive_splits(graph: Graph, devices: int) -> dict[str, tuple[Split, ...]]:
     graph : Graph
     devices : int
         Of the mesh; axes are followed in as many blocks as divide it.
+    reads : sequence of Read, optional
+        Operators and the names of what they read; by default as they stand in the graph. In one that holds variants
+        side by side an operator has several.
 
     Returns
     -------
@@ -146,19 +155,20 @@ def derive_splits(graph: Graph, devices: int) -> dict[str, tuple[Split, ...]]:
     >>> {name: str(splits[0][0]) for name, splits in derive_splits(g, 4).items()}
     {'tanh': 'i0=3x4', 'exp': 'i0=4x3'}
     """
-    return _Splits(graph, devices).found
+    stand = [(node, node.inputs) for node in graph.order()]
+    return _Splits(graph, devices, stand if reads is None else reads).found
 
 
 class _Splits:
-    def __init__(self, graph: Graph, devices: int) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, devices: int, reads: Sequence[Read]) -> None:
+        self.graph, self.reads = graph, reads
         self.counts = [k for k in range(devices, 1, -1) if devices % k == 0]
         self.makers = {out: node for node in graph.nodes.values() for out in node.outputs}
         self.known: dict[object, list[tuple[Digits, ...]]] = {}
         self.cellwise: dict[str, bool] = {}
         every: dict[str, dict[Split, None]] = {}
-        for node in graph.order():
-            for k, name in enumerate(node.inputs):
+        for node, names in reads:
+            for k, name in enumerate(names):
                 source = graph.source(name)
                 if not source.direct:
                     for at, split in self._follow(node, k, name, source):
@@ -230,7 +240,7 @@ class _Splits:
         """The first two of several blocks along each axis: one of them lies in one piece where a view goes around."""
         for count in self.counts:
             for axis, n in enumerate(shape):
-                if n > count and n % count == 0:
+                if n % count == 0:
                     size = (*shape[:axis], n // count, *shape[axis + 1 :])
                     before, after = (0,) * axis, (0,) * (len(shape) - axis - 1)
                     yield from (Box((*before, begin, *after), size) for begin in (0, n // count))
@@ -238,8 +248,8 @@ class _Splits:
     def _carry_on(self, every: dict[str, dict[Split, None]]) -> None:
         """Offer the same to all that work cell by cell on the same cells, with no view in between."""
         around: dict[str, list[str]] = {}
-        for node in self.graph.nodes.values():
-            for name in node.inputs if self._is_cellwise(node) else ():
+        for node, names in self.reads:
+            for name in names if self._is_cellwise(node) else ():
                 maker = self.makers.get(name)
                 if maker is not None and self._is_cellwise(maker) and self._axes(maker) == self._axes(node):
                     around.setdefault(node.name, []).append(maker.name)

@@ -149,6 +149,7 @@ def _correlation(shard: Shard) -> Correlation:
     expansions=(
         expansions.by_group,
         expansions.interleaved,
+        expansions.space_to_batch,
         expansions.phases,
         expansions.strided_view,
         expansions.windows_einsum,

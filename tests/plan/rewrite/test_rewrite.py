@@ -245,6 +245,21 @@ def test_the_chain_of_two_operators_becomes_fused_shards() -> None:
     )
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 12), (1, 3, 11), (2, 3, 9, 8)])
+@pytest.mark.parametrize("dilation", [2, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_dilated_convolution_is_a_dense_one_of_phases(shape: tuple[int, ...], dilation: int, stride: int) -> None:
+    g, rng = Graph(), np.random.default_rng(0)
+    rank = len(shape) - 2
+    arrays = {"x": rng.random(shape, np.float32), "w": rng.random((4, 3, *(3, 2)[:rank]), np.float32)}
+    x, w = (g.input(name, array.shape) for name, array in arrays.items())
+    strides = (1, stride)[:rank]
+    g.output(g.op("conv", x, w, strides=strides, dilations=(dilation, 1)[:rank], pads=(1, 2) * rank, name="Y"))
+    h = same(g, expand.apply(g, "Y", into="space_to_batch"), arrays, ROUNDING)
+    (made,) = h.nodes.values()
+    assert made.attrs["dilations"] == (1,) * rank and h.tensor(made.inputs[0]).shape[0] == shape[0] * dilation
+
+
 def test_a_sparse_convolution_is_dense_ones_interleaved() -> None:
     """Conv.fig3: a kernel that skips every other row reads X[::2] and X[1::2] densely; Y interleaves the results."""
     arrays = floats(X=(100, 1, 10, 10), F=(128, 1, 3, 3))

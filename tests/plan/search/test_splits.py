@@ -16,7 +16,7 @@ from tapestry_exec import run
 from tapestry_plan import Axis, Device, Graph, InfeasiblePlan, Link, Mesh, ShardPlan, Tensor, plan
 from tapestry_plan.ir import same_graph
 from tapestry_plan.ops import abs as absolute
-from tapestry_plan.ops import cumulative_sum, exp, relu, softmax, tanh
+from tapestry_plan.ops import conv, cumulative_sum, exp, relu, softmax, tanh
 from tapestry_plan.rewrite import NotApplicable, find, split_axes
 from tapestry_plan.search import planner
 from tapestry_plan.search.splits import _list_cuts, derive_splits
@@ -249,6 +249,21 @@ def test_a_plan_over_split_axes_costs_what_the_search_counted(seed: int, monkeyp
     assert (found.nbytes_moved, found.peak_nbytes) == (p.nbytes_moved, p.peak_nbytes)
     assert np.allclose(found.outputs["y"], wanted.outputs["y"], rtol=1e-5)
     assert same_graph(p.derivation.replay(g), p.graph) and ShardPlan.from_json(p.to_json()) == p
+
+
+@pytest.mark.parametrize(("extent", "dilation", "devices"), [(1024, 2, 2), (1024, 4, 4), (1000, 4, 2)])
+def test_a_dilated_convolution_is_laid_out_by_phase(extent: int, dilation: int, devices: int) -> None:
+    g = Graph()
+    x, w = g.input("x", (1, 8, extent)), g.input("w", (8, 8, 3))
+    g.output(tanh(conv(exp(x), w, dilations=(dilation,), pads=(dilation, dilation))), "y")
+    mesh = Mesh((devices,), device=Device(1e9, 1e12), link=Link(1e-7, 1e9))
+    p = plan(g, mesh, expand=["space_to_batch", *SPLIT])
+    assert plan(g, mesh, expand=False).nbytes_moved == 2 * dilation * 8 * 4 * (devices - 1)
+    assert p.nbytes_moved == 0 and p.expanded["conv"] == "space_to_batch" and p.gap == 0
+    assert max(p.flop) * devices == sum(p.flop) == g.flop()
+    found, wanted = run(p, feeds(g), verify=True), run(plan(g, Mesh((1,)), expand=False), feeds(g))
+    assert found.nbytes_moved == 0
+    assert np.allclose(found.outputs["y"], wanted.outputs["y"], atol=1e-5)
 
 
 def test_a_memory_cap_is_kept_by_plans_whose_axes_are_whole() -> None:
