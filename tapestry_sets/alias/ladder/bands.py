@@ -176,7 +176,9 @@ def read_bands(piece: Piece, shape: Sequence[int]) -> Banded | None:
     ]
     found = Banded(tuple(sets), FrozenDict())
     for terms, low, high in sums:
-        band = FrozenDict([_in_cells([(*home[j], c) for j, c in terms], low, high)])
+        band: FrozenDict[Direction, tuple[int, int]] = FrozenDict(
+            [_in_cells([(*home[j], c) for j, c in terms], low, high)]
+        )
         found = found.meet(Banded(tuple(sets), band))
     return found
 
