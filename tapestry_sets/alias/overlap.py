@@ -21,7 +21,7 @@ from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twic
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
-from tapestry_sets.limits import OPEN, Open, TooHard, ask_one, count_question, hide_fields
+from tapestry_sets.limits import OPEN, Open, TooHard, as_items, ask_one, count_question, hide_fields
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.solvers import equation
 from tapestry_sets.views import (
@@ -64,7 +64,8 @@ def _read_all(views: object, what: str) -> list[View]:
     if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
         kind = type(views).__name__
         raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
-    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(views)]
+    given = as_items(views, f"{what}: views", "sequence of views and arrays")
+    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(given)]
 
 
 @count_question
@@ -452,8 +453,10 @@ def is_contiguous(view: object, order: Order | None = None) -> bool:
     >>> is_contiguous(a.T), is_contiguous(a[:, 1:]), is_contiguous(a.T, "C"), is_contiguous(a.T, "F")
     (True, False, False, True)
     """
-    found = read_view(view, "is_contiguous")
-    if order == "F" and not isinstance(view, View):  # the bytes of an element, the last axis, come first
+    found = read_view(view, "is_contiguous: view")
+    if (
+        isinstance(order, str) and order == "F" and not isinstance(view, View)
+    ):  # the bytes of an element, the last axis, come first
         found = found.permute_dims((found.rank - 1, *range(found.rank - 1)))
     return found.is_contiguous(order)
 

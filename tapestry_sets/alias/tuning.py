@@ -59,6 +59,8 @@ SHOWN_ROWS = 20
 """How many groups, and how many members of each, a table lists."""
 SHOWN_TENSORS = 200
 """A notebook shows the table of a graph of at most so many tensors."""
+MAX_INDENT = 100
+"""Spaces of indent for each level of a document."""
 SHOWN_TEXT = 40
 """Characters of a kind that an error names; a longer one is cut."""
 

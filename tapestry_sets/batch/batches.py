@@ -19,7 +19,7 @@ import numpy as np
 from tapestry_sets.batch import kernels, tuning
 from tapestry_sets.batch.kernels import Array, Form, Namespace
 from tapestry_sets.integers import Level, Stripe
-from tapestry_sets.limits import Frozen, make_unchecked, put_fields, quote
+from tapestry_sets.limits import Frozen, as_items, check_type, make_unchecked, put_fields, quote
 from tapestry_sets.regions import Box
 
 
@@ -75,6 +75,15 @@ class Batch(Frozen, ABC):
     def __getitem__(self, key: Any) -> Any:
         """Return the item at an integer, or the batch at any other index that an array takes."""
 
+    def _at(self, column: Array, key: Any) -> Any:
+        """Return what one column has at an index of the batch."""
+        try:
+            return column[key]
+        except Exception as error:  # of whichever library the column is
+            raise IndexError(
+                f"{type(self).__name__}: key {quote(key)} into batch shape {self.batch_shape}: {error}"
+            ) from None
+
     @abstractmethod
     def overlaps(self, other: Self) -> Array:
         """Return which items share an element."""
@@ -114,7 +123,10 @@ class Batch(Frozen, ABC):
         [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
         """
         columns = self if other is None else other
-        self._listed("overlap_matrix"), columns._listed("overlap_matrix")
+        (
+            self._listed("overlap_matrix"),
+            check_type(columns, type(self), "overlap_matrix: other")._listed("overlap_matrix"),
+        )
         if other is not None or not len(self):
             return self[:, None].overlaps(columns)
         n, rows = len(self), max(1, 2 * tuning.PAIRS_AT_ONCE // len(self))
@@ -153,6 +165,7 @@ class Batch(Frozen, ABC):
         ([0], [1])
         """
         columns = self if other is None else other
+        check_type(columns, type(self), "overlapping_pairs: other")
         self._listed("overlapping_pairs"), columns._listed("overlapping_pairs")
         n, rows = len(self), max(1, 8 * tuning.PAIRS_AT_ONCE // max(1, len(columns)))
         parts = []
@@ -234,10 +247,10 @@ class StripeArray(Batch):
         TypeError
             If an item is not a Stripe.
         """
-        items = list(stripes)
+        items = as_items(stripes, "StripeArray.of: stripes", "sequence of stripes")
         for k, s in enumerate(items):
             if not isinstance(s, Stripe):
-                raise TypeError(f"StripeArray.of: item {k} must be a Stripe, not {quote(s)}")
+                raise TypeError(f"StripeArray.of: stripes: item {k} must be a Stripe, not {quote(s)}")
         levels: list[Level] = [s.level for s in items]
         return cls(*([level[k] for level in levels] for k in range(3)))
 
@@ -247,7 +260,7 @@ class StripeArray(Batch):
         return tuple(self.on.shape)
 
     def __getitem__(self, key: Any) -> Any:
-        columns = [x[key] for x in self._columns]
+        columns = [self._at(x, key) for x in self._columns]
         if not columns[0].shape if hasattr(columns[0], "shape") else True:
             a, P, p = map(int, columns)
             return Stripe(a, P - a, p)
@@ -416,10 +429,10 @@ class BoxArray(Batch):
         ValueError
             If there is none, or the ranks differ.
         """
-        items = list(boxes)
+        items = as_items(boxes, "BoxArray.of: boxes", "sequence of boxes")
         for k, box in enumerate(items):
             if not isinstance(box, Box):
-                raise TypeError(f"BoxArray.of: item {k} must be a Box, not {quote(box)}")
+                raise TypeError(f"BoxArray.of: boxes: item {k} must be a Box, not {quote(box)}")
             if box.rank != items[0].rank:
                 raise ValueError(f"BoxArray.of: item {k} has rank {box.rank} but item 0 has rank {items[0].rank}")
         if not items:
@@ -448,7 +461,7 @@ class BoxArray(Batch):
         return total_of("BoxArray.size", factors, self.batch_shape, kernels.namespace(self.shape))
 
     def __getitem__(self, key: Any) -> Any:
-        start, shape = self.start[as_key(key)], self.shape[as_key(key)]
+        start, shape = self._at(self.start, as_key(key)), self._at(self.shape, as_key(key))
         if len(start.shape) == 1:
             return Box(tuple(kernels.to_host(start).tolist()), tuple(kernels.to_host(shape).tolist()))
         return make_unchecked(BoxArray, **kernels.frozen(start=start, shape=shape))

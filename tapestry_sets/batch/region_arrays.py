@@ -10,7 +10,7 @@ import numpy as np
 from tapestry_sets.batch import batches, kernels, tuning
 from tapestry_sets.batch.kernels import Array, Namespace, PairColumns
 from tapestry_sets.integers import Nest, Sett, Stripe
-from tapestry_sets.limits import make_unchecked, put_fields, quote
+from tapestry_sets.limits import as_ints, as_items, make_unchecked, put_fields, quote
 from tapestry_sets.regions import Box, Region
 
 
@@ -67,7 +67,8 @@ class RegionArray(batches.Batch):
     def __init__(
         self, shape: Sequence[int], low: object, high: object, step: object = 1, start: Sequence[int] | None = None
     ) -> None:
-        box = Box((0,) * len(shape) if start is None else tuple(start), tuple(shape))
+        extents = as_ints(shape, "RegionArray: shape")
+        box = Box((0,) * len(extents) if start is None else as_ints(start, "RegionArray: start"), extents)
         xp, (u, v, s), columns = batches.axes_columns({"low": low, "high": high, "step": step}, "RegionArray")
         if columns[-1] != box.rank:
             raise ValueError(
@@ -107,11 +108,14 @@ class RegionArray(batches.Batch):
         >>> [list(map(int, pair)) for pair in zip(*batch.overlapping_pairs())]
         [[1, 2]]
         """
-        items = tuple(regions)
+        items = as_items(regions, "RegionArray.of: regions", "sequence of regions")
+        if not hasattr(xp, "asarray"):
+            raise TypeError(f"RegionArray.of: xp must be a module of arrays such as numpy, not {quote(xp)}")
         for k, region in enumerate(items):
             if not isinstance(region, Region):
                 raise TypeError(
-                    f"RegionArray.of: item {k} must be a Region, not {quote(region)}; of Regions, the members"
+                    f"RegionArray.of: regions: item {k} must be a Region, not {quote(region)}; of "
+                    "DisjointRegions, give the members"
                 )
             if (region.shape, region.start) != (items[0].shape, items[0].start):
                 raise ValueError(
@@ -142,15 +146,21 @@ class RegionArray(batches.Batch):
         >>> batch.count_common(batch[::-1]).tolist()
         [2, 2]
         """
-        n, rank = len(axes), len(shape)
+        extents = as_ints(shape, "RegionArray.of_stripes: shape")
+        n, rank = len(as_items(axes, "RegionArray.of_stripes: axes", "sequence of regions' stripes")), len(extents)
         try:
-            columns = np.array(axes, np.int64).reshape(n, rank, 5)
-        except OverflowError:
-            columns = kernels.as_column(axes, "RegionArray.of_stripes: axes")
+            columns = np.array(axes)  # not of a dtype that is asked for, which would cut floats
+            columns = columns if columns.dtype == np.int64 else kernels.as_column(axes, "RegionArray.of_stripes: axes")
+            columns = columns.reshape(n, rank, 5)
+        except ValueError:
+            raise ValueError(
+                f"RegionArray.of_stripes: axes must hold for each region {rank} stripes (low, high, on, period, "
+                f"phase), one for each axis of shape {quote(extents)}, not {quote(axes)}"
+            ) from None
         none = np.zeros(n, bool)
         rest = {"is_empty": none, "deep": none, "row": np.zeros(n, np.int64), "regions": ()}
         each = dict(zip(COLUMNS, np.moveaxis(columns, -1, 0), strict=True))
-        return make_unchecked(cls, box=Box((0,) * rank, tuple(shape)), **kernels.frozen(**each, **rest))
+        return make_unchecked(cls, box=Box((0,) * rank, extents), **kernels.frozen(**each, **rest))
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -169,7 +179,7 @@ class RegionArray(batches.Batch):
         return _with_counts(total, [(at, r.size) for at, r, _ in self._one_by_one(self, total != 0)])
 
     def __getitem__(self, key: Any) -> Any:
-        is_empty = self.is_empty[key]
+        is_empty = self._at(self.is_empty, key)
         at = key if not kernels.is_array(key) else kernels.to_host(key)
         if not is_empty.shape:
             return self._region(at)

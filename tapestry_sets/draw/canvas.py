@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import tuning
 from tapestry_sets.draw.tuning import CHARACTER, LINE, SMALL
-from tapestry_sets.limits import REFUSALS, check_positive, cut_text, quote
+from tapestry_sets.limits import REFUSALS, as_items, check_positive, check_type, cut_text, quote
 
 COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
@@ -45,6 +45,10 @@ class Picture(Struct, frozen=True):
 
     text: str
     svg: str
+
+    def __post_init__(self) -> None:
+        check_type(self.text, str, "Picture: text")
+        check_type(self.svg, str, "Picture: svg")
 
     def __repr__(self) -> str:
         return self.text
@@ -249,9 +253,14 @@ def beside(drawings: Sequence[Drawing], gap: int = 12) -> Drawing:
     return below(rows)
 
 
+def check_title(title: object) -> str:
+    """Return the words above a picture."""
+    return check_type(title, str, "draw: title", "empty for none")
+
+
 def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     """Return a drawing as a complete element, on paper of its own so that dark pages do not swallow it."""
-    if title:
+    if check_title(title):
         line = cut_text(title, 100)
         words = written(0, 12, line, size=12).replace("<text ", '<text font-weight="bold" ', 1)
         drawing = below([Drawing(8 * len(line), LINE, (words,)), drawing], 6)
@@ -415,11 +424,11 @@ def names_of(sets: Sequence[Any], names: Sequence[str] | None, verb: str = "draw
     """Return the names of sets or views in a legend: those given, or their reprs."""
     if names is None:
         return [cut_text(repr(s), 80) for s in sets]
-    if isinstance(names, str) or len(names) != len(sets) or not all(isinstance(name, str) for name in names):
-        raise ValueError(
-            f"{verb}: names must be a sequence of {len(sets)} strings, one for each argument, not {quote(names)}"
-        )
-    return list(names)
+    what = f"sequence of {len(sets)} strings, one for each argument"
+    given = () if isinstance(names, str) else as_items(names, f"{verb}: names", what)
+    if len(given) != len(sets) or not all(isinstance(name, str) for name in given):
+        raise ValueError(f"{verb}: names must be a {what}, not {quote(names)}")
+    return list(given)
 
 
 def grids_drawn(grids: Sequence[CellGrid], cell: int | None, several: bool) -> Drawing:

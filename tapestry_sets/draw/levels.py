@@ -248,5 +248,6 @@ def show_levels(levels: Any, start: int = 0, stop: int | None = None, title: str
     2: on 1, off 1, phase 0  |.|...
     elements                 1.1...
     """
+    canvas.check_title(title)
     words = levels_text(levels, start, stop)
     return canvas.Picture(f"{title}\n{words}" if title else words, levels_svg(levels, start, stop, title=title))

@@ -15,7 +15,7 @@ import numpy as np
 from tapestry_sets.draw import canvas, tuning
 from tapestry_sets.draw.levels import levels_svg
 from tapestry_sets.draw.views import views_picture
-from tapestry_sets.limits import OPEN, as_int, ask_one, check_positive, check_range, cut_text, quote
+from tapestry_sets.limits import OPEN, as_int, ask_one, check_flag, check_positive, check_range, cut_text, quote
 
 # ------------------------------------------------------------------------------------------------------- rasters
 
@@ -141,7 +141,7 @@ def text(
     14 11.....11.....
     """
     cells = raster(*sets, start=start, stop=stop)
-    if not axes:
+    if not check_flag(axes, "draw: axes"):
         return canvas.text_of(cells)
     grids = canvas.box_grids(cells, _origin(sets, start), check_positive(wrap, "draw: wrap"))
     return "\n\n".join(map(canvas.grid_text, grids))
@@ -243,6 +243,7 @@ def show(
     2  thirds: 4 of 12 cells
     X  in two or more: 2 of 12 cells
     """
+    canvas.check_title(title)
     if things and all(hasattr(thing, "origins") for thing in things):
         if stop is not None or start:
             raise ValueError(f"draw: start={start}, stop={stop} are for sets of integers; slice the views instead")

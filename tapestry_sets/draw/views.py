@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tapestry_sets.digits import Int64Array, number_of, point_of
 from tapestry_sets.draw import canvas, tuning
-from tapestry_sets.limits import OPEN, REFUSALS, ask_one, check_positive, cut_text, quote
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one, check_flag, check_positive, cut_text, quote
 
 Codes = Int64Array
 
@@ -476,8 +476,10 @@ def views_picture(
     indices: bool = True,
 ) -> canvas.Picture:
     """Return where views lie in memory, as a picture; see `show_views`."""
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ValueError(f"draw: mode must be one of {', '.join(map(repr, MODES))}, not {quote(mode)}")
+    canvas.check_title(title)
+    check_flag(indices, "draw: indices")
     width, called, homes = check_positive(wrap, "draw: wrap"), _called(views, names), _homes(views)
     every = [_Named(view, name, i in arrays) for i, (view, name) in enumerate(zip(views, called, strict=True))]
     lines = [title] if title else []

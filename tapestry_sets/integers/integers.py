@@ -65,7 +65,7 @@ def check_window(within: Within | None, where: str) -> tuple[int, int] | tuple[N
 def check_bounds(start: int | None, stop: int | None, verb: str) -> tuple[int, int]:
     """Return a range of which both ends must be given."""
     if start is None or stop is None:
-        raise ValueError(f"{verb}: give both start and stop or neither, not start={start}, stop={stop}")
+        raise ValueError(f"{verb}: give both start and stop or neither, not start={quote(start)}, stop={quote(stop)}")
     return check_range(start, stop, verb)
 
 
@@ -369,7 +369,7 @@ class Integers(Drawn, ABC):
         >>> quarters <= evens, quarters <= ~evens
         (False, True)
         """
-        return self.forms.intersection(self._factors).is_inside(
+        return self.forms.intersection._of(self._factors).is_inside(
             as_set(other, "issubset: other"), *check_window(within, "issubset")
         )
 
@@ -392,7 +392,7 @@ class Integers(Drawn, ABC):
         return self.issubset(other, within) and as_set(other).issubset(self, within)
 
     def __and__(self, other: Operand) -> Intersection:
-        return self.forms.intersection((*self._factors, *as_set(other, "&: the other side")._factors))
+        return self.forms.intersection._of((*self._factors, *as_set(other, "&: the other side")._factors))
 
     def _meet(self, other: Operand, what: str) -> Intersection:
         """Return ``self & other``; `what` is the verb and the place that a message names."""
@@ -587,8 +587,9 @@ def as_set(x: object, what: str = "") -> Integers:
         return x
     if isinstance(x, Stripe):
         return Integers.forms.sett._of(nests.canonical([x.level]))
+    shown = f"{what} is {quote(x)}; " if what else ""
     raise TypeError(
-        f"{f'{what} is {quote(x)}; ' if what else ''}a set of integers is a Stripe, Sett, DisjointSetts, Intersection, "
+        f"{shown}a set of integers is a Stripe, Sett, DisjointSetts, Intersection, "
         f"Filled or Sampled, not {type(x).__name__}"
     )
 

@@ -34,10 +34,12 @@ from tapestry_sets.limits import (
     as_int,
     attempt,
     check_pieces,
+    compile_constructor,
     current,
     limits,
     note_help,
     put_field,
+    quote,
 )
 
 NONE = np.empty(0, np.int64)
@@ -90,9 +92,17 @@ class Intersection(Integers, Value):
     operands: tuple[Integers, ...]
 
     def __init__(self, operands: tuple[Integers, ...]) -> None:
-        if len(operands) > tuning.FEW_OPERANDS:  # a set that is met again and again may be the same again
-            operands = tuple(dict.fromkeys(operands))
-        put_field(self, "operands", operands)
+        if type(operands) is not tuple or not operands:
+            raise TypeError(f"Intersection: operands must be a tuple of sets, at least one, not {quote(operands)}")
+        for at, one in enumerate(operands):
+            if not isinstance(one, Integers):
+                raise TypeError(f"Intersection: operands[{at}] must be a set of integers, not {quote(one)}")
+        put_field(self, "operands", _each_once(operands))
+
+    @staticmethod
+    def _of(operands: tuple[Integers, ...]) -> Intersection:
+        """Wrap sets that are known to be sets."""
+        return _wrap(_each_once(operands))
 
     @property
     def _depth(self) -> int:
@@ -178,15 +188,23 @@ class Intersection(Integers, Value):
 
     def shift(self, k: int) -> Intersection:
         """Return {z + k : z in self}."""
-        return Intersection(tuple(s.shift(k) for s in self.operands))
+        return Intersection._of(tuple(s.shift(k) for s in self.operands))
 
     def reverse(self, pivot: int) -> Intersection:
         """Return {pivot - 1 - z : z in self}: the elements in [0, pivot) as seen from the other end."""
-        return Intersection(tuple(s.reverse(pivot) for s in self.operands))
+        return Intersection._of(tuple(s.reverse(pivot) for s in self.operands))
 
     def scale(self, f: int) -> Intersection:
         """Return the set in which every element z becomes the block [f*z, f*z + f)."""
-        return Intersection(tuple(s.scale(f) for s in self.operands))
+        return Intersection._of(tuple(s.scale(f) for s in self.operands))
+
+
+_wrap: Callable[[tuple[Integers, ...]], Intersection] = compile_constructor(Intersection, "operands")
+
+
+def _each_once(operands: tuple[Integers, ...]) -> tuple[Integers, ...]:
+    """The operands; of many each once, since a set that is met again and again may be the same again."""
+    return operands if len(operands) <= tuning.FEW_OPERANDS else tuple(dict.fromkeys(operands))
 
 
 class Filled(Integers, Value):
@@ -555,7 +573,7 @@ def _grouped(factors: Sequence[Integers]) -> tuple[Integers, ...]:
     lazy = tuple(dict.fromkeys(s for s in factors if not isinstance(s, Explicit)))
     if not listed:
         return lazy
-    return (*lazy, listed[0] if len(listed) == 1 else Intersection(listed))
+    return (*lazy, listed[0] if len(listed) == 1 else Intersection._of(listed))
 
 
 def _coprime(factors: Iterable[Integers]) -> list[tuple[Integers, ...]]:
@@ -870,7 +888,7 @@ def _seen(s: Integers, at: Integers) -> Integers:
 
 
 def _together(factors: Sequence[Integers]) -> Integers:
-    return factors[0] if len(factors) == 1 else Intersection(tuple(factors))
+    return factors[0] if len(factors) == 1 else Intersection._of(tuple(factors))
 
 
 def _is_covered_lazy(factors: Sequence[Integers], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:

@@ -17,7 +17,7 @@ from tapestry_sets.integers.integers import Integers, Operand, check_bounds, che
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Value, as_int, check_positive, compile_constructor, put_field, quote
+from tapestry_sets.limits import Value, as_int, as_items, check_positive, compile_constructor, put_field, quote
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Intersection
@@ -298,7 +298,7 @@ class Sett(Explicit, Value):
 
     def __and__(self, other: Operand) -> Intersection:
         if type(other) is Sett:
-            return self.forms.intersection((self, other))
+            return self.forms.intersection._of((self, other))
         return Integers.__and__(self, other)
 
     def isdisjoint(self, other: Operand, within: Within | None = None) -> bool:
@@ -402,8 +402,9 @@ class DisjointSetts(Explicit, Value):
 
     def __init__(self, members: Iterable[Sett] = ()) -> None:
         if isinstance(members, (Stripe, Integers)) or not isinstance(members, Iterable):
-            raise TypeError(f"DisjointSetts: members must be an iterable of setts, not {quote(members)}; write [it]")
-        kept = tuple(members)
+            shown = quote(members)
+            raise TypeError(f"DisjointSetts: members must be an iterable of setts, not {shown}; write [it]")
+        kept = as_items(members, "DisjointSetts: members", "iterable of setts")
         for at, member in enumerate(kept):
             if not isinstance(member, Sett):
                 raise TypeError(f"DisjointSetts: member {at} must be a Sett, not {quote(member)}")
@@ -453,10 +454,15 @@ class DisjointSetts(Explicit, Value):
         """
         n = check_positive(period, "DisjointSetts.from_split: period")
         found: list[Nest] = []
-        for outer, inner in pairs:
-            for x in (outer, inner):
+        for at, pair in enumerate(as_items(pairs, "DisjointSetts.from_split: pairs", "sequence of (outer, inner)")):
+            what = f"DisjointSetts.from_split: pairs[{at}]"
+            given = as_items(pair, what, "pair (outer, inner)")
+            if len(given) != 2:
+                raise ValueError(f"{what} must be (outer, inner), not {quote(pair)}")
+            outer, inner = given
+            for x in given:
                 if not isinstance(x, (Sett, Stripe)):
-                    raise TypeError(f"from_split: outer and inner must each be a Sett or a Stripe, not {quote(x)}")
+                    raise TypeError(f"{what}: outer and inner must each be a Sett or a Stripe, not {quote(x)}")
             rows, columns = (nests.canonical([x.level]) if isinstance(x, Stripe) else x.nest for x in (outer, inner))
             found += unions.subtract([_unsplit(rows, columns, n)], found, None)
         return cls._joined(found)

@@ -56,6 +56,7 @@ class Stripe(Drawn, Frozen):
     """
 
     __slots__ = __match_args__ = ("on", "off", "phase")
+    __array_ufunc__ = None  # NumPy's operators leave stripes alone
     on: int
     off: int
     phase: int

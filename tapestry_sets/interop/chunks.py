@@ -244,21 +244,19 @@ def chunks(key: ChunkKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequ
     extents = as_ints(shape, "chunks: shape")
     if min(extents, default=0) < 0:
         raise ValueError(f"chunks: shape {quote(extents)} has a negative extent; extents are >= 0")
-    if not isinstance(chunk_shape, Sequence) or isinstance(chunk_shape, str):
+    if not isinstance(chunk_shape, Sequence) or isinstance(chunk_shape, (str, bytes)):
         raise TypeError(
             f"chunks: chunk_shape must be a sequence, one length or several for each axis, not {quote(chunk_shape)}"
         )
     if len(chunk_shape) != len(extents):
-        raise ValueError(
-            f"chunks: chunk_shape {quote(tuple(chunk_shape))} for shape {quote(extents)}; give lengths for each axis"
-        )
+        given = f"chunk_shape {quote(tuple(chunk_shape))} for shape {quote(extents)}"
+        raise ValueError(f"chunks: {given}; give lengths for each axis")
     for entry in key if isinstance(key, tuple) else (key,):
         is_index = hasattr(type(entry), "__index__") and not isinstance(entry, (bool, np.bool_))
         if not (is_index or entry is Ellipsis or isinstance(entry, (slice, list, np.ndarray))):
             raise TypeError(
-                f"chunks: the key has {quote(entry)}; give for each axis a slice, an int, a list of indices or "
-                "a mask, or "
-                "Ellipsis for all that are left"
+                f"chunks: the key has {quote(entry)}; give for each axis a slice, an int, a list of indices or a "
+                "mask, or Ellipsis for all that are left"
             )
     entries = spell_out(extents, cast(BoxKey, key))
     tables = [

@@ -104,7 +104,9 @@ def to_cute(view: View) -> str:
     'Sw<3,3,3> o 72 o (7,16):(64,1)'
     """
     if not isinstance(view, View):
-        raise TypeError(f"to_cute: {quote(view)} is a {type(view).__name__}, not a View; as_view makes an array one")
+        raise TypeError(
+            f"to_cute: view {quote(view)} is a {type(view).__name__}, not a View; as_view makes an array one"
+        )
     if 0 in view.shape:
         raise ValueError(f"to_cute: {quote(view)} reads no cell; extents of a layout are >= 1")
     swizzled, found = None, view.find_strided()

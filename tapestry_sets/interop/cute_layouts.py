@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 from tapestry_sets.interop import tuning
 from tapestry_sets.interop.positions import refuse_at
-from tapestry_sets.limits import TooHard, Value, as_int, put_fields, quote
+from tapestry_sets.limits import TooHard, Value, as_int, cut_text, put_fields, quote
 
 IntTuple: TypeAlias = "int | tuple[IntTuple, ...]"
 """An integer, or a tuple of these, as deep as may be."""
@@ -76,11 +76,11 @@ class CuteLayout(Value):
         extents = _read_nest(shape, "CuteLayout: shape")
         for n in _leaves(extents):
             if n < 1:
-                raise ValueError(f"CuteLayout: extent {n} in shape {written(extents)} must be >= 1")
+                raise ValueError(f"CuteLayout: extent {n} in shape {_shown(extents)} must be >= 1")
         strides = _compact(extents)[0] if stride is None else _read_nest(stride, "CuteLayout: stride")
         if not _are_congruent(extents, strides):
             raise ValueError(
-                f"CuteLayout: stride {written(strides)} for shape {written(extents)}; give one for each extent, "
+                f"CuteLayout: stride {_shown(strides)} for shape {_shown(extents)}; give one for each extent, "
                 "nested alike"
             )
         put_fields(self, shape=extents, stride=strides)
@@ -213,7 +213,7 @@ class CuteLayout(Value):
         ----------
         CuTe, composition.
         """
-        return _by_mode(self, other, _compose, "compose")
+        return _by_mode(self, other, _compose, "compose: other")
 
     def complement(self, extent: int | None = None) -> CuteLayout:
         """Return the layout of the cells between and after this one's, so that both together reach `extent` cells.
@@ -282,7 +282,7 @@ class CuteLayout(Value):
         ----------
         CuTe, logical_divide.
         """
-        return _by_mode(self, tiler, _divide, "divide")
+        return _by_mode(self, tiler, _divide, "divide: tiler")
 
     def multiply(self, other: Tiler) -> CuteLayout:
         """Return the layout of two modes: this one, and its copies, which lie as `other` says.
@@ -306,7 +306,7 @@ class CuteLayout(Value):
         ----------
         CuTe, logical_product.
         """
-        return _by_mode(self, other, _multiply, "multiply")
+        return _by_mode(self, other, _multiply, "multiply: other")
 
     def right_inverse(self) -> CuteLayout:
         """Return a layout R with self(R(k)) = k for each k below its size: the longest, if no cell is reached twice.
@@ -370,6 +370,11 @@ def written(nest: IntTuple) -> str:
     return f"({','.join(map(written, nest))})" if isinstance(nest, tuple) else str(nest)
 
 
+def _shown(nest: IntTuple) -> str:
+    """A nest as a message shows it, its end left out where it is long."""
+    return cut_text(written(nest))
+
+
 def _read_nest(nest: object, what: str, depth: int = 0) -> IntTuple:
     """A nest as tuples of Python's integers."""
     if not isinstance(nest, (tuple, list)):
@@ -408,7 +413,7 @@ def _place(coordinate: IntTuple, shape: IntTuple, stride: IntTuple) -> int:
     if isinstance(coordinate, tuple):
         if not isinstance(shape, tuple) or not isinstance(stride, tuple) or len(coordinate) != len(shape):
             raise ValueError(
-                f"CuteLayout: coordinate {written(coordinate)} for shape {written(shape)}; give a number, or one "
+                f"CuteLayout: coordinate {_shown(coordinate)} for shape {_shown(shape)}; give a number, or one "
                 "coordinate for each mode"
             )
         return sum(map(_place, coordinate, shape, stride))
@@ -457,7 +462,7 @@ def _by_mode(
     if isinstance(other, CuteLayout):
         return verb(one, other)
     if not isinstance(other, (tuple, list)):
-        n = as_int(other, f"{what}: what is not a CuteLayout or a tuple of them")
+        n = as_int(other, f"{what}, where it is not a CuteLayout or a tuple of them,")
         return verb(one, CuteLayout(n, 1))
     modes = one.modes
     if len(other) > len(modes):

@@ -77,12 +77,12 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
     shape, is_map = isl.as_set_or_map(x)
     if within is not None:
         box = as_box(within, Box((), ()))
-        inside = isl.box_set(box.start, box.stop)
         rank = _rank(shape.domain() if is_map else shape)
         if rank != box.rank:
             raise ValueError(
                 f"from_isl: within {quote(box)} has rank {box.rank} where {quote(shape)} needs rank {rank}"
             )
+        inside = isl.box_set(box.start, box.stop)
         shape = shape.intersect_domain(inside) if is_map else shape.intersect(inside)
     refusal = TooHard(f"from_isl: isl needs more than {tuning.MAX_OPERATIONS} operations for {shape}")
     if is_map:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from tapestry_sets.interop import tuning
 from tapestry_sets.interop.positions import refuse_at
-from tapestry_sets.limits import as_int, cut_text, quote
+from tapestry_sets.limits import as_int, as_ints, check_type, cut_text, quote
 from tapestry_sets.regions import AffineMap, IndexProjection
 
 _TOKEN = r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w$.]*)|(?P<sign>->|[-+*(),<>\[\]])|(?P<wrong>\S))"
@@ -63,13 +63,15 @@ def from_mlir(
     """
     if not isinstance(text, str):
         raise TypeError(f"from_mlir: {quote(text)} is {type(text).__name__}; give the text of an affine map")
-    dims, forms = _Reader(text, symbols or {}).affine_map()
+    values = {} if symbols is None else check_type(symbols, Mapping, "from_mlir: symbols", "values by name")
+    extents = None if shape is None else as_ints(shape, "from_mlir: shape")
+    dims, forms = _Reader(text, values).affine_map()
     splits = sorted({(axis, q) for form in forms for axis, q, _ in form.terms if q > 1})
     columns = [(axis, 1, 0) for axis in range(len(dims))]
     columns += [(axis, q, what) for axis, q in splits for what in (0, 1)]
     rows = tuple(tuple(form.terms.get(term, 0) for term in columns) for form in forms)
     start = AffineMap(rows, tuple(form.constant for form in forms), len(columns))
-    return IndexProjection(start, (1,) * len(rows) if shape is None else tuple(shape), tuple(splits))
+    return IndexProjection(start, (1,) * len(rows) if extents is None else extents, tuple(splits))
 
 
 def to_mlir(projection: IndexProjection | AffineMap) -> str:
@@ -87,7 +89,7 @@ def to_mlir(projection: IndexProjection | AffineMap) -> str:
     """
     if isinstance(projection, AffineMap):
         projection = IndexProjection(projection, (1,) * projection.out_rank)
-    if any(n != 1 for n in projection.shape):
+    if any(n != 1 for n in check_type(projection, IndexProjection, "to_mlir: projection", "or an AffineMap").shape):
         raise ValueError(
             f"to_mlir: the projection goes to blocks of shape {quote(projection.shape)}, an affine map to points; "
             "write the map of its starts, and give the shape to from_mlir"

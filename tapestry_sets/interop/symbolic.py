@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 from tapestry_sets.interop import symbolic_expressions as sizes
 from tapestry_sets.interop.symbolic_expressions import Expr, NonAffineSize, load_sympy
-from tapestry_sets.limits import check_pieces, hide_fields, quote
+from tapestry_sets.limits import as_int, as_ints, as_items, check_pieces, check_type, hide_fields, quote
 from tapestry_sets.solvers import isl
-from tapestry_sets.views import Allocation, View, allocate
+from tapestry_sets.views import Allocation, View, allocate, axes_of, axis_of, axis_tuple
 
 CacheKey = Any
 """An integer, a slice, Ellipsis or None; integers may be sizes."""
@@ -69,7 +69,8 @@ class SymbolicMemory(Struct, frozen=True, eq=False):
 
     def at(self, values: Mapping[Any, int]) -> Allocation:
         """The allocation for given values of the symbols."""
-        key = tuple(sorted((str(s), int(v)) for s, v in values.items()))
+        given = check_type(values, Mapping, "at: values", "such as {N: 5}")
+        key = tuple(sorted([(str(s), as_int(v, f"at: values: {s}")) for s, v in given.items()]))
         if key not in self._made:
             self._made[key] = allocate(_put_values(self.shape, values), self.name)
         return self._made[key]
@@ -162,7 +163,7 @@ class SymbolicView(Struct, frozen=True, eq=False):
             If the axes of the new shape do not split those of the old one.
         """
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        new = [sizes.read_expr(n, "reshape: extent") for n in given]
+        new = [sizes.read_expr(n, "reshape: shape: extent") for n in given]
         if -1 in new:
             rest = sizes.divide(self.size, sizes.multiply(n for n in new if n != -1))
             new = [rest if n == -1 else n for n in new]
@@ -174,10 +175,11 @@ class SymbolicView(Struct, frozen=True, eq=False):
 
     def permute_dims(self, axes: Sequence[int]) -> SymbolicView:
         """Return the view whose axis k is this one's axis axes[k]."""
-        if sorted(axes) != list(range(self.rank)):
-            raise ValueError(f"permute_dims: {quote(tuple(axes))} is not an order of the axes of {quote(self.shape)}")
-        moved = replace(self, shape=tuple(self.shape[a] for a in axes), _axes=tuple(self._axes[a] for a in axes))
-        return moved._say(self, "permute_dims", tuple(axes))
+        order = as_ints(axes, "permute_dims: axes")
+        if sorted(order) != list(range(self.rank)):
+            raise ValueError(f"permute_dims: axes {quote(order)} are not an order of the axes of {quote(self.shape)}")
+        moved = replace(self, shape=tuple(self.shape[a] for a in order), _axes=tuple(self._axes[a] for a in order))
+        return moved._say(self, "permute_dims", order)
 
     @property
     def T(self) -> SymbolicView:
@@ -186,15 +188,15 @@ class SymbolicView(Struct, frozen=True, eq=False):
 
     def flip(self, axis: int | Sequence[int] | None = None) -> SymbolicView:
         """Return the view with the given axes, by default all, reversed."""
-        axes = range(self.rank) if axis is None else (axis,) if isinstance(axis, int) else axis
+        axes = tuple(range(self.rank)) if axis is None else self._some_axes(axis, "flip")
         view = self
         for a in axes:
-            view = view._slice(self._axis(a, "flip"), slice(None, None, -1))
-        return view._say(self, "flip", tuple(axes))
+            view = view._slice(a, slice(None, None, -1))
+        return view._say(self, "flip", axes)
 
     def squeeze(self, axis: int | Sequence[int]) -> SymbolicView:
         """Return the view without the given axes, which have extent 1."""
-        gone = [self._axis(a, "squeeze") for a in ((axis,) if isinstance(axis, int) else axis)]
+        gone = self._some_axes(axis, "squeeze")
         for a in gone:
             if self.shape[a] != 1:
                 raise ValueError(
@@ -202,17 +204,17 @@ class SymbolicView(Struct, frozen=True, eq=False):
                 )
         kept = [a for a in range(self.rank) if a not in gone]
         view = replace(self, shape=tuple(self.shape[a] for a in kept), _axes=tuple(self._axes[a] for a in kept))
-        return view._say(self, "squeeze", tuple(gone))
+        return view._say(self, "squeeze", gone)
 
     def expand_dims(self, axis: int) -> SymbolicView:
         """Return the view with a new axis of extent 1 at a position of the result."""
-        if not -self.rank - 1 <= axis <= self.rank:
-            raise ValueError(f"expand_dims: axis {axis} is out of range for rank {self.rank + 1}")
-        return self._insert(axis % (self.rank + 1))._say(self, "expand_dims", axis)
+        at = axis_of(axis, self.rank + 1, "expand_dims")
+        return self._insert(at)._say(self, "expand_dims", at)
 
     def broadcast_to(self, shape: Sequence[Any]) -> SymbolicView:
         """Return the view with axes of extent 1, and new leading ones, repeated to a shape."""
-        new = tuple(sizes.read_expr(n, "broadcast_to: extent") for n in shape)
+        given = as_items(shape, "broadcast_to: shape", "sequence of sizes, one for each axis")
+        new = tuple([sizes.read_expr(n, "broadcast_to: shape: extent") for n in given])
         extra = len(new) - self.rank
         view = self
         for _ in range(extra):
@@ -231,10 +233,8 @@ class SymbolicView(Struct, frozen=True, eq=False):
     def _say(self, before: SymbolicView, word: str, argument: Any) -> SymbolicView:
         return replace(self, _words=(*before._words, (word, argument)))
 
-    def _axis(self, axis: int, what: str) -> int:
-        if not -self.rank <= axis < self.rank:
-            raise ValueError(f"{what}: axis {axis} is out of range for shape {quote(self.shape)}")
-        return axis % self.rank
+    def _some_axes(self, axis: int | Sequence[int], what: str) -> tuple[int, ...]:
+        return axes_of(axis_tuple(axis, f"{what}: axis"), self.rank, what)
 
     def _insert(self, axis: int) -> SymbolicView:
         shape = (*self.shape[:axis], load_sympy().Integer(1), *self.shape[axis:])
@@ -337,9 +337,10 @@ def symbolic_allocate(shape: Any, name: str = "") -> SymbolicView:
     isl's parameters; Tapestry's document on nested striding, where sizes are N.
     """
     extents = tuple(
-        sizes.read_expr(n, "symbolic_allocate: extent")
+        sizes.read_expr(n, "symbolic_allocate: shape: extent")
         for n in (shape if isinstance(shape, (tuple, list)) else (shape,))
     )
+    check_type(name, str, "symbolic_allocate: name", "empty for none")
     for axis, n in enumerate(extents):
         sizes.write_expr(n)
         if not sizes.is_nonnegative(n):
@@ -373,7 +374,7 @@ def _put_values(x: Any, values: Mapping[Any, int]) -> Any:
     e = load_sympy().sympify(x).subs(values)
     if not e.is_Integer:
         raise ValueError(
-            f"at: {x} is {e}; give integers for {', '.join(map(str, sizes.find_symbols([e]))) or 'its symbols'}"
+            f"at: values: {x} is {e}; give integers for {', '.join(map(str, sizes.find_symbols([e]))) or 'its symbols'}"
         )
     return int(e)
 

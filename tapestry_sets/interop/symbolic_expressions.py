@@ -12,6 +12,8 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from tapestry_sets.limits import quote
 from tapestry_sets.solvers import isl
 
@@ -36,12 +38,14 @@ def load_sympy() -> ModuleType:
 def read_expr(value: object, what: str) -> Expr:
     """The value as a sympy expression with integer values."""
     sympy = load_sympy()
-    if isinstance(value, (bool, float)):
-        raise TypeError(f"{what} must be an integer or a sympy expression, not {quote(value)}")
     try:
-        e = sympy.expand(sympy.sympify(value, strict=True))
+        e = None if isinstance(value, (bool, float, np.ndarray)) else sympy.sympify(value, strict=True)
     except sympy.SympifyError:
-        raise TypeError(f"{what} must be an integer or a sympy expression, not {quote(value)}") from None
+        e = None
+    if not isinstance(e, sympy.Expr):
+        kind = type(value).__name__
+        raise TypeError(f"{what} must be an integer or a sympy expression, not {quote(value)} of type {kind}")
+    e = sympy.expand(e)
     if not e.is_integer:
         raise ValueError(
             f"{what}: {e} is not known to be an integer; declare Symbol(..., integer=True) and write N = 4*M "

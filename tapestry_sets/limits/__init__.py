@@ -3,7 +3,7 @@
 From the ground up; each row stands on rows above it:
 
     printable                             values and names as messages show them
-    arguments  constructors  documents    integers as callers write them; values; plain data against types
+    arguments  constructors  documents    arguments as callers write them; values; plain data against types
     annotations                           what callers give against annotations
     budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
     climb                                 the loop that runs a ladder
@@ -20,7 +20,17 @@ from tapestry_sets.limits.annotations import (
     kind_of,
     read_hint,
 )
-from tapestry_sets.limits.arguments import as_int, as_ints, check_positive, check_range, extents_of, is_int
+from tapestry_sets.limits.arguments import (
+    as_int,
+    as_ints,
+    as_items,
+    check_flag,
+    check_positive,
+    check_range,
+    check_type,
+    extents_of,
+    is_int,
+)
 from tapestry_sets.limits.budget import (
     OPEN,
     Budget,

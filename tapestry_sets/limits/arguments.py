@@ -1,15 +1,21 @@
-"""Integers as callers write them: checked, and turned into Python's own."""
+"""Arguments as callers write them: checked, and turned into Python's own.
+
+Each check is given the words that name the argument, such as ``"Stripe: on"``. What is refused is shown by
+`quote`, so that no message is longer than a few lines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from operator import index
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 
 from tapestry_sets.limits.printable import quote
+
+T = TypeVar("T")
 
 
 def as_int(value: object, what: str) -> int:
@@ -45,7 +51,8 @@ def as_int(value: object, what: str) -> int:
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{what} must be an integer, not {quote(value)} of type {type(value).__name__}") from None
+        kind = type(value).__name__
+        raise TypeError(f"{what} must be an integer, not {quote(value)} of type {kind}") from None
 
 
 def is_int(value: object, least: float = -inf, most: float = inf) -> TypeGuard[int]:
@@ -59,16 +66,68 @@ def is_int(value: object, least: float = -inf, most: float = inf) -> TypeGuard[i
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
+def as_items(values: Iterable[T], what: str, kind: str = "sequence") -> tuple[T, ...]:
+    """Return the items of a sequence or another iterable, or raise an error that names the argument.
+
+    Text and bytes are refused, which stand for themselves, and so are dicts and sets, whose order says nothing.
+
+    Parameters
+    ----------
+    values : iterable
+    what : str
+        How the error message names it.
+    kind : str
+        What the message says that it must be, such as ``"sequence of regions"``.
+    """
+    if type(values) is tuple:
+        return values
+    if not isinstance(values, _UNORDERED):
+        try:
+            return tuple(values)
+        except TypeError:
+            if hasattr(values, "__next__"):
+                raise  # what its items are made from
+    raise TypeError(f"{what} must be a {kind}, not {quote(values)} of type {type(values).__name__}") from None
+
+
+_UNORDERED = (str, bytes, bytearray, Mapping, set, frozenset)
+
+
 def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
     """Return a sequence of integers as a tuple, or raise an error that names the argument that is wrong."""
-    try:
-        found = tuple(values)
-    except TypeError:
-        raise TypeError(f"{what} must be a sequence of integers, one for each axis, not {quote(values)}") from None
+    found = as_items(values, what, "sequence of integers, one for each axis")
     for v in found:
         if type(v) is not int:
             return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(found))
     return found  # type: ignore[return-value]  # every one has been looked at
+
+
+def check_type(value: object, kinds: type[T] | tuple[type[T], ...], what: str, mend: str = "") -> T:
+    """Return a value of a type, or of one of several, or raise an error that names the argument and the types.
+
+    Examples
+    --------
+    >>> check_type("a", str, "rename: name")
+    'a'
+    >>> check_type(5, (str, bytes), "from_json: text")
+    Traceback (most recent call last):
+        ...
+    TypeError: from_json: text must be a str or a bytes, not 5 of type int
+    """
+    if isinstance(value, kinds):
+        return value
+    every = kinds if isinstance(kinds, tuple) else (kinds,)
+    words = " or ".join(f"a{'n' * (kind.__name__[0] in 'AEIOaeio')} {kind.__name__}" for kind in every)
+    raise TypeError(
+        f"{what} must be {words}, not {quote(value)} of type {type(value).__name__}{'; ' * bool(mend)}{mend}"
+    )
+
+
+def check_flag(value: object, what: str) -> bool:
+    """Return a truth value: a text such as "no" would count as true."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TypeError(f"{what} must be True or False, not {quote(value)} of type {type(value).__name__}")
 
 
 def extents_of(args: Sequence[int | Sequence[int]], what: str) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tapestry_sets.limits import tuning
 from tapestry_sets.limits.arguments import check_positive
+from tapestry_sets.limits.constructors import Checked
 
 
 class TooManyPieces(ValueError):
@@ -27,7 +28,7 @@ class TooHard(ValueError):
     """No closed form answers within the budget, nor does isl; the message estimates the work."""
 
 
-class Limits(Struct, frozen=True):
+class Limits(Struct, frozen=True, metaclass=Checked):
     """The costs that questions and explicit answers may have.
 
     Attributes
@@ -40,6 +41,10 @@ class Limits(Struct, frozen=True):
 
     max_pieces: int = tuning.MAX_PIECES
     budget: int = tuning.BUDGET
+
+    @classmethod
+    def _check(cls, max_pieces: int = tuning.MAX_PIECES, budget: int = tuning.BUDGET) -> tuple[int, int]:
+        return check_positive(max_pieces, "limits: max_pieces"), check_positive(budget, "limits: budget")
 
 
 _DEFAULT = Limits()
@@ -82,8 +87,8 @@ def limits(*, max_pieces: int | None = None, budget: int | None = None) -> Itera
     """
     old = _CURRENT.get()
     new = Limits(
-        old.max_pieces if max_pieces is None else check_positive(max_pieces, "limits: max_pieces"),
-        old.budget if budget is None else check_positive(budget, "limits: budget"),
+        old.max_pieces if max_pieces is None else max_pieces,
+        old.budget if budget is None else budget,
     )
     token = _CURRENT.set(new)
     try:

@@ -16,7 +16,19 @@ from msgspec import Struct
 from tapestry_sets.digits import MAX_SCAN, Grid, as_interval, interval, reach
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import Int64Array, axis_setts
-from tapestry_sets.limits import Checked, TooHard, Value, as_ints, freeze_array, put_fields, quote
+from tapestry_sets.limits import (
+    Checked,
+    TooHard,
+    Value,
+    as_int,
+    as_ints,
+    as_items,
+    check_type,
+    freeze_array,
+    put_fields,
+    quote,
+)
+from tapestry_sets.regions import tuning
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
@@ -26,6 +38,10 @@ T = TypeVar("T")
 
 
 # ----------------------------------------------------------------------------------------------------- boxes
+
+
+BOXES = "Box.of makes one of a shape"
+"""What to do about something that should be a box."""
 
 
 class Box(Struct, frozen=True, metaclass=Checked):
@@ -65,7 +81,9 @@ class Box(Struct, frozen=True, metaclass=Checked):
     def _check(cls, start: Sequence[int], shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         first, extents = as_ints(start, "Box: start"), as_ints(shape, "Box: shape")
         if len(first) != len(extents):
-            raise ValueError(f"Box: start {first} has {len(first)} axes but shape {quote(extents)} has {len(extents)}")
+            raise ValueError(
+                f"Box: start {quote(first)} has {len(first)} axes but shape {quote(extents)} has {len(extents)}"
+            )
         for axis, n in enumerate(extents):
             if n < 0:
                 raise ValueError(f"Box: extent {n} of axis {axis} in shape {quote(extents)} must be >= 0")
@@ -74,7 +92,8 @@ class Box(Struct, frozen=True, metaclass=Checked):
     @classmethod
     def of(cls, shape: Sequence[int]) -> Box:
         """Return the box [0, shape)."""
-        return cls((0,) * len(shape), tuple(shape))
+        extents = as_ints(shape, "Box.of: shape")
+        return cls((0,) * len(extents), extents)
 
     @classmethod
     def from_bounds(cls, start: Sequence[int], stop: Sequence[int]) -> Box:
@@ -85,9 +104,10 @@ class Box(Struct, frozen=True, metaclass=Checked):
         >>> Box.from_bounds((1,), (4,))
         Box(start=(1,), shape=(3,))
         """
-        if len(start) != len(stop):
-            raise ValueError(f"Box.from_bounds: start {start} and stop {stop} differ in rank")
-        return cls(tuple(start), tuple(max(0, b - a) for a, b in zip(start, stop, strict=True)))
+        low, high = as_ints(start, "Box.from_bounds: start"), as_ints(stop, "Box.from_bounds: stop")
+        if len(low) != len(high):
+            raise ValueError(f"Box.from_bounds: start {quote(low)} and stop {quote(high)} differ in rank")
+        return cls._of(low, tuple([max(0, b - a) for a, b in zip(low, high, strict=True)]))
 
     @property
     def rank(self) -> int:
@@ -110,12 +130,13 @@ class Box(Struct, frozen=True, metaclass=Checked):
         return 0 in self.shape
 
     def __contains__(self, point: Sequence[int]) -> bool:
-        same_rank("Box: point", len(point), self.rank)
-        return all(a <= x < a + n for x, a, n in zip(point, self.start, self.shape, strict=True))
+        at = as_ints(point, "Box: point")
+        same_rank("Box: point", len(at), self.rank)
+        return all(a <= x < a + n for x, a, n in zip(at, self.start, self.shape, strict=True))
 
     def contains(self, other: Box) -> bool:
         """Return whether every point of `other` lies in this box; an empty box is in every box."""
-        same_rank("Box.contains", other.rank, self.rank)
+        same_rank("Box.contains", check_type(other, Box, "Box.contains: other", BOXES).rank, self.rank)
         return other.is_empty or all(
             a <= b and b + m <= a + n
             for a, n, b, m in zip(self.start, self.shape, other.start, other.shape, strict=True)
@@ -129,22 +150,23 @@ class Box(Struct, frozen=True, metaclass=Checked):
         >>> Box.of((4, 4)).intersect(Box((2, -1), (9, 3)))
         Box(start=(2, 0), shape=(2, 2))
         """
-        same_rank("Box.intersect", other.rank, self.rank)
+        same_rank("Box.intersect", check_type(other, Box, "Box.intersect: other", BOXES).rank, self.rank)
         start = tuple(map(max, self.start, other.start))
         shape = tuple(map(lambda a, b, c: min(a, b) - c, self.stop, other.stop, start))
         return None if any(n <= 0 for n in shape) else Box(start, shape)
 
     def hull(self, other: Box) -> Box:
         """Return the smallest box around both; an empty box adds nothing."""
-        same_rank("Box.hull", other.rank, self.rank)
+        same_rank("Box.hull", check_type(other, Box, "Box.hull: other", BOXES).rank, self.rank)
         if self.is_empty or other.is_empty:
             return other if self.is_empty else self
         return Box.from_bounds(tuple(map(min, self.start, other.start)), tuple(map(max, self.stop, other.stop)))
 
     def shift(self, offset: Sequence[int]) -> Box:
         """Return the box moved by `offset`."""
-        same_rank("Box.shift", len(offset), self.rank)
-        return Box(tuple(a + d for a, d in zip(self.start, offset, strict=True)), self.shape)
+        by = as_ints(offset, "Box.shift: offset")
+        same_rank("Box.shift: offset", len(by), self.rank)
+        return Box._of(tuple([a + d for a, d in zip(self.start, by, strict=True)]), self.shape)
 
     def to_region(self, within: Box | Sequence[int] | None = None) -> Region:
         """Return this box, clipped to `within`, as a region in the coordinates of the box `within`.
@@ -170,21 +192,23 @@ class Box(Struct, frozen=True, metaclass=Checked):
         return product(*(range(a, a + n) for a, n in zip(self.start, self.shape, strict=True)))
 
 
-def as_box(within: Box | Sequence[int] | None, default: Box) -> Box:
+def as_box(within: Box | Sequence[int] | None, default: Box, what: str = "within") -> Box:
     """Return a Box from a box, a shape, or None (the default)."""
     if within is None:
         return default
     if isinstance(within, Box):
         return within
     if not isinstance(within, Iterable):
-        raise TypeError(f"within: {quote(within)} is neither a Box nor a shape; give one extent for each axis")
-    return Box.of(tuple(within))
+        raise TypeError(f"{what}: {quote(within)} is neither a Box nor a shape; give one extent for each axis")
+    extents = as_ints(within, f"{what}, a Box or a shape,")
+    return Box((0,) * len(extents), extents)
 
 
-def same_rank(what: str, got: int, want: int) -> None:
-    """Raise ValueError where two ranks differ."""
+def same_rank(what: str, got: int, want: int, *value: object) -> None:
+    """Raise ValueError where two ranks differ; the message shows the value of one of them, if it is given."""
     if got != want:
-        raise ValueError(f"{what}: rank {got} where rank {want} is needed")
+        shown = "".join(f" {quote(one)}" for one in value)
+        raise ValueError(f"{what}{shown}: rank {got} where rank {want} is needed")
 
 
 # ----------------------------------------------------------------------------------------------- affine maps
@@ -232,20 +256,29 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
     def _check(
         cls, matrix: Iterable[Sequence[int]], offset: Sequence[int], in_rank: int = -1
     ) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], int]:
-        rows = tuple(as_ints(row, f"AffineMap: matrix[{r}]") for r, row in enumerate(matrix))
+        rows = tuple(
+            [
+                as_ints(row, f"AffineMap: matrix[{r}]")
+                for r, row in enumerate(as_items(matrix, "AffineMap: matrix", "sequence of rows"))
+            ]
+        )
         start = as_ints(offset, "AffineMap: offset")
         if len(rows) != len(start):
             raise ValueError(f"AffineMap: {len(rows)} rows but {len(start)} offsets; give one for each coordinate")
-        rank = in_rank if in_rank >= 0 or not rows else len(rows[0])
+        columns = as_int(in_rank, "AffineMap: in_rank")
+        rank = columns if columns >= 0 or not rows else len(rows[0])
         for r, row in enumerate(rows):
             if len(row) != rank:
-                raise ValueError(f"AffineMap: row {r} {row} has {len(row)} columns where {rank} are needed")
+                raise ValueError(
+                    f"AffineMap: row {r} {quote(row)} has {len(row)} columns where {rank} are needed"
+                    f"{' by in_rank' * (columns >= 0)}"
+                )
         return rows, start, rank
 
     @classmethod
     def identity(cls, rank: int) -> AffineMap:
         """Return the map x -> x of the given rank."""
-        return cls.permutation(range(rank))
+        return cls.permutation(range(_checked_rank(rank, "AffineMap.identity: rank")))
 
     @classmethod
     def permutation(cls, axes: Sequence[int]) -> AffineMap:
@@ -256,10 +289,11 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
         >>> AffineMap.permutation((2, 0, 1)).apply((10, 20, 30))
         (30, 10, 20)
         """
-        rank = len(axes)
-        if sorted(axes) != list(range(rank)):
-            raise ValueError(f"AffineMap.permutation: {quote(tuple(axes))} is not an order of the axes 0 to {rank - 1}")
-        return cls.select(rank, [(a, 1) for a in axes])
+        order = as_ints(axes, "AffineMap.permutation: axes")
+        rank = len(order)
+        if sorted(order) != list(range(rank)):
+            raise ValueError(f"AffineMap.permutation: axes {quote(order)} is not an order of the axes 0 to {rank - 1}")
+        return cls.select(rank, [(a, 1) for a in order])
 
     @classmethod
     def select(
@@ -272,9 +306,23 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
         >>> AffineMap.select(1, [(0, 2), None], [1, 7]).apply((3,))
         (7, 7)
         """
-        zero = (0,) * in_rank
-        rows = tuple(zero if t is None else (*zero[: t[0]], t[1], *zero[t[0] + 1 :]) for t in terms)
-        return cls._of(rows, tuple(offset) if offset is not None else (0,) * len(rows), in_rank)
+        rank = _checked_rank(in_rank, "AffineMap.select: in_rank")
+        zero, rows = (0,) * rank, []
+        for k, term in enumerate(as_items(terms, "AffineMap.select: terms", "sequence of (axis, coefficient) or None")):
+            if term is None:
+                rows.append(zero)
+                continue
+            what = f"AffineMap.select: terms[{k}]"
+            pair = as_ints(term, what)
+            if len(pair) != 2 or not 0 <= pair[0] < rank:
+                raise ValueError(f"{what} must be None or (axis, coefficient), axis in [0, {rank}), not {quote(pair)}")
+            rows.append((*zero[: pair[0]], pair[1], *zero[pair[0] + 1 :]))
+        start = (0,) * len(rows) if offset is None else as_ints(offset, "AffineMap.select: offset")
+        if len(start) != len(rows):
+            raise ValueError(
+                f"AffineMap.select: {len(rows)} terms, but offset has {len(start)} values; give one for each"
+            )
+        return cls._of(tuple(rows), start, rank)
 
     @property
     def out_rank(self) -> int:
@@ -293,16 +341,17 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
     def apply(self, point: Sequence[int]) -> tuple[int, ...]:
         """Return matrix·point + offset, in exact integers."""
+        at = as_ints(point, "AffineMap.apply: point")
         if self.in_rank >= 0:
-            same_rank(f"AffineMap.apply: point {tuple(point)}", len(point), self.in_rank)
+            same_rank("AffineMap.apply: point", len(at), self.in_rank, at)
         return tuple(
-            b + sum(c * x for c, x in zip(row, point, strict=True))
+            b + sum(c * x for c, x in zip(row, at, strict=True))
             for row, b in zip(self.matrix, self.offset, strict=True)
         )
 
     def then(self, other: AffineMap) -> AffineMap:
         """Return the map that applies this one first and `other` to its result."""
-        if other.in_rank >= 0:
+        if check_type(other, AffineMap, "AffineMap.then: other").in_rank >= 0:
             same_rank("AffineMap.then: the second map's input", self.out_rank, other.in_rank)
         columns = range(max(self.in_rank, 0))
         matrix = tuple(
@@ -313,6 +362,14 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
     def terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Return for each coordinate its (axis, coefficient) pairs with coefficient other than 0."""
         return tuple(tuple((j, c) for j, c in enumerate(row) if c) for row in self.matrix)
+
+
+def _checked_rank(rank: object, what: str) -> int:
+    """A number of axes, of which a map has as many columns."""
+    n = as_int(rank, what)
+    if not 0 <= n <= tuning.MAX_RANK:
+        raise ValueError(f"{what} must be in [0, {tuning.MAX_RANK}], not {quote(n)}")
+    return n
 
 
 def matrix_rank(vectors: list[list[int]]) -> int:
@@ -340,10 +397,11 @@ def grid_of(box: Box) -> Grid:
     return tuple(interval(a, a + n) for a, n in zip(box.start, box.shape, strict=True))
 
 
-def grids_of(selection: Box | Region | DisjointRegions) -> list[Grid]:
+def grids_of(selection: Box | Region | DisjointRegions, what: str = "selection") -> list[Grid]:
     """Return a selection as products of progressions, disjoint and none of them empty."""
     if isinstance(selection, Box):
         return [] if selection.is_empty else [grid_of(selection)]
+    check_type(selection, (Box, Region, DisjointRegions), what)
     return [grid for region in selection.regions for grid in _grids_of_region(region)]
 
 
@@ -446,8 +504,11 @@ class ImplicitRegion(Value, Drawn):
         known_size: int | None = None,
         known_points: Int64Array | None = None,
     ) -> None:
-        own = None if known_points is None else freeze_array(known_points.copy())
-        put_fields(self, start=start, shape=shape, text=text, known_size=known_size, known_points=own)
+        box = Box(start, shape)
+        check_type(text, str, "ImplicitRegion: text", "write it in isl's notation")
+        size = None if known_size is None else as_int(known_size, "ImplicitRegion: known_size")
+        own = None if known_points is None else _own_points(known_points, box.rank)
+        put_fields(self, start=box.start, shape=box.shape, text=text, known_size=size, known_points=own)
 
     @property
     def rank(self) -> int:
@@ -499,7 +560,7 @@ class ImplicitRegion(Value, Drawn):
 
     def __contains__(self, point: Sequence[int]) -> bool:
         at = as_ints(point, "ImplicitRegion: point")
-        same_rank(f"ImplicitRegion: point {at}", len(at), self.rank)
+        same_rank("ImplicitRegion: point", len(at), self.rank, at)
         if self.known_points is not None:
             return bool((self.known_points == np.array(at, object)).all(axis=1).any())
         points = self.to_isl().intersect(isl.point_set(at))
@@ -511,7 +572,7 @@ class ImplicitRegion(Value, Drawn):
             raise TypeError(
                 f"{what}: takes an ImplicitRegion, regions or a Box, not {type(other).__name__}: {quote(other)}"
             )
-        same_rank(f"{what}: the other side is {quote(other)}", other.rank, self.rank)
+        same_rank(f"{what}: the other side is", other.rank, self.rank, other)
         if self.known_points is None:
             return None
         points = map(tuple, self.known_points.tolist())
@@ -564,6 +625,17 @@ class ImplicitRegion(Value, Drawn):
             return _bounds_of_points(self.known_points)
         points = self.to_isl()
         return self._ask("bounds", lambda: isl.bounds_of(points))
+
+
+def _own_points(points: Int64Array, rank: int) -> Int64Array:
+    """A copy of points that are known, which nobody changes."""
+    array = check_type(points, np.ndarray, "ImplicitRegion: known_points")
+    if array.ndim != 2 or array.shape[1] != rank or array.dtype.kind not in "iuO":
+        raise ValueError(
+            f"ImplicitRegion: known_points must be integers of shape (points, {rank}), not {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    return freeze_array(array.copy())
 
 
 def _bounds_of_points(points: Int64Array) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

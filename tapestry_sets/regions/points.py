@@ -109,7 +109,9 @@ class Points(Drawn, ABC):
     def __contains__(self, point: Sequence[int]) -> bool:
         at = as_ints(point, "Region: point")
         if len(at) != self.rank:
-            raise ValueError(f"Region: point {at} must have one entry for each axis of shape {quote(self.shape)}")
+            raise ValueError(
+                f"Region: point {quote(at)} must have one entry for each axis of shape {quote(self.shape)}"
+            )
         return self._holds(at)
 
     def isdisjoint(self, other: Points) -> bool:

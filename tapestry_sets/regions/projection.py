@@ -16,7 +16,18 @@ import numpy as np
 
 from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, number_of, reach
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import OPEN, TooManyPieces, Value, as_int, as_ints, ask_one, put_fields, quote
+from tapestry_sets.limits import (
+    OPEN,
+    TooManyPieces,
+    Value,
+    as_int,
+    as_ints,
+    as_items,
+    ask_one,
+    check_type,
+    put_fields,
+    quote,
+)
 from tapestry_sets.regions import affine, tuning
 from tapestry_sets.regions.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
@@ -72,8 +83,8 @@ class IndexProjection(Value):
 
     def __init__(self, map: AffineMap, shape: Sequence[int], splits: Iterable[tuple[int, int]] = ()) -> None:
         extents = as_ints(shape, "IndexProjection: shape")
-        pairs = tuple((as_int(a, "split axis"), as_int(q, "split divisor")) for a, q in splits)
-        if len(extents) != map.out_rank:
+        pairs = () if type(splits) is tuple and not splits else _checked_splits(splits)
+        if len(extents) != check_type(map, AffineMap, "IndexProjection: map").out_rank:
             raise ValueError(
                 f"IndexProjection: shape {quote(extents)} has {len(extents)} extents but the map has "
                 f"{map.out_rank} coordinates"
@@ -118,8 +129,14 @@ class IndexProjection(Value):
         >>> IndexProjection.from_exprs([i, n], start=[2 * i, n - 1], shape=[3, 1])((1, 1))
         Box(start=(2, 0), shape=(3, 1))
         """
-        matrix, offset, splits = read_exprs(list(index), list(start))
-        return cls(AffineMap(matrix, offset, len(index) + 2 * len(splits)), tuple(shape), splits)
+        what = "IndexProjection.from_exprs"
+        symbols = as_items(index, f"{what}: index", "sequence of sympy symbols")
+        forms = as_items(start, f"{what}: start", "sequence of sympy expressions, one for each coordinate")
+        extents = as_ints(shape, f"{what}: shape")
+        if len(forms) != len(extents):
+            raise ValueError(f"{what}: start has {len(forms)} coordinates, but shape {len(extents)}; give as many")
+        matrix, offset, splits = read_exprs(list(symbols), list(forms))
+        return cls(AffineMap(matrix, offset, len(symbols) + 2 * len(splits)), extents, splits)
 
     # -- one point ------------------------------------------------------------------------------------
 
@@ -130,7 +147,7 @@ class IndexProjection(Value):
     def _columns_of_point(self, point: Sequence[int]) -> tuple[int, ...]:
         at = as_ints(point, "IndexProjection: point")
         if self.index_rank >= 0:
-            affine.same_rank(f"IndexProjection: point {at}", len(at), self.index_rank)
+            affine.same_rank("IndexProjection: point", len(at), self.index_rank, at)
         return at + tuple(x for a, q in self.splits for x in divmod(at[a], q))
 
     def marginal(self, axis: int) -> tuple[int, ...]:
@@ -146,13 +163,19 @@ class IndexProjection(Value):
         >>> IndexProjection(AffineMap(((2, 0), (0, 1)), (0, 0)), (3, 1)).marginal(0)
         (2, 0)
         """
-        if not 0 <= axis < self.index_rank:
-            raise ValueError(f"IndexProjection.marginal: axis {axis} is not in [0, {self.index_rank})")
+        axis = self._axis(axis, "IndexProjection.marginal")
         for k, (a, q) in enumerate(self.splits):
             used = any(row[self.index_rank + 2 * k + j] for row in self.map.matrix for j in (0, 1))
             if a == axis and used:
                 raise ValueError(f"IndexProjection.marginal: axis {axis} is split by {q}, so its step varies")
         return tuple(row[axis] for row in self.map.matrix)
+
+    def _axis(self, axis: object, what: str) -> int:
+        """One of the index axes."""
+        at = as_int(axis, f"{what}: axis")
+        if not 0 <= at < self.index_rank:
+            raise ValueError(f"{what}: axis {quote(at)} is not in [0, {self.index_rank})")
+        return at
 
     # -- counting backwards ---------------------------------------------------------------------------
 
@@ -196,9 +219,13 @@ class IndexProjection(Value):
         ----------
         Tapestry, "Offset is composite: projection offset + relative start offset".
         """
-        rows = tuple(tuple(row) for row in matrix)
-        plain = cls(AffineMap(rows, tuple(relative), len(extents) + 2 * len(splits)), tuple(shape), tuple(splits))
-        adjusted = map(add, plain.map.offset, plain.bound_adjustment(extents))
+        what = "IndexProjection.from_relative_start"
+        given = as_items(matrix, f"{what}: matrix", "sequence of rows")
+        rows = tuple([as_ints(row, f"{what}: matrix[{r}]") for r, row in enumerate(given)])
+        space, pairs = as_ints(extents, f"{what}: extents"), _checked_splits(splits)
+        start, counts = as_ints(relative, f"{what}: relative"), as_ints(shape, f"{what}: shape")
+        plain = cls(AffineMap(rows, start, len(space) + 2 * len(pairs)), counts, pairs)
+        adjusted = map(add, plain.map.offset, plain.bound_adjustment(space))
         return cls(AffineMap(rows, tuple(adjusted), plain.map.in_rank), plain.shape, plain.splits)
 
     def bound_adjustment(self, extents: Sequence[int]) -> tuple[int, ...]:
@@ -219,11 +246,17 @@ class IndexProjection(Value):
 
     def _last_columns(self, extents: Sequence[int]) -> list[int]:
         """The largest value of each column over an index space."""
-        affine.same_rank(f"IndexProjection: index extents {tuple(extents)}", len(extents), self.index_rank)
-        last = [n - 1 for n in extents]
+        space = self._space(extents)
+        last = [n - 1 for n in space]
         for axis, q in self.splits:
-            last += [(extents[axis] - 1) // q, min(extents[axis], q) - 1]
+            last += [(space[axis] - 1) // q, min(space[axis], q) - 1]
         return last
+
+    def _space(self, extents: Sequence[int]) -> tuple[int, ...]:
+        """The extents of an index space."""
+        space = as_ints(extents, "IndexProjection: extents")
+        affine.same_rank("IndexProjection: index extents", len(space), self.index_rank, space)
+        return space
 
     def reversed(self, axis: int, extent: int) -> IndexProjection:
         """Return the projection whose index i along an axis touches what extent − 1 − i touches here.
@@ -240,8 +273,7 @@ class IndexProjection(Value):
         >>> back((0,)) == rows((3,)), back.reversed(0, 4) == rows
         (True, True)
         """
-        if not 0 <= axis < self.index_rank:
-            raise ValueError(f"IndexProjection.reversed: axis {axis} is not in [0, {self.index_rank})")
+        axis, extent = self._axis(axis, "IndexProjection.reversed"), as_int(extent, "IndexProjection.reversed: extent")
         columns = {axis: extent - 1}
         for s, (a, q) in enumerate(self.splits):
             if a == axis and extent % q and any(any(row[self.index_rank + 2 * s :][:2]) for row in self.map.matrix):
@@ -280,21 +312,21 @@ class IndexProjection(Value):
         ----------
         Tapestry, "Index Projection Functions": coherent index ranges map to coherent regions.
         """
-        affine.same_rank(f"IndexProjection: index extents {tuple(extents)}", len(extents), self.index_rank)
-        if 0 in extents:
+        space = self._space(extents)
+        if 0 in space:
             return None
-        for axis, extent in enumerate(extents):
+        for axis, extent in enumerate(space):
             divisors = sorted({q for a, q in self.splits if a == axis})
             for following in sorted(_first_multiples(divisors)):
                 if following >= extent:
                     break
-                point = [0] * len(extents)
+                point = [0] * len(space)
                 point[axis] = following - 1
                 here = self(point).start
                 point[axis] = following
                 steps = map(sub, self(point).start, here)
                 if any(abs(step) > n for step, n in zip(steps, self.shape, strict=True)):
-                    return axis, tuple(following - 1 if k == axis else 0 for k in range(len(extents)))
+                    return axis, tuple(following - 1 if k == axis else 0 for k in range(len(space)))
         return None
 
     # -- images ---------------------------------------------------------------------------------------
@@ -356,6 +388,9 @@ class IndexProjection(Value):
         [12, 12, 12, 12]
         """
         frame = affine.as_box(within, Box((), ()))
+        boxes = as_items(boxes, "IndexProjection.images: boxes", "sequence of boxes")
+        for k, box in enumerate(boxes):
+            check_type(box, Box, f"IndexProjection.images: boxes[{k}]", affine.BOXES)
         if not self.is_separable or self._cuts or len(frame.shape) != len(self.shape):
             return [self.image(box, frame) for box in boxes]
         rows = list(zip(self.map.offset, self._rows, self.shape, frame.start, frame.stop, strict=True))
@@ -391,7 +426,7 @@ class IndexProjection(Value):
         ValueError
             If `box` is empty: its image has no bounds.
         """
-        if box.is_empty:
+        if check_type(box, Box, "IndexProjection.bounding_box: box", affine.BOXES).is_empty:
             raise ValueError(f"IndexProjection.bounding_box: {quote(box)} is empty, so its image has no bounds")
         if any(cut.is_extra for cut in self._cuts):
             return self._bounding_box_of_splits(box)
@@ -434,12 +469,14 @@ class IndexProjection(Value):
         >>> window.shared(Box((0,), (4,)), Box((4,), (0,))).is_empty
         True
         """
+        for what, box in (("one", one), ("other", other)):
+            check_type(box, Box, f"IndexProjection.shared: {what}", affine.BOXES)
         around = [self.bounding_box(box) for box in (one, other) if not box.is_empty]
         if len(around) < 2:
             for what, box in (("one", one), ("other", other)):
                 if self.index_rank >= 0:
                     affine.same_rank(f"IndexProjection.shared: {what}", box.rank, self.index_rank)
-            nowhere = affine.as_box(within, *around or [Box.of((0,) * self.map.out_rank)])
+            nowhere = affine.as_box(within, around[0] if around else Box.of((0,) * self.map.out_rank))
             return DisjointRegions(nowhere.shape, (), nowhere.start)
         frame = affine.as_box(within, around[0].hull(around[1]))
         a, b = self.image(one, frame), self.image(other, frame)
@@ -536,13 +573,13 @@ class IndexProjection(Value):
         >>> rows.preimage(Box((4,), (2,)), (8,)).bounds()
         ((2,), (4,))
         """
-        space = affine.as_box(index, Box((), ()))
+        space = affine.as_box(index, Box((), ()), "index")
         if self.index_rank >= 0:
             affine.same_rank("IndexProjection.preimage: index box", space.rank, self.index_rank)
         if space.is_empty:
             return DisjointRegions(space.shape, (), space.start)
         result = DisjointRegions(space.shape, (), space.start)
-        for target in affine.grids_of(region):
+        for target in affine.grids_of(region, "region"):
             affine.same_rank("IndexProjection.preimage: region", len(target), self.map.out_rank)
             part = self._preimage_of_grid(target, space)
             if part is None:
@@ -625,7 +662,7 @@ class IndexProjection(Value):
         >>> window.then(window)
         IndexProjection(map=AffineMap(matrix=((1,),), offset=(0,), in_rank=1), shape=(5,), splits=())
         """
-        if other.splits:
+        if check_type(other, IndexProjection, "IndexProjection.then: other").splits:
             raise ValueError(f"IndexProjection.then: the second projection has splits {quote(other.splits)}")
         block = other.image(Box((0,) * len(self.shape), self.shape))
         bounds = other.bounding_box(Box((0,) * len(self.shape), self.shape))
@@ -636,6 +673,17 @@ class IndexProjection(Value):
             )
         moved = AffineMap(other.map.matrix, bounds.start, other.map.in_rank)
         return IndexProjection(self.map.then(moved), bounds.shape, self.splits)
+
+
+def _checked_splits(splits: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Splits as pairs of integers."""
+    found = []
+    for k, split in enumerate(as_items(splits, "IndexProjection: splits", "sequence of (axis, divisor)")):
+        pair = as_ints(split, f"IndexProjection: splits[{k}]")
+        if len(pair) != 2:
+            raise ValueError(f"IndexProjection: splits[{k}] must be (axis, divisor), not {quote(pair)}")
+        found.append((pair[0], pair[1]))
+    return tuple(found)
 
 
 def _points_of(selection: Box | Region | DisjointRegions) -> Iterable[tuple[int, ...]]:

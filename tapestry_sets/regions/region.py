@@ -16,7 +16,16 @@ import numpy as np
 from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooManyPieces, Value, as_ints, check_pieces, compile_constructor, put_field, quote
+from tapestry_sets.limits import (
+    TooManyPieces,
+    Value,
+    as_ints,
+    as_items,
+    check_pieces,
+    compile_constructor,
+    put_field,
+    quote,
+)
 from tapestry_sets.regions import rowmajor, shapes, tuning
 from tapestry_sets.regions.axis import (
     AxisForm,
@@ -335,7 +344,7 @@ class Region(Products, Value):
         self, shape: Sequence[int], setts: Sequence[Sett | Stripe], start: Sequence[int] | None = None
     ) -> None:
         box, origin = shapes.checked_box(shape, start)
-        given = to_tuple(setts, "Region: setts")
+        given = as_items(setts, "Region: setts", "sequence of setts and stripes, one for each axis")
         if len(given) != len(box):
             raise ValueError(f"Region: {len(given)} setts for shape {quote(box)}; give one sett for each axis")
         for axis, s in enumerate(given):
@@ -391,7 +400,9 @@ class Region(Products, Value):
         box, origin = shapes.checked_box(shape, start)
         low, high = as_ints(lo, "Region.from_bounds: lo"), as_ints(hi, "Region.from_bounds: hi")
         if len(low) != len(box) or len(high) != len(box):
-            raise ValueError(f"Region.from_bounds: lo {low} and hi {high} need one entry for each axis of {quote(box)}")
+            raise ValueError(
+                f"Region.from_bounds: lo {quote(low)} and hi {quote(high)} need one entry for each axis of {quote(box)}"
+            )
         for axis, (u, v, n, s) in enumerate(zip(low, high, box, origin, strict=True)):
             if not s <= u <= v <= s + n:
                 raise ValueError(
@@ -566,9 +577,7 @@ class Region(Products, Value):
         16
         """
         new, _ = shapes.checked_box(shape, None)
-        lead = shapes.lead_of_broadcast(
-            self.shape, new, f"broadcast_to: shape {self.shape} does not broadcast to {new}"
-        )
+        lead = shapes.lead_of_broadcast(self.shape, new, "broadcast_to")
         start = (0,) * lead + self.start
         raw = [s if n == m else () for s, n, m in zip(self.nests, self.shape, new[lead:], strict=True)]
         return self._placed(new, [()] * lead + raw, start)
@@ -587,7 +596,7 @@ class Region(Products, Value):
         2
         """
         new, _ = shapes.checked_box(shape, None)
-        lead = shapes.lead_of_broadcast(new, self.shape, f"reduce_to: shape {new} does not broadcast to {self.shape}")
+        lead = shapes.lead_of_broadcast(new, self.shape, "reduce_to")
         raw = [s if m == n else () for s, m, n in zip(self.nests[lead:], new, self.shape[lead:], strict=True)]
         return self._placed(new, raw, self.start[lead:])
 
@@ -666,13 +675,6 @@ def _fields(shape: Ints, raw: Iterable[Nest], start: Ints) -> tuple[Any, ...]:
 def _by_axis(r: Region, s: Region) -> zip[tuple[EvenSteps | None, EvenSteps | None, Nest, Nest, int, int]]:
     """Pair two regions of one box: progressions and nests of each axis, its first index and its extent."""
     return zip(r.progressions, s.progressions, r.nests, s.nests, r.start, r.shape, strict=True)
-
-
-def to_tuple(values: Iterable[T], what: str) -> tuple[T, ...]:
-    try:
-        return tuple(values)
-    except TypeError:
-        raise TypeError(f"{what} must be a sequence, not {quote(values)}") from None
 
 
 # ------------------------------------------------------------------ two regions

@@ -7,12 +7,12 @@ from itertools import product
 from math import prod
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import Value, check_pieces, compile_constructor, put_fields, quote
+from tapestry_sets.limits import Value, as_int, as_items, check_pieces, compile_constructor, put_fields, quote
 from tapestry_sets.regions import axis_sets
 from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.near import list_near_each_other
 from tapestry_sets.regions.points import Points
-from tapestry_sets.regions.region import Products, Region, merge_members, to_tuple
+from tapestry_sets.regions.region import Products, Region, merge_members
 from tapestry_sets.regions.shapes import checked_box
 
 
@@ -84,7 +84,7 @@ class DisjointRegions(Members, Products, Value):
         self, shape: Sequence[int], members: Iterable[Region] = (), start: Sequence[int] | None = None
     ) -> None:
         box, origin = checked_box(shape, start)
-        kept = to_tuple(members, "DisjointRegions: members")
+        kept = as_items(members, "DisjointRegions: members", "sequence of regions")
         for at, member in enumerate(kept):
             if not isinstance(member, Region):
                 raise TypeError(f"DisjointRegions: member {at} must be a Region, not {type(member).__name__}")
@@ -147,7 +147,13 @@ class DisjointRegions(Members, Products, Value):
         return iter(self.members)
 
     def __getitem__(self, k: int) -> Region:
-        return self.members[k]
+        at = as_int(k, "DisjointRegions: member number k")
+        if not -len(self) <= at < len(self):
+            raise IndexError(
+                f"DisjointRegions: no member {quote(at)}: there are {len(self)}; give one in "
+                f"[{-len(self)}, {len(self)})"
+            )
+        return self.members[at]
 
     def __len__(self) -> int:
         return len(self.members)

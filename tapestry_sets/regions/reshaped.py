@@ -9,11 +9,21 @@ from typing import ClassVar
 from tapestry_sets.digits import Ints, number_of, point_of, points_of
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersection, Nest, Sett, Stripe, conjunction
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import OPEN, TooManyPieces, Value, ask_one, check_pieces, make_unchecked, put_fields, quote
+from tapestry_sets.limits import (
+    OPEN,
+    TooManyPieces,
+    Value,
+    as_items,
+    ask_one,
+    check_pieces,
+    make_unchecked,
+    put_fields,
+    quote,
+)
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
 from tapestry_sets.regions.points import Points, RegionForms
-from tapestry_sets.regions.region import Region, as_product, meet_regions, merge_members, to_tuple
+from tapestry_sets.regions.region import Region, as_product, meet_regions, merge_members
 from tapestry_sets.regions.regions import DisjointRegions, Members
 from tapestry_sets.regions.rowmajor import NumberTerms
 from tapestry_sets.regions.shapes import BoxKey, checked_box, length, select_ranges
@@ -67,7 +77,7 @@ class Reshaped(Members, Value):
         box, _ = checked_box(shape, None)
         size = prod(box)
         terms: NumberTerms = ()
-        for at, part in enumerate(to_tuple(parts, "Reshaped: parts")):
+        for at, part in enumerate(as_items(parts, "Reshaped: parts", "sequence of parts")):
             more = rowmajor.tidy(_conjunctions(part, f"Reshaped: part {at}"), size)
             shared = conjunction.first_of_any(rowmajor.meet(terms, more, size), 0, size)
             if shared is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from operator import index
 from types import EllipsisType
 
 import numpy as np
@@ -129,11 +128,11 @@ def _axis(axis: int, rank: int, verb: str) -> int:
     return axis % rank
 
 
-def lead_of_broadcast(narrow: Ints, wide: Ints, message: str) -> int:
+def lead_of_broadcast(narrow: Ints, wide: Ints, verb: str) -> int:
     """Return how many axes broadcasting puts before those of `narrow` to make `wide`, or raise ValueError."""
     lead = len(wide) - len(narrow)
     if lead < 0 or any(n not in (1, m) for n, m in zip(narrow, wide[max(lead, 0) :], strict=False)):
-        raise ValueError(message)
+        raise ValueError(f"{verb}: shape {quote(narrow)} does not broadcast to {quote(wide)}")
     return lead
 
 
@@ -178,11 +177,12 @@ def _range(k: object, n: int, axis: int) -> range:
         if step == 0:
             raise ValueError(f"slice step on axis {axis} must not be 0")
         return range(*slice(start, stop, step).indices(n))
-    if isinstance(k, (bool, np.bool_)) or not hasattr(type(k), "__index__"):
+    try:
+        i = as_int(k, "index")
+    except TypeError:
         raise TypeError(
             f"index on axis {axis} must be a slice, an int or Ellipsis, not {quote(k)}; use reshape for newaxis"
-        )
-    i = index(k)  # type: ignore[arg-type]
+        ) from None
     if not -n <= i < n:
         raise IndexError(f"index {i} is out of range for axis {axis} of extent {n}")
     return range(i % n, i % n + 1)

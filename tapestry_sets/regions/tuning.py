@@ -24,6 +24,9 @@ MAX_INDEX = 1 << 61
 MAX_LISTED = 1 << 15
 """Images that are not a small union of products are listed where the selection has at most so many blocks' cells."""
 
+MAX_RANK = 1_000
+"""Axes of an affine map that is made from their number alone: its matrix has their square."""
+
 # ------------------------------------------------------------------ tuning: the faster of two ways
 
 MANY_PRODUCTS = 6

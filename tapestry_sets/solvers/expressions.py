@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapestry_sets.limits import cut_text, quote
 
 
@@ -26,7 +28,10 @@ def read_exprs(
     """
     import sympy
 
-    exprs = [sympy.sympify(e) for e in start]
+    for k, symbol in enumerate(index):
+        if not isinstance(symbol, sympy.Symbol):
+            raise TypeError(f"IndexProjection.from_exprs: index[{k}] must be a sympy.Symbol, not {quote(symbol)}")
+    exprs = [_as_expr(sympy, e, k) for k, e in enumerate(start)]
     splits: list[tuple[int, int]] = []
     stand_ins: dict[Any, Any] = {}
     columns = list(index)
@@ -38,6 +43,21 @@ def read_exprs(
         stand_ins[atom] = columns[len(index) + 2 * splits.index((axis, q)) + kind]
     read = [_read_affine(sympy, e, e.xreplace(stand_ins), columns) for e in exprs]
     return tuple(row for row, _ in read), tuple(b for _, b in read), tuple(splits)
+
+
+def _as_expr(sympy: Any, form: Any, at: int) -> Any:
+    """An integer or an expression; a text is none, as sympy would run it."""
+    try:
+        expr = None if isinstance(form, (str, bool, np.ndarray)) else sympy.sympify(form, strict=True)
+    except sympy.SympifyError:
+        expr = None
+    if not isinstance(expr, sympy.Expr):
+        kind = type(form).__name__
+        raise TypeError(
+            f"IndexProjection.from_exprs: start[{at}] must be an integer or a sympy expression, not {quote(form)} "
+            f"of type {kind}"
+        )
+    return expr
 
 
 def _read_split(sympy: Any, atom: Any, index: list[Any]) -> tuple[int, int, int]:

@@ -196,7 +196,7 @@ def to_isl(x: Any) -> Any:
     isl, the integer set library, ``isl_set`` and ``isl_map``.
     """
     for names, translate in _TRANSLATIONS:
-        if all(hasattr(x, name) for name in names):
+        if all(hasattr(x, name) for name in names) and not isinstance(x, (slice, range)):
             return translate(x)
     raise TypeError(f"to_isl: takes a set, a map or a view of this package, not {type(x).__name__}")
 

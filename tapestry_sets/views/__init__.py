@@ -37,7 +37,7 @@ from tapestry_sets.views.functions import (
 from tapestry_sets.views.hook import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
 from tapestry_sets.views.kinds.joining import Assembled, Concat, Fill, Interleave, Stack
-from tapestry_sets.views.kinds.kind import ViewKind
+from tapestry_sets.views.kinds.kind import ViewKind, axes_of, axis_of
 from tapestry_sets.views.kinds.shaping import (
     Broadcast,
     ExpandDims,
@@ -63,4 +63,4 @@ from tapestry_sets.views.products import IndexProducts, read_index, reads_each_o
 from tapestry_sets.views.variables import allocate
 from tapestry_sets.views.view import Allocation, Derived, View, check_color, sort_views, view_of
 from tapestry_sets.views.walks import sources_first, walk
-from tapestry_sets.views.words import Viewable
+from tapestry_sets.views.words import Viewable, axis_tuple

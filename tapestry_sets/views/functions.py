@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapestry_sets.limits import as_int, as_ints, quote
+from tapestry_sets.limits import as_int, as_ints, as_items, check_type, quote
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds import shaping
@@ -123,6 +123,7 @@ def pad(
     memory/alias: pad, BroadcastPadding.
     """
     _one_view(view, "pad")
+    check_type(mode, str, "pad: mode")
     pairs = _pairs(_by_axis(widths, view.rank), view.rank, "pad: widths", _width)
     values = _pairs(value, view.rank, "pad: value", as_number)
     if mode != "constant" and any(any(pair) for pair in values):
@@ -332,9 +333,9 @@ def _many(kind: ViewKind, views: Sequence[V], what: str) -> V:
 def _views(views: Iterable[V], what: str) -> list[V]:
     """Views given as an iterable of them, which is not empty, or as one view: of its places along the first axis."""
     given: Any = views.unstack() if isinstance(views, Viewable) and views.rank else views
-    if not isinstance(given, Iterable):
+    if isinstance(given, Viewable) or not isinstance(given, Iterable):
         raise TypeError(f"{what}: takes a sequence of views, not a {type(views).__name__}; write [a, b]")
-    found: list[V] = list(given)
+    found: list[V] = list(as_items(given, f"{what}: views", "sequence of views"))
     if not found:
         raise ValueError(f"{what}: needs at least one view")
     for k, view in enumerate(found):

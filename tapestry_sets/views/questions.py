@@ -337,7 +337,7 @@ class Questions(Viewable):
         >>> B.is_contiguous("C"), B.is_contiguous("F")
         (False, True)
         """
-        if order not in (None, "C", "F"):
+        if not (order is None or (isinstance(order, str) and order in ("C", "F"))):
             raise ValueError(
                 f'is_contiguous: order {quote(order)} must be None (as a set), "C" (row-major) or "F" (column-major)'
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from tapestry_sets.limits import as_int, extents_of, quote
-from tapestry_sets.views.view import Allocation, check_color, width_of
+from tapestry_sets.views.view import Allocation, width_of
 
 
 def allocate(
@@ -43,16 +43,13 @@ def allocate(
     >>> A.shape, A.itemsize
     ((27,), 4)
     """
-    extents = extents_of((shape,), "allocate")
-    for axis, n in enumerate(extents):
-        if n < 0:
-            raise ValueError(f"allocate: extent {n} of axis {axis} in shape {quote(extents)} must be >= 0")
+    extents = extents_of((shape,), "allocate: shape")
     bytes_ = None if dtype is None else width_of(dtype, "allocate")
-    if bytes_ is not None and itemsize not in (None, bytes_):
-        raise ValueError(f"allocate: dtype {dtype} has {bytes_} bytes but itemsize is {itemsize}; give one of them")
     cell = bytes_ if itemsize is None else as_int(itemsize, "allocate: itemsize")
-    if cell is not None and cell < 1:
-        raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")
-    if name is not None and not isinstance(name, str):
-        raise TypeError(f"allocate: name {quote(name)} is a {type(name).__name__}; give a string")
-    return Allocation(extents, name or "", cell or 1, check_color(color, "allocate"))
+    if bytes_ is not None and cell != bytes_:
+        raise ValueError(
+            f"allocate: dtype {quote(dtype)} has {bytes_} bytes but itemsize is {quote(itemsize)}; give one of them"
+        )
+    fields = Allocation._check(extents, "" if name is None else name, 1 if cell is None else cell, color, "allocate")
+    made: Allocation = Allocation._of(*fields)
+    return made

@@ -16,7 +16,19 @@ from msgspec import Struct
 from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
-from tapestry_sets.limits import OPEN, Budget, Checked, Frozen, FrozenDict, Open, TooHard, current, quote
+from tapestry_sets.limits import (
+    OPEN,
+    Budget,
+    Checked,
+    Frozen,
+    FrozenDict,
+    Open,
+    TooHard,
+    as_int,
+    as_ints,
+    current,
+    quote,
+)
 from tapestry_sets.views import hook, tuning
 from tapestry_sets.views.kept_answers import NOTHING, UNASKED, Known, Unasked
 from tapestry_sets.views.kinds.choosing import AsStrided, Slice, cut_strided
@@ -522,8 +534,18 @@ class Allocation(View, Struct, eq=False, metaclass=Checked):
     _form: Strided = (0, ())
 
     @classmethod
-    def _check(cls, shape: Shape, name: str = "", itemsize: int = 1, color: Hashable = 0) -> tuple[Any, ...]:
-        return shape, name, itemsize, color, object(), contiguous(shape)
+    def _check(
+        cls, shape: Shape, name: str = "", itemsize: int = 1, color: Hashable = 0, what: str = "Allocation"
+    ) -> tuple[Any, ...]:
+        extents, cell = as_ints(shape, f"{what}: shape"), as_int(itemsize, f"{what}: itemsize")
+        for axis, n in enumerate(extents):
+            if n < 0:
+                raise ValueError(f"{what}: extent {n} of axis {axis} in shape {quote(extents)} must be >= 0")
+        if cell < 1:
+            raise ValueError(f"{what}: itemsize {cell} must be >= 1 byte")
+        if not isinstance(name, str):
+            raise TypeError(f"{what}: name {quote(name)} is a {type(name).__name__}; give a string")
+        return extents, name, cell, check_color(color, what), object(), contiguous(extents)
 
     def __eq__(self, other: object) -> bool:
         return self.memory is other.memory if isinstance(other, Allocation) else View.__eq__(self, other)

@@ -647,13 +647,13 @@ def _setts_of(
 ) -> list[Sett]:
     """One sett for each axis, from the ways to write them."""
     axes = [region] if isinstance(region, (Sett, DisjointSetts, Stripe)) else region
-    if not isinstance(axes, Sequence):
+    if not isinstance(axes, Sequence) or isinstance(axes, (str, bytes)):
         raise TypeError(
             f"sample: region is a {type(region).__name__}; give a Region of shape {quote(shape)}, or one Sett "
             "for each axis"
         )
     if len(axes) != len(shape):
-        raise ValueError(f"sample: {len(axes)} setts for shape {quote(shape)}; give one for each axis")
+        raise ValueError(f"sample: region has {len(axes)} setts for shape {quote(shape)}; give one for each axis")
     return [_as_sett(one, axis) for axis, one in enumerate(axes)]
 
 
@@ -709,9 +709,9 @@ def _in_pages(pool: V, block: int | None) -> V:
 
 def as_number(value: object, what: str) -> float:
     """Return a real number as it is, or raise a TypeError that names the argument."""
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
-    raise TypeError(f"{what} {quote(value)} must be a real number")
+    raise TypeError(f"{what} {quote(value)} must be a real number, not a {type(value).__name__}")
 
 
 def _sections(count: object, what: str) -> int:

@@ -6,7 +6,7 @@ question is asked and kept until an edit changes what they read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -20,7 +20,7 @@ from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.graphs.tensors import AliasTensor, TensorRef
 from tapestry_sets.alias.overlap import overlap_matrix, overlaps
 from tapestry_sets.alias.tables import align, as_html, yes_or_no
-from tapestry_sets.limits import OPEN, REFUSALS, as_int, ask_one, quote
+from tapestry_sets.limits import OPEN, REFUSALS, as_int, as_items, ask_one, check_flag, check_type, quote
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,
@@ -202,7 +202,12 @@ class AliasGraph:
         ----------
         poprithms, memory/alias: JitGrower.
         """
-        names = list(wanted)
+        names = _checked_names(wanted, "wanted")
+        for what, function in (("inputs_of", inputs_of), ("make", make)):
+            if not callable(function):
+                raise TypeError(
+                    f"grow: {what} must be a function, not {quote(function)} of type {type(function).__name__}"
+                )
         with self._all_or_nothing():
             for name, inputs in _in_order(names, inputs_of, self._names):
                 before = len(self)
@@ -379,7 +384,7 @@ class AliasGraph:
         """
         i = self._number(tensor)
         node = self._nodes[i]
-        if name != node.name:
+        if not isinstance(name, str) or name != node.name:
             self._replace(i, node.replace(name=self._free_name(name)))
         return AliasTensor(self, i)
 
@@ -419,7 +424,7 @@ class AliasGraph:
     def pad(
         self,
         tensor: TensorRef,
-        widths: int | Sequence[int] | Sequence[Sequence[int]],
+        widths: int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, Any],
         color: Hashable = 0,
         shared: bool = True,
     ) -> AliasTensor:
@@ -453,6 +458,7 @@ class AliasGraph:
         poprithms, memory/alias: Graph::pad, BroadcastPadding.
         """
         out = self[tensor]
+        check_flag(shared, "AliasGraph.pad: shared")
         new = partial(self.allocate, itemsize=out.itemsize, color=color)
         cells: list[AliasTensor] = []
 
@@ -486,6 +492,7 @@ class AliasGraph:
         ----------
         poprithms, memory/alias: Graph::verboseString, appendSettwiseOrigins, appendBitwiseOrigins.
         """
+        check_flag(origins, "AliasGraph.table: origins"), check_flag(bitwise, "AliasGraph.table: bitwise")
         text = "\n".join(align(self._rows()))
         return f"{text}\n\n{self._origins_text(bitwise)}" if origins or bitwise else text
 
@@ -521,7 +528,10 @@ class AliasGraph:
         TypeError
             If a color is not None, a string, a number, a bool or a tuple of such.
         """
-        return alias_nodes.to_json(self._nodes, indent)
+        width = None if indent is None else as_int(indent, "AliasGraph.to_json: indent")
+        if width is not None and not 0 <= width <= tuning.MAX_INDENT:
+            raise ValueError(f"AliasGraph.to_json: indent must be in [0, {tuning.MAX_INDENT}], not {quote(width)}")
+        return alias_nodes.to_json(self._nodes, width)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> AliasGraph:
@@ -551,7 +561,8 @@ class AliasGraph:
         try:
             i = as_int(tensor, "a tensor's number")
         except TypeError:
-            raise TypeError(f"{quote(tensor)} is not a tensor of the graph; give a tensor, number or name") from None
+            mend = f"give a tensor, number or name, not a {type(tensor).__name__}"
+            raise TypeError(f"{quote(tensor)} is not a tensor of the graph; {mend}") from None
         if not -len(self) <= i < len(self):
             raise IndexError(f"the graph has no tensor {i}: it has {len(self)}")
         return i % len(self)
@@ -663,12 +674,20 @@ class AliasGraph:
 # -------------------------------------------------------------------------------------------- reading arguments
 
 
+def _checked_names(names: Iterable[str], what: str) -> tuple[str, ...]:
+    """Names of tensors."""
+    found = as_items(names, f"grow: {what}", "sequence of names")
+    for k, name in enumerate(found):
+        check_type(name, str, f"grow: {what}[{k}]")
+    return found
+
+
 def _in_order(
-    wanted: Iterable[str], inputs_of: Callable[[str], Iterable[str]], known: dict[str, int]
+    wanted: Sequence[str], inputs_of: Callable[[str], Iterable[str]], known: dict[str, int]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The wanted names and what they need, inputs first, without what is known; with each its inputs."""
     open_: dict[str, tuple[str, ...]] = {}
-    stack = [(name, False) for name in reversed(list(wanted))]
+    stack = [(name, False) for name in reversed(wanted)]
     while stack:
         name, ready = stack.pop()
         if ready:
@@ -676,7 +695,7 @@ def _in_order(
         elif name in open_:
             raise ValueError(f"grow: {quote(name)} aliases itself through {quote(list(open_))}; that is a cycle")
         elif name not in known:
-            open_[name] = tuple(inputs_of(name))
+            open_[name] = _checked_names(inputs_of(name), f"inputs_of({name!r})")
             stack.append((name, True))
             stack += [(k, False) for k in reversed(open_[name])]
 

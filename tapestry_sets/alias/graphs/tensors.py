@@ -13,7 +13,7 @@ from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.overlap import Overlap, overlap, overlaps
 from tapestry_sets.limits import Frozen, put_fields
 from tapestry_sets.regions import DisjointRegions
-from tapestry_sets.views import InternalOverlap, Order, View, Viewable, ViewKind
+from tapestry_sets.views import InternalOverlap, Order, View, Viewable, ViewKind, check_color
 
 if TYPE_CHECKING:
     from tapestry_sets.alias.graphs.graph import AliasGraph
@@ -258,7 +258,7 @@ class AliasTensor(Viewable, Frozen):
 
     def has_color(self, color: Hashable) -> bool:
         """Return whether it reads an allocation of this color."""
-        return color in self.view.colors()
+        return check_color(color, "has_color") in self.view.colors()
 
     def aliases(self) -> tuple[AliasTensor, ...]:
         """Return all tensors of the graph that share a cell with this one; see `AliasGraph.aliases`."""

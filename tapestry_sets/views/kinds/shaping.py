@@ -496,11 +496,10 @@ class Swizzle(Struct, frozen=True):
                 f"swizzle: a shift of {self.shift} for {self.bits} bits would flip bits by themselves; it must be "
                 f">= {self.bits}, or <= -{self.bits}"
             )
-        whole = self.flipped + self.bits if self.bits else 0
-        if prod(shape) & (1 << whole) - 1:
+        whole, size = self.flipped + self.bits if self.bits else 0, prod(shape)
+        if size and (whole >= size.bit_length() or size & (1 << whole) - 1):
             raise ValueError(
-                f"swizzle: shape {quote(shape)} has {prod(shape)} cells, not a multiple of 2**{whole}: bits "
-                f"{self.flipped} to "
+                f"swizzle: shape {quote(shape)} has {size} cells, not a multiple of 2**{whole}: bits {self.flipped} to "
                 f"{whole - 1} are flipped, and every number must stay inside; pad to whole tiles first"
             )
         return shape
@@ -511,9 +510,11 @@ class Swizzle(Struct, frozen=True):
         #     number     outer | 0 1 | between | z1 z0 | base          piece 01
         #     reads      outer | 0 1 | between | z1 1-z0 | base        neighbors that flip alike are one axis: z1 | z0
         shape = self.out_shape(shapes)
+        if 0 in shape:
+            return ()
         most = min(1 << self.bits, -(-prod(shape) >> self.flipping) if self.shift > 0 else 1 << self.bits)
         check_pieces(most, f"swizzle of {self.bits} bits", "take fewer bits, or a part of the view")
-        return tuple([self._piece(shape, pattern) for pattern in range(most)]) if prod(shape) else ()
+        return tuple([self._piece(shape, pattern) for pattern in range(most)])
 
     def _piece(self, shape: Shape, pattern: int) -> Piece:
         """The piece for one value of the bits that flip."""

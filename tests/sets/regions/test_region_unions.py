@@ -278,7 +278,11 @@ def test_what_numpy_refuses_is_refused_with_the_same_kind_of_error(
             r"shift: offset \(1,\) must have one entry for each axis",
         ),
         (lambda: Region.full((3, 4)).shift((1, 0.5)), TypeError, r"shift: offset\[1\] must be an integer"),
-        (lambda: Region((3,), Sett()), TypeError, "Region: setts must be a sequence, not Sett()"),
+        (
+            lambda: Region((3,), Sett()),
+            TypeError,
+            "Region: setts must be a sequence of setts and stripes, one for each axis, not Sett()",
+        ),
         (lambda: Region((3,), [3]), TypeError, "Region: axis 0 takes a Sett or a Stripe, not 3"),
         (
             lambda: Region((3, 4), [Stripe(1, 1)]),
@@ -288,7 +292,7 @@ def test_what_numpy_refuses_is_refused_with_the_same_kind_of_error(
         (
             lambda: DisjointRegions((3,), Region.full((3,))),
             TypeError,
-            "DisjointRegions: members must be a sequence, not Region",
+            "DisjointRegions: members must be a sequence of regions, not Region",
         ),
         (lambda: DisjointRegions((3,), [Sett()]), TypeError, "member 0 must be a Region, not Sett"),
         (lambda: Region.full((3, 4)).reduce_to((2, 4)), ValueError, r"reduce_to: shape \(2, 4\) does not broadcast to"),

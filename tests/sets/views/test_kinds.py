@@ -136,7 +136,7 @@ EVENS, ODDS = Region((7, 2), [Stripe(1, 1), Sett()]), Region((7, 2), [Stripe(1, 
         ),
         (lambda v: v.sample(EVENS.shift((1, 0))), ValueError, r"zero, not at \(1, 0\); shift it by \(-1, 0\)"),
         (lambda v: v.sample(Stripe(1, 1)), ValueError, r"1 setts for shape \(7, 2\); give one for each axis"),
-        (lambda v: v.sample("x"), (TypeError, ValueError), "sett"),
+        (lambda v: v.sample("x"), (TypeError, ValueError), "one Sett"),
         (lambda v: v.apply(Sample(EVENS | ODDS)), TypeError, r"sample: region must be a Region, not DisjointRegions"),
         (
             lambda v: fill_into([EVENS], [v]),
