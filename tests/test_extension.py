@@ -42,8 +42,9 @@ from tapestry_plan.steps import HOST, Copy
 from tapestry_sets import AffineMap, Region, Stripe, allocate, overlap, overlaps, roll, tally
 from tapestry_sets.alias import RUNGS, CellQuestion, Cells, Rung
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import OPEN, Open
+from tapestry_sets.limits import OPEN, Open, drop_item, put_item
 from tapestry_sets.views import Guard, IndexMap, Piece
+from tests.handing_out import row_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +230,11 @@ def foreign_model() -> Any:
     return onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:]), opset_imports=versions)
 
 
-def test_an_operator_of_onnx_is_one_function_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_of_onnx_is_one_function_and_one_row() -> None:
     with pytest.raises(ValueError, match=r"SumOfSquares of domain 'com.example'"):
         load_onnx(foreign_model())
-    monkeypatch.setitem(IMPORTERS, "com.example::SumOfSquares", Import(import_squares))
-    g = load_onnx(foreign_model())
+    with row_of(IMPORTERS, "com.example::SumOfSquares", Import(import_squares)):
+        g = load_onnx(foreign_model())
     x = np.random.default_rng(2).standard_normal((7, 10)).astype(np.float32)
     p = plan(g, Mesh((3,)), fix={"squares": {"k": 3}})
     got = run(p, {"x": x}, verify=True).outputs["y"]
@@ -256,7 +257,7 @@ def once() -> Iterator[Rule]:
         draft.become(at, [draft.tensor(node.inputs[0])])
 
     yield once
-    del RULES["once"]
+    drop_item(RULES, "once")
 
 
 def test_a_rewrite_applies_refuses_is_recorded_and_replayed(once: Rule) -> None:
@@ -327,10 +328,10 @@ def test_a_backend_is_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     assert p.nbytes_moved and {link: n for link, n in backend.sent.items() if n} == result.nbytes_by_link
 
 
-def test_a_backend_has_a_name_by_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_has_a_name_by_one_row() -> None:
     g, x, expected = network()
-    monkeypatch.setitem(BACKENDS, "tracing", (__name__, "Tracing"))
-    result = run(plan(g, Mesh((2,))), {"x": x}, backend="tracing")
+    with row_of(BACKENDS, "tracing", (__name__, "Tracing")):
+        result = run(plan(g, Mesh((2,))), {"x": x}, backend="tracing")
     np.testing.assert_allclose(result.outputs["y"], expected, rtol=1e-5)
 
 
@@ -427,5 +428,5 @@ def test_an_export_says_what_the_plan_says(cut: str) -> None:
 def test_a_saved_graph_keeps_the_view_kind_as_its_pieces() -> None:
     g, x, expected = network()
     again = Graph.from_json(g.to_json(), ops={"sum_of_squares": sum_of_squares()})
-    again.stored["w"] = g.stored["w"]
+    put_item(again.stored, "w", g.stored["w"])
     np.testing.assert_allclose(evaluate(again, {"x": x})["y"], expected, rtol=1e-5)

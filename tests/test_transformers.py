@@ -11,6 +11,7 @@ import pytest
 
 from tapestry_exec import evaluate, run
 from tapestry_plan import Graph, Mesh, gradient, load_onnx, ops, plan
+from tapestry_sets.limits import put_item
 
 MODELS = Path(__file__).parent / "models"
 
@@ -56,7 +57,7 @@ def test_gpt2_trains(devices: int) -> None:
     loss = ops.sum(logits * logits, keepdims=True)
     names = ["h.0.attn.c_attn.weight", "wte.weight"]
     grads = gradient(loss, [g.tensor(name) for name in names])
-    g.outputs.clear()
+    dict.clear(g.outputs)
     for name, grad in zip(names, grads, strict=True):
         g.output(grad, name)
     made = plan(g, Mesh((devices,)))
@@ -70,7 +71,7 @@ def test_gpt2_trains(devices: int) -> None:
         ends = []
         for step in (0.01, -0.01):
             moved = stored.data + np.float32(step / length) * slope
-            g.stored[name] = replace(stored, data=moved, sha256=None)
+            put_item(g.stored, name, replace(stored, data=moved, sha256=None))
             ends.append(float(evaluate(g, inputs, outputs=[loss.name])[loss.name].reshape(())))
-        g.stored[name] = stored
+        put_item(g.stored, name, stored)
         assert abs((ends[0] - ends[1]) / 0.02 / length - 1) < 0.02

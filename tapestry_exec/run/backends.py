@@ -15,15 +15,17 @@ from tapestry_exec.copies import Array
 from tapestry_exec.run.trace import Phase
 from tapestry_plan.ir import Monoid, Op, Shard
 from tapestry_plan.steps import Buffer, ShardPlan
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import FrozenDict, quote
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
-BACKENDS = {
-    "numpy": ("tapestry_exec.numpy", "NumpyBackend"),
-    "cupy": ("tapestry_exec.cuda", "CupyBackend"),
-    "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
-}
+BACKENDS: FrozenDict[str, tuple[str, str]] = FrozenDict(
+    {
+        "numpy": ("tapestry_exec.numpy", "NumpyBackend"),
+        "cupy": ("tapestry_exec.cuda", "CupyBackend"),
+        "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
+    }
+)
 """Backends by name: the wing that has each, and its class there."""
 BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
 """What else is taken from a wing that is loaded when it is asked for."""

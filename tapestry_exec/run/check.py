@@ -6,13 +6,11 @@ or hold which partial result, which are read. This knows nothing of how the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, combinations
 from math import prod
 from string import Formatter
-from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, assert_never, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, assert_never
 
 import numpy as np
 from msgspec import Struct, field
@@ -28,13 +26,13 @@ from tapestry_plan.steps import (
     Copy,
     Fetch,
     Free,
-    OnDemand,
     Output,
     Reduce,
     ShardPlan,
     Spill,
     Step,
     align,
+    find_misfit,
     shard_of,
 )
 from tapestry_sets.limits import quote
@@ -101,7 +99,7 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     """
     if not isinstance(plan, ShardPlan):
         raise TypeError(f"check_plan: the plan is {type(plan).__name__}; it must be a ShardPlan")
-    wrong = misfit(plan, ShardPlan, "plan") or _wrong_length(plan) or _wrong_tensor(plan.graph)
+    wrong = find_misfit(plan, ShardPlan, "plan") or _wrong_length(plan) or _wrong_tensor(plan.graph)
     if wrong is not None:
         raise InvalidPlan(f"{wrong}; make the plan again")
     follow = _Follow(plan)
@@ -512,67 +510,6 @@ class _Follow:
 # -- types and lengths -----------------------------------------------------------------------------------
 
 
-def misfit(value: Any, wanted: Any, where: str) -> str | None:
-    """The first wrong type in a plan, in words; None when all are as declared: documents can hold anything.
-
-    Examples
-    --------
-    >>> misfit((1, "2"), tuple[int, ...], "shape")
-    "shape[1] is '2'; it must be an integer"
-    """
-    origin, args = _take_apart(wanted)
-    if isinstance(value, OnDemand):  # of the planner itself: no document has it
-        return None
-    if origin is Mapping:
-        origin = dict
-    if origin in (Union, UnionType):
-        return _misfit_all(value, args, where)
-    if origin is Literal:
-        return None if value in args else f"{where} is {quote(value)}; it must be {' or '.join(map(repr, args))}"
-    if origin in (tuple, dict) and not isinstance(value, origin):
-        return f"{where} is {quote(value)}; it must be a {origin.__name__}"
-    if origin is tuple:
-        kinds = args[:1] * len(value) if args[1:] == (Ellipsis,) else args
-        if len(kinds) != len(value):
-            return f"{where} has {len(value)} items; it must have {len(kinds)}"
-        return _first(misfit(*item, f"{where}[{k}]") for k, item in enumerate(zip(value, kinds, strict=True)))
-    if origin is dict:
-        return _first(
-            misfit(key, args[0], f"a key of {where}") or misfit(item, args[1], f"{where}[{quote(key)}]")
-            for key, item in value.items()
-        )
-    if not isinstance(value, NUMBERS.get(wanted, wanted)) or (wanted in NUMBERS and isinstance(value, bool)):
-        return f"{where} is {quote(value)}; it must be {NAMES.get(wanted, wanted.__name__)}"
-    if wanted in NUMBERS:
-        return None
-    return _first(misfit(getattr(value, name), kind, f"{where}.{name}") for name, kind in _fields(wanted).items())
-
-
-NUMBERS = {int: (int, np.integer), float: (int, float, np.integer, np.floating)}
-NAMES = {int: "an integer", float: "a number", str: "a text", NoneType: "None"}
-
-
-def _misfit_all(value: Any, kinds: Sequence[Any], where: str) -> str | None:
-    """What is wrong with a value that may be of several kinds, by the one that it comes nearest to."""
-    for kind in kinds:
-        if _take_apart(kind)[0] is None and isinstance(value, NUMBERS.get(kind, kind)):
-            return misfit(value, kind, where)
-    names = " or ".join(NAMES.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)
-    return f"{where} is {quote(value)}; it must be {names}"
-
-
-@cache
-def _take_apart(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What a type is made of, such as tuple and (int, ...); asked for each number of a plan."""
-    return get_origin(kind), get_args(kind)
-
-
-@cache
-def _fields(kind: type) -> dict[str, Any]:
-    """The declared fields of a plan, and of the structures in it; other types have checked themselves."""
-    return get_type_hints(kind) if kind.__module__ == ShardPlan.__module__ else {}
-
-
 def _first(wrong: Iterable[str | None]) -> str | None:
     return next(filter(None, wrong), None)
 
@@ -596,7 +533,9 @@ def _wrong_tensor(graph: Graph) -> str | None:
         where = f"plan.graph.stored[{quote(name)}]"
         if tensor.kind not in ("input", "constant", "result"):
             return f"{where}.kind is {quote(tensor.kind)}; it must be input, constant or result"
-        wrong = misfit(tensor.path, str | None, f"{where}.path") or misfit(tensor.sha256, str | None, f"{where}.sha256")
+        wrong = find_misfit(tensor.path, str | None, f"{where}.path") or find_misfit(
+            tensor.sha256, str | None, f"{where}.sha256"
+        )
         if wrong is not None:
             return wrong
     return None

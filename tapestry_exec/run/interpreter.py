@@ -23,7 +23,7 @@ from tapestry_exec.run.room import check_copies
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
 from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
-from tapestry_sets.limits import hide_fields, quote
+from tapestry_sets.limits import FrozenDict, hide_fields, quote
 from tapestry_sets.regions import Region
 
 Progress = Callable[[int, int, str], None]
@@ -50,7 +50,7 @@ class RunResult(Struct, frozen=True):
     Parameters
     ----------
     outputs : dict of str to array
-        The graph's outputs.
+        The graph's outputs, which are the caller's from then on: he may write to them, no later run reads them.
     nbytes_by_link : dict of (source device, target device) to int
         Bytes handed to the transport.
     nbytes_received, nbytes_placed : tuple of int
@@ -61,7 +61,7 @@ class RunResult(Struct, frozen=True):
         By device: operations declared for the index points that were computed.
     seconds : float
         From the first step to the last.
-    timeline : list of TraceEvent
+    timeline : tuple of TraceEvent
     difference : dict of str to float, optional
         With `verify`: max|difference| / max|reference| of each output.
     nbytes_spilled : tuple of int
@@ -75,7 +75,7 @@ class RunResult(Struct, frozen=True):
     peak_nbytes: tuple[int, ...]
     flop: tuple[float, ...]
     seconds: float
-    timeline: list[TraceEvent]
+    timeline: tuple[TraceEvent, ...]
     difference: dict[str, float] | None = None
     nbytes_spilled: tuple[int, ...] = ()
 
@@ -262,13 +262,13 @@ class _Interpreter:
             received[dst] += nbytes
         return RunResult(
             _assembled(self.plan, cells),
-            dict(self.links),
+            FrozenDict(self.links),
             tuple(received),
             tuple(self.placed),
             tuple(device.peak_nbytes for device in self.devices),
             tuple(self.flop),
             seconds,
-            self.timeline,
+            tuple(self.timeline),
             nbytes_spilled=tuple(self.spilled),
         )
 
@@ -483,7 +483,7 @@ def _launch_again(
     if progress is not None:
         progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
     counted: RunResult = recording.result
-    return replace(counted, outputs=_assembled(plan, cells), seconds=seconds, timeline=[])
+    return replace(counted, outputs=_assembled(plan, cells), seconds=seconds, timeline=())
 
 
 def _kind(step: Step) -> str:
@@ -519,7 +519,7 @@ def _verified(
     plan: ShardPlan, outputs: Mapping[str, Array], inputs: Mapping[str, Any], constants: Mapping[str, Any] | None
 ) -> dict[str, float]:
     reference, scale = evaluate_with_scale(plan.graph, inputs, constants)
-    found = {name: difference(outputs[name], reference[name]) for name in outputs}
+    found: FrozenDict[str, float] = FrozenDict((name, difference(outputs[name], reference[name])) for name in outputs)
     for name, value in found.items():
         bound = tuning.DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)
         if not value <= bound and not _is_rounding(outputs[name], reference[name], scale):

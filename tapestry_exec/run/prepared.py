@@ -12,6 +12,7 @@ from tapestry_exec.run.backends import Backend, load_backend, wrong_backend
 from tapestry_exec.run.check import check_plan
 from tapestry_plan.ir import Shard
 from tapestry_plan.steps import HOST, Copy, Fetch, ShardPlan, Spill, spill
+from tapestry_sets.limits import FrozenDict
 from tapestry_sets.regions import Region
 
 
@@ -19,8 +20,8 @@ class Findings(Struct, frozen=True):
     """The facts that a plan alone decides, whatever runs it, and the backends that callers named to run it."""
 
     shards: dict[int, Shard]
-    arenas_nbytes: list[int]
-    payloads_nbytes: list[int]
+    arenas_nbytes: tuple[int, ...]
+    payloads_nbytes: tuple[int, ...]
     fitted: dict[int, ShardPlan | None] = field(default_factory=dict)
     """By bytes of memory: the plan that spills so that it fits; None where the plan itself fits."""
     backends: dict[str, Backend[Any]] = field(default_factory=dict)
@@ -40,9 +41,9 @@ class PreparedPlan:
     ----------
     shards : dict of int to Shard
         What `check_plan` gives.
-    arenas_nbytes : list of int
+    arenas_nbytes : tuple of int
         By device: bytes of its arena, as far as the plan's buffers reach.
-    payloads_nbytes : list of int
+    payloads_nbytes : tuple of int
         By device: bytes of the largest payload that it packs or unpacks.
 
     Raises
@@ -70,7 +71,7 @@ class PreparedPlan:
             raise TypeError(f"PreparedPlan: {wrong}")
         found: Findings | None = plan.kept.get(Findings) if isinstance(plan, ShardPlan) else None
         if found is None:
-            found = Findings(check_plan(plan), _arenas_nbytes(plan), _payloads_nbytes(plan))
+            found = Findings(FrozenDict(check_plan(plan)), tuple(_arenas_nbytes(plan)), tuple(_payloads_nbytes(plan)))
             plan.kept[Findings] = found
         self.plan, self._found = plan, found
         self.shards = found.shards

@@ -4,15 +4,19 @@ The first decide whether `run(verify=True)` raises. They bound rounding: a cell 
 whatever they are. The others change texts of errors alone.
 """
 
+from tapestry_sets.limits import FrozenDict
+
 # -- when results are equal ----------------------------------------------------------------------------------
 
-DIFFERENCE_BOUND = {
-    "float16": 1e-2,
-    "float32": 1e-4,
-    "float64": 1e-10,
-    "complex64": 1e-4,
-    "complex128": 1e-10,
-}
+DIFFERENCE_BOUND: FrozenDict[str, float] = FrozenDict(
+    {
+        "float16": 1e-2,
+        "float32": 1e-4,
+        "float64": 1e-10,
+        "complex64": 1e-4,
+        "complex128": 1e-10,
+    }
+)
 """Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
 ROUNDINGS = 16
 """How many units in the last place of the largest number on the way a result may be off, where it cancels."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from tapestry_plan.autodiff.adjoints import Through
 from tapestry_plan.ir import Backward, Graph, NotApplicable, OpNode, Selection, Tensor
-from tapestry_sets.limits import check_arguments, quote
+from tapestry_sets.limits import check_arguments, drop_item, quote
 from tapestry_sets.views import Reshape, Term, assemble_at, scatter_terms
 
 
@@ -79,7 +79,7 @@ def _drop_unread(graph: Graph, kept: set[str], wanted: Sequence[Tensor]) -> None
         graph._remove(item)
     for name in [name for name in graph.stored if name not in kept and name not in read]:
         if graph.stored[name].kind == "constant":
-            del graph.stored[name]
+            drop_item(graph.stored, name)
 
 
 def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:

@@ -28,13 +28,17 @@ from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, U
 from tapestry_sets.draw import Picture
 from tapestry_sets.limits import (
     ANYTHING,
+    FrozenDict,
     Kind,
     check_arguments,
     check_fields,
     conform,
     describe,
+    drop_item,
+    freeze_array,
     hide_fields,
     kind_of,
+    put_item,
     quote,
     read_json,
 )
@@ -219,6 +223,11 @@ class Op(Struct, frozen=True):
                 f"operator {quote(self.name)}: reduction {quote(self.reduction)} is not one of {sorted(MONOIDS)}"
             )
 
+    def __reduce__(self) -> Any:
+        """A built-in operator is pickled by its name: its functions may be made where it is declared."""
+        is_built_in = BUILTIN_OPS.get(self.name) is self
+        return (_built_in, (self.name,)) if is_built_in else super().__reduce__()
+
     @property
     def monoid(self) -> Monoid | None:
         """How partial results merge."""
@@ -278,12 +287,12 @@ class Graph:
     @check_arguments
     def __init__(self, name: str = "graph", ops: Mapping[str, Op] | None = None) -> None:
         self.name = name
-        self.ops: dict[str, Op] = dict(ops or {})
-        self.stored: dict[str, Stored] = {}
-        self.selections: dict[str, Selection] = {}
-        self.nodes: dict[str, OpNode] = {}
-        self.outputs: dict[str, str] = {}
-        self.unread: dict[str, Unread] = {}
+        self.ops: dict[str, Op] = FrozenDict(ops or {})
+        self.stored: dict[str, Stored] = FrozenDict()
+        self.selections: dict[str, Selection] = FrozenDict()
+        self.nodes: dict[str, OpNode] = FrozenDict()
+        self.outputs: dict[str, str] = FrozenDict()
+        self.unread: dict[str, Unread] = FrozenDict()
         self._sources: dict[str, Source] = {}
         self._signatures: dict[str, Signature] = {}
         self._numbered: dict[tuple[str, str], int] = {}
@@ -299,9 +308,13 @@ class Graph:
 
     @check_arguments
     def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
-        """Add a tensor with known values, kept by reference; `path` says where a later run can find it."""
+        """Add a tensor with known values; `path` says where a later run can find it.
+
+        The array is kept by reference: who writes to it changes the graph. What the graph hands out of it is read-only.
+        """
         data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
         data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
+        data = freeze_array(data.view())  # the caller's own array stays as it is
         dtype = check_dtype(data.dtype, f"constant {quote(name)}: array of ")
         self._new_tensor(Stored(name, data.shape, dtype, "constant", data, path))
         return Tensor(self, name)
@@ -352,8 +365,8 @@ class Graph:
         if declared.has_states and len(shapes) != 1:
             raise ValueError(f"{what}: states are unwrapped to one output, but the signature has {len(shapes)}")
         outs = [self._fresh(node_name if len(shapes) == 1 else f"{node_name}.{k}") for k in range(len(shapes))]
-        self.ops[declared.name] = declared
-        self.nodes[node_name] = OpNode(node_name, declared.name, frozen_attrs, names, tuple(outs))
+        put_item(self.ops, declared.name, declared)
+        put_item(self.nodes, node_name, OpNode(node_name, declared.name, frozen_attrs, names, tuple(outs)))
         self._signatures[node_name] = signature
         for out, shape, dtype in zip(outs, shapes, dtypes, strict=True):
             self._new_tensor(Stored(out, shape, dtype, "result"))
@@ -396,7 +409,7 @@ class Graph:
         shape, pieces = tuple(kind.out_shape(shapes)), tuple(kind.pieces(shapes))
         check_pieces(pieces, shape, shapes, label)
         made, names = self._fresh(name or label), tuple(tensor.name for tensor in inputs)
-        self.selections[made] = Selection(made, label, names, shape, dtypes.pop(), pieces)
+        put_item(self.selections, made, Selection(made, label, names, shape, dtypes.pop(), pieces))
         return Tensor(self, made)
 
     @contextmanager
@@ -409,7 +422,7 @@ class Graph:
         except BaseException:
             for part, size in zip(parts, before, strict=True):
                 while len(part) > size:
-                    name, _ = part.popitem()
+                    name, _ = dict.popitem(part)
                     self._sources.pop(name, None)
                     self._signatures.pop(name, None)
             self._numbered.clear()
@@ -418,13 +431,13 @@ class Graph:
     def _remove(self, item: OpNode | Selection) -> None:
         """Take a node that nothing reads, or a selection, out of the graph."""
         if isinstance(item, Selection):
-            del self.selections[item.name]
+            drop_item(self.selections, item.name)
             self._sources.pop(item.name, None)
             return
-        del self.nodes[item.name]
+        drop_item(self.nodes, item.name)
         self._signatures.pop(item.name, None)
         for name in item.outputs:
-            del self.stored[name]
+            drop_item(self.stored, name)
             self._sources.pop(name, None)
 
     @check_arguments
@@ -435,7 +448,7 @@ class Graph:
         label = name or tensor.name
         if label in self.outputs:
             raise ValueError(f"output: there is an output {quote(label)} already; give another name")
-        self.outputs[label] = tensor.name
+        put_item(self.outputs, label, tensor.name)
         return tensor
 
     # -- asking ------------------------------------------------------------------------------------------
@@ -462,7 +475,9 @@ class Graph:
     def _node(self, name: str) -> OpNode:
         found = self.nodes.get(name)
         if found is None:
-            raise ValueError(f"graph {quote(self.name)} has no operator {quote(name)}; it has {list(self.nodes)[:12]}")
+            raise ValueError(
+                f"graph {quote(self.name)} has no operator {quote(name)}; it has {quote(list(self.nodes)[:12])}"
+            )
         return found
 
     def source(self, name: str) -> Source:
@@ -603,15 +618,16 @@ class Graph:
         """A graph from the plain data of `to_dict`; `ops` declares operators beyond the built-in ones."""
         read = documents.read_document(document)
         graph = cls(read.name, ops)
-        graph.stored.update((entry.name, documents.read_tensor(entry)) for entry in read.tensors)
+        dict.update(graph.stored, {entry.name: documents.read_tensor(entry) for entry in read.tensors})
         for entry in read.order:
             if isinstance(entry, documents.SelectionEntry):
-                graph.selections[entry.select] = documents.read_selection(entry)
+                put_item(graph.selections, entry.select, documents.read_selection(entry))
             else:
-                op = graph.ops[entry.op] = graph._declare(entry.op)
-                graph.nodes[entry.node] = documents.read_node(entry, op.complete)
-        graph.outputs.update(read.outputs)
-        graph.unread.update((name, documents.read_unread(entry)) for name, entry in read.unread.items())
+                op = graph._declare(entry.op)
+                put_item(graph.ops, entry.op, op)
+                put_item(graph.nodes, entry.node, documents.read_node(entry, op.complete))
+        dict.update(graph.outputs, read.outputs)
+        dict.update(graph.unread, {name: documents.read_unread(entry) for name, entry in read.unread.items()})
         graph.validate()
         return graph
 
@@ -779,7 +795,7 @@ class Graph:
     def _new_tensor(self, tensor: Stored) -> None:
         if tensor.name in self.stored or tensor.name in self.selections:
             raise ValueError(f"graph {quote(self.name)} has a tensor {quote(tensor.name)} already; give another name")
-        self.stored[tensor.name] = tensor
+        put_item(self.stored, tensor.name, tensor)
 
     def _fresh(self, wanted: str, what: Literal["node", "tensor"] = "tensor") -> str:
         """A name that no other node, or tensor, has: the wanted one, or with the first free number after it."""
@@ -899,7 +915,11 @@ def _near(name: str, names: Sequence[str]) -> list[str]:
     return get_close_matches(name, names) if len(name) <= tuning.MAX_NAME else []
 
 
-BUILTIN_OPS: dict[str, Op] = {}
+def _built_in(name: str) -> Op:
+    return BUILTIN_OPS[name]
+
+
+BUILTIN_OPS: dict[str, Op] = FrozenDict()
 """The declared operators by name; `tapestry_plan.ops` fills it."""
 
 DERIVED: dict[str, Callable[..., Op]] = {}

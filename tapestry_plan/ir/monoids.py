@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_sets.limits import check_arguments, check_fields
+from tapestry_sets.limits import FrozenDict, check_arguments, check_fields
 
 State = tuple[Any, ...]
 """The components of a state: arrays of one shape."""
@@ -282,9 +282,9 @@ def _arg(name: str, sign: int) -> Monoid:
 
 ARGMAX, ARGMIN = _arg("argmax", 1), _arg("argmin", -1)
 
-MONOIDS: dict[str, Monoid] = {
-    m.name: m for m in (SUM, PROD, MIN, MAX, ANY, ALL, MEAN, VARIANCE, STD, LOGSUMEXP, ARGMAX, ARGMIN)
-}
+MONOIDS: dict[str, Monoid] = FrozenDict(
+    (m.name, m) for m in (SUM, PROD, MIN, MAX, ANY, ALL, MEAN, VARIANCE, STD, LOGSUMEXP, ARGMAX, ARGMIN)
+)
 """The monoids by name."""
 
 

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from tapestry_plan.ir.signature import Shape
-from tapestry_sets.limits import as_ints, hide_fields, quote
+from tapestry_sets.limits import FrozenDict, as_ints, hide_fields, quote
 from tapestry_sets.views import Piece, identity_piece
 
 Attrs = Mapping[str, Any]
@@ -62,6 +63,9 @@ class OpNode(Struct, frozen=True):
     attrs: Attrs
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "attrs", FrozenDict(self.attrs))
 
 
 class Selection(Struct, frozen=True):

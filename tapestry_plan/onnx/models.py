@@ -345,7 +345,7 @@ def _graph_of(
         add_node(at, node)
     for name in names:
         at.graph.output(at.tensor(name), name)
-    at.graph.unread.update(_unread_inputs(model.graph.input, needed, names, shapes, known, at))
+    dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
     if not sizes and not values:
         _check_declared_shapes(model, at)
     return at.graph

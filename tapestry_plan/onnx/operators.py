@@ -16,7 +16,7 @@ from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, Result, TooLargeToFold, axes_of, refusal
 from tapestry_plan.ops import Operator
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import FrozenDict, quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 Adder = Callable[[Importing, Node], Result]
@@ -357,7 +357,7 @@ FLOAT8_ONLY = ("saturate", "round_mode")
 
 # -- the table -----------------------------------------------------------------------------------------
 
-IMPORTERS: dict[str, Import] = {
+_ROWS: dict[str, Import] = {
     **_same(1, "Abs", "Ceil", "Exp", "Floor", "IsNaN", "Log", "Reciprocal", "Round", "Sign", "Sqrt"),
     **_same(1, "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh"),
     **_same(1, "Celu", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "LogSoftmax", "Mish", "Relu"),
@@ -435,7 +435,8 @@ IMPORTERS: dict[str, Import] = {
     "Trilu": Import(_trilu, 1, 2),
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),
 }
+IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""
 
-NOT_ADDED: dict[str, Import] = {"Shape": Import(_shape_of), "Size": Import(_size_of)}
+NOT_ADDED: dict[str, Import] = FrozenDict({"Shape": Import(_shape_of), "Size": Import(_size_of)})
 """Operators that never come into the graph, since shapes are known."""

@@ -32,14 +32,17 @@ from tapestry_plan.ops.windows.resizing import *
 from tapestry_plan.ops.windows.transposed import *
 from tapestry_plan.ops.windows.windows import *
 
-BUILTIN_OPS.update(
-    {each.op.name: each.op for each in list(globals().values()) if isinstance(getattr(each, "op", None), Op)}
+dict.update(
+    BUILTIN_OPS,
+    {each.op.name: each.op for each in list(globals().values()) if isinstance(getattr(each, "op", None), Op)},
 )
 
-BESIDE_OPERATORS = {
-    *("Operator", "add_op", "number_axes", "operator", "reduce_with", "reduction"),
-    *("depth_to_space", "space_to_depth", "lp_pool", "p_norm", "COORDINATES", "MODES", "NEAREST"),
-}
+BESIDE_OPERATORS = frozenset(
+    {
+        *("Operator", "add_op", "number_axes", "operator", "reduce_with", "reduction"),
+        *("depth_to_space", "space_to_depth", "lp_pool", "p_norm", "COORDINATES", "MODES", "NEAREST"),
+    }
+)
 """What the door has beside operators: what declares them, functions made of several, and the words of `resize`."""
 
 # `import *` also brings what the modules import for themselves, such as `math.isfinite`: no part of the door.

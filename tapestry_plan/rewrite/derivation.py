@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import Graph, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
-from tapestry_sets.limits import check_arguments, quote, read_fields, read_json
+from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, put_item, quote, read_fields, read_json
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
 ANEW = "write it anew with Derivation.to_json, from the program that made the steps with Derivation().then(...)"
@@ -97,7 +98,7 @@ class Rule(Struct, frozen=True):
             raise NotApplicable(f"{self.name} at {quote(at)}: {error}") from None
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, Rule] = FrozenDict()
 """The rules by name; the module `tapestry_plan.rewrite.rules` fills it."""
 
 
@@ -110,7 +111,7 @@ def rule(requires: str, keeps: str, selections: bool = False) -> Callable[[Calla
     def made(edit: Callable[..., None]) -> Rule:
         places = attrgetter("selections" if selections else "nodes")
         found = Rule(edit.__name__, requires, keeps, check_arguments(edit), places)
-        RULES[found.name] = found
+        put_item(RULES, found.name, found)
         return found
 
     return made
@@ -181,6 +182,9 @@ class Applied(Struct, frozen=True, forbid_unknown_fields=True):
     rule: str
     at: str
     arguments: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "arguments", freeze_dicts(self.arguments))
 
 
 class _Document(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, NotApplicable, Op, OpNode, Selection, Source, Stored, Tensor
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import FrozenDict, put_item, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Concat, ViewKind, piece_domain, sources_first, walk
 
@@ -75,9 +75,9 @@ class Draft(Graph):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.name, graph.ops)
-        self.unread = dict(graph.unread)
-        self.stored, self.nodes = dict(graph.stored), dict(graph.nodes)
-        self.selections, self.outputs = dict(graph.selections), dict(graph.outputs)
+        self.unread = FrozenDict(graph.unread)
+        self.stored, self.nodes = FrozenDict(graph.stored), FrozenDict(graph.nodes)
+        self.selections, self.outputs = FrozenDict(graph.selections), FrozenDict(graph.outputs)
         self._sources, self._signatures = dict(graph._sources), dict(graph._signatures)
         self._log: list[tuple[dict[str, Any], str, Any]] = []
         self._mark = 0
@@ -221,11 +221,11 @@ class Draft(Graph):
 
     def _put(self, where: dict[Any, Any], key: Any, value: Any) -> None:
         self._log.append((where, key, where.get(key, _ABSENT)))
-        where[key] = value
+        put_item(where, key, value)
 
     def _drop(self, where: dict[Any, Any], key: Any) -> None:
         if key in where:
-            self._log.append((where, key, where.pop(key)))
+            self._log.append((where, key, dict.pop(where, key)))
 
     def replace(self, old: str, new: Tensor) -> None:
         """Let a new tensor be what an old one, with its name, was: for all that read it, and as an output.
@@ -374,9 +374,9 @@ class Draft(Graph):
         while len(self._log) > self._mark:
             where, key, was = self._log.pop()
             if was is _ABSENT:
-                where.pop(key, None)
+                dict.pop(where, key, None)
             else:
-                where[key] = was
+                put_item(where, key, was)
 
     def changes(self, at: str) -> tuple[Change, ...]:
         """The changes of the last edit: the operators and selections that went, and those that came."""
@@ -413,9 +413,9 @@ class Draft(Graph):
 
         for item in sources_first(None, below):
             if isinstance(item, OpNode):
-                made.nodes[item.name] = item
+                put_item(made.nodes, item.name, item)
             elif item is not None:
-                made.selections[item.name] = item
+                put_item(made.selections, item.name, item)
         return made
 
 

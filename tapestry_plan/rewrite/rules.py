@@ -426,11 +426,11 @@ def add_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], fi
     for name, point in first.items():
         if name not in names:
             raise NotApplicable(
-                f"there is no index axis {quote(name)} that could begin at {point}; the axes are {quote(names)}"
+                f"there is no index axis {quote(name)} that could begin at {quote(point)}; the axes are {quote(names)}"
             )
         n = signature.axes[names.index(name)].size
         if not 0 <= point < n:
-            raise NotApplicable(f"axis {quote(name)} begins at {point}; it has the points 0 to {n - 1}")
+            raise NotApplicable(f"axis {quote(name)} begins at {quote(point)}; it has the points 0 to {n - 1}")
     op = draft.ops[node.op]
     reads = follow_inputs(op, signature)
     factors_of = [tuple(sizes.get(name, (axis.size,))) for name, axis in zip(names, signature.axes, strict=True)]

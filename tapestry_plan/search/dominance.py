@@ -31,6 +31,7 @@ from tapestry_plan.search.problem import Asked, Problem, TensorCost, list_classe
 from tapestry_plan.search.reduction import Factor, IntArray
 from tapestry_plan.search.sources import pull_back, stored_behind
 from tapestry_plan.search.variants import Option, Variants
+from tapestry_sets.limits import put_item
 from tapestry_sets.regions import DisjointRegions
 
 
@@ -237,15 +238,15 @@ def _is_fresh(variants: Variants, tensor: str, may_be_view: bool) -> bool:
 def _cut_out(graph: Graph, node: OpNode) -> Graph:
     """A graph of one operator, on the views that it reads, of tensors that are there."""
     made = Graph(graph.name, graph.ops)
-    made.nodes[node.name] = node
+    put_item(made.nodes, node.name, node)
     for selection in _views(graph, node):
-        made.selections[selection.name] = selection
+        put_item(made.selections, selection.name, selection)
     for name in stored_behind(graph, node.inputs):
         stored = graph.stored[name]
-        made.stored[name] = replace(stored, kind="input") if stored.kind == "result" else stored
+        put_item(made.stored, name, replace(stored, kind="input") if stored.kind == "result" else stored)
     for name in node.outputs:
-        made.stored[name] = graph.stored[name]
-        made.outputs[name] = name
+        put_item(made.stored, name, graph.stored[name])
+        put_item(made.outputs, name, name)
     return made
 
 

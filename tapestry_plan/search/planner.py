@@ -40,7 +40,7 @@ from tapestry_plan.steps import (
     lower,
     tell_rule,
 )
-from tapestry_sets.limits import check_arguments, quote
+from tapestry_sets.limits import FrozenDict, check_arguments, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -377,7 +377,8 @@ def _split_axes(problem: Problem, choice: Sequence[int]) -> tuple[Problem, Seque
         (stands[name],) = set(draft.nodes) - before
     made = draft.done()
     # What stands for an operator runs where the operator would, as the costs were counted.
-    made.nodes = {new: made.nodes[new] for node in problem.graph.order() for new in [stands.get(node.name, node.name)]}
+    order = [stands.get(node.name, node.name) for node in problem.graph.order()]
+    made.nodes = FrozenDict((name, made.nodes[name]) for name in order)
     plain = {stands[name]: replace(layout, digits=()) for name, layout in chosen.items()}
     derived = {
         name: tuple(layout for layout in each if not layout.digits)

@@ -4,6 +4,7 @@ From the ground up; each row stands on rows above it:
 
     rates                  what devices and links do in a second
     machines  offsets      files of machines; places of buffers in an arena
+    misfits                what a plan holds against its annotations
     mesh                   devices, by number and place
     layout  routes         which device holds what, and who sends it to whom
     shard_plan  cells      the plan, a document of steps; sets of cells, cut and compared once
@@ -23,6 +24,7 @@ from tapestry_plan.steps.layout import (
 )
 from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Mesh, Space, align
+from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_plan.steps.routes import list_senders, number_ports
 from tapestry_plan.steps.shard_plan import (

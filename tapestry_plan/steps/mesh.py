@@ -214,7 +214,7 @@ def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link | str, .
         for name in link:
             if name not in names:
                 raise ValueError(
-                    f"Mesh: link has {quote(name)}, which is not an axis of the mesh; the axes are {names}"
+                    f"Mesh: link has {quote(name)}, which is not an axis of the mesh; the axes are {quote(names)}"
                 )
         for name in names:
             if name not in link:
@@ -251,7 +251,7 @@ def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int
     if isinstance(value, Sequence):
         unknown = [name for name in value if name not in mesh.names]
         if unknown:
-            raise ValueError(f"{where}: mesh axis {quote(unknown[0])} is not one of {mesh.names}")
+            raise ValueError(f"{where}: mesh axis {quote(unknown[0])} is not one of {quote(mesh.names)}")
         return prod(mesh.shape[mesh.names.index(name)] for name in value)
     try:
         parts = as_int(value, where)

@@ -15,8 +15,9 @@ from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite, same
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.mesh import Mesh, Space
+from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.rates import Device, Link
-from tapestry_sets.limits import check_arguments, hide_fields, quote, read_json
+from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, quote, read_json
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
 
@@ -221,6 +222,9 @@ class Stage(msgspec.Struct, frozen=True):
     flop: tuple[float, ...]
     seconds: float
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "sharding", freeze_dicts(self.sharding))
+
 
 class Output(msgspec.Struct, frozen=True):
     """Where a graph output lies when the plan has run.
@@ -254,6 +258,9 @@ class Alternative(msgspec.Struct, frozen=True):
     sharding: dict[str, int]
     seconds: float
     nbytes_moved: int
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "sharding", freeze_dicts(self.sharding))
 
 
 class Expansions(msgspec.Struct, frozen=True):
@@ -399,6 +406,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     )
 
     def __post_init__(self) -> None:
+        for name in ("placement", "sharding", "nbytes_by_link", "alternatives"):
+            force_setattr(self, name, freeze_dicts(getattr(self, name)))
         if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
             force_setattr(self, "nbytes_spilled", (0,) * self.mesh.size)
 
@@ -457,7 +466,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     @cached_property
     def stage(self) -> dict[str, Stage]:
         """The stages by operator."""
-        return {stage.node: stage for stage in self.stages}
+        return FrozenDict((stage.node, stage) for stage in self.stages)
 
     @check_arguments
     def explain(self, node: str) -> str:
@@ -475,7 +484,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             stands = ", ".join(found[node].nodes)
             return f"{node}: expanded by {self.expanded[node]}, which the search found better, into {stands}"
         if node not in self.stage:
-            raise ValueError(f"explain: the plan has no operator {quote(node)}; it has {sorted(self.stage)[:8]} …")
+            raise ValueError(
+                f"explain: the plan has no operator {quote(node)}; it has {quote(sorted(self.stage)[:8])} …"
+            )
         stage = self.stage[node]
         lines = [
             f"{node} ({stage.op}): {_sharding_text(stage.sharding)}",
@@ -545,6 +556,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             graph = Graph.from_dict(document["graph"], ops)
             own = {name: value for name, value in document.items() if name not in ("format", "graph")}
             made = cls(graph, **_read_fields(READERS, own))
+            wrong = find_misfit(made, cls, "$")
+            if wrong is not None:
+                raise ValueError(wrong)
         except WRONG as error:
             if isinstance(error, UnsupportedOp) and not edited:
                 raise
@@ -630,8 +644,14 @@ def _read_fields(readers: Mapping[str, Callable[[Any], Any]], entry: Mapping[str
     return fields
 
 
-def _read_all(read: Callable[[Any], Any], entries: Sequence[Any]) -> tuple[Any, ...]:
-    made = []
+def _read_list(entries: Any) -> tuple[Any, ...]:
+    if not isinstance(entries, list):
+        raise TypeError("a list is needed")
+    return tuple(entries)
+
+
+def _read_all(read: Callable[[Any], Any], entries: Any) -> tuple[Any, ...]:
+    entries, made = _read_list(entries), []
     for i, entry in enumerate(entries):
         try:
             made.append(read(entry))
@@ -649,6 +669,7 @@ def _read_step(entry: dict[str, Any]) -> Step:
 
 def _read(kind: Any, entry: dict[str, Any]) -> Any:
     """A struct from its fields; regions and pieces by their own readers."""
+    _require(entry, kind)
     return kind(**_read_fields(FIELDS, entry))
 
 
@@ -660,6 +681,7 @@ def _read_mesh(entry: dict[str, Any]) -> Mesh:
     kinds = {"device": Device, "host": Link}
     _require(entry, Mesh)
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    fields["shape"] = _read_list(entry["shape"])
     fields |= {name: kind(*fields[name]) for name, kind in kinds.items() if name in fields}
     return Mesh(**{**fields, "link": _read_link(fields["link"])})
 
@@ -686,7 +708,7 @@ def _read_blocks(blocks: Sequence[Any]) -> tuple[tuple[int, Region], ...]:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled"), tuple),
+    **dict.fromkeys(("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled"), _read_list),
     "mesh": _read_mesh,
     "placement": lambda all_: {n: {int(d): _read_boxes(b) for d, b in places.items()} for n, places in all_.items()},
     "buffers": partial(_read_each, Buffer),

@@ -50,11 +50,14 @@ from tapestry_sets.limits.constructors import (
     FrozenDict,
     Value,
     compile_constructor,
+    drop_item,
     freeze_array,
+    freeze_dicts,
     hide_fields,
     make_unchecked,
     put_field,
     put_fields,
+    put_item,
 )
 from tapestry_sets.limits.documents import check_format, read_fields, read_json
 from tapestry_sets.limits.printable import cut_text, escape_controls, quote

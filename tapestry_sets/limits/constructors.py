@@ -36,7 +36,8 @@ class Frozen:
 class FrozenDict(dict[K, V]):
     """A dict that is never changed: what values hand out, so that no answer changes through it.
 
-    It equals, and is written as, the dict of its items; `dict` makes one that can be changed.
+    It equals, and is written as, the dict of its items; `dict` makes one that can be changed. Who owns it may fill it
+    by `put_item` and `drop_item`, as a graph does to which a node is added.
 
     Examples
     --------
@@ -46,7 +47,7 @@ class FrozenDict(dict[K, V]):
     >>> parts["k"] = 2
     Traceback (most recent call last):
         ...
-    TypeError: {'m': 4} is part of a value that never changes; change a copy of it, dict(…)
+    TypeError: {'m': 4} is handed out and never changes; change a copy of it, dict(…)
     """
 
     __slots__ = ()
@@ -60,13 +61,32 @@ class FrozenDict(dict[K, V]):
         """Nothing: the items are there since `__new__`, and a second call changes nothing."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(f"{quote(self)} is part of a value that never changes; change a copy of it, dict(…)")
+        raise TypeError(f"{quote(self)} is handed out and never changes; change a copy of it, dict(…)")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self),)
+
+
+put_item = dict.__setitem__
+"""Sets an item of a `FrozenDict` of one's own: ``put_item(frozen, key, value)``."""
+drop_item = dict.__delitem__
+"""Deletes an item of a `FrozenDict` of one's own: ``drop_item(frozen, key)``."""
+
+
+def freeze_dicts(found: Any) -> Any:
+    """Return a dict, and the dicts that it holds, as ones that are never changed; another value as it is.
+
+    Examples
+    --------
+    >>> type(freeze_dicts({"matmul": {"k": 4}})["matmul"]).__name__
+    'FrozenDict'
+    """
+    if not isinstance(found, dict):
+        return found
+    return FrozenDict((key, freeze_dicts(value)) for key, value in found.items())
 
 
 def freeze_array(array: Held) -> Held:

@@ -27,6 +27,7 @@ from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, Unsupp
 from tapestry_plan.ops import conv, matmul, relu
 from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Reduce, Step
 from tapestry_sets import Box, DisjointRegions, Region
+from tapestry_sets.limits import put_item
 from tapestry_sets.views import piece_domain
 
 FIXES: tuple[dict[str, dict[str, int]], ...] = (
@@ -438,7 +439,7 @@ def test_lists_of_the_stages_have_an_entry_for_each_device() -> None:
 )
 def test_wrong_tensors_of_the_graph_are_named(changes: dict[str, Any], message: str) -> None:
     p = hand_written()
-    p.graph.stored["x"] = dataclasses.replace(p.graph.stored["x"], **changes)
+    put_item(p.graph.stored, "x", dataclasses.replace(p.graph.stored["x"], **changes))
     with pytest.raises(InvalidPlan, match=rf"plan\.graph\.stored\['x'\]\.{message}"):
         check_plan(p)
 

@@ -17,6 +17,7 @@ from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Signature, load_onnx, plan, project
 from tapestry_plan.ir import tuning
 from tapestry_plan.ops import relu
+from tapestry_sets.limits import put_item
 
 
 def model() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
@@ -170,7 +171,8 @@ def test_a_constant_from_an_array_file(tmp_path: Path) -> None:
     assert w is not None
     np.save(tmp_path / "w.npy", w)
     digest = hashlib.sha256(w.tobytes()).hexdigest()
-    g.stored["w"] = dataclasses.replace(g.stored["w"], data=None, path=str(tmp_path / "w.npy"), sha256=digest)
+    named = dataclasses.replace(g.stored["w"], data=None, path=str(tmp_path / "w.npy"), sha256=digest)
+    put_item(g.stored, "w", named)
     np.testing.assert_array_equal(bind(g, inputs)["w"], w)
 
 

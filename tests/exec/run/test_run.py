@@ -23,6 +23,7 @@ from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ir import tuning
 from tapestry_plan.ops import conv, linear, matmul, max_pool, relu
 from tapestry_plan.steps import Copy
+from tapestry_sets.limits import put_item
 
 
 def small() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
@@ -245,7 +246,7 @@ def test_a_block_that_depends_on_its_shard_is_found_by_verify(backend: str | Cup
         outs[0][...] = ins[0] + (shard.index.start[0] or shard.index.start[1])
 
     p = plan(g, Mesh(2), fix={"act": {"i0": 2}})
-    g.ops["relu"] = replace(g.ops["relu"], block=odd)
+    put_item(g.ops, "relu", replace(g.ops["relu"], block=odd))
     with pytest.raises(ResultMismatch, match=r"the bound for float32 is 0\.0001"):
         run(p, inputs, verify=True, backend=backend)
 

@@ -19,6 +19,7 @@ from tapestry_plan.ops import conv, linear, relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_sets import Box
 from tapestry_sets.draw import canvas
+from tapestry_sets.limits import drop_item
 from tests.drawings import SVG, assert_legible, read
 from tests.graph_recipes import Recipe, built, recipes
 
@@ -280,7 +281,7 @@ def test_wrong_directions_and_broken_graphs_are_named() -> None:
     with pytest.raises(ValueError, match=r"direction is 'up'; it must be one of \['right', 'down'\]"):
         net().draw(direction="up")  # type: ignore[arg-type]
     g = net()
-    del g.stored["x"]
+    drop_item(g.stored, "x")
     with pytest.raises(ValueError, match="'x'"):
         g.draw()
 

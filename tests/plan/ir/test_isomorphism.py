@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tapestry_plan import Graph, same_graph
 from tapestry_plan.ir import OpNode
 from tapestry_plan.ops import conv, relu
+from tapestry_sets.limits import put_item
 from tests.cutting import Case
 from tests.graph_recipes import Recipe, built, recipes
 from tests.operator_cases import CASES
@@ -164,7 +165,9 @@ def test_attributes_count_to_the_bit(one: Any, other: Any) -> None:
     def with_attr(value: Any) -> Graph:
         g = base()
         (node,) = g.nodes.values()
-        g.nodes[node.name] = OpNode(node.name, node.op, {**node.attrs, "group": value}, node.inputs, node.outputs)
+        put_item(
+            g.nodes, node.name, OpNode(node.name, node.op, {**node.attrs, "group": value}, node.inputs, node.outputs)
+        )
         return g
 
     assert same_graph(with_attr(one), with_attr(one)) and not same_graph(with_attr(one), with_attr(other))
@@ -216,9 +219,9 @@ def test_wrong_input_is_named() -> None:
         same_graph(Graph(), "g")  # type: ignore[arg-type]
     g = base()
     (node,) = g.nodes.values()
-    g.nodes[node.name] = OpNode(node.name, node.op, node.attrs, ("nothing", "w"), node.outputs)
+    put_item(g.nodes, node.name, OpNode(node.name, node.op, node.attrs, ("nothing", "w"), node.outputs))
     with pytest.raises(ValueError, match=r"'nothing'.*is named, but not in the graph; validate"):
         same_graph(g, base())
-    g.nodes[node.name] = OpNode(node.name, node.op, node.attrs, (node.outputs[0], "w"), node.outputs)
+    put_item(g.nodes, node.name, OpNode(node.name, node.op, node.attrs, (node.outputs[0], "w"), node.outputs))
     with pytest.raises(ValueError, match=f"{node.name}.*is on a cycle"):
         same_graph(base(), g)

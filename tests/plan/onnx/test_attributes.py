@@ -20,6 +20,7 @@ from tapestry_plan.onnx import nodes as onnx_nodes
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.models import OLDEST_OPSET, load_onnx
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+from tests.handing_out import row_of
 from tests.onnx_cases import NODES, NodeCase, floats, one, two
 from tests.onnx_models import model_of, ort, random
 from tests.plan.onnx.test_onnx_import import SINGLE
@@ -65,15 +66,13 @@ def test_unread_attributes_are_refused(node: Any, says: str) -> None:
 def test_what_an_importer_passes_over_is_refused() -> None:
     """An importer that reads nothing, of the user's own and of ONNX's; defaults say nothing."""
     passing = onnx_nodes.Import(lambda at, node: at.tensor(node.inputs[0]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(IMPORTERS, "mine::Pass", passing)
-        patch.setitem(IMPORTERS, "Elu", passing)
+    with row_of(IMPORTERS, "mine::Pass", passing), row_of(IMPORTERS, "Elu", passing):
         own = node_of("Pass", domain="mine", depth=2)
         refused(model_of([own], {"x": (2,)}), r"node 'it' \(Pass\): its attribute depth = 2 is not supported")
         refused(model_of([node_of("Elu", alpha=2.0)], {"x": (2,)}), "its attribute alpha = 2.0 is not supported")
         assert load_onnx(model_of([node_of("Elu", alpha=1.0)], {"x": (2,)})).nodes == {}
-        patch.setitem(IMPORTERS, "Elu", onnx_nodes.Import(passing.add, idle=("alpha",)))
-        assert load_onnx(model_of([node_of("Elu", alpha=2.0)], {"x": (2,)})).nodes == {}
+        with row_of(IMPORTERS, "Elu", onnx_nodes.Import(passing.add, idle=("alpha",))):
+            assert load_onnx(model_of([node_of("Elu", alpha=2.0)], {"x": (2,)})).nodes == {}
 
 
 def test_attributes_of_known_nodes_are_checked_too() -> None:

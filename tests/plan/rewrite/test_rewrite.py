@@ -50,6 +50,7 @@ from tapestry_plan.rewrite import (
     shard,
     simplify,
 )
+from tapestry_sets.limits import drop_item, put_item
 from tests.cutting import backwards
 from tests.rewriting import ROUNDING, Arrays, floats, graph_of, same
 
@@ -648,7 +649,7 @@ def test_an_operator_of_two_outputs_stands_for_none_of_one() -> None:
         return inputs[0], inputs[0]
 
     g = chain()
-    g.ops["pair"] = replace(BUILTIN_OPS["top_k"], name="pair", expansions=(twice,))
+    put_item(g.ops, "pair", replace(BUILTIN_OPS["top_k"], name="pair", expansions=(twice,)))
     asked: dict[str, Any] = {"op": "pair", "inputs": ("x",), "into": "twice", "attrs": {"k": 2}}
     with pytest.raises(NotApplicable, match="it has 1 outputs, and pair has 2"):
         fold.apply(g, "r", **asked)
@@ -743,7 +744,7 @@ def test_rules_from_outside_are_applied_found_recorded_and_replayed() -> None:
         with pytest.raises(NotApplicable, match="step 1: cancel at 'two': there is no operator 'two'"):
             Derivation().then(cancel, "two").then(cancel, "two").replay(g)
     finally:
-        del RULES["cancel"]
+        drop_item(RULES, "cancel")
     with pytest.raises(NotApplicable, match="there is no rule 'cancel'"):
         Derivation().then("cancel", "two").replay(g)
 
