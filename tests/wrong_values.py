@@ -168,6 +168,9 @@ def is_raised_by(package: str, error: BaseException) -> bool:
 
 ALSO = {
     "base": ["bits"],
+    "boxes": ["Box"],
+    "regions": ["Region"],
+    "stripes": ["Stripe"],
     "axis1": ["axis"],
     "axis2": ["axis"],
     "k": ["member", "element"],

@@ -250,7 +250,7 @@ class StripeArray(Batch):
         items = as_items(stripes, "StripeArray.of: stripes", "sequence of stripes")
         for k, s in enumerate(items):
             if not isinstance(s, Stripe):
-                raise TypeError(f"StripeArray.of: stripes: item {k} must be a Stripe, not {quote(s)}")
+                raise TypeError(f"StripeArray.of: item {k} must be a Stripe, not {quote(s)}")
         levels: list[Level] = [s.level for s in items]
         return cls(*([level[k] for level in levels] for k in range(3)))
 
@@ -432,7 +432,7 @@ class BoxArray(Batch):
         items = as_items(boxes, "BoxArray.of: boxes", "sequence of boxes")
         for k, box in enumerate(items):
             if not isinstance(box, Box):
-                raise TypeError(f"BoxArray.of: boxes: item {k} must be a Box, not {quote(box)}")
+                raise TypeError(f"BoxArray.of: item {k} must be a Box, not {quote(box)}")
             if box.rank != items[0].rank:
                 raise ValueError(f"BoxArray.of: item {k} has rank {box.rank} but item 0 has rank {items[0].rank}")
         if not items:

@@ -114,7 +114,7 @@ class RegionArray(batches.Batch):
         for k, region in enumerate(items):
             if not isinstance(region, Region):
                 raise TypeError(
-                    f"RegionArray.of: regions: item {k} must be a Region, not {quote(region)}; of "
+                    f"RegionArray.of: item {k} must be a Region, not {quote(region)}; of "
                     "DisjointRegions, give the members"
                 )
             if (region.shape, region.start) != (items[0].shape, items[0].start):
