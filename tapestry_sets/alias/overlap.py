@@ -453,7 +453,7 @@ def is_contiguous(view: object, order: Order | None = None) -> bool:
     >>> is_contiguous(a.T), is_contiguous(a[:, 1:]), is_contiguous(a.T, "C"), is_contiguous(a.T, "F")
     (True, False, False, True)
     """
-    found = read_view(view, "is_contiguous: view")
+    found = read_view(view, "is_contiguous")
     if (
         isinstance(order, str) and order == "F" and not isinstance(view, View)
     ):  # the bytes of an element, the last axis, come first
