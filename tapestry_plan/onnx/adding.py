@@ -12,7 +12,7 @@ from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import Importing, Node, TooLargeToFold, check_attributes, check_version, refusal
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import cut_text, quote
 
 RANDOM_OPS = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -57,7 +57,7 @@ def _has_importer(node: Node) -> bool:
 
 def _missing_line(node: Node, at: Importing) -> str:
     """What is known of a node whose operator is not supported."""
-    line = f"  node {quote(node.name)}: {node.op_type} of domain {quote(node.domain or 'ai.onnx')}"
+    line = f"  node {quote(node.name)}: {cut_text(node.op_type)} of domain {quote(node.domain or 'ai.onnx')}"
     line += "" if node.domain else f", opset {at.opset}"
     line += "" if node.captured is None else ", with a graph inside"
     why = at.undecided.get(node.outputs[0]) if node.outputs else None

@@ -84,7 +84,7 @@ class InputShapes:
         for name, size in sizes.items():
             self._take(name, size, symbols)
         for name, shape in self._given.items():
-            self._compare(name, shape, f"shapes[{quote(name)}] = {shape}")
+            self._compare(name, shape, f"shapes[{quote(name)}] = {quote(shape)}")
         for name, array in known.items():
             self._compare(name, array.shape, f"values[{quote(name)}] of shape {array.shape}")
 

@@ -22,7 +22,7 @@ from tapestry_plan.onnx.functions import inline_functions
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node
 from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
-from tapestry_sets.limits import conform, escape_controls, kind_of, quote
+from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, quote
 
 OLDEST_OPSET = 13
 """Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
@@ -43,7 +43,10 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
     if not isinstance(source, (str, Path, bytes)):
         raise TypeError(f"load_onnx: {type(source).__name__} given; give a path, the bytes of a model or a ModelProto")
     path = None if isinstance(source, bytes) else Path(source)
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    try:
+        data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    except OSError as error:  # which shows the path, however long
+        raise type(error)(error.errno, error.strerror, cut_text(str(source))) from None
     model, missing = onnx.ModelProto(), ""
     try:
         model.ParseFromString(data)

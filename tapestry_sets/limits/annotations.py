@@ -433,7 +433,7 @@ def _mapping(key: Kind, entry: Kind) -> Kind:
         ):
             return value
         taken = {
-            key.take(name, f"{what}, its key {name!r:.60},"): entry.take(one, f"{what}[{name!r:.60}]")
+            key.take(name, f"{what}, its key {quote(name)},"): entry.take(one, f"{what}[{quote(name)}]")
             for name, one in value.items()
         }
         return value if all(map(_same, taken.values(), value.values())) else taken

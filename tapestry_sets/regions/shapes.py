@@ -59,7 +59,7 @@ def reshaped(shape: Sequence[int], old: Ints) -> Ints:
     """
     new, _ = checked_box(_with_extent(as_ints(shape, "reshape: shape"), old), None)
     if prod(new) != prod(old):
-        raise ValueError(f"reshape: cannot view shape {old} [{prod(old)} points] as {new} [{prod(new)}]")
+        raise ValueError(f"reshape: cannot view shape {old} [{prod(old)} points] as {quote(new)} [{quote(prod(new))}]")
     return new
 
 
