@@ -12,7 +12,7 @@
     try_around           closed *  try where sets around meet  48 elements                         no hit, but they meet
     solve_sums           closed *  equations of two sums       10,000 pairs of progressions        more of them
     find_by_isl          isl       intersect two maps          50,000 isl operations a piece       long chains, no islpy
-    find_in_listed_sets  list      list elements of sets       4,194,304 elements                  more of them
+    find_in_listed_sets  list      list elements of sets       2,097,152 elements                  more of them
     find_by_list         list      list the cells              2,000,000 cells                     more: `TooHard`
 
 This one finds a common cell: `RUNGS[CellQuestion.NUMBER]`. A closed rung costs the same at any size of the arrays. One
