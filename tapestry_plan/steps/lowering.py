@@ -6,6 +6,7 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import inf, prod
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,7 +18,7 @@ from tapestry_plan.steps.mesh import Mesh, align
 from tapestry_plan.steps.routes import BoolArray, list_senders
 from tapestry_plan.steps.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
 from tapestry_sets.regions import Box, DisjointRegions, Region
-from tapestry_sets.views import Piece, piece_image
+from tapestry_sets.views import Piece, piece_domain, piece_image
 
 WORKSPACE = "(workspace)"
 
@@ -94,18 +95,9 @@ class Arena(Struct):
             del self.starts[at], self.stops[at]
 
 
-class Resident(Struct, frozen=True):
-    """Complete cells of a tensor on a device."""
+class Resident(NamedTuple):
+    """Cells of a tensor that a buffer has: complete, or a partial result where the buffer has a part's number."""
 
-    buffer: Buffer
-    cells: DisjointRegions
-
-
-class Holder(Struct, frozen=True):
-    """A device that made cells of a tensor, complete (part -1) or as a partial result."""
-
-    device: int
-    part: int
     buffer: Buffer
     cells: DisjointRegions
 
@@ -120,7 +112,8 @@ class _Lowering:
         """By tensor and number."""
         self.algebra = CellAlgebra()
         self.resident: dict[tuple[str, int], list[Resident]] = {}
-        self.holders: dict[str, list[Holder]] = {}
+        self.holders: dict[str, list[Resident]] = {}
+        """Of tensors that devices made, or had from the start: what each has, complete or as a partial result."""
         self.monoid: dict[str, str] = {}
         self.senders: dict[str, BoolArray] = {}
         self.moved: defaultdict[tuple[str, str], Counter[tuple[int, int]]] = defaultdict(Counter)
@@ -194,7 +187,7 @@ class _Lowering:
         self._gather(node, tensor, self._nearest(tensor.name, target.device), target, missing)
 
     def _gather(
-        self, node: str, tensor: Stored, holders: Iterable[Holder], target: Buffer, missing: DisjointRegions
+        self, node: str, tensor: Stored, holders: Iterable[Resident], target: Buffer, missing: DisjointRegions
     ) -> None:
         """Copy cells from the first of some holders that has each."""
         for holder in holders:
@@ -211,7 +204,7 @@ class _Lowering:
         box = self.algebra.box_around(missing)
         if box is None:
             return
-        parts = sorted({holder.part for holder in self.holders[tensor.name]})
+        parts = sorted({holder.buffer.part for holder in self.holders[tensor.name]})
         inputs = [self._collect(node, tensor, target.device, part, missing, box) for part in parts]
         self._reduce(node, tensor.name, inputs, target, missing)
         made = {holder.buffer.id for holder in self.holders[tensor.name]}
@@ -225,24 +218,24 @@ class _Lowering:
 
     def _collect(self, node: str, tensor: Stored, device: int, part: int, cells: DisjointRegions, box: Box) -> Buffer:
         """A buffer on `device` with one part's cells: where they were made, or one of their own."""
-        holders = [h for h in self._nearest(tensor.name, device) if h.part == part]
-        if holders[0].device == device and self.algebra.is_within(cells, holders[0].cells):
+        holders = [h for h in self._nearest(tensor.name, device) if h.buffer.part == part]
+        if holders[0].buffer.device == device and self.algebra.is_within(cells, holders[0].cells):
             return holders[0].buffer
         landing = self.alloc(device, tensor.name, box, holders[0].buffer.dtype, part)
         self._gather(node, tensor, holders, landing, cells)
         return landing
 
-    def _nearest(self, name: str, device: int) -> list[Holder]:
+    def _nearest(self, name: str, device: int) -> list[Resident]:
         """Who a device reads a tensor from, one for each part and region: itself first, then around the mesh."""
         if name not in self.senders:
             first: dict[tuple[int, Box], int] = {}
             groups = [-1] * self.mesh.size
             for h in (h for h in self.holders[name] if self.algebra.size(h.cells)):
-                groups[h.device] = first.setdefault((h.part, h.buffer.box), h.device)
+                groups[h.buffer.device] = first.setdefault((h.buffer.part, h.buffer.box), h.buffer.device)
             self.senders[name] = list_senders(groups, self.mesh)
         sends, size = self.senders[name][:, device], self.mesh.size
-        near = (h for h in self.holders[name] if sends[h.device])
-        return sorted(near, key=lambda h: (h.device - device) % size)
+        near = (h for h in self.holders[name] if sends[h.buffer.device])
+        return sorted(near, key=lambda h: (h.buffer.device - device) % size)
 
     def provide_view(self, node: OpNode, operand: int, device: int, index: Box) -> tuple[Buffer | None, bool]:
         """A buffer with an operand's block, and whether it serves this shard alone."""
@@ -332,7 +325,7 @@ class _Lowering:
             buffer = self.alloc(device, tensor.name, box, tensor.dtype)
             cells = self.algebra.of_box(box, tensor.shape)
             self.copy("(place)", tensor, None, buffer, cells)
-            self._hold(tensor.name, Holder(device, -1, buffer, cells))
+            self._hold(tensor.name, Resident(buffer, cells))
 
     def _place_operand(self, node: OpNode, operand: int, device: int, index: Box) -> None:
         source = self.graph.source(node.inputs[operand])
@@ -347,11 +340,11 @@ class _Lowering:
             fill = self.graph.signature(node.name).inputs[operand].pad if source.direct else None
             self.provide("(place)", name, device, need, box, fill)
 
-    def _hold(self, name: str, holder: Holder) -> None:
+    def _hold(self, name: str, holder: Resident) -> None:
         self.senders.pop(name, None)
         self.holders.setdefault(name, []).append(holder)
-        if holder.part < 0:
-            self.resident.setdefault((name, holder.device), []).append(Resident(holder.buffer, holder.cells))
+        if holder.buffer.part < 0:
+            self.resident.setdefault((name, holder.buffer.device), []).append(holder)
 
     def _shards(self, node: OpNode) -> Iterator[tuple[int, Box]]:
         for device, box in enumerate(self.chosen.layouts["operator", node.name].boxes):
@@ -408,7 +401,7 @@ class _Lowering:
             box = self._output_box(node, k, index)
             buffer = self.alloc(device, name, box, dtype, 0 if only_part else part)
             cells = self.algebra.of_box(box, self.graph.stored[name].shape)
-            self._hold(name, Holder(device, buffer.part, buffer, cells))
+            self._hold(name, Resident(buffer, cells))
             out.append(buffer)
         return out
 
@@ -416,9 +409,9 @@ class _Lowering:
         """Make complete values of states that have no other part, where they are."""
         (name,) = node.outputs
         for holder in self.holders.pop(name):
-            target = self.alloc(holder.device, name, holder.buffer.box, self.graph.stored[name].dtype)
+            target = self.alloc(holder.buffer.device, name, holder.buffer.box, self.graph.stored[name].dtype)
             self._reduce(node.name, name, [holder.buffer], target, holder.cells)
-            self._hold(name, Holder(holder.device, -1, target, holder.cells))
+            self._hold(name, Resident(target, holder.cells))
             self.free(holder.buffer)
         del self.monoid[name]
 
@@ -429,7 +422,7 @@ class _Lowering:
             if box is not None:
                 cells = self.algebra.of_box(box, tensor.shape)
                 buffer = self.provide(f"landing {tensor.name}", tensor.name, device, cells, box)
-                landed.append(Holder(device, -1, buffer, cells))
+                landed.append(Resident(buffer, cells))
         for holder in made:
             self.free(holder.buffer)
         self.holders[tensor.name] = landed
@@ -520,10 +513,10 @@ def shard_of(graph: Graph, node: OpNode, index: Box) -> Shard:
 
 def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:
     """The cells for which a piece's guards on view coordinates hold; guards further down the chain stay guards."""
-    for guard in piece.guards:
-        if guard.prefix == 0 and guard.region.shape == cells.shape and guard.region.start == cells.start:
-            cells = cells & guard.region
-    return cells
+    front = tuple(guard for guard in piece.guards if guard.prefix == 0)
+    if not front:
+        return cells
+    return cells & piece_domain(Piece(piece.source, front, piece.map, piece.fill), Box(cells.start, cells.shape))
 
 
 def _last_reads(chosen: ChosenLayouts) -> dict[str, int]:

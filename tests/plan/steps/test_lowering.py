@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tapestry_exec import run
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ops import conv, max_pool, relu
-from tapestry_plan.steps import Alloc, Compute, Copy, Free, Reduce
+from tapestry_plan.steps import HOST, Alloc, Compute, Copy, Free, Reduce
 from tapestry_plan.steps.lowering import Arena
 from tapestry_plan.steps.mesh import align
 from tests.spilling import padded, planned, seeded_program
@@ -76,6 +76,28 @@ def test_views_are_assembled_from_what_is_stored() -> None:
     assert {step.tensor for step in pieces} == {"a", "b"}
 
 
+def test_of_views_in_views_only_the_cells_that_a_source_gives_are_copied() -> None:
+    """Parts side by side, over a third: each step names the cells of its own part, and of the device's block."""
+    shapes = {"a": (4, 3), "b": (4, 3), "c": (2, 6)}
+    g = Graph()
+    a, b, c = (relu(g.input(f"in_{name}", shape), name=name) for name, shape in shapes.items())
+    g.output(relu(concat([concat([a, b], 1), c], 0), name="last"))
+    label = np.block([[np.full((4, 3), "a"), np.full((4, 3), "b")], [np.full((2, 6), "c")]])
+    for fix in ({}, {"i0": 2}, {"i1": 2}, {"i0": 4}):
+        p = plan(g, Mesh((4,)), fix={"last": fix})
+        blocks = {b.id: b for b in p.buffers}
+        named: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+        for step in p.steps:
+            if isinstance(step, Copy) and step.piece is not None:
+                points = (tuple(point) for region in step.regions for point in region.points().tolist())
+                named.setdefault(step.dst, []).extend((step.tensor, point) for point in points)
+        assert named
+        for number, found in named.items():
+            low, shape = blocks[number].start, blocks[number].shape
+            cells = [(low[0] + i, low[1] + j) for i, j in np.ndindex(*shape)]
+            assert sorted(found) == sorted((str(label[cell]), cell) for cell in cells)
+
+
 def test_buffers_are_freed_after_their_last_reader() -> None:
     """A chain of equal tensors needs the place of two, however long it is."""
     g = Graph()
@@ -84,6 +106,16 @@ def test_buffers_are_freed_after_their_last_reader() -> None:
         x = relu(x)
     g.output(x)
     assert plan(g, Mesh((1,))).peak_nbytes == (2 * 64 * 64 * 4,)
+
+
+def test_a_view_s_block_is_freed_after_the_operator_that_reads_it() -> None:
+    """A chain through views needs the place of three: what is stored, the view of it, and what is made."""
+    g = Graph()
+    x = g.input("x", (64, 64))
+    for _ in range(10):
+        x = relu(x.T)
+    g.output(x)
+    assert plan(g, Mesh((1,))).peak_nbytes == (3 * 64 * 64 * 4,)
 
 
 # -- what a device holds, and whether it serves ----------------------------------------------------------------
@@ -138,19 +170,69 @@ def test_a_device_s_own_part_that_lacks_cells_is_not_taken() -> None:
     np.testing.assert_array_equal(run(p, values).outputs["y"], np.maximum(values["a"] @ values["b"], 0))
 
 
-def test_a_device_s_own_part_that_has_all_cells_is_read_where_it_lies() -> None:
-    """Each device merges its rows of two parts; only the other's part arrives, in a block of its own."""
+@pytest.mark.parametrize(
+    ("devices", "product_fix", "last_fix"),
+    [
+        (2, {"k": 2}, {"i0": 2}),
+        (4, {"m": 2, "k": 2}, {"i0": 2, "i1": 2}),  # other rows of the same part lie elsewhere
+    ],
+)
+def test_a_device_s_own_part_that_has_all_cells_is_read_where_it_lies(
+    devices: int, product_fix: dict[str, int], last_fix: dict[str, int]
+) -> None:
+    """Each device merges its block of two parts; only the other's part arrives, in a block of its own."""
     g = Graph()
     product = g.op("matmul", g.input("a", (4, 4)), g.input("b", (4, 4)), name="product")
     g.output(relu(product, name="last"), "y")
-    p = plan(g, Mesh((2,)), fix={"product": {"k": 2}, "last": {"i0": 2}})
+    p = plan(g, Mesh((devices,)), fix={"product": product_fix, "last": last_fix})
     device = {b.id: b.device for b in p.buffers}
     made = {n for step in p.steps if isinstance(step, Compute) and step.node == "product" for n in step.outputs}
     merges = [step for step in p.steps if isinstance(step, Reduce)]
-    assert len(merges) == 2
+    assert len(merges) == devices
     for step in merges:
         assert [n in made for n in step.inputs].count(True) == 1
     assert all(device[step.src] != device[step.dst] for step in p.steps if isinstance(step, Copy) and step.src in made)
+
+
+def test_a_block_padded_with_the_same_value_serves_again() -> None:
+    """Two convolutions over one tensor, with its border around it: each device lays its rows out once."""
+    g = Graph()
+    h = relu(g.input("x", (1, 2, 6, 6)), name="h")
+    one = conv(h, g.input("v", (2, 2, 3, 3)), pads=(1, 1, 1, 1), name="one")
+    other = conv(h, g.input("w", (2, 2, 3, 3)), pads=(1, 1, 1, 1), name="other")
+    g.output(one, "one")
+    g.output(other, "other")
+    p = plan(g, Mesh((2,)), fix={"h": {"i2": 2}, "one": {"h": 2}, "other": {"h": 2}})
+    read = {(step.node, step.device): step.inputs[0] for step in p.steps if isinstance(step, Compute)}
+    for device in range(2):
+        assert read["one", device] == read["other", device]
+    assert [b.device for b in p.buffers if b.tensor == "h" and b.fill == 0.0] == [0, 1]
+
+
+def test_replicas_of_an_output_are_those_asked_for() -> None:
+    """Every device is asked to have the whole; the halves that were made lie there as well, and are not named."""
+    g = Graph()
+    g.output(relu(g.input("x", (8, 6)), name="last"), "y")
+    p = plan(g, Mesh((2,)), fix={"last": {"i0": 2}}, layout={"y": {}})
+    made = {n for step in p.steps if isinstance(step, Compute) for n in step.outputs}
+    (output,) = p.outputs
+    for device in range(2):
+        mine = [(n, region) for n, region in (*output.blocks, *output.replicas) if p.buffers[n].device == device]
+        points = [tuple(point) for _, region in mine for point in region.points().tolist()]
+        assert sorted(points) == list(np.ndindex(8, 6))
+        assert not made & {n for n, _ in mine}
+
+
+def test_an_input_in_one_copy_may_skip_devices() -> None:
+    """Devices 0 and 1 read the upper cell, 2 and 3 the lower one: one device of each pair has it, and sends it once."""
+    g = Graph()
+    g.output(relu(g.input("x", (2, 1)), name="last"), "y")
+    p = plan(g, Mesh((2, 2)), fix={"last": {"i0": 2}}, placement="single", space="mesh")
+    placed = [step for step in p.steps if isinstance(step, Copy) and step.src == HOST]
+    assert [p.buffers[step.dst].device for step in placed] == [0, 2]
+    assert p.nbytes_moved == 2 * 4
+    x = np.array([[-3], [5]], np.float32)
+    np.testing.assert_array_equal(run(p, {"x": x}).outputs["y"], np.maximum(x, 0))
 
 
 # -- how high arenas reach -------------------------------------------------------------------------------------
