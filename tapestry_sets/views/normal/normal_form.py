@@ -208,6 +208,8 @@ def _list_reads(
     """The number of the home in `homes`, and of the cell there, that each index reads; `read` has those below."""
     home, cell = np.empty(flat.size, np.int64), np.empty(flat.size, np.int64)
     for patch in flat.patches:
+        if patch.forms.bounds(1)[1] >= 1 << 63:  # NumPy would go on in floating point, or around
+            raise OverflowError("the number of a cell exceeds 64 bits")
         indices, cells = np.full(1, patch.at), np.full(1, patch.cell)
         for count, by, step in patch.digits:
             k = np.arange(count)
