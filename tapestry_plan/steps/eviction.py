@@ -40,7 +40,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -51,6 +51,9 @@ from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.offsets import Stay, assign_offsets
 from tapestry_plan.steps.shard_plan import Alloc, Buffer, Copy, Fetch, Free, Spill, Step
 from tapestry_plan.steps.timeline import StepUse, Timeline, find_widest
+
+Side = Literal["first", "last", "tightest"]
+"""Which of equally cheap windows a buffer takes."""
 
 
 def evict(timeline: Timeline, cap: int, fresh: int) -> Eviction:
@@ -113,7 +116,7 @@ class Eviction:
         for k in range(last - 1, -1, -1):
             for n in self.timeline.uses[k].buffers:
                 self.uses[n].append(k)  # descending, so that the next one is at the end
-        most = max(self.timeline.buffers, default=-1) + 1
+        most = max(self.timeline.buffers) + 1  # there are some: memory is short
         self.next: NDArray[np.int64] = np.zeros(most, np.int64)
         self.cost: NDArray[np.int64] = np.zeros(most, np.int64)
 
@@ -194,11 +197,11 @@ class Eviction:
             out[n] = at
         return out
 
-    def _side(self, n: int) -> int:
-        """On which side of the arena a buffer goes: -1 for the first place, 1 for the last one, 0 for the tightest."""
+    def _side(self, n: int) -> Side:
+        """On which side of the arena a buffer goes."""
         if self.near is None:
-            return 0
-        return -1 if self.uses[n][0] - self.now <= self.near else 1
+            return "tightest"
+        return "first" if self.uses[n][0] - self.now <= self.near else "last"
 
     def _weigh(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """What giving up each of some buffers weighs."""
@@ -376,11 +379,10 @@ class _Windows:
         self.fixed = np.array([n in fixed for _, _, n in spans], np.int64)
         self.cap = cap
 
-    def take(self, nbytes: int, side: int) -> int | None:
+    def take(self, nbytes: int, side: Side) -> int | None:
         """The offset of the cheapest window of a size, which is fixed from now on; None where there is none.
 
-        Of equally cheap ones it is the first or, with a side of 1, the last; with 0 that which leaves the least
-        beside it.
+        Of equally cheap ones it is the first, the last, or the tightest: that which leaves the least beside it.
         """
         if not nbytes:
             return 0
@@ -396,9 +398,14 @@ class _Windows:
             return None
         at, first, last = at[free], first[free], last[free]
         lost = _sums(self.weights, first, last)
-        rank = -side * at if side else rights[last] - lefts[first - 1]
         cheap = np.flatnonzero(lost == lost.min())
-        best = cheap[np.argmin(rank[cheap])]
+        match side:
+            case "first":
+                best = cheap[np.argmin(at[cheap])]
+            case "last":
+                best = cheap[np.argmax(at[cheap])]
+            case "tightest":
+                best = cheap[np.argmin((rights[last] - lefts[first - 1])[cheap])]
         self._put(int(at[best]), nbytes, int(first[best]), int(last[best]))
         return int(at[best])
 

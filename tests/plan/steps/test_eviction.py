@@ -211,3 +211,89 @@ def test_what_was_changed_is_spilled_again(drawn: Drawn) -> None:
     spilled = [step.buffer for step in steps if isinstance(step, Spill) and tensors[step.buffer] == "t0"]
     fetched = [step.spilled for step in steps if isinstance(step, Fetch) and tensors[step.buffer] == "t0"]
     assert len(set(spilled)) == 2 and fetched == spilled
+
+
+# -- which buffers give way, and where others go: small futures, worked out by hand ------------------------------------
+
+
+def written(*numbers: int) -> Use:
+    return frozenset(numbers), frozenset(numbers)
+
+
+def read(*numbers: int) -> Use:
+    return frozenset(numbers), frozenset()
+
+
+def spilled(made: Eviction) -> list[int]:
+    """The numbers of what goes to the host, in the order of the steps."""
+    return [step.buffer for at in sorted(made.before) for step in made.before[at] if isinstance(step, Spill)]
+
+
+def place_of(made: Eviction, number: int) -> int:
+    return next(buffer.offset for buffer in made.buffers if buffer.id == number)
+
+
+@pytest.mark.parametrize(
+    ("near", "last", "place"),
+    [
+        (None, 4, 192),  # the hole of one line, whatever comes later
+        (2, 3, 0),  # two steps on is near: the first hole
+        (2, 4, 384),  # three steps on is not: the end
+    ],
+)
+def test_what_goes_soon_lies_in_front_and_what_stays_at_the_end(near: int | None, last: int, place: int) -> None:
+    """Before buffer 4 of one line comes: two free lines, 1, a free line, 3, two free lines."""
+    sizes = [32, 16, 16, 16, 16]
+    steps = [written(0, 1, 2, 3), written(4), read(1, 3), read(4), read(4)][: last + 1]
+    timeline = timeline_of((sizes, steps, [], frozenset()))
+    made = Eviction(timeline, 7 * 64, 5, 0.0, near).follow()
+    assert [place_of(made, n) for n in range(5)] == [0, 128, 192, 256, place]
+    Following(timeline, made, 7 * 64).follow()
+
+
+def test_the_largest_takes_its_place_first() -> None:
+    """Two free lines, buffer 1, one free line: were the small one put in front, buffer 1 had to make way."""
+    timeline = timeline_of(([32, 16, 16, 32], [written(0), written(0, 1), written(1, 2, 3)], [], frozenset()))
+    made = Eviction(timeline, 4 * 64, 4, 0.0, 8).follow()
+    assert [place_of(made, n) for n in range(4)] == [0, 128, 192, 0]
+    assert made.nbytes == 0
+
+
+@pytest.mark.parametrize(("exponent", "gone"), [(0.0, 0), (1.0, 0), (4.0, 1)])
+def test_bytes_are_weighed_against_the_distance(exponent: float, gone: int) -> None:
+    """Buffer 0 costs 20 bytes each way and is next used one step on, buffer 1 costs 64, two steps on.
+
+    So they weigh 40 and 128 at exponent 0, 40 and 64 at 1, 40 and 8 at 4.
+    """
+    timeline = timeline_of(([5, 16, 16], [written(0, 1), written(2), read(0), read(1)], [], frozenset()))
+    assert spilled(Eviction(timeline, 128, 3, exponent, None).follow())[0] == gone
+    assert spilled(EvictionBySize(timeline, 128, 3, exponent).follow())[0] == gone
+
+
+def test_of_equal_blocks_the_one_that_is_used_latest_goes() -> None:
+    """Room for one line is wanted, and no more than that goes."""
+    timeline = timeline_of(([16, 16, 16], [written(0, 1), written(2), read(0), read(1)], [], frozenset()))
+    assert spilled(EvictionBySize(timeline, 128, 3, 0.0).follow()) == [1]
+
+
+def test_an_output_that_is_used_before_the_end_costs_both_ways() -> None:
+    """Giving up the output is 32 bytes out and in; buffer 1 comes again from the inputs, 40 bytes once."""
+    steps = [(frozenset({0, 1}), frozenset({0})), written(2), read(0, 1)]
+    timeline = timeline_of(([8, 20, 16], steps, [(1, 0)], frozenset({0})))
+    assert evict(timeline, 192, 3).nbytes == 40
+
+
+NO_PLACES: Drawn = (
+    [32, 32, 48, 32],
+    [written(2, 3), written(1, 2), written(0, 1, 3)],
+    [],
+    frozenset(),
+)
+"""At 384 bytes buffers fit by their sizes while 256 bytes move, and nowhere in one piece."""
+
+
+def test_blocks_that_find_no_places_together_are_not_taken() -> None:
+    timeline = timeline_of(NO_PLACES)
+    loose = EvictionBySize(timeline, 384, 4, 0.0).follow()
+    assert loose.nbytes == 256 and not loose.place_all(384)
+    Following(timeline_of(NO_PLACES), evict(timeline, 384, 4), 384).follow()
