@@ -144,6 +144,8 @@ def admits(annotation: str, value: Any) -> bool:
     """Whether an annotation, by its words, may admit a value of this type."""
     if re.search(ANYTHING, annotation):
         return True
+    if type(value) is int and value in (0, 1) and "bool" in annotation:
+        return True  # NumPy's truth values
     kind = next(kind for kind in TYPES if isinstance(value, kind) and (kind is not int or not isinstance(value, bool)))
     return re.search(rf"\b(?:{TYPES[kind]})\b", annotation) is not None
 

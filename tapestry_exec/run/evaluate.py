@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from math import inf
 from os import PathLike
@@ -23,7 +23,7 @@ def evaluate(
     graph: Graph,
     inputs: Mapping[str, Any],
     constants: Mapping[str, Any] | None = None,
-    outputs: Sequence[str] | None = None,
+    outputs: Iterable[str] | None = None,
 ) -> dict[str, Array]:
     """Run a graph unsharded.
 
@@ -34,7 +34,7 @@ def evaluate(
         Every input, with its exact shape and dtype.
     constants : mapping of str to array, optional
         Values of constants that the graph names but does not carry.
-    outputs : sequence of str, optional
+    outputs : iterable of str, optional
         Tensors to give, by name; the graph's outputs by default.
 
     Returns
@@ -59,7 +59,7 @@ def evaluate(
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"evaluate: graph is {type(graph).__name__}; it must be a Graph")
-    outputs = conform(outputs, kind_of(Sequence[str] | None), "evaluate: outputs")
+    outputs = conform(outputs, kind_of(Iterable[str] | None), "evaluate: outputs")
     wanted = dict(graph.outputs) if outputs is None else {name: graph.tensor(name).name for name in outputs}
     return _evaluated(graph, inputs, constants, wanted, lambda array: 0.0)[0]
 

@@ -31,6 +31,7 @@ from tapestry_sets.limits import (
     FrozenDict,
     Kind,
     check_arguments,
+    check_cell,
     check_fields,
     conform,
     describe,
@@ -865,15 +866,8 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
             number = number[()]  # an array of rank 0 is a number
         if not isinstance(number, int | float | np.integer | np.floating | np.bool_):
             raise TypeError(f"{op}: {describe(number)} stands beside tensor {quote(self.name)}; {AS_TENSOR}")
-        try:
-            value = np.asarray(number, self.dtype)
-        except OverflowError:
-            raise ValueError(
-                f"{op}: {quote(number)} is beyond {self.dtype}; cast the tensor to a wider dtype"
-            ) from None
-        if value.dtype.kind != "f" and value != number:
-            raise ValueError(f"{op}: {quote(number)} is not of dtype {self.dtype}; cast the tensor or round the number")
-        return self.graph.constant(self.graph._fresh("number"), value)
+        check_cell(number, np.dtype(self.dtype), f"{op}:")
+        return self.graph.constant(self.graph._fresh("number"), np.asarray(number, self.dtype))
 
     @property
     def device(self) -> Graph:

@@ -21,7 +21,7 @@ from tapestry_plan.search.dominance import find_expandable, find_undominated
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Known, Moved, Problem
 from tapestry_plan.search.solving import Solved, solve
-from tapestry_plan.search.splits import Split, add_offered, offer_cuts
+from tapestry_plan.search.splits import Split, add_offered, derive_splits, offer_cuts
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import (
     Alternative,
@@ -180,7 +180,12 @@ def plan(
         if derived or offered:
             problem = Problem(one, replace(wanted, derived={**derived, **add_offered(offered, derived)}))
         found = solve(problem, seed=seed, time_limit_seconds=seconds, stop=stop)
-        return _write_down(problem, found.choice, found.bound_ticks, fan_in), problem, found
+        made = _write_down(problem, found.choice, found.bound_ticks, fan_in)
+        if is_split and not in_time:
+            late = derive_splits(one, mesh.size).items()
+            left_out = [Expansions(name, (), left_out=tuple(map(_name_split, each))) for name, each in late]
+            made = replace(made, expansions=(*made.expansions, *left_out))
+        return made, problem, found
 
     limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, found = solved(graph, limit)

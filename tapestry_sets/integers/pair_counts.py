@@ -174,7 +174,16 @@ def _list_blocks(s: Nest, lo: int, hi: int, dtype: Any) -> tuple[Column, Column,
     if not s:
         return np.array([lo], dtype), np.array([lo], dtype), np.array([hi], dtype)
     a, P, p = s[0]
-    begin = np.arange((lo - p) // P, (hi - 1 - p) // P + 1, dtype=dtype) * P + p
+    first, last = (lo - p) // P, (hi - 1 - p) // P
+    if len(s) > 1 and last - first < 2:  # of long blocks only what lies in the window is listed
+        found = [(np.zeros(0, dtype),) * 3]
+        for b in range(p + P * first, p + P * last + 1, P):
+            if max(lo, b) < min(hi, b + a):
+                there = _list_blocks(s[1:], max(lo - b, 0), min(hi - b, a), dtype)
+                found.append((there[0] + b, there[1] + b, there[2] + b))
+        origins, starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return origins, starts, ends
+    begin = np.arange(first, last + 1, dtype=dtype) * P + p
     origin, start, end = begin, begin, begin + a
     if len(s) > 1:
         inside = _list_blocks(s[1:], 0, a, dtype)
@@ -609,7 +618,7 @@ class PairCount:
         rounds = count_rounds(length // P + 1, Q)
         one, two = count_blocks(s[1:], a), count_blocks(t[1:], b)
         lengths = nests.count(s[1:], 0, a) * two + nests.count(t[1:], 0, b) * one
-        meet = levels + slow * _about((one + two) * g * one + (one + 1) * lengths, 2 * g * one)
+        meet = levels + slow * _about((one + two) * g * one + (one + 1) * lengths, 2 * g * max(one, 1))
         yield _CountWay(meet, lambda: self._meet(s, t, length, max(len(s), len(t)), dtype))
         entries = rounds * (tuning.ENTRIES_A_ROUND + slow * _about(one * two)) + tuning.ENTRIES_A_ROUND
         yield _CountWay(entries, lambda: _sum_of_stripes(list_stripes(s, dtype), list_stripes(t, dtype), length))
@@ -833,8 +842,9 @@ def _meet_blocks(ss: Sequence[Nest], ts: Sequence[Nest], length: int) -> int:
     """Return how many common elements two unions have in [0, length), from all blocks that each has there."""
     sides = []
     for members in (ss, ts):
-        listed_each = [_list_blocks(s, 0, length, np.int64) for s in members]
-        start, end = (np.concatenate([blocks[k] for blocks in listed_each]) for k in (1, 2))
+        dtypes = [object if any(P >= 1 << 61 for _, P, _ in s) else np.int64 for s in members]
+        listed_each = [_list_blocks(s, 0, length, dtype) for s, dtype in zip(members, dtypes, strict=True)]
+        start, end = (np.concatenate([blocks[k].astype(np.int64) for blocks in listed_each]) for k in (1, 2))
         order = np.argsort(start)
         sides.append((start[order], end[order]))
     (start, end), (begin, stop) = sides

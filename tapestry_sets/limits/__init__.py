@@ -24,6 +24,7 @@ from tapestry_sets.limits.arguments import (
     as_int,
     as_ints,
     as_items,
+    check_cell,
     check_flag,
     check_positive,
     check_range,

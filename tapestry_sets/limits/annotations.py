@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, cached_property, wraps
 from inspect import Parameter, Signature, signature
-from numbers import Real
+from numbers import Integral, Real
 from types import CodeType, MappingProxyType, NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
@@ -327,9 +327,30 @@ def _take_integer(value: Any, what: str) -> int:
 
 
 def _take_truth(value: Any, what: str) -> bool:
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise Unfit(what, value, _PLAIN[bool].words)
+
+
+def _take_number(value: Any, what: str) -> float:
+    """A number as Python's own: documents hold no others."""
+    if isinstance(value, np.ndarray) and not value.ndim and value.dtype.kind in "iuf":
+        value = value.item()
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise Unfit(what, value, _PLAIN[float].words)
+    if isinstance(value, Integral):
+        value = int(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{what} is {quote(value)}, which is beyond a float; it must be less") from None
+    return value if type(value) is int else number
+
+
+def _take_text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise Unfit(what, value, _PLAIN[str].words)
+    return str(value) if isinstance(value, np.str_) else value
 
 
 ANYTHING = Kind("anything", "anything", lambda value, what: value, Everything())
@@ -338,10 +359,8 @@ _PLAIN: dict[Any, Kind] = {
     object: ANYTHING,
     int: Kind("an integer", "integers", _take_integer, frozenset({int})),
     bool: Kind("True or False", "truth values", _take_truth, frozenset({bool})),
-    float: _of_test(
-        "a number", "numbers", lambda value: isinstance(value, Real) and not isinstance(value, bool), int, float
-    ),
-    str: _of_test("a string", "strings", lambda value: isinstance(value, str), str),
+    float: Kind("a number", "numbers", _take_number, frozenset({float})),
+    str: Kind("a string", "strings", _take_text, frozenset({str})),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from operator import index
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -159,3 +159,27 @@ def check_range(start: object, stop: object, verb: str) -> tuple[int, int]:
     if hi < lo:
         raise ValueError(f"{verb}: stop must be >= start, not start={lo}, stop={hi}; an empty range has start == stop")
     return lo, hi
+
+
+def check_cell(number: float, dtype: np.dtype[Any], what: str) -> None:
+    """Raise ValueError for a number that a cell of some dtype does not hold; floats are rounded, not made infinite.
+
+    Examples
+    --------
+    >>> check_cell(0.1, np.dtype("float32"), "pad: value")
+    >>> check_cell(1.5, np.dtype("int32"), "pad: value")
+    Traceback (most recent call last):
+    ...
+    ValueError: pad: value 1.5 is not of dtype int32; cast the tensor or round the number
+    """
+    if dtype.kind in "iu":
+        is_whole = number == number and abs(number) != inf and int(number) == number
+        is_within = is_whole and np.iinfo(dtype).min <= number <= np.iinfo(dtype).max
+    elif dtype.kind == "f":
+        is_whole, is_within = True, abs(number) == inf or not abs(number) > float(np.finfo(dtype).max)
+    else:
+        is_whole = is_within = dtype.kind != "b" or number in (0, 1)
+    if not is_whole:
+        raise ValueError(f"{what} {quote(number)} is not of dtype {dtype}; cast the tensor or round the number")
+    if not is_within:
+        raise ValueError(f"{what} {quote(number)} is beyond {dtype}; cast the tensor to a wider dtype")

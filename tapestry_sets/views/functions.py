@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, groupby
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from tapestry_sets.views.kinds.choosing import Slice
 from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axis_of
 from tapestry_sets.views.pieces.maps import Shape, put_extents
-from tapestry_sets.views.words import Viewable, apply_all, as_number, at_once, axis_tuple
+from tapestry_sets.views.words import Viewable, apply_all, as_cell, at_once, axis_tuple
 
 V = TypeVar("V", bound=Viewable)
 T = TypeVar("T")
@@ -125,7 +126,7 @@ def pad(
     _one_view(view, "pad")
     check_type(mode, str, "pad: mode")
     pairs = _pairs(_by_axis(widths, view.rank), view.rank, "pad: widths", _width)
-    values = _pairs(value, view.rank, "pad: value", as_number)
+    values = _pairs(value, view.rank, "pad: value", partial(as_cell, view))
     if mode != "constant" and any(any(pair) for pair in values):
         raise ValueError(
             f"pad: mode {quote(mode)} takes no value, but value is {quote(value)}; only mode 'constant' has one"

@@ -31,7 +31,7 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 import numpy as np
 
 from tapestry_sets.integers import DisjointSetts, Sett, Stripe
-from tapestry_sets.limits import as_int, as_ints, check_pieces, extents_of, quote
+from tapestry_sets.limits import as_int, as_ints, check_cell, check_pieces, extents_of, quote
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views.kinds import shaping
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
@@ -511,14 +511,14 @@ class Viewable:
         ----------
         NumPy tril; ONNX Trilu.
         """
-        return self.apply(shaping.Triangle(as_int(k, "tril: k"), False, as_number(value, "tril: value")))
+        return self.apply(shaping.Triangle(as_int(k, "tril: k"), False, as_cell(self, value, "tril: value")))
 
     def triu(self, k: int = 0, value: float = 0) -> Self:
         """Return the view with a constant below a diagonal of the last two axes; kept is x[-1] - x[-2] >= k.
 
         See `tril`.
         """
-        return self.apply(shaping.Triangle(as_int(k, "triu: k"), True, as_number(value, "triu: value")))
+        return self.apply(shaping.Triangle(as_int(k, "triu: k"), True, as_cell(self, value, "triu: value")))
 
     def unstack(self, axis: int = 0) -> list[Self]:
         """Return the views at each place along an axis, without it.
@@ -707,11 +707,16 @@ def _in_pages(pool: V, block: int | None) -> V:
     return pool.reshape(shape[0] // rows, rows, *shape[1:])
 
 
-def as_number(value: object, what: str) -> float:
-    """Return a real number as it is, or raise a TypeError that names the argument."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+def as_cell(view: object, value: object, what: str) -> float:
+    """Return a real number that a cell of a view holds, where it says of what dtype its cells are."""
+    dtype = getattr(view, "dtype", None)
+    if isinstance(value, bool) and dtype is not None and np.dtype(dtype) == bool:
         return value
-    raise TypeError(f"{what} {quote(value)} must be a real number, not a {type(value).__name__}")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{what} {quote(value)} must be a real number, not a {type(value).__name__}")
+    if dtype is not None:
+        check_cell(value, np.dtype(dtype), what)
+    return value
 
 
 def _sections(count: object, what: str) -> int:

@@ -536,7 +536,7 @@ class Swizzle(Struct, frozen=True):
         turned = [(k, -1 if flips else 1) for k, (_, flips) in enumerate(digits)]
         flip = AffineMap.select(len(digits), turned, [n - 1 if flips else 0 for n, flips in digits])
         steps: list[Step] = [*to, flip, *back]
-        return kind.one_piece([step for step in steps if not is_identity(step)], 0, guard)
+        return Piece(0, (guard,), IndexMap._of(tuple([s for s in steps if not is_identity(s)]), steps[0].in_rank))
 
     def _runs(self, pattern: int) -> list[tuple[int, bool]]:
         """The flipped bits, highest first, as axes: an extent for neighbors that flip alike, and whether they do."""

@@ -20,6 +20,7 @@ for one in (*CASES, *OTHERS):
     if one.op not in EXAMPLES or len(one.attrs) > len(EXAMPLES[one.op].attrs):
         EXAMPLES[one.op] = one
 SAYS = {
+    "gemm": {name: f"{name}|multiplied over" for name in ("trans_a", "trans_b")},  # 0 and 1 are truth values
     "layer_normalization": {"axis": "axis|normalized axes"},
     "rms_normalization": {"axis": "axis|normalized axes"},
 }

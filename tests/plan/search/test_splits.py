@@ -275,6 +275,12 @@ def test_a_memory_cap_is_kept_by_plans_whose_axes_are_whole() -> None:
     assert plan(g, MESH, memory_nbytes=max(p.peak_nbytes)) == p
 
 
+def test_splits_that_there_is_no_time_for_are_left_out() -> None:
+    g = chained(RIFFLE["by rows"], (96,))
+    p = plan(g, MESH, time_limit_seconds=0)
+    assert not p.expanded and {each.node for each in p.expansions if each.left_out} == {"e", "t"}
+
+
 def test_a_result_whose_layout_is_asked_for_stays_whole() -> None:
     g = chained(RIFFLE["by rows"], (96,))
     p = plan(g, MESH, layout={"y": {0: 4}})

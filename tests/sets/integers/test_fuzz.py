@@ -360,6 +360,15 @@ def test_no_question_about_random_expressions_fails(report: Report) -> None:
     assert not report.crashed, f"{len(report.crashed)} of {report.asked}: {report.crashed[:5]}"
 
 
+@pytest.mark.parametrize(("family", "number"), [("numbered", 4825), ("plain", 978)])
+def test_expressions_that_died_once(family: str, number: int) -> None:
+    found = Report()
+    case = Case(family, number, found)
+    case.in_the_window()
+    case.on_the_line()
+    assert found.asked > 20 and not found.crashed and not found.wrong
+
+
 def residues(points: Sequence[int], n: int) -> list[int]:
     return [sum(z % n == r for z in points) for r in range(n)]
 

@@ -132,3 +132,8 @@ def test_many_patterns_are_refused_as_pieces() -> None:
         _ = view.pieces
     with limits(max_pieces=4), pytest.raises(TooManyPieces):
         _ = allocate((64,)).swizzle(3, 0, 3).pieces
+
+
+def test_a_swizzle_of_no_bits_is_the_view_itself() -> None:
+    A = allocate((4, 1, 1, 1), name="A")
+    assert A.swizzle(0, 0, 0) == A and read_view(A.swizzle(0, 0, 0), memory_for([A])).ravel().tolist() == [1, 2, 3, 4]
