@@ -172,6 +172,8 @@ def check_cell(number: float, dtype: np.dtype[Any], what: str) -> None:
     ...
     ValueError: pad: value 1.5 is not of dtype int32; cast the tensor or round the number
     """
+    if isinstance(number, np.generic):
+        number = number.item()  # which compares without being cast
     if dtype.kind in "iu":
         is_whole = number == number and abs(number) != inf and int(number) == number
         is_within = is_whole and np.iinfo(dtype).min <= number <= np.iinfo(dtype).max
