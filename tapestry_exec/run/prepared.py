@@ -63,7 +63,7 @@ class PreparedPlan:
     >>> p = plan(g, Mesh(2))
     >>> one, two = PreparedPlan(p, "numpy"), PreparedPlan(p, "numpy")
     >>> one.backend is two.backend, one.shards is two.shards, one.payloads_nbytes
-    (True, True, [12, 12])
+    (True, True, (12, 12))
     """
 
     def __init__(self, plan: ShardPlan, backend: str | Backend[Any] = "numpy") -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from tapestry_sets.integers import DisjointSetts, Item, Nest, from_items, merge, merge_nests
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.interop import tuning
-from tapestry_sets.limits import TooHard, check_pieces, quote
+from tapestry_sets.limits import TooHard, check_pieces, cut_text, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, reading
@@ -109,11 +109,11 @@ def _set_of(points: Any, box: Box | None) -> DisjointSetts | DisjointRegions:
         found = DisjointSetts() if points.is_empty() else _periodic(points)
         if found is None:
             raise ValueError(
-                f"from_isl: {quote(points)} is neither bounded nor periodic; give within= the box that is meant"
+                f"from_isl: {cut_text(str(points))} is neither bounded nor periodic; give within= the box that is meant"
             )
         return _checked(found, points)  # type: ignore[no-any-return]
     if not isl.is_bounded(points):
-        raise ValueError(f"from_isl: {quote(points)} is not bounded; give within= the box that is meant")
+        raise ValueError(f"from_isl: {cut_text(str(points))} is not bounded; give within= the box that is meant")
     if box is None:
         bounds = isl.bounds_of(points)
         zero = (0,) * _rank(points)

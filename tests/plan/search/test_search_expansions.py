@@ -468,10 +468,10 @@ def test_an_output_whose_layout_is_asked_for_stays_a_tensor() -> None:
     [
         ("exp_sum", TypeError, r"expand is 'exp_sum'.*\['exp_sum'\]"),
         (None, TypeError, "expand is None"),
-        (1, TypeError, "expand is 1"),
-        ({"exp_sum": True}, TypeError, "must be True, False, or names"),
-        (["exp_sums"], ValueError, "no declaration lists an expansion 'exp_sums'; known are .*'exp_sum'"),
-        ([3], TypeError, "expand has 3, it must be True, False, or names"),
+        (2, TypeError, "expand is 2"),
+        ({"exp_sum": True}, TypeError, "give True, False, or names of expansions"),
+        (["exp_sums"], ValueError, "expand has 'exp_sums', which no declaration lists; known are .*'exp_sum'"),
+        ([3], TypeError, r"expand\[0\] is 3, an int, and must be a string"),
     ],
 )
 def test_wrong_values_of_expand(wrong: Any, kind: type[Exception], text: str) -> None:
