@@ -182,8 +182,8 @@ def parse_values(given: Sequence[str]) -> dict[str, Any]:
             found = [_parse_number(part.strip()) for part in text.split(",")] if text.strip() else []
         except ValueError:
             raise click.UsageError(
-                f"--value {quote(item)}: {quote(text)} is neither numbers, as 1,3 or 0.5 or true, nor a file "
-                "that ends in .npy"
+                f"--value {quote(item)}: {quote(text)} is neither numbers, as 1,3 or 0.5 or true, nor a file that "
+                "ends in .npy"
             ) from None
         out[name] = found[0] if len(found) == 1 else found
     return out
@@ -245,8 +245,8 @@ def _random_input(tensor: Stored, rng: np.random.Generator) -> Array:
         return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
     except (MemoryError, ValueError, OverflowError):  # NumPy has several ways to say that an array is too large
         raise MemoryError(
-            f"input {quote(tensor.name)} of shape {quote(tensor.shape)} does not fit into this machine's memory; "
-            "give it smaller extents"
+            f"input {quote(tensor.name)} of shape {quote(tensor.shape)} does not fit into this machine's memory; give "
+            "it smaller extents"
         ) from None
 
 
@@ -680,8 +680,8 @@ def _entries_apart(
                 continue
             if key == "sha256" and one and other:
                 return (
-                    f"constant {quote(name)} has other values: SHA-256 {one[:12]}… in the plan, {other[:12]}… "
-                    "in the model"
+                    f"constant {quote(name)} has other values: SHA-256 {one[:12]}… in the plan, {other[:12]}… in the "
+                    "model"
                 )
             if key == "pieces":
                 return f"{kind} {quote(name)} selects other cells"

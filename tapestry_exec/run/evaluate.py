@@ -208,9 +208,8 @@ def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
             first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
             raise ValueError(
                 f"input {quote(name)} has {finite.size - int(finite.sum())} values that are not finite, the first is "
-                f"{host[name][first]} at {quote(first)}; a comparison with the unsharded run needs finite "
-                "numbers: give "
-                "such, or run without verify"
+                f"{host[name][first]} at {quote(first)}; a comparison with the unsharded run needs finite numbers: "
+                "give such, or run without verify"
             )
 
 
@@ -253,9 +252,8 @@ def _check_unread(name: str, array: Array, declared: Unread) -> None:
         )
     if declared.sha256 is not None and sha256_of(array) != declared.sha256:
         raise ValueError(
-            f"input {quote(name)} has another value than load_onnx was given in values=, on which the graph "
-            "depends: leave "
-            "it out, or load the model with this value"
+            f"input {quote(name)} has another value than load_onnx was given in values=, on which the graph depends: "
+            "leave it out, or load the model with this value"
         )
 
 

@@ -241,8 +241,8 @@ class _Interpreter:
                 node, device, nbytes, phases = self._step(k, step)
             except Exception as error:
                 raise StepFailed(
-                    f"step {k} ({describe(self.plan, step)}{self._cells(k, step)}) failed: "
-                    f"{type(error).__name__}: {error}"
+                    f"step {k} ({describe(self.plan, step)}{self._cells(k, step)}) failed: {type(error).__name__}: "
+                    f"{error}"
                 ) from error
             now = perf_counter()
             kind = _kind(step)
@@ -525,8 +525,7 @@ def _verified(
         if not value <= bound and not _is_rounding(outputs[name], reference[name], scale):
             raise ResultMismatch(
                 f"output {quote(name)} differs from the unsharded run: max|difference| / max|reference| is "
-                f"{value:.3g}, "
-                f"the bound for {outputs[name].dtype} is {bound:g}"
+                f"{value:.3g}, the bound for {outputs[name].dtype} is {bound:g}"
             )
     return found
 

@@ -414,7 +414,6 @@ def check_places(view: HostArray) -> None:
     size = view.itemsize if view.dtype.kind != "c" else view.itemsize // 2
     if view.size and (address % size or any(s % size for s, n in zip(view.strides, view.shape, strict=True) if n > 1)):
         raise OrderingFault(
-            f"cells of {view.dtype} at {address:#x} with strides {quote(view.strides)} do not lie at multiples "
-            f"of {size} "
-            "bytes; align them"
+            f"cells of {view.dtype} at {address:#x} with strides {quote(view.strides)} do not lie at multiples of "
+            f"{size} bytes; align them"
         )

@@ -96,8 +96,8 @@ def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:
             )
     if seed is None and y.size != 1:
         raise ValueError(
-            f"gradient: y {quote(y.name)} has shape {quote(y.shape)}; reduce it to one cell, or give a seed of "
-            "its shape"
+            f"gradient: y {quote(y.name)} has shape {quote(y.shape)}; reduce it to one cell, or give a seed of its "
+            "shape"
         )
     if seed is not None and (seed.shape, seed.dtype) != (y.shape, y.dtype):
         raise ValueError(
@@ -195,8 +195,8 @@ class _Reverse:
                 reasons.append(f"{expansion.__name__}: {error}")
         why = f", and no expansion has one ({'; '.join(reasons)})" if reasons else " and no expansion"
         raise NotApplicable(
-            f"gradient: operator {quote(node.op)} of node {quote(node.name)} declares no adjoint{why}; give its "
-            "Op an adjoint"
+            f"gradient: operator {quote(node.op)} of node {quote(node.name)} declares no adjoint{why}; give its Op an "
+            "adjoint"
         )
 
     def _through(

@@ -177,15 +177,15 @@ def _frame_of(signature: Signature, number: int, shape: Shape | None) -> Box:
     extents = shape if shape is not None else operand.extents
     if extents is None and (operand.pad is not None or operand.outside != "forbid"):
         raise ValueError(
-            f"show_projection: input {number} is read in {quote(read)}, which may reach outside its tensor; "
-            "give the shapes of the inputs"
+            f"show_projection: input {number} is read in {quote(read)}, which may reach outside its tensor; give the "
+            "shapes of the inputs"
         )
     if extents is None:
         return read if operand.origin else Box.from_bounds(start, read.stop)
     if len(extents) != read.rank:
         raise ValueError(
-            f"show_projection: input {number} has rank {read.rank}, the shape given is {quote(extents)}; give "
-            "one of that rank"
+            f"show_projection: input {number} has rank {read.rank}, the shape given is {quote(extents)}; give one of "
+            "that rank"
         )
     frame = Box(start, extents)
     if operand.pad is None and operand.outside == "forbid" and not frame.contains(read):

@@ -843,9 +843,8 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
         for one in key if isinstance(key, tuple) else (key,):
             if isinstance(one, Tensor):
                 raise TypeError(
-                    f"the index of tensor {quote(self.name)} is tensor {quote(one.name)}, which has no values "
-                    "before a run; "
-                    "write xp.where(mask, x, other), or xp.take(x, indices), with xp = x.__array_namespace__()"
+                    f"the index of tensor {quote(self.name)} is tensor {quote(one.name)}, which has no values before "
+                    "a run; write xp.where(mask, x, other), or xp.take(x, indices), with xp = x.__array_namespace__()"
                 )
         return super().__getitem__(key)
 

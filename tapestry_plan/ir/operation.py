@@ -146,9 +146,8 @@ class Operation(Struct, frozen=True):
                 for number, (cells, image) in enumerate(zip(have, need, strict=True)):
                     if cells is not image and not cells.same_points(image):
                         raise ValueError(
-                            f"{what}: shard {k} says that {role} {number} is {quote(cells)}; the projection of "
-                            "its index "
-                            f"{quote(shard.index)} is {quote(image)}"
+                            f"{what}: shard {k} says that {role} {number} is {quote(cells)}; the projection of its "
+                            f"index {quote(shard.index)} is {quote(image)}"
                         )
         self._check_outputs(shards, what)
 

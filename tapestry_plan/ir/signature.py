@@ -346,8 +346,8 @@ class Signature(Struct, frozen=True, dict=True):
             size = self.axes[k].size
             if not is_int(count, 1, size):
                 raise ValueError(
-                    f"{what}: {count} parts of axis {quote(name)}, which has {size} index points; "
-                    f"give a number from 1 to {size}"
+                    f"{what}: {count} parts of axis {quote(name)}, which has {size} index points; give a number from "
+                    f"1 to {size}"
                 )
             counts[k] = count
         cuts = (parts_of(axis.size, n) for axis, n in zip(self.axes, counts, strict=True))
@@ -475,10 +475,9 @@ class Signature(Struct, frozen=True, dict=True):
                     axis, point = found
                     following = tuple(x + (j == axis) for j, x in enumerate(point))
                     raise ValueError(
-                        f"{role} {number}: the index points {quote(point)} and {quote(following)}, "
-                        "neighbors along axis "
-                        f"{quote(self.axes[axis].name)}, touch {blocks(point)} and {blocks(following)}, "
-                        "which leave a gap between them; coherent blocks overlap or adjoin"
+                        f"{role} {number}: the index points {quote(point)} and {quote(following)}, neighbors along "
+                        f"axis {quote(self.axes[axis].name)}, touch {blocks(point)} and {blocks(following)}, which "
+                        "leave a gap between them; coherent blocks overlap or adjoin"
                     )
 
     def _blocks(self, projection: IndexProjection) -> IndexProjection:

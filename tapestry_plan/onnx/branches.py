@@ -155,18 +155,16 @@ class _Settling:
         value = self._aside.value(name)
         if value.size != 1 or value.dtype != bool:
             raise ValueError(
-                f"{node.where}: its condition {quote(name)} is {quote(value.tolist())} of dtype "
-                f"{value.dtype} and shape "
-                f"{quote(value.shape)}; one truth value is needed: compare it in the model"
+                f"{node.where}: its condition {quote(name)} is {quote(value.tolist())} of dtype {value.dtype} and "
+                f"shape {quote(value.shape)}; one truth value is needed: compare it in the model"
             )
         branch = _branch_of(node, bool(value.reshape(())))
         own = made_in(branch)
         for one in branch.output:
             if one.name not in own and not self._is_made(one.name):
                 raise ValueError(
-                    f"{node.where}: its branch {quote(branch.name)} gives {quote(one.name)}, which no node "
-                    "makes and which is "
-                    "not an input"
+                    f"{node.where}: its branch {quote(branch.name)} gives {quote(one.name)}, which no node makes and "
+                    "which is not an input"
                 )
         found = sort(list(read_nodes(_renamed(node, branch, self._taken))))
         self._instead[id(node)] = found
@@ -203,8 +201,8 @@ def _branch_of(node: Node, condition: bool) -> Any:
         )
     if found[0].input:
         raise ValueError(
-            f"{node.where}: its {key} has the input {quote(found[0].input[0].name)}; branches have none: export "
-            "it again"
+            f"{node.where}: its {key} has the input {quote(found[0].input[0].name)}; branches have none: export it "
+            "again"
         )
     return found[0]
 

@@ -382,8 +382,8 @@ def check_version(node: Node, opset: int) -> None:
     if schema is not None and schema.since_version > known:
         raise refusal(
             node,
-            f"its operator changed in opset {schema.since_version}, and is known as it was in opset {known}: "
-            "export the model with that one",
+            f"its operator changed in opset {schema.since_version}, and is known as it was in opset {known}: export "
+            "the model with that one",
         )
 
 

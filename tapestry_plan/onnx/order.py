@@ -147,7 +147,7 @@ def _reject_twice(entries: Iterable[tuple[str, str]], where: str) -> None:
     for name, maker in entries:
         if name and name in made:
             raise ValueError(
-                f"tensor {quote(name)}{where} is made twice, by {made[name]} and by {maker}; names are unique: "
-                "rename one"
+                f"tensor {quote(name)}{where} is made twice, by {made[name]} and by {maker}; names are unique: rename "
+                "one"
             )
         made[name] = maker

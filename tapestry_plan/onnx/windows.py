@@ -41,8 +41,7 @@ def _check_kernel(node: Node, w: Tensor) -> None:
     if said is not None and tuple(said) != w.shape[2:]:
         raise ValueError(
             f"kernel_shape is {quote(list(said))}, but the weights of shape {quote(w.shape)} have windows of "
-            f"{quote(list(w.shape[2:]))}; "
-            "the model contradicts itself: export it again"
+            f"{quote(list(w.shape[2:]))}; the model contradicts itself: export it again"
         )
 
 
@@ -113,8 +112,8 @@ def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[[Importi
         window = window_of(node, x.shape[2:], kernel)
         if any(pad >= n for pad, n in zip(window["pads"], kernel * 2, strict=True)):
             raise ValueError(
-                f"pads {quote(list(window['pads']))} reach over whole windows of {quote(list(kernel))}; make "
-                "them smaller"
+                f"pads {quote(list(window['pads']))} reach over whole windows of {quote(list(kernel))}; make them "
+                "smaller"
             )
         return function(x, kernel, name=node.name, **how, **window)
 

@@ -78,8 +78,7 @@ def _along(shapes: Sequence[Shape], attrs: Attrs) -> int:
     if len(indices) != len(x) or any(m > n for k, (n, m) in enumerate(zip(x, indices, strict=True)) if k != axis):
         raise ValueError(
             f"operand 1 has shape {quote(indices)}, operand 0 {x}; the indices have its rank and, but for axis "
-            f"{axis}, no "
-            "more cells on any axis"
+            f"{axis}, no more cells on any axis"
         )
     return axis
 
@@ -111,8 +110,8 @@ def _depth(x: Shape, indices: Shape) -> int:
     """How many axes of operand 0 each row of indices names."""
     if not indices or not 1 <= indices[-1] <= len(x):
         raise ValueError(
-            f"operand 1 has shape {quote(indices)}; its last axis names from 1 to {len(x)} axes of operand 0 of "
-            f"shape {x}"
+            f"operand 1 has shape {quote(indices)}; its last axis names from 1 to {len(x)} axes of operand 0 of shape "
+            f"{x}"
         )
     return indices[-1]
 
@@ -192,8 +191,7 @@ def _scatter_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     if updates != (*indices[:-1], *x[depth:]):
         raise ValueError(
             f"operand 2 has shape {updates}; {(*indices[:-1], *x[depth:])} is needed: a row of indices "
-            f"{quote(indices)} names "
-            f"cells {quote(x[depth:])} of operand 0"
+            f"{quote(indices)} names cells {quote(x[depth:])} of operand 0"
         )
     rest = [f"i{k}" for k in range(depth, len(x))]
     axes = tuple(map(Axis, rest, x[depth:]))

@@ -327,8 +327,7 @@ def _shares(
         assert witness is not None, "some cell is read"
         raise ValueError(
             f"motion: cell {witness.cell} of tensor {quote(home.name)}, which cell {witness.a} of {quote(name)} "
-            "reads, is held "
-            "by no device of the placement"
+            "reads, is held by no device of the placement"
         )
     return [(device, own) for device, own in found if own]
 
@@ -363,10 +362,9 @@ def _fewest(home: Allocation, view: View) -> DisjointRegions:
                 regions = ask_one((TooManyPieces,), cells.regions)
             return found if regions is OPEN or len(regions) > len(found) else regions
     raise TooManyPieces(
-        f"motion: the cells of tensor {quote(home.name)} of shape {quote(home.shape)} that are needed are "
-        f"{many} regions, and a "
-        f"message may have {tuning.MAX_REGIONS}; move a selection below this one that shows each of its cells once, "
-        "and do the rest where it arrives"
+        f"motion: the cells of tensor {quote(home.name)} of shape {quote(home.shape)} that are needed are {many} "
+        f"regions, and a message may have {tuning.MAX_REGIONS}; move a selection below this one that shows each of "
+        "its cells once, and do the rest where it arrives"
     )
 
 

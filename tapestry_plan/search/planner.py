@@ -593,9 +593,8 @@ def _check_names(
         if name not in starts and graph.outputs[name] not in graph.stored:
             behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"
             raise ValueError(
-                f"layout: output {quote(name)} is a view of {behind}, which has no place of its own; ask for "
-                "the layout of "
-                "an output that an operator makes, such as its sum with 0"
+                f"layout: output {quote(name)} is a view of {behind}, which has no place of its own; ask for the "
+                "layout of an output that an operator makes, such as its sum with 0"
             )
     for what, given in (("fix", fix), ("forbid", forbid)):
         for name in given:

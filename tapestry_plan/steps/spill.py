@@ -148,8 +148,8 @@ def _check_fits(plan: ShardPlan, timeline: Timeline, memory_nbytes: int) -> None
     raise InfeasiblePlan(
         f"device {timeline.device} needs {nbytes:,} B at once in {_describe(plan, use.at)}, memory is "
         f"{memory_nbytes:,} B: it uses {tensors}{more}, in whole lines of {tuning.ALIGNMENT_NBYTES} B, which no "
-        f"spilling makes smaller; give at least {nbytes:,} B, plan for more devices, or cut the operator along further "
-        "axes with fix"
+        f"spilling makes smaller; give at least {nbytes:,} B, plan for more devices, or cut the operator along "
+        "further axes with fix"
     )
 
 

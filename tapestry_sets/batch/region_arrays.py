@@ -119,9 +119,8 @@ class RegionArray(batches.Batch):
                 )
             if (region.shape, region.start) != (items[0].shape, items[0].start):
                 raise ValueError(
-                    f"RegionArray.of: all regions must be in one box, but item {k} has shape "
-                    f"{quote(region.shape)} from "
-                    f"{region.start} and item 0 shape {items[0].shape} from {items[0].start}"
+                    f"RegionArray.of: all regions must be in one box, but item {k} has shape {quote(region.shape)} "
+                    f"from {region.start} and item 0 shape {items[0].shape} from {items[0].start}"
                 )
         if not items:
             raise ValueError("RegionArray.of: no regions, so that no box is known; write RegionArray(shape, …)")

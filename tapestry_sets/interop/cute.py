@@ -69,9 +69,8 @@ def from_cute(layout: str | CuteLayout, base: View | None = None, offset: int = 
         raise TypeError(f"from_cute: base is a {type(base).__name__}, not a View; as_view makes an array one")
     if high >= base.size:
         raise ValueError(
-            f"from_cute: {plain} from offset {first} reaches cell {high} of a base of shape "
-            f"{quote(base.shape)}, which has "
-            f"{base.size}"
+            f"from_cute: {plain} from offset {first} reaches cell {high} of a base of shape {quote(base.shape)}, "
+            f"which has {base.size}"
         )
     memory = base if swizzle is None else base.swizzle(*swizzle)
     leaves = [leaf for mode in plain.modes for leaf in reversed(mode.leaves)]  # NumPy's last axis is the fastest

@@ -80,8 +80,8 @@ class CuteLayout(Value):
         strides = _compact(extents)[0] if stride is None else _read_nest(stride, "CuteLayout: stride")
         if not _are_congruent(extents, strides):
             raise ValueError(
-                f"CuteLayout: stride {_shown(strides)} for shape {_shown(extents)}; give one for each extent, "
-                "nested alike"
+                f"CuteLayout: stride {_shown(strides)} for shape {_shown(extents)}; give one for each extent, nested "
+                "alike"
             )
         put_fields(self, shape=extents, stride=strides)
 

@@ -444,9 +444,8 @@ def _slice_digits(
         return replace(sealed, _conditions=(*view._conditions, SymbolicRow(terms, load_sympy().Integer(-place), step)))
     number = " + ".join(f"({n})*i{k}" for k, (_, n) in enumerate(terms))
     raise NonAffineSize(
-        f"slice of axis {axis} of {quote(view.shape)}: the index {number} is not affine; only whole multiples "
-        f"of {inner}, "
-        "and steps from a start below the step to the end, can be sliced"
+        f"slice of axis {axis} of {quote(view.shape)}: the index {number} is not affine; only whole multiples of "
+        f"{inner}, and steps from a start below the step to the end, can be sliced"
     )
 
 
@@ -569,9 +568,8 @@ def _tie(
     old = [view._extents[d] for d in digits]
     if not all(n.is_Integer for n in (*old[1:], *extents[1:])):
         raise NonAffineSize(
-            f"reshape of {quote(view.shape)}: {quote(tuple(old))} to {quote(tuple(extents))} needs a product of "
-            "a symbol and an index; "
-            "give axes that split one by one"
+            f"reshape of {quote(view.shape)}: {quote(tuple(old))} to {quote(tuple(extents))} needs a product of a "
+            "symbol and an index; give axes that split one by one"
         )
     new = range(len(view._extents), len(view._extents) + len(extents))
     terms = [(d, sizes.multiply(old[k + 1 :])) for k, d in enumerate(digits)]

@@ -48,8 +48,8 @@ def read_expr(value: object, what: str) -> Expr:
     e = sympy.expand(e)
     if not e.is_integer:
         raise ValueError(
-            f"{what}: {e} is not known to be an integer; declare Symbol(..., integer=True) and write N = 4*M "
-            "where N is to be divided by 4"
+            f"{what}: {e} is not known to be an integer; declare Symbol(..., integer=True) and write N = 4*M where N "
+            "is to be divided by 4"
         )
     return e
 

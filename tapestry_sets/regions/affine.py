@@ -541,8 +541,8 @@ class ImplicitRegion(Value, Drawn):
         if count is None:
             raise TooHard(
                 f"ImplicitRegion.size: counting needs a scan of up to {prod(self.shape)} points of the box "
-                f"{quote(self.start)} + {quote(self.shape)}, more than {MAX_SCAN}; ask is_empty, isdisjoint "
-                "or bounds instead"
+                f"{quote(self.start)} + {quote(self.shape)}, more than {MAX_SCAN}; ask is_empty, isdisjoint or bounds "
+                "instead"
             )
         return count
 

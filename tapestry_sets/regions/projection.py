@@ -86,8 +86,8 @@ class IndexProjection(Value):
         pairs = () if type(splits) is tuple and not splits else _checked_splits(splits)
         if len(extents) != check_type(map, AffineMap, "IndexProjection: map").out_rank:
             raise ValueError(
-                f"IndexProjection: shape {quote(extents)} has {len(extents)} extents but the map has "
-                f"{map.out_rank} coordinates"
+                f"IndexProjection: shape {quote(extents)} has {len(extents)} extents but the map has {map.out_rank} "
+                "coordinates"
             )
         for k, n in enumerate(extents):
             if n < 1:

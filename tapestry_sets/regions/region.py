@@ -260,9 +260,8 @@ class Products(Points):
             raise TypeError(f"fill: ink must be a Region, DisjointRegions or Reshaped, not {type(ink).__name__}")
         if ink.shape != where.counts or any(ink.start):
             raise ValueError(
-                f"fill: ink must be in the box of shape {quote(where.counts)} from zero, the region's "
-                "elements along each "
-                f"axis, not in {quote(ink.shape)} from {quote(ink.start)}"
+                f"fill: ink must be in the box of shape {quote(where.counts)} from zero, the region's elements along "
+                f"each axis, not in {quote(ink.shape)} from {quote(ink.start)}"
             )
         if ink.is_numbered:
             return ink.fill_into(where)

@@ -150,8 +150,8 @@ class DisjointRegions(Members, Products, Value):
         at = as_int(k, "DisjointRegions: member number k")
         if not -len(self) <= at < len(self):
             raise IndexError(
-                f"DisjointRegions: no member {quote(at)}: there are {len(self)}; give one in "
-                f"[{-len(self)}, {len(self)})"
+                f"DisjointRegions: no member {quote(at)}: there are {len(self)}; give one in [{-len(self)}, "
+                f"{len(self)})"
             )
         return self.members[at]
 

@@ -387,8 +387,7 @@ def count(total: int, terms: WeightedTerms) -> int:
     if solutions is OPEN:
         raise TooHard(
             f"solutions of digits (count, step) {quote(tuple(terms))} with total {total}: more than {budget} "
-            "remainders are "
-            "possible; ask whether there is one, or about fewer digits"
+            "remainders are possible; ask whether there is one, or about fewer digits"
         )
     return prod([n for n, step in terms if not step]) * solutions
 

@@ -54,8 +54,8 @@ def _as_expr(sympy: Any, form: Any, at: int) -> Any:
     if not isinstance(expr, sympy.Expr):
         kind = type(form).__name__
         raise TypeError(
-            f"IndexProjection.from_exprs: start[{at}] must be an integer or a sympy expression, not {quote(form)} "
-            f"of type {kind}"
+            f"IndexProjection.from_exprs: start[{at}] must be an integer or a sympy expression, not {quote(form)} of "
+            f"type {kind}"
         )
     return expr
 
@@ -92,8 +92,8 @@ def _read_affine(sympy: Any, shown: Any, expr: Any, columns: list[Any]) -> tuple
         c = expr.coeff(symbol, 1)
         if not c.is_Integer:
             raise ValueError(
-                f"IndexProjection.from_exprs: {shown} is not affine: the coefficient of {symbol} is {c}, "
-                "which must be an integer"
+                f"IndexProjection.from_exprs: {shown} is not affine: the coefficient of {symbol} is {c}, which must "
+                "be an integer"
             )
         row.append(int(c))
         rest -= c * symbol

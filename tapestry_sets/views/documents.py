@@ -56,8 +56,8 @@ def kind_to_dict(kind: ViewKind, shapes: Sequence[Sequence[int]] | None = None) 
     if KINDS.get(name) is not type(kind):
         if shapes is None:
             raise ValueError(
-                f"kind_to_dict: {name} is not a kind of this library; give its sources' shapes, and it is written "
-                "as its pieces"
+                f"kind_to_dict: {name} is not a kind of this library; give its sources' shapes, and it is written as "
+                "its pieces"
             )
         given = tuple(tuple(shape) for shape in shapes)
         kind = Assembled(kind.out_shape(given), kind.pieces(given), given)

@@ -165,9 +165,8 @@ def _block(padding: V | Callable[[Shape], V], shape: Shape) -> V:
         return made
     if padding.size != 1:
         raise ValueError(
-            f"pad: the padding has shape {quote(padding.shape)}; give a view of one cell, or a function that "
-            "takes the shape "
-            "of a block and returns a view"
+            f"pad: the padding has shape {quote(padding.shape)}; give a view of one cell, or a function that takes "
+            "the shape of a block and returns a view"
         )
     return padding.reshape(()).broadcast_to(shape)
 
@@ -298,8 +297,8 @@ def broadcast_arrays(*views: V) -> tuple[V, ...]:
             if n != 1 and shape[axis] not in (1, n):
                 raise ValueError(
                     f"broadcast_arrays: view {k} of shape {quote(view.shape)} has extent {n} where others have "
-                    f"{quote(shape[axis])}; "
-                    f"aligned at the right, extents must agree or be 1: {quote([v.shape for v in views])}"
+                    f"{quote(shape[axis])}; aligned at the right, extents must agree or be 1: "
+                    f"{quote([v.shape for v in views])}"
                 )
             shape[axis] = n if n != 1 else shape[axis]
     return tuple(view if view.shape == tuple(shape) else view.broadcast_to(shape) for view in views)

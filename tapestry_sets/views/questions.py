@@ -405,9 +405,8 @@ def _compose_in_time(*views: Questions) -> None:
             found = ask_one(REFUSALS, lambda view=view: view.pieces)
         if found is OPEN:
             raise TooHard(
-                f"comparing views of shape {quote(view.shape)}: {quote(view)} has too many patches and pieces "
-                "to say whether it "
-                "reads the same as another; compare parts of the two"
+                f"comparing views of shape {quote(view.shape)}: {quote(view)} has too many patches and pieces to say "
+                "whether it reads the same as another; compare parts of the two"
             )
 
 
@@ -484,9 +483,8 @@ def _by_allocation(
             raise TypeError(f"View.preimage: cells must be a Region or DisjointRegions, not {type(found).__name__}")
         if found.shape != a.shape or any(found.start):
             raise ValueError(
-                f"View.preimage: cells in a box of shape {quote(found.shape)} from {quote(found.start)}, "
-                "where the allocation "
-                f"{quote(a.name)} has the shape {quote(a.shape)}; write Region({quote(a.shape)}, …)"
+                f"View.preimage: cells in a box of shape {quote(found.shape)} from {quote(found.start)}, where the "
+                f"allocation {quote(a.name)} has the shape {quote(a.shape)}; write Region({quote(a.shape)}, …)"
             )
     return {a: DisjointRegions(a.shape, found.regions) for a, found in cells.items()}
 

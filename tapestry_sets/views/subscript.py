@@ -151,8 +151,7 @@ def _gather_kinds(found: _Gathered, shape: Shape) -> list[ViewKind]:
     if there != found.mask:
         raise IndexError(
             f"a boolean index of shape {quote(found.mask)} stands at axis {axis} of shape {quote(shape)}, whose "
-            f"extents are {there}; "
-            "they must agree"
+            f"extents are {there}; they must agree"
         )
     merged = (*shape[:axis], prod(there), *shape[axis + len(there) :])
     take = Take(found.indices, axis)
@@ -241,8 +240,8 @@ def _for_each_axis(given: Sequence[object], shape: Shape) -> list[object]:
         )
     if used > len(shape):
         raise IndexError(
-            f"too many indices: shape {quote(shape)} has {len(shape)} axes, but {used} were indexed; "
-            "expand_dims makes more"
+            f"too many indices: shape {quote(shape)} has {len(shape)} axes, but {used} were indexed; expand_dims "
+            "makes more"
         )
     if dots >= 0 or arrays:
         at = dots + 1 if dots >= 0 else len(keys)

@@ -76,9 +76,8 @@ class View(Questions, Frozen):
 
     def _refuse_arithmetic(self, other: object) -> NoReturn:
         raise TypeError(
-            f"arithmetic of '{type(self).__name__}' {quote(self)} and '{type(other).__name__}': a view has "
-            "places and no "
-            "values; compute on the arrays that it describes, or on the tensors of a tapestry_plan graph"
+            f"arithmetic of '{type(self).__name__}' {quote(self)} and '{type(other).__name__}': a view has places and "
+            "no values; compute on the arrays that it describes, or on the tensors of a tapestry_plan graph"
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse_arithmetic
@@ -384,9 +383,8 @@ class View(Questions, Frozen):
         many, rest = divmod(wide, cell)
         if rest:
             raise ValueError(
-                f"view_as: dtype {quote(dtype)} has {wide} bytes, and a cell of {quote(self)} has {cell}, which "
-                "do not divide "
-                "them; allocate the memory in cells of fewer bytes"
+                f"view_as: dtype {quote(dtype)} has {wide} bytes, and a cell of {quote(self)} has {cell}, which do "
+                "not divide them; allocate the memory in cells of fewer bytes"
             )
         if not self.shape or self.shape[-1] % many:
             raise ValueError(
@@ -395,9 +393,8 @@ class View(Questions, Frozen):
             )
         if not _lie_together(self, many):
             raise ValueError(
-                f"view_as: the {many} cells of an element of {quote(dtype)} are not one after the other in "
-                "memory along the "
-                f"last axis of {quote(self)}; view it before it is sliced or transposed"
+                f"view_as: the {many} cells of an element of {quote(dtype)} are not one after the other in memory "
+                f"along the last axis of {quote(self)}; view it before it is sliced or transposed"
             )
         return self.reshape(*self.shape[:-1], self.shape[-1] // many, many)
 

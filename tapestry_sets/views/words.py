@@ -407,8 +407,8 @@ class Viewable:
         many = most if length is None else as_int(length, "paged: length")
         if not 0 <= many <= most:
             raise ValueError(
-                f"paged: length {many} where {len(numbers)} pages of {rows} rows hold {most}; give one in [0, {most}], "
-                "or a longer table"
+                f"paged: length {many} where {len(numbers)} pages of {rows} rows hold {most}; give one in [0, "
+                f"{most}], or a longer table"
             )
         used = numbers[: -(-many // rows) if rows else 0]
         for k, page in enumerate(used):
@@ -450,8 +450,8 @@ class Viewable:
                 raise ValueError(f"ragged: lengths[{k}] is {length}; lengths must be >= 0")
         if sum(many) != n:
             raise ValueError(
-                f"ragged: {len(many)} lengths add up to {sum(many)}, but axis {at} of shape {quote(self.shape)} "
-                "has extent "
+                f"ragged: {len(many)} lengths add up to {sum(many)}, but axis {at} of shape {quote(self.shape)} has "
+                "extent "
                 f"{n}; they must be equal" + (", and a slice leaves out what is padding" if sum(many) < n else "")
             )
         lead = ((None, None, None),) * at
@@ -551,9 +551,8 @@ class Viewable:
             count = _sections(sections, "split")
             if self.shape[at] % count:
                 raise ValueError(
-                    f"split: axis {at} of shape {quote(self.shape)} has extent {quote(self.shape[at])}, which "
-                    "is not divided by "
-                    f"{count}; array_split makes parts of nearly equal extents"
+                    f"split: axis {at} of shape {quote(self.shape)} has extent {quote(self.shape[at])}, which is not "
+                    f"divided by {count}; array_split makes parts of nearly equal extents"
                 )
         return self._parts(sections, at, "split")
 
@@ -649,8 +648,8 @@ def _setts_of(
     axes = [region] if isinstance(region, (Sett, DisjointSetts, Stripe)) else region
     if not isinstance(axes, Sequence) or isinstance(axes, (str, bytes)):
         raise TypeError(
-            f"sample: region is a {type(region).__name__}; give a Region of shape {quote(shape)}, or one Sett "
-            "for each axis"
+            f"sample: region is a {type(region).__name__}; give a Region of shape {quote(shape)}, or one Sett for "
+            "each axis"
         )
     if len(axes) != len(shape):
         raise ValueError(f"sample: region has {len(axes)} setts for shape {quote(shape)}; give one for each axis")
@@ -691,17 +690,15 @@ def _in_pages(pool: V, block: int | None) -> V:
     if block is None:
         if len(shape) < 2:
             raise ValueError(
-                f"paged: the pool has shape {quote(shape)}, where (pages, block, …) is needed; give block, the "
-                "rows of a "
-                "page, if it is flat"
+                f"paged: the pool has shape {quote(shape)}, where (pages, block, …) is needed; give block, the rows "
+                "of a page, if it is flat"
             )
         return pool
     rows = as_int(block, "paged: block")
     if not shape or rows < 1 or shape[0] % rows:
         raise ValueError(
-            f"paged: blocks of {rows} rows in a pool of shape {quote(shape)}; its first axis must be pages of "
-            "block rows, "
-            "block >= 1 a divisor of that axis"
+            f"paged: blocks of {rows} rows in a pool of shape {quote(shape)}; its first axis must be pages of block "
+            "rows, block >= 1 a divisor of that axis"
             + (", and without a block the first two axes are pages and rows" if shape[1:2] == (rows,) else "")
         )
     return pool.reshape(shape[0] // rows, rows, *shape[1:])

@@ -112,9 +112,8 @@ def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         for name, n in zip(names, shape, strict=True):
             if names.count(name) > 1:
                 raise ValueError(
-                    f"equation {quote(text)} names {quote(name)} twice in operand {k}; give its diagonal, which "
-                    "is a view: "
-                    "the function einsum does"
+                    f"equation {quote(text)} names {quote(name)} twice in operand {k}; give its diagonal, which is a "
+                    "view: the function einsum does"
                 )
             seen = sizes.setdefault(name, n)
             broadcast = name.startswith("e") and len(name) > 1 and 1 in (seen, n)

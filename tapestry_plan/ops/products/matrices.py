@@ -48,8 +48,8 @@ def _gemm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     rows, n = b[::-1] if attrs.get("trans_b") else b
     if rows != k:
         raise ValueError(
-            f"operand 0 of shape {a} is multiplied over {k} values, operand 1 of shape {b} over {rows}; "
-            "they must be equal"
+            f"operand 0 of shape {a} is multiplied over {k} values, operand 1 of shape {b} over {rows}; they must be "
+            "equal"
         )
     axes = (Axis("m", m, alias="batch"), Axis("n", n, alias="out"), Axis("k", k, "reduction", alias="in"))
     inputs = [

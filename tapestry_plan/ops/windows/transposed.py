@@ -64,8 +64,8 @@ def _out_extents(extents: Shape, window: Window, attrs: Attrs) -> Shape:
         stride, dilation = window.strides[axis], window.dilations[axis]
         if more[axis] >= max(stride, dilation):
             raise ValueError(
-                f"output_padding is {more[axis]} on spatial axis {axis}; it must be below the stride {stride} "
-                f"or the dilation {dilation}"
+                f"output_padding is {more[axis]} on spatial axis {axis}; it must be below the stride {stride} or the "
+                f"dilation {dilation}"
             )
         made = (n - 1) * stride + window.reach[axis] + more[axis] - window.begins[axis] - window.ends[axis]
         if made < 1:

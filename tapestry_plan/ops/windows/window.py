@@ -77,11 +77,9 @@ class Window(Struct, frozen=True):
             room = n + self.begins[axis] + self.ends[axis] - self.reach[axis]
             if room < 0:
                 raise ValueError(
-                    f"a window of {quote(self.kernel)} with dilations {self.dilations} reaching over "
-                    f"{self.reach} cells "
-                    f"does not fit extents {quote(extents)} padded by {quote(self.begins)} and "
-                    f"{quote(self.ends)}, spatial axis {axis}; "
-                    "pad more or take a smaller window"
+                    f"a window of {quote(self.kernel)} with dilations {self.dilations} reaching over {self.reach} "
+                    f"cells does not fit extents {quote(extents)} padded by {quote(self.begins)} and "
+                    f"{quote(self.ends)}, spatial axis {axis}; pad more or take a smaller window"
                 )
             stride = self.strides[axis]
             count = room // stride + 1

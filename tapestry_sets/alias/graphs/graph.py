@@ -332,10 +332,9 @@ class AliasGraph:
         node, made = self._nodes[i], view_node(self._nodes, kind, numbers)
         if (made.shape, made.itemsize) != (node.shape, node.itemsize):
             raise ValueError(
-                f"to_view: {quote(AliasTensor(self, i))} has shape {quote(node.shape)} and {node.itemsize} "
-                "bytes a cell, but "
-                f"{kind_text(kind)} of {quote(list(numbers))} has {quote(made.shape)} and {made.itemsize}; they "
-                "must agree"
+                f"to_view: {quote(AliasTensor(self, i))} has shape {quote(node.shape)} and {node.itemsize} bytes a "
+                f"cell, but {kind_text(kind)} of {quote(list(numbers))} has {quote(made.shape)} and {made.itemsize}; "
+                "they must agree"
             )
         for j in numbers:
             path = self._path(j, i)

@@ -151,8 +151,8 @@ def _color_to_json(color: Hashable, where: str) -> Any:
     if type(color) is tuple:
         return [_color_to_json(c, f"{where}[{k}]") for k, c in enumerate(color)]
     raise TypeError(
-        f"{where}: {quote(color)} has no JSON form; use None, strings, bools, finite numbers, or tuples of "
-        "them, as colors"
+        f"{where}: {quote(color)} has no JSON form; use None, strings, bools, finite numbers, or tuples of them, as "
+        "colors"
     )
 
 

@@ -152,9 +152,8 @@ def _form_of(address: int, shape: tuple[int, ...], strides: tuple[int, ...], ite
             high += (n - 1) * by
     if low < 0 or high > ADDRESSES - itemsize:
         raise ValueError(
-            f"as_view: shape {quote(shape)} with strides {quote(strides)} from address {address:#x} reaches "
-            f"from {low} to "
-            f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
+            f"as_view: shape {quote(shape)} with strides {quote(strides)} from address {address:#x} reaches from "
+            f"{low} to {high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
     axes.append(((itemsize, 1),))
     return address, tuple(axes)
@@ -280,9 +279,8 @@ def _checked(x: object, found: Layout) -> Layout:
         ) from None
     if len(shape) != len(strides) or min(shape, default=0) < 0:
         raise ValueError(
-            f"as_view: {type(x).__name__} gives shape {quote(shape)} and strides {quote(strides)}; one stride "
-            "for each axis and "
-            "extents >= 0 are needed"
+            f"as_view: {type(x).__name__} gives shape {quote(shape)} and strides {quote(strides)}; one stride for "
+            "each axis and extents >= 0 are needed"
         )
     return Layout(found.home, address, shape, strides, itemsize)
 

@@ -243,9 +243,8 @@ class AsStrided(Value):
         low, high = self.offset + sum([r for r in reaches if r < 0]), self.offset + sum([r for r in reaches if r > 0])
         if 0 not in self.shape and not 0 <= low <= high < prod(source):
             raise ValueError(
-                f"as_strided: shape {quote(self.shape)} with strides {quote(self.strides)} from {self.offset} "
-                f"reads cells {low} to "
-                f"{high} of a source of shape {source}, which has {prod(source)}"
+                f"as_strided: shape {quote(self.shape)} with strides {quote(self.strides)} from {self.offset} reads "
+                f"cells {low} to {high} of a source of shape {source}, which has {prod(source)}"
             )
         return self.shape
 
@@ -293,8 +292,7 @@ class Sample(Struct, frozen=True):
         if self.region.shape != shape:
             raise ValueError(
                 f"sample: the region is in a box of shape {quote(self.region.shape)}, not of the source's shape "
-                f"{quote(shape)}; "
-                f"write Region({quote(shape)}, …)"
+                f"{quote(shape)}; write Region({quote(shape)}, …)"
             )
         return self.region.counts
 

@@ -92,8 +92,8 @@ def _join_extents(shapes: Shapes, axis: int, what: str) -> tuple[int, Shape]:
     for k, shape in enumerate(shapes):
         if len(shape) != len(shapes[0]) or put_extents(shape, at, 0) != put_extents(shapes[0], at, 0):
             raise ValueError(
-                f"{what}: source {k} has shape {quote(shape)}, source 0 has {quote(shapes[0])}; they must agree except "
-                f"on axis {at}"
+                f"{what}: source {k} has shape {quote(shape)}, source 0 has {quote(shapes[0])}; they must agree "
+                f"except on axis {at}"
             )
     return at, put_extents(shapes[0], at, sum([shape[at] for shape in shapes]))
 
@@ -162,8 +162,7 @@ class Interleave(Struct, frozen=True):
         if extents != wanted:
             raise ValueError(
                 f"interleave: extents {quote(extents)} on axis {axis} do not take turns; {total} cells in "
-                f"{len(shapes)} "
-                f"sources need {quote(wanted)}"
+                f"{len(shapes)} sources need {quote(wanted)}"
             )
         return out
 

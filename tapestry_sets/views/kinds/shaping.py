@@ -75,8 +75,8 @@ class Squeeze(OneMap, Struct, frozen=True):
         for axis in gone:
             if shape[axis] != 1:
                 raise ValueError(
-                    f"squeeze: axis {axis} of shape {quote(shape)} has extent {quote(shape[axis])}; only extent "
-                    "1 can be dropped"
+                    f"squeeze: axis {axis} of shape {quote(shape)} has extent {quote(shape[axis])}; only extent 1 can "
+                    "be dropped"
                 )
         return gone
 
@@ -208,8 +208,8 @@ class Broadcast(OneMap, Struct, frozen=True):
             raise ValueError(f"broadcast_to: extents of shape {quote(self.shape)} must be >= 0")
         if extra < 0 or any(n not in (1, m) for n, m in zip(old, self.shape[max(extra, 0) :], strict=False)):
             raise ValueError(
-                f"broadcast_to: shape {quote(old)} cannot become {quote(self.shape)}; aligned at the right, "
-                "each extent must stay or be 1"
+                f"broadcast_to: shape {quote(old)} cannot become {quote(self.shape)}; aligned at the right, each "
+                "extent must stay or be 1"
             )
         return self.shape
 
@@ -250,8 +250,8 @@ class Pad(Struct, frozen=True):
         shape = kind.only_shape(shapes, "pad")
         if self.mode not in ("constant", "edge", "reflect", "symmetric", "wrap"):
             raise ValueError(
-                f"pad: mode {quote(self.mode)} must be constant, edge, reflect, symmetric or wrap; others make "
-                "new values"
+                f"pad: mode {quote(self.mode)} must be constant, edge, reflect, symmetric or wrap; others make new "
+                "values"
             )
         if len(self.widths) != len(shape):
             raise ValueError(

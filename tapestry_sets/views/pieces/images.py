@@ -281,8 +281,7 @@ def affine_image(grid: Grid, m: AffineMap) -> list[Grid]:
     if points > MAX_GRIDS:
         raise TooManyPieces(
             f"the image under {m} has a product for each of {quote(points)} values of axes {quote(shared)}, more than "
-            f"{MAX_GRIDS}; "
-            "ask overlaps(), which needs no explicit set"
+            f"{MAX_GRIDS}; ask overlaps(), which needs no explicit set"
         )
     images = []
     for values in product(*(_values(grid[j]) for j in shared)):
@@ -416,9 +415,8 @@ def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box)
     most = min(MAX_GRIDS, current().max_pieces)
     if box.shape[axis] > most:
         raise TooManyPieces(
-            f"the domain under {projection.map} has a product for each of {quote(box.shape[axis])} values of "
-            f"axis {axis}, "
-            f"more than {most}"
+            f"the domain under {projection.map} has a product for each of {quote(box.shape[axis])} values of axis "
+            f"{axis}, more than {most}"
         )
     grids = []
     for x in range(box.start[axis], box.stop[axis]):

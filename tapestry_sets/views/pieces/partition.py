@@ -41,9 +41,8 @@ def check_regions(regions: Sequence[Region], what: str) -> None:
     if shared is not None:
         point, j, k = shared
         raise ValueError(
-            f"{what}: regions {j} and {k} share the point {quote(point)}; each point may be in one region, and "
-            f"region {k} "
-            f"less region {j} is regions[{k}] - regions[{j}]"
+            f"{what}: regions {j} and {k} share the point {quote(point)}; each point may be in one region, and region "
+            f"{k} less region {j} is regions[{k}] - regions[{j}]"
         )
     gap = first_gap(regions)
     if gap is not None:
