@@ -406,12 +406,11 @@ def split_axes(
     first : mapping of str to int, optional
         The point at which an axis begins then, 0 by default; those before it come last.
     """
-    node = draft.node(at)
     with draft.scope(at):
-        draft.become(at, (add_split(draft, node, sizes, first or {}),))
+        draft.become(at, (_make_split(draft, draft.node(at), sizes, first or {}),))
 
 
-def add_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], first: Mapping[str, int]) -> Tensor:
+def _make_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], first: Mapping[str, int]) -> Tensor:
     """Return what an operator gives, made over split index axes; NotApplicable where it does not work cell by cell."""
     signature = draft.signature(node.name)
     names = [axis.name for axis in signature.axes]

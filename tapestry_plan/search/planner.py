@@ -80,8 +80,8 @@ def plan(
     mesh : Mesh
     memory_nbytes : int, optional
         Bytes that a device's arena may have. Where the fastest plan needs more, slower plans of the graph as given are
-        searched that need less: its operators are not expanded then, and `bound` and `gap` are of the plans that keep
-        the cap. Without it, `spill` makes any plan fit that can fit.
+        searched that need less: its operators are not expanded then, nor their axes split, and `bound` and `gap` are
+        of such plans that keep the cap. Without it, `spill` makes any plan fit that can fit.
     seed : int
         Of the order of improving moves, which are made where tables would not fit.
     time_limit_seconds : float, optional
