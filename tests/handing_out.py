@@ -1,4 +1,4 @@
-"""What a value hands out live: the walk of `test_handed_out.py` in each package's tests."""
+"""What a value hands out live, or lets others assign: the walk of `test_handed_out.py` in each package's tests."""
 
 from __future__ import annotations
 
@@ -49,8 +49,23 @@ def asked(value: object) -> Iterator[tuple[str, Callable[[], Any]]]:
                 yield name, lambda name=name: getattr(value, name)()
 
 
+def assigned(x: object, name: str) -> bool:
+    """Whether anybody may put another container in the place of one that a value shows, which is put back."""
+    kept = inspect.getattr_static(x, name)
+    if isinstance(kept, FunctionType | type | property):
+        return False
+    value = getattr(x, name)
+    if not isinstance(value, Mapping | tuple | list | set | frozenset | np.ndarray):
+        return False
+    try:
+        setattr(x, name, value)
+    except AttributeError:
+        return False
+    return True
+
+
 def live(root: object, passed_over: Collection[str] = ()) -> set[str]:
-    """What is handed out live by a value and by what it hands out, but for what is passed over."""
+    """What is handed out live by a value and by what it hands out, or may be assigned, but for what is passed over."""
     found: set[str] = set()
     many: dict[type, int] = {}
     kept: dict[int, object] = {}  # alive, so that no number comes again
@@ -77,8 +92,12 @@ def live(root: object, passed_over: Collection[str] = ()) -> set[str]:
             many[type(x)] = many.get(type(x), 0) + 1
             if many[type(x)] <= A_KIND:
                 for name, ask in asked(x):
-                    if f"{type(x).__name__}.{name}" not in passed_over:
-                        look(ask, f"{type(x).__name__}.{name}", depth + 1)
+                    path = f"{type(x).__name__}.{name}"
+                    if path in passed_over:
+                        continue
+                    if assigned(x, name):
+                        found.add(f"{path} = …")
+                    look(ask, path, depth + 1)
 
     look(lambda: root, type(root).__name__, 0)
     return found

@@ -47,7 +47,7 @@ TYPES: Mapping[type, str] = {
     float: "float",
     str: "str|Literal",
     bytes: "bytes",
-    list: "Sequence|Iterable|list|tuple",
+    list: "Sequence|Iterable|Collection|list|tuple",
     dict: "Mapping|dict|Attrs|Iterable",
     np.ndarray: "ndarray|NDArray",
     Stranger: "Stranger",

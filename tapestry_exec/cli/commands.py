@@ -42,7 +42,7 @@ from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
-from tapestry_sets.limits import escape_controls, quote
+from tapestry_sets.limits import escape_controls, list_names, quote
 from tapestry_sets.views import Allocation
 
 PATH = click.Path(path_type=Path)
@@ -259,7 +259,8 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
             raise click.UsageError(f"--input {quote(item)} is not of the form name=file.npy")
         if name not in out and name not in graph.unread:
             raise click.UsageError(
-                f"--input {quote(item)}: the model has no input {quote(name)}; it has {quote(sorted(out))}"
+                f"--input {quote(item)}: the model has no input {quote(name)}; "
+                + list_names([*out, *graph.unread], name, "inputs")
             )
         out[name] = _read_array("--input", item, file)
     return out

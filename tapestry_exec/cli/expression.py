@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tapestry_sets.integers import Sett, Stripe
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import list_names, quote
 from tapestry_sets.views import (
     View,
     Viewable,
@@ -169,11 +169,11 @@ class _Reader:
         match node.func:
             case ast.Attribute(value=base, attr=name):
                 if name not in METHODS:
-                    self.fail(f"views have no method {quote(name)}; they have {', '.join(sorted(METHODS))}")
+                    self.fail(f"views have no method {quote(name)}; {list_names(sorted(METHODS), name, 'methods')}")
                 function = getattr(self.view(base), name)
             case ast.Name(id=name):
                 if name not in FUNCTIONS:
-                    self.fail(f"there is no function {quote(name)}; there are {', '.join(sorted(FUNCTIONS))}")
+                    self.fail(f"there is no function {quote(name)}; {list_names(sorted(FUNCTIONS), name, 'functions')}")
                 function = FUNCTIONS[name]
             case _:
                 self.fail(f"{quote(ast.unparse(node.func))} cannot be called")

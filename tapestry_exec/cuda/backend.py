@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import permutations
 from threading import Lock, get_ident
@@ -31,7 +30,7 @@ from tapestry_exec.cuda.recording import Recording, Recordings, copy_placed
 from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase, Regions
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import FrozenDict, list_names, quote
 
 
 class NoDevicePath(ValueError):
@@ -87,7 +86,7 @@ class CupyBackend:
         cupy: Any = None,
     ) -> None:
         self._asked = _checked_devices(devices)
-        self.kernels = _checked_kernels(kernels)
+        self._kernels = _checked_kernels(kernels)
         _check_options(cupy, fallback=fallback, blocking=blocking, capture=capture)
         self.fallback, self.blocking, self.capture = fallback, blocking, capture
         self._recordings = Recordings()
@@ -106,6 +105,11 @@ class CupyBackend:
         self._peers: set[tuple[int, int]] = set()
 
     # -- what is there -----------------------------------------------------------------------------------
+
+    @property
+    def kernels(self) -> dict[str, RawKernel]:
+        """The kernels that run operators, by the operators' names."""
+        return self._kernels
 
     @property
     def cupy(self) -> Any:
@@ -180,9 +184,8 @@ class CupyBackend:
         """
         unknown = sorted(self.kernels.keys() - ops.keys())
         if unknown:
-            near = get_close_matches(unknown[0], ops, 1)
-            hint = f"; did you mean {quote(near[0])}?" if near else ""
-            raise ValueError(f"CupyBackend: kernels has {quote(unknown[0])}, which is not an operator's name{hint}")
+            near = list_names(ops, unknown[0], "operators")
+            raise ValueError(f"CupyBackend: kernels has {quote(unknown[0])}, which is not an operator's name; {near}")
         if self.fallback:
             return
         on_gpu = [op for op, device in runs if self._asked is None or self._asked[device : device + 1] != [HOST]]
@@ -440,7 +443,7 @@ def _gpu_count(cupy: Any) -> int:
 
 def _checked_kernels(kernels: Any) -> dict[str, RawKernel]:
     if kernels is None:
-        return {}
+        return FrozenDict()
     if not isinstance(kernels, Mapping):
         raise TypeError(f"CupyBackend: kernels is {type(kernels).__name__}; it must map operators' names to RawKernels")
     for name, kernel in kernels.items():
@@ -448,7 +451,7 @@ def _checked_kernels(kernels: Any) -> dict[str, RawKernel]:
             raise TypeError(f"CupyBackend: kernels has the key {quote(name)}; keys are operators' names, as 'relu'")
         if not isinstance(kernel, RawKernel):
             raise TypeError(f"CupyBackend: kernels[{quote(name)}] is {type(kernel).__name__}; it must be a RawKernel")
-    return dict(kernels)
+    return FrozenDict(kernels)
 
 
 def _check_options(cupy: Any, **flags: object) -> None:

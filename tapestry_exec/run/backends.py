@@ -15,7 +15,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.run.trace import Phase
 from tapestry_plan.ir import Monoid, Op, Shard
 from tapestry_plan.steps import Buffer, ShardPlan
-from tapestry_sets.limits import FrozenDict, quote
+from tapestry_sets.limits import FrozenDict, describe, list_names, quote
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -139,7 +139,8 @@ def wrong_backend(backend: object) -> str:
         return f"backend is the class {backend.__name__}; give an object of it: {backend.__name__}()"
     if isinstance(backend, str) or callable(getattr(backend, "open", None)):
         return ""
-    return f"backend is {type(backend).__name__}; it must be a Backend or one of the names {sorted(BACKENDS)}"
+    known = list_names(sorted(BACKENDS), backend, "backends")
+    return f"backend is {describe(backend)} and must be a Backend or the name of one; {known}"
 
 
 def load_backend(name: str) -> Backend[Any]:
@@ -151,7 +152,7 @@ def load_backend(name: str) -> Backend[Any]:
         If no backend has this name.
     """
     if name not in BACKENDS:
-        raise ValueError(f"run: there is no backend {quote(name)}; known are {sorted(BACKENDS)}")
+        raise ValueError(f"run: there is no backend {quote(name)}; {list_names(sorted(BACKENDS), name, 'backends')}")
     return cast("Backend[Any]", load_from_wing(BACKENDS[name][1])())
 
 

@@ -13,9 +13,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
-from tapestry_exec.run import tuning
 from tapestry_plan.ir import Graph, Shard, Stored, Unread, components_of, sha256_of
-from tapestry_sets.limits import check_arguments, conform, kind_of, quote
+from tapestry_sets.limits import check_arguments, conform, kind_of, list_names, quote, take_array
 from tapestry_sets.regions import Box
 
 
@@ -59,7 +58,7 @@ def evaluate(
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"evaluate: graph is {type(graph).__name__}; it must be a Graph")
-    outputs = conform(outputs, kind_of(Iterable[str] | None), "evaluate: outputs")
+    outputs = conform(outputs, kind_of(Iterable[str] | None), "evaluate: outputs", "give names, as ['y']")
     wanted = dict(graph.outputs) if outputs is None else {name: graph.tensor(name).name for name in outputs}
     return _evaluated(graph, inputs, constants, wanted, lambda array: 0.0)[0]
 
@@ -174,10 +173,10 @@ def match_inputs(
         unread = graph.unread if kind == "input" else {}
         unknown = sorted(set(arrays) - declared[kind].keys() - unread.keys())
         if unknown:
-            known = list(declared[kind])[: tuning.SHOWN_NAMES]
-            raise ValueError(f"{kind}s: the graph has no {kind} {quote(unknown[0])}; its {kind}s are {known}")
+            known = list_names([*declared[kind], *unread], unknown[0], f"{kind}s")
+            raise ValueError(f"{kind}s: the graph has no {kind} {quote(unknown[0])}; {known}")
     for name in graph.unread.keys() & inputs.keys():
-        _check_unread(name, np.asarray(inputs[name]), graph.unread[name])
+        _check_unread(name, inputs[name], graph.unread[name])
     for name, tensor in declared["input"].items():
         if name not in inputs:
             raise ValueError(
@@ -214,15 +213,8 @@ def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
 
 
 def _fitting(value: Any, tensor: Stored, what: str) -> Array:
-    try:
-        array = np.asarray(value)
-        if array.dtype == object and hasattr(value, "__cuda_array_interface__"):
-            raise TypeError("it has __cuda_array_interface__ and no other")
-    except TypeError as error:
-        raise TypeError(
-            f"{what} {quote(tensor.name)} is a {type(value).__module__}.{type(value).__qualname__} that is not in host "
-            f"memory ({error}); give a NumPy array: cupy.asnumpy(x) of a CuPy array, x.cpu() of a PyTorch tensor"
-        ) from error
+    wanted = f"an array of {tensor.dtype}, shape {quote(tensor.shape)}"
+    array = take_array(value, f"{what} {quote(tensor.name)}", wanted)
     if array.shape != tensor.shape:
         raise ValueError(
             f"{what} {quote(tensor.name)} has shape {quote(array.shape)}; shape {quote(tensor.shape)} is needed"
@@ -235,9 +227,10 @@ def _fitting(value: Any, tensor: Stored, what: str) -> Array:
     return array
 
 
-def _check_unread(name: str, array: Array, declared: Unread) -> None:
+def _check_unread(name: str, value: Any, declared: Unread) -> None:
     """Raise ValueError for what does not fit an input of the model that the graph does not read."""
     what, shape = f"input {quote(name)}, which the graph does not read,", declared.shape
+    array = take_array(value, what, "an array as the model has it, or leave it out")
     if shape is not None and (
         len(shape) != array.ndim or any(n not in (None, m) for n, m in zip(shape, array.shape, strict=True))
     ):

@@ -24,6 +24,7 @@ from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices,
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
 from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
 from tapestry_sets.limits import FrozenDict, hide_fields, quote
+from tapestry_sets.limits import describe as show
 from tapestry_sets.regions import Region
 
 Progress = Callable[[int, int, str], None]
@@ -196,19 +197,22 @@ def _check_arguments(plan: Any, backend: Any, progress: Any, memory_nbytes: Any,
     """Raise TypeError naming the argument that has another type than it must have."""
     wrong = ""
     if not isinstance(plan, ShardPlan):
-        wrong = f"shard_plan is {type(plan).__name__}; it must be a ShardPlan: make one with plan(graph, mesh)"
+        wrong = f"shard_plan is {show(plan)} and must be a ShardPlan; make one with plan(graph, mesh)"
     elif wrong_one := wrong_backend(backend):
         wrong = wrong_one
     elif progress is not None and not callable(progress):
-        wrong = f"progress is {type(progress).__name__}; it must be a function of (steps done, steps in all, operator)"
+        wrong = f"progress is {show(progress)} and must be a function of (steps done, steps in all, operator)"
     elif memory_nbytes is not None and (
         isinstance(memory_nbytes, bool) or not isinstance(memory_nbytes, int | np.integer)
     ):
-        wrong = f"memory_nbytes is {type(memory_nbytes).__name__}; it must be a number of bytes, an int"
+        wrong = f"memory_nbytes is {show(memory_nbytes)} and must be a number of bytes; give an integer, or None"
     elif not isinstance(verify, bool | np.bool_):
-        wrong = f"verify is {quote(verify)}; it must be True or False"
+        wrong = (
+            f"verify is {show(verify)} and must be True or False; give True to compare every output with the "
+            "unsharded run"
+        )
     elif ops is not None and not (isinstance(ops, Mapping) and all(isinstance(op, Op) for op in ops.values())):
-        wrong = "ops must map names to operators, objects of type Op"
+        wrong = f"ops is {show(ops)} and must be a mapping from names to operators; give {{op.name: op}} of Op"
     if wrong:
         raise TypeError(f"run: {wrong}")
 

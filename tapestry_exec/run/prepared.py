@@ -12,7 +12,7 @@ from tapestry_exec.run.backends import Backend, load_backend, wrong_backend
 from tapestry_exec.run.check import check_plan
 from tapestry_plan.ir import Shard
 from tapestry_plan.steps import HOST, Copy, Fetch, ShardPlan, Spill, spill
-from tapestry_sets.limits import FrozenDict
+from tapestry_sets.limits import FrozenDict, Guarded, put_fields
 from tapestry_sets.regions import Region
 
 
@@ -28,7 +28,7 @@ class Findings(Struct, frozen=True):
     """They keep their arenas warm from run to run, and live as long as the plan."""
 
 
-class PreparedPlan:
+class PreparedPlan(Guarded):
     """A checked plan and its sizes on a backend; the second one of the same plan takes no time.
 
     Parameters
@@ -66,6 +66,12 @@ class PreparedPlan:
     (True, True, (12, 12))
     """
 
+    plan: ShardPlan
+    backend: Backend[Any]
+    shards: dict[int, Shard]
+    arenas_nbytes: tuple[int, ...]
+    payloads_nbytes: tuple[int, ...]
+
     def __init__(self, plan: ShardPlan, backend: str | Backend[Any] = "numpy") -> None:
         if wrong := wrong_backend(backend):
             raise TypeError(f"PreparedPlan: {wrong}")
@@ -73,13 +79,11 @@ class PreparedPlan:
         if found is None:
             found = Findings(FrozenDict(check_plan(plan)), tuple(_arenas_nbytes(plan)), tuple(_payloads_nbytes(plan)))
             plan.kept[Findings] = found
-        self.plan, self._found = plan, found
-        self.shards = found.shards
-        self.arenas_nbytes, self.payloads_nbytes = found.arenas_nbytes, found.payloads_nbytes
+        self._found = found
         if isinstance(backend, str):
-            self.backend = found.backends.get(backend) or found.backends.setdefault(backend, load_backend(backend))
-        else:
-            self.backend = backend
+            backend = found.backends.get(backend) or found.backends.setdefault(backend, load_backend(backend))
+        put_fields(self, plan=plan, backend=backend, shards=found.shards)
+        put_fields(self, arenas_nbytes=found.arenas_nbytes, payloads_nbytes=found.payloads_nbytes)
 
     def within(self, memory_nbytes: int | None) -> PreparedPlan:
         """This plan, or the one that stands for it where arenas may have no more bytes, which spills."""

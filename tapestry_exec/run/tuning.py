@@ -25,5 +25,3 @@ ROUNDINGS = 16
 
 SHOWN_REGIONS = 8
 """How many regions of a step that failed are listed."""
-SHOWN_NAMES = 12
-"""How many of a graph's inputs or constants an error names."""

@@ -19,7 +19,7 @@ from tapestry_plan.draw.plots import Plot
 from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plots, plain
 from tapestry_plan.ir import Operation, Parts, fill_draw_graph
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, cut_text, quote
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, cut_text, list_names, quote
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
@@ -72,7 +72,8 @@ def _sharded(graph: Any, shards: Mapping[str, Parts]) -> Iterator[tuple[str, _Sh
     for name, parts in shards.items():
         if name not in graph.nodes:
             raise ValueError(
-                f"draw: graph {quote(graph.name)} has no operator {quote(name)}; it has {quote(list(graph.nodes)[:12])}"
+                f"draw: graph {quote(graph.name)} has no operator {quote(name)}; "
+                + list_names(graph.nodes, name, "operators")
             )
         op = Operation(graph, graph.nodes[name])
         boxes = index_boxes(op.signature, parts, f"draw: shards of {quote(name)}")

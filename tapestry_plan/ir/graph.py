@@ -29,6 +29,7 @@ from tapestry_sets.draw import Picture
 from tapestry_sets.limits import (
     ANYTHING,
     FrozenDict,
+    Guarded,
     Kind,
     check_arguments,
     check_cell,
@@ -39,9 +40,12 @@ from tapestry_sets.limits import (
     freeze_array,
     hide_fields,
     kind_of,
+    list_names,
+    put_fields,
     put_item,
     quote,
     read_json,
+    take_array,
 )
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
@@ -221,7 +225,8 @@ class Op(Struct, frozen=True):
         check_fields(self)
         if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
             raise ValueError(
-                f"operator {quote(self.name)}: reduction {quote(self.reduction)} is not one of {sorted(MONOIDS)}"
+                f"operator {quote(self.name)}: reduction {quote(self.reduction)} is not one of the monoids; "
+                + list_names(sorted(MONOIDS), self.reduction, "monoids")
             )
 
     def __reduce__(self) -> Any:
@@ -263,14 +268,15 @@ class Op(Struct, frozen=True):
         unknown = [name for name in attrs if name not in self.attributes and name != AROUND]
         if unknown:
             raise ValueError(
-                f"{what}: there is no attribute {quote(unknown[0])}; {self.name} takes {quote(list(self.attributes))}"
+                f"{what}: there is no attribute {quote(unknown[0])}; "
+                + list_names(self.attributes, unknown[0], f"attributes of {self.name}")
             )
         kinds = dict(self.kinds)
         taken = {name: conform(value, kinds.get(name, ANYTHING), f"{what}: {name}") for name, value in attrs.items()}
         return {name: value for name, value in taken.items() if value is not None or name not in kinds}
 
 
-class Graph:
+class Graph(Guarded):
     """A tensor program: stored tensors, operators and selections, in the order in which they were added.
 
     Examples
@@ -285,15 +291,18 @@ class Graph:
     (32, 16)
     """
 
+    name: str
+    ops: dict[str, Op]
+    stored: dict[str, Stored]
+    selections: dict[str, Selection]
+    nodes: dict[str, OpNode]
+    outputs: dict[str, str]
+    unread: dict[str, Unread]
+
     @check_arguments
     def __init__(self, name: str = "graph", ops: Mapping[str, Op] | None = None) -> None:
-        self.name = name
-        self.ops: dict[str, Op] = FrozenDict(ops or {})
-        self.stored: dict[str, Stored] = FrozenDict()
-        self.selections: dict[str, Selection] = FrozenDict()
-        self.nodes: dict[str, OpNode] = FrozenDict()
-        self.outputs: dict[str, str] = FrozenDict()
-        self.unread: dict[str, Unread] = FrozenDict()
+        put_fields(self, name=name, ops=FrozenDict(ops or {}), stored=FrozenDict(), selections=FrozenDict())
+        put_fields(self, nodes=FrozenDict(), outputs=FrozenDict(), unread=FrozenDict())
         self._sources: dict[str, Source] = {}
         self._signatures: dict[str, Signature] = {}
         self._numbered: dict[tuple[str, str], int] = {}
@@ -313,7 +322,8 @@ class Graph:
 
         The array is kept by reference: who writes to it changes the graph. What the graph hands out of it is read-only.
         """
-        data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
+        given = take_array(array, f"constant {quote(name)}", "an array of numbers or booleans")
+        data = np.ascontiguousarray(given).reshape(given.shape)  # which makes rank 0 rank 1
         data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
         data = freeze_array(data.view())  # the caller's own array stays as it is
         dtype = check_dtype(data.dtype, f"constant {quote(name)}: array of ")
@@ -468,17 +478,14 @@ class Graph:
         return Tensor(self, name)
 
     def _no_tensor(self, name: str) -> ValueError:
-        names = [*self.stored, *self.selections]
-        near = _near(name, names)
-        has = f"nearest in name are {near}" if near else f"it has {names[:12]}"
-        return ValueError(f"graph {quote(self.name)} has no tensor {quote(name)}; {has}")
+        known = list_names([*self.stored, *self.selections], name, "tensors")
+        return ValueError(f"graph {quote(self.name)} has no tensor {quote(name)}; {known}")
 
     def _node(self, name: str) -> OpNode:
         found = self.nodes.get(name)
         if found is None:
-            raise ValueError(
-                f"graph {quote(self.name)} has no operator {quote(name)}; it has {quote(list(self.nodes)[:12])}"
-            )
+            known = list_names(self.nodes, name, "operators")
+            raise ValueError(f"graph {quote(self.name)} has no operator {quote(name)}; {known}")
         return found
 
     def source(self, name: str) -> Source:
@@ -698,10 +705,8 @@ class Graph:
             return op
         declared = self.ops.get(op) or BUILTIN_OPS.get(op) or self._derive(op)
         if declared is None:
-            names = sorted({*BUILTIN_OPS, *self.ops})
-            near = _near(op, names)
-            has = f"nearest in name of the {len(names)} known ones are {near}" if near else f"known are {names[:12]} …"
-            raise UnsupportedOp(f"operator {quote(op)} has no declaration; {has}")
+            near = list_names(sorted({*BUILTIN_OPS, *self.ops}), op, "operators")
+            raise UnsupportedOp(f"operator {quote(op)} has no declaration; {near}")
         return declared
 
     def _derive(self, name: str) -> Op | None:
@@ -899,13 +904,6 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     if not tensors:
         raise ValueError("concat: no tensors given; give at least one")
     return tensors[0].graph.select(Concat(axis), *tensors)
-
-
-def _near(name: str, names: Sequence[str]) -> list[str]:
-    """The names nearest to a wrong one."""
-    from difflib import get_close_matches  # loaded with the first wrong name, not with the package
-
-    return get_close_matches(name, names) if len(name) <= tuning.MAX_NAME else []
 
 
 def _built_in(name: str) -> Op:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
-from tapestry_sets.limits import check_arguments, check_fields, conform, is_int, kind_of, quote
+from tapestry_sets.limits import check_arguments, check_fields, conform, is_int, kind_of, list_names, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
@@ -209,15 +209,16 @@ def project(
     for name, _ in split_items:
         if name not in columns[: len(axes)]:
             raise ValueError(
-                f"project: splits has {quote(name)}, which is not one of the axes {quote(columns[: len(axes)])}"
+                f"project: splits has {quote(name)}, which is not one of the axes; "
+                + list_names(columns[: len(axes)], name, "axes")
             )
         columns += [f"{name}//", f"{name}%"]
     for coordinate, form in enumerate(start):
         unknown = [name for name in form if name and name not in columns]
         if unknown:
             raise ValueError(
-                f"project: coordinate {quote(coordinate)} uses {quote(unknown[0])}, which is not one of the columns "
-                f"{quote(columns)}; name an axis of the index space or declare a split"
+                f"project: coordinate {quote(coordinate)} uses {quote(unknown[0])}, which is not one of the columns: "
+                f"name an axis of the index space or declare a split; {list_names(columns, unknown[0], 'columns')}"
             )
     rows = tuple([tuple([form.get(name, 0) for name in columns]) for form in start])
     names = [axis.name for axis in axes]
@@ -292,7 +293,9 @@ class Signature(Struct, frozen=True, dict=True):
         """
         foreign = [symbol for symbol in reductions if symbol not in axes]
         if foreign:
-            raise ValueError(f"from_exprs: the reduction {foreign[0]} is not one of the axes {quote(list(axes))}")
+            raise ValueError(
+                f"from_exprs: the reduction {foreign[0]} is not one of the axes; {list_names(axes, foreign[0], 'axes')}"
+            )
         index = list(axes)
 
         def read(operand: Sequence[Any] | Operand) -> Operand:

@@ -15,9 +15,6 @@ CARRIED_NBYTES = 4096
 SHOWN_NODES = 400
 """Graphs of more nodes are not drawn in a notebook unless asked for."""
 
-MAX_NAME = 200
-"""Longer names are not compared with all others to find the nearest ones, which takes their length squared."""
-
 # ------------------------------------------------------------------ tuning
 
 KEPT_CHECKS = 4096

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from math import prod
 from typing import Any
 
@@ -12,7 +11,7 @@ from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import Importing, Node, TooLargeToFold, check_attributes, check_version, refusal
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
-from tapestry_sets.limits import cut_text, quote
+from tapestry_sets.limits import cut_text, list_names, quote
 
 RANDOM_OPS = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -63,8 +62,7 @@ def _missing_line(node: Node, at: Importing) -> str:
     why = at.undecided.get(node.outputs[0]) if node.outputs else None
     if why is not None:
         return f"{line}, whose condition is {quote(node.inputs[0])}, {why}"
-    near = get_close_matches(node.operator, IMPORTERS, 3, cutoff=0.0)
-    return f"{line}; nearest in name: {', '.join(near)}" if near else line
+    return f"{line}; {list_names(IMPORTERS, node.operator, 'operators')}"
 
 
 def check_made(node: Node, name: str, is_made: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import has_operator
 from tapestry_plan.onnx.order import all_graphs, graphs_inside, names_of
-from tapestry_sets.limits import cut_text, quote
+from tapestry_sets.limits import cut_text, list_names, quote
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function."""
@@ -104,8 +104,8 @@ def _check_call(where: str, call: Any, function: Any, opset: int) -> None:
     declared = [*function.attribute, *(one.name for one in function.attribute_proto)]
     for attribute, count in Counter(one.name for one in call.attribute).items():
         if attribute not in declared:
-            known = ", ".join(sorted(declared)) or "none"
-            raise ValueError(f"{where}: its attribute {attribute} is not one of {whose}; known: {known}")
+            known = list_names(declared, attribute, "attributes")
+            raise ValueError(f"{where}: its attribute {quote(attribute)} is not one of {whose}; {known}")
         if count > 1:
             raise ValueError(f"{where}: its attribute {attribute} is given {count} times; give it once")
     for what, given, most in (
@@ -145,7 +145,7 @@ def _check_references(function: Any) -> None:
                     raise ValueError(
                         f"node {quote(name)} ({node.op_type}) of function {quote(function.name)}: its attribute "
                         f"{attribute.name} is the function's {attribute.ref_attr_name}, which it does not declare; "
-                        f"known: {', '.join(sorted(declared)) or 'none'}"
+                        + list_names(sorted(declared), attribute.ref_attr_name, "attributes")
                     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapestry_plan.ir import Unread
 from tapestry_plan.onnx.nodes import Array, is_number
-from tapestry_sets.limits import as_ints, check_positive, quote
+from tapestry_sets.limits import as_ints, check_positive, list_names, quote, take_array
 
 Sizes = Mapping[str, int | Sequence[int]]
 """Shapes by input, and sizes by symbol."""
@@ -98,9 +98,9 @@ class InputShapes:
         elif name in self._inputs:
             self._given[name] = as_ints(extents, what)
         else:
-            also = f", and the symbols of open axes are {sorted(symbols)}" if symbols else ""
+            also = f"; {list_names(sorted(symbols), name, 'symbols of open axes')}" if symbols else ""
             raise ValueError(
-                f"shapes names {quote(name)}, which is not an input; the inputs are {quote(list(self._inputs))}{also}"
+                f"shapes names {quote(name)}, which is not an input; {list_names(self._inputs, name, 'inputs')}{also}"
             )
 
     def _note(self, symbol: str, extent: int, where: str) -> None:
@@ -192,7 +192,7 @@ def _pairs(inputs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[tuple[s
     for name, value in values.items():
         if name not in declared:
             raise ValueError(
-                f"values names {quote(name)}, which is not an input; the inputs are {quote(list(declared))}"
+                f"values names {quote(name)}, which is not an input; {list_names(declared, name, 'inputs')}"
             )
         yield name, value, declared[name]
 
@@ -200,23 +200,20 @@ def _pairs(inputs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[tuple[s
 def _as_input(value: Any, declared: Any) -> Array:
     """A value with the dtype of an input: a copy, since graphs keep their constants."""
     what, dtype = f"values[{quote(declared.name)}]", np.dtype(dtype_of(declared))
+    wanted = f"an array of {dtype}, or numbers that it has"
+    array = take_array(value, what, wanted)
     if hasattr(value, "dtype"):
-        array = np.array(value)
+        array = np.array(array)
         if array.dtype != dtype:
             raise ValueError(
                 f"{what} has dtype {array.dtype}, the input has {dtype}: convert it with .astype({quote(str(dtype))})"
             )
         return array
-    wrong = ValueError(f"{what} is {quote(value)}; give an array of {dtype}, or numbers that it has")
-    try:
-        found = np.asarray(value)
-    except ValueError:  # lists of several lengths
-        raise wrong from None
-    if found.size and found.dtype.kind not in "biuf":
-        raise wrong
+    if array.size and array.dtype.kind not in "biuf":
+        raise ValueError(f"{what} is {quote(value)}; give {wanted}")
     with np.errstate(all="ignore"):
-        array = found.astype(dtype)
+        found = array.astype(dtype)
     if dtype.kind != "f" and not np.array_equal(array, found):
         raise ValueError(f"{what} is {quote(value)}, which {dtype} has not; give numbers of the input's dtype")
     dims = dims_of(declared)
-    return array.reshape((1,) * len(dims)) if dims and not array.ndim else array
+    return found.reshape((1,) * len(dims)) if dims and not found.ndim else found

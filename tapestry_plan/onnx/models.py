@@ -22,7 +22,7 @@ from tapestry_plan.onnx.functions import inline_functions
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node
 from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
-from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, quote
+from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, quote
 
 OLDEST_OPSET = 13
 """Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
@@ -313,7 +313,7 @@ def load_onnx(
     for name, given, example in (("shapes", shapes, "{'x': (1, 3)}"), ("values", values, "{'shape': [2, 6]}")):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"load_onnx: {name} is {quote(given)}; give a mapping of names, as in {example}")
-    outputs = conform(outputs, kind_of(Sequence[str] | None), "load_onnx: outputs")
+    outputs = conform(outputs, kind_of(Sequence[str] | None), "load_onnx: outputs", "give names in order, as ['y']")
     model, path = read_model(path_or_model)
     with _about(path or "the model"):
         return _graph_of(model, path, shapes or {}, values or {}, outputs)
@@ -362,10 +362,10 @@ def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> N
         raise ValueError("the model has no outputs; name some with outputs=[…]")
     for name in outputs:
         if name not in made:
-            raise ValueError(
-                f"output {quote(name)} is not a tensor of the model; "
-                f"its own outputs are {[value.name for value in model.graph.output]}"
-            )
+            own = [value.name for value in model.graph.output]
+            if name in own:
+                raise ValueError(f"output {quote(name)} is named by the model, and no node makes it: export it again")
+            raise ValueError(f"output {quote(name)} is not a tensor of the model; {list_names(own, name, 'outputs')}")
 
 
 def _unread_inputs(

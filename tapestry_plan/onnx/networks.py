@@ -12,7 +12,7 @@ import numpy as np
 from tapestry_plan.ir import Graph, OpNode
 from tapestry_plan.onnx.models import TARGET_OPSET, read_model
 from tapestry_plan.onnx.nodes import Array
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import list_names, quote
 
 
 def he_random(model: Any, seed: int = 0) -> Any:
@@ -159,7 +159,7 @@ def light_model(name: str, seed: int = 0) -> Any:
     there = sorted(path.stem.removeprefix("light_") for path in folder.glob("light_*.onnx"))
     if name not in there:
         raise ValueError(
-            f"light_model: there is no network {quote(name)} in {folder}; there are {', '.join(there) or 'none'}"
+            f"light_model: there is no network {quote(name)} in {folder}; {list_names(there, name, 'networks')}"
         )
     model = onnx.load(folder / f"light_{name}.onnx")
     return he_random(version_converter.convert_version(model, TARGET_OPSET), seed)

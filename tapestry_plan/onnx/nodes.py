@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_sets.limits import Budget, quote
+from tapestry_sets.limits import Budget, list_names, quote
 
 Array = NDArray[Any]
 
@@ -326,19 +327,22 @@ class Import(Struct, frozen=True):
 def check_attributes(node: Node, opset: int) -> None:
     """Refuse a node of ONNX's own whose attributes are not its schema's in this opset, each once and of its type.
 
+    One that the schema requires must be there, and is a ValueError where it is not.
+
     Importers, and ONNX's reference, take the types for granted.
     """
     given = list(node.proto.attribute)
-    schema = _schema(node, opset) if given else None
+    schema = _schema(node, opset)
     if schema is None:
         return
     counts = Counter(one.name for one in given)
+    for name in _required(node.op_type, schema.since_version) - counts.keys():
+        needs = f"which {node.op_type} needs in opset {opset}: export the model again"
+        raise ValueError(f"{node.where}: the attribute {quote(name)} is missing, {needs}")
     for one in given:
         if one.name not in schema.attributes:
-            known = ", ".join(sorted(schema.attributes)) or "none"
-            raise refusal(
-                node, f"{_described(node, one)} is not one of {node.op_type} in opset {opset}; known: {known}"
-            )
+            known = list_names(sorted(schema.attributes), one.name, "attributes")
+            raise refusal(node, f"{_described(node, one)} is not one of {node.op_type} in opset {opset}; {known}")
         if counts[one.name] > 1:
             raise refusal(node, f"its attribute {one.name} is given {counts[one.name]} times; give it once")
         wanted = int(schema.attributes[one.name].type.value)
@@ -404,6 +408,13 @@ def _schema_of(op_type: str, opset: int) -> Any:
         return defs.get_schema(op_type, opset, "")
     except defs.SchemaError:
         return None
+
+
+@cache
+def _required(op_type: str, version: int) -> frozenset[str]:
+    """The attributes that every node of an operator of ONNX's own must have."""
+    attributes = _schema_of(op_type, version).attributes
+    return frozenset(name for name, attribute in attributes.items() if attribute.required)
 
 
 def _default(schema: Any, name: str) -> Any:

@@ -30,11 +30,12 @@ from tapestry_plan.ops.products.matrices import *
 from tapestry_plan.ops.reductions.reductions import *
 from tapestry_plan.ops.reductions.statistics import *
 from tapestry_plan.ops.rows.scans import *
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import quote, take_array
 from tapestry_sets.views import broadcast_arrays, repeat, roll, stack, tile
 from tapestry_sets.views import concatenate as concat
 
 newaxis = None
+ENTRIES = "an array, nested lists of one length, or a number"
 
 # -- cell by cell -----------------------------------------------------------------------------------------------
 
@@ -182,13 +183,15 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Graph | None = None) -> T
     if isinstance(obj, Tensor):
         return obj if dtype is None else astype(obj, dtype)
     graph = _graph(device, "asarray")
-    return graph.constant(graph._fresh("constant"), np.asarray(obj, dtype))
+    return graph.constant(graph._fresh("constant"), np.asarray(take_array(obj, "asarray: obj", ENTRIES), dtype))
 
 
 def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: Graph | None = None) -> Tensor:
     """One value in a shape: a constant of one cell, broadcast."""
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    one = asarray(np.asarray(fill_value, dtype), device=_graph(device, "full"))
+    one = asarray(
+        np.asarray(take_array(fill_value, "full: fill_value", "a number"), dtype), device=_graph(device, "full")
+    )
     return one.broadcast_to(extents) if extents else one
 
 

@@ -18,7 +18,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Scatter, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes, touched
-from tapestry_sets.limits import is_int, quote
+from tapestry_sets.limits import is_int, quote, take_array
 
 COMBINED = {"none": "replace", "add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
 """How a scatter may combine an update with the cell that is there: a function of the array namespace, or "replace"."""
@@ -287,7 +287,7 @@ def take(
     """
     if isinstance(indices, Tensor):
         return add_op(take.op, x, indices, name=name, axis=axis)
-    known = np.asarray(indices)
+    known = take_array(indices, "take: indices", "integers, in lists of one length")
     at = axis_of(axis, x.ndim, "take: ")
     with x.graph._all_or_nothing():
         taken = x.take(known.reshape(-1), axis=at)

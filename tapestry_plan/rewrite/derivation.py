@@ -21,7 +21,16 @@ from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import Graph, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
-from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, put_item, quote, read_fields, read_json
+from tapestry_sets.limits import (
+    FrozenDict,
+    check_arguments,
+    freeze_dicts,
+    list_names,
+    put_item,
+    quote,
+    read_fields,
+    read_json,
+)
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
 ANEW = "write it anew with Derivation.to_json, from the program that made the steps with Derivation().then(...)"
@@ -242,9 +251,8 @@ class Derivation(Struct, frozen=True):
         draft = Draft(graph)
         for number, step in enumerate(self.steps):
             if step.rule not in known:
-                raise NotApplicable(
-                    f"step {number}: there is no rule {quote(step.rule)}; known are {quote(sorted(known))}"
-                )
+                near = list_names(sorted(known), step.rule, "rules")
+                raise NotApplicable(f"step {number}: there is no rule {quote(step.rule)}; {near}")
             try:
                 known[step.rule].on(draft, step.at, **step.arguments)
             except NotApplicable as error:

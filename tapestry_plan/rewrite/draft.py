@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, NotApplicable, Op, OpNode, Selection, Source, Stored, Tensor
-from tapestry_sets.limits import FrozenDict, put_item, quote
+from tapestry_sets.limits import FrozenDict, put_fields, put_item, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Concat, ViewKind, piece_domain, sources_first, walk
 
@@ -75,9 +75,9 @@ class Draft(Graph):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.name, graph.ops)
-        self.unread = FrozenDict(graph.unread)
-        self.stored, self.nodes = FrozenDict(graph.stored), FrozenDict(graph.nodes)
-        self.selections, self.outputs = FrozenDict(graph.selections), FrozenDict(graph.outputs)
+        put_fields(self, unread=FrozenDict(graph.unread), stored=FrozenDict(graph.stored))
+        put_fields(self, nodes=FrozenDict(graph.nodes), selections=FrozenDict(graph.selections))
+        put_fields(self, outputs=FrozenDict(graph.outputs))
         self._sources, self._signatures = dict(graph._sources), dict(graph._signatures)
         self._log: list[tuple[dict[str, Any], str, Any]] = []
         self._mark = 0
@@ -402,7 +402,7 @@ class Draft(Graph):
     def done(self) -> Graph:
         """The graph as it is now, nodes and selections after what they read; the draft is spent."""
         made = Graph(self.name, self.ops)
-        made.stored, made.outputs, made.unread = self.stored, self.outputs, self.unread
+        put_fields(made, stored=self.stored, outputs=self.outputs, unread=self.unread)
         made._sources, made._signatures = self._sources, self._signatures
 
         def below(item: OpNode | Selection | None) -> list[OpNode | Selection | None]:

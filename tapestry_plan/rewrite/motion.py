@@ -103,8 +103,7 @@ def list_cascade(graph: Graph, name: str) -> list[str]:
 def check_selection(graph: Graph, name: str, what: str) -> None:
     """Raise NotApplicable, which begins with `what`, if a graph has no selection of that name."""
     if name in graph.stored:
-        said = f"{quote(name)} is a stored tensor, not a selection; give one of {list(graph.selections)}"
-        raise NotApplicable(f"{what}: {said}")
+        raise NotApplicable(f"{what}: {quote(name)} is a stored tensor, not a selection; give one of those")
     if name not in graph.selections:
         raise NotApplicable(f"{what}: {graph._no_tensor(name)}")
 

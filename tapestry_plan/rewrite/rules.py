@@ -17,7 +17,7 @@ from tapestry_plan.rewrite.draft import Draft, NotApplicable, as_tuple
 from tapestry_plan.rewrite.fusion import Fusion, fuse_ops
 from tapestry_plan.rewrite.motion import check_selection
 from tapestry_plan.rewrite.selections import move_in, simplify_in
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import list_names, quote
 from tapestry_sets.regions import Box
 
 # -- shards ----------------------------------------------------------------------------------------------
@@ -363,8 +363,9 @@ def expand(draft: Draft, at: str, into: str | None = None) -> None:
     op = draft.ops[node.op]
     known = {expansion.__name__: expansion for expansion in op.expansions}
     if not known or (into is not None and into not in known):
+        said = "" if into is None else f" {quote(into)}"
         raise NotApplicable(
-            f"the declaration of {op.name} lists the expansions {quote(list(known))}, not {quote(into)}"
+            f"the declaration of {op.name} lists no expansion{said}; {list_names(known, into, 'expansions')}"
         )
     reasons = []
     for name in known if into is None else [into]:
@@ -536,7 +537,8 @@ def fold(
     known = {expansion.__name__: expansion for expansion in draft.ops[new.op].expansions}
     if into not in known:
         raise ValueError(
-            f"fold: the declaration of {op} lists the expansions {quote(list(known))}, not into={quote(into)}"
+            f"fold: the declaration of {op} lists no expansion into={quote(into)}; "
+            + list_names(known, into, "expansions")
         )
     if len(outputs) != len(node.outputs):
         raise NotApplicable(f"it has {len(node.outputs)} outputs, and {op} has {len(outputs)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from math import inf
 from typing import Any, Literal
@@ -40,7 +40,7 @@ from tapestry_plan.steps import (
     lower,
     tell_rule,
 )
-from tapestry_sets.limits import FrozenDict, check_arguments, quote
+from tapestry_sets.limits import FrozenDict, check_arguments, list_names, put_fields, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -68,7 +68,7 @@ def plan(
     forbid: Mapping[str, Mapping[str, Any]] | None = None,
     tie: Mapping[str, str] | None = None,
     fan_in: int | None = None,
-    expand: bool | Sequence[str] = True,
+    expand: bool | Collection[str] = True,
     space: Space | None = None,
 ) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
@@ -106,7 +106,7 @@ def plan(
         they are merged one after the other. Either way the order is that of the parts, whoever made them. They are
         merged by who reads them, or they land first: each device merges a share, in a stage ``landing x`` of its own,
         and others read the shares.
-    expand : bool or sequence of str
+    expand : bool or collection of str
         Which operators are compared with the ways in which their declarations say them in other ones. By default
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole
         rows; with names, as in ``["exp_sum"]``, the operators that list expansions of these names; with False none.
@@ -383,7 +383,7 @@ def _split_axes(problem: Problem, choice: Sequence[int]) -> tuple[Problem, Seque
     made = draft.done()
     # What stands for an operator runs where the operator would, as the costs were counted.
     order = [stands.get(node.name, node.name) for node in problem.graph.order()]
-    made.nodes = FrozenDict((name, made.nodes[name]) for name in order)
+    put_fields(made, nodes=FrozenDict((name, made.nodes[name]) for name in order))
     plain = {stands[name]: replace(layout, digits=()) for name, layout in chosen.items()}
     derived = {
         name: tuple(layout for layout in each if not layout.digits)
@@ -588,8 +588,8 @@ def _check_names(
     starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
     for name in layout:
         if name not in starts and name not in graph.outputs:
-            known = quote([*starts, *graph.outputs][:12])
-            raise ValueError(f"layout: {quote(name)} is not a graph input, constant or output; they are {known}")
+            known = list_names([*starts, *graph.outputs], name, "tensors that begin or end the graph")
+            raise ValueError(f"layout: {quote(name)} is not a graph input, constant or output; {known}")
         if name not in starts and graph.outputs[name] not in graph.stored:
             behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"
             raise ValueError(
@@ -599,9 +599,8 @@ def _check_names(
     for what, given in (("fix", fix), ("forbid", forbid)):
         for name in given:
             if name not in graph.nodes:
-                raise ValueError(
-                    f"{what}: there is no operator {quote(name)}; known are {quote(list(graph.nodes)[:12])}"
-                )
+                known = list_names(graph.nodes, name, "operators")
+                raise ValueError(f"{what}: there is no operator {quote(name)}; {known}")
     both = set(fix).intersection(forbid)
     if both:
         raise ValueError(f"operator {quote(both.pop())} is in fix and in forbid; fixing alone says it all")
@@ -615,13 +614,11 @@ def _parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str,
     for label, source in tie.items():
         where = f"tie[{quote(label)}]"
         if label not in graph.outputs:
-            raise ValueError(
-                f"{where}: there is no graph output {quote(label)}; known are {quote(list(graph.outputs)[:12])}"
-            )
+            known = list_names(graph.outputs, label, "outputs")
+            raise ValueError(f"{where}: there is no graph output {quote(label)}; {known}")
         if source not in starts:
-            raise ValueError(
-                f"{where}: {quote(source)} is not a graph input or constant; they are {quote(starts[:12])}"
-            )
+            known = list_names(starts, source, "inputs and constants")
+            raise ValueError(f"{where}: {quote(source)} is not a graph input or constant; {known}")
         name, there = graph.outputs[label], graph.stored[source]
         if name not in graph.stored or graph.stored[name].kind != "result":
             raise ValueError(
@@ -648,7 +645,7 @@ def _parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str,
     return dict(tie)
 
 
-def _parse_expand(graph: Graph, expand: bool | Sequence[str]) -> bool | tuple[str, ...]:
+def _parse_expand(graph: Graph, expand: bool | Collection[str]) -> bool | tuple[str, ...]:
     """What `expand` asks for, False for nothing."""
     if isinstance(expand, bool):
         return expand
@@ -657,7 +654,6 @@ def _parse_expand(graph: Graph, expand: bool | Sequence[str]) -> bool | tuple[st
     }
     for name in expand:
         if name not in known:
-            raise ValueError(
-                f"plan: expand has {quote(name)}, which no declaration lists; known are {quote(sorted(known))}"
-            )
-    return tuple(expand) if expand else False
+            near = list_names(sorted(known), name, "expansions")
+            raise ValueError(f"plan: expand has {quote(name)}, which no declaration lists; {near}")
+    return tuple(sorted(expand) if isinstance(expand, Set) else expand) or False

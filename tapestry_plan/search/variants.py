@@ -28,7 +28,7 @@ from tapestry_plan.ir import Expansion, Graph, NotApplicable, OpNode, Signature,
 from tapestry_plan.rewrite import Draft, as_tuple, expand
 from tapestry_plan.search import tuning
 from tapestry_plan.steps import Expansions
-from tapestry_sets.limits import FrozenDict, put_item, quote
+from tapestry_sets.limits import FrozenDict, put_fields, put_item, quote
 
 Given = tuple[tuple[int, int], ...]
 """Numbers of choices with the values that they must have."""
@@ -341,7 +341,8 @@ class Variants:
         made = draft.done()
         # What stands for an operator comes where the operator was, as the costs were counted.
         roots = [node.name for node in self.original.order()]
-        made.nodes = FrozenDict((name, made.nodes[name]) for root in roots for name in _list_standing(root, order))
+        nodes = ((name, made.nodes[name]) for root in roots for name in _list_standing(root, order))
+        put_fields(made, nodes=FrozenDict(nodes))
         return made, tuple(found)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tapestry_plan.steps.rates import Device, Link
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import list_names, quote
 
 SHIPPED = Path(__file__).with_name("machines.toml")
 FIELDS = {"shape", "names", "device", "link", "host"}
@@ -31,7 +31,8 @@ def find_machine(name: str) -> dict[str, Any]:
     known = _shipped()
     if name not in known:
         raise ValueError(
-            f"there is no machine {quote(name)}; known are {quote(sorted(known))}, or give a file that ends in .toml"
+            f"there is no machine {quote(name)}; {list_names(sorted(known), name, 'machines')}, or give a file that "
+            "ends in .toml"
         )
     return _parse_machine(known[name], name)
 
@@ -50,7 +51,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _parse_machine(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
     if unknown := sorted(entry.keys() - FIELDS):
-        raise ValueError(f"machine {where}: there is no field {quote(unknown[0])}; the fields are {sorted(FIELDS)}")
+        known = list_names(sorted(FIELDS), unknown[0], "fields")
+        raise ValueError(f"machine {where}: there is no field {quote(unknown[0])}; {known}")
     if "shape" not in entry:
         raise ValueError(f"machine {where}: field 'shape' is missing; give the devices along each axis, as [8, 8]")
     fields = dict(entry)
@@ -77,7 +79,7 @@ def _parse_rates(kind: type[Device] | type[Link], entry: object, where: str) -> 
     if not isinstance(entry, Mapping):
         raise ValueError(f"{where} is {quote(entry)}; give a table of {', '.join(names)}")
     if unknown := sorted(entry.keys() - set(names)):
-        raise ValueError(f"{where}: there is no field {quote(unknown[0])}; the fields are {quote(list(names))}")
+        raise ValueError(f"{where}: there is no field {quote(unknown[0])}; {list_names(names, unknown[0], 'fields')}")
     try:
         return kind(**entry)
     except (TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.machines import find_machine, read_machine
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_sets.digits import point_of
-from tapestry_sets.limits import as_int, check_arguments, check_fields, conform, kind_of, quote
+from tapestry_sets.limits import as_int, check_arguments, check_fields, conform, kind_of, list_names, quote
 
 NAMES = "xyzuvwabcdefghij"
 """Of the axes of meshes whose axes are not named."""
@@ -75,7 +75,9 @@ class Mesh(Struct, frozen=True):
             raise ValueError(
                 f"Mesh: {quote(shape)} has {prod(shape)} devices; at most {tuning.MAX_DEVICES} can be planned"
             )
-        names = tuple(conform(self.names, kind_of(Sequence[str]), "Mesh: names")) or tuple(NAMES[: len(shape)])
+        names = tuple(
+            conform(self.names, kind_of(Sequence[str]), "Mesh: names", "give one for each axis, as ('x', 'y')")
+        ) or tuple(NAMES[: len(shape)])
         if len(names) != len(shape) or len(set(names)) != len(names):
             raise ValueError(
                 f"Mesh: names {quote(names)} do not name the {len(shape)} axes of {quote(shape)} one by one"
@@ -251,13 +253,14 @@ def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int
     if isinstance(value, Sequence):
         unknown = [name for name in value if name not in mesh.names]
         if unknown:
-            raise ValueError(f"{where}: mesh axis {quote(unknown[0])} is not one of {quote(mesh.names)}")
+            known = list_names(mesh.names, unknown[0], "axes of the mesh")
+            raise ValueError(f"{where}: {quote(unknown[0])} is not an axis of the mesh; {known}")
         return prod(mesh.shape[mesh.names.index(name)] for name in value)
     try:
         parts = as_int(value, where)
     except TypeError:
         raise TypeError(
-            f"{where}: {quote(value)} is not a number of parts; give an integer or names of mesh axes"
+            f"{where}: {quote(value)} is not a number of parts; give an integer, or names of mesh axes as ('x', 'y')"
         ) from None
     if not 1 <= parts <= mesh.size:
         raise ValueError(

@@ -17,7 +17,7 @@ from tapestry_plan.steps.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.mesh import Mesh, Space
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.rates import Device, Link
-from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, quote, read_json
+from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote, read_json
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
 
@@ -484,9 +484,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             stands = ", ".join(found[node].nodes)
             return f"{node}: expanded by {self.expanded[node]}, which the search found better, into {stands}"
         if node not in self.stage:
-            raise ValueError(
-                f"explain: the plan has no operator {quote(node)}; it has {quote(sorted(self.stage)[:8])} …"
-            )
+            known = list_names(self.stage, node, "operators")
+            raise ValueError(f"explain: the plan has no operator {quote(node)}; {known}")
         stage = self.stage[node]
         lines = [
             f"{node} ({stage.op}): {_sharding_text(stage.sharding)}",
@@ -663,7 +662,7 @@ def _read_all(read: Callable[[Any], Any], entries: Any) -> tuple[Any, ...]:
 def _read_step(entry: dict[str, Any]) -> Step:
     kind = STEPS.get(entry["type"])
     if kind is None:
-        raise TypeError(f"there is no step {quote(entry['type'])}; known are {sorted(STEPS)}")
+        raise TypeError(f"there is no step {quote(entry['type'])}; {list_names(sorted(STEPS), entry['type'], 'steps')}")
     return cast(Step, _read(kind, {name: value for name, value in entry.items() if name != "type"}))
 
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from tapestry_sets.batch import tuning
 from tapestry_sets.integers import sum_ramps
-from tapestry_sets.limits import as_int, freeze_array, quote
+from tapestry_sets.limits import as_int, freeze_array, quote, refuse_masked
 
 Array = Any
 """An array of any library; the Array API standard defines no type for it."""
@@ -118,6 +118,7 @@ def own(column: Array) -> Array:
 
 def as_column(values: object, what: str) -> Array:
     """Return integers as an int64 array, or as a NumPy array of Python integers where one does not fit."""
+    refuse_masked(values, what)
     if not is_array(values):
         values = _listed(values, what)
     x: Array = values

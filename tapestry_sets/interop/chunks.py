@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Int64Array
-from tapestry_sets.limits import Value, as_int, as_ints, put_fields, quote
+from tapestry_sets.limits import Value, as_int, as_ints, put_fields, quote, refuse_masked
 from tapestry_sets.regions import BoxKey, length, select_ranges, spell_out
 from tapestry_sets.views import INT64_MAX
 
@@ -281,6 +281,7 @@ def _read_table(indices: Sequence[Any] | Int64Array, n: int, axis: int) -> Int64
     deep = indices.ndim > 1 if isinstance(indices, np.ndarray) else any(map(_is_row, indices))
     if deep:
         raise IndexError(f"chunks: the indices on axis {axis} are a table; give one row of indices an axis")
+    refuse_masked(indices, f"chunks: indices on axis {axis}")
     table = np.asarray(indices)
     if table.dtype == bool:
         if len(table) != n:

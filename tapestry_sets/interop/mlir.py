@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from tapestry_sets.interop import tuning
 from tapestry_sets.interop.positions import refuse_at
-from tapestry_sets.limits import as_int, as_ints, check_type, cut_text, quote
+from tapestry_sets.limits import as_int, as_ints, check_type, list_names, quote
 from tapestry_sets.regions import AffineMap, IndexProjection
 
 _TOKEN = r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w$.]*)|(?P<sign>->|[-+*(),<>\[\]])|(?P<wrong>\S))"
@@ -264,12 +264,8 @@ class _Reader:
                 self.fail(f"a number of {len(word)} digits; {tuning.MAX_DIGITS} are read")
             return _AffineForm({}, int(self.take()))
         if word not in self.names:
-            known = ", ".join(self.names) or "none"
-            self.fail(
-                f"{quote(word)} is not a dimension or symbol; known are {cut_text(known)}"
-                if word
-                else "the map ends too early"
-            )
+            known = list_names(self.names, word, "dimensions and symbols")
+            self.fail(f"{quote(word)} is not a dimension or symbol; {known}" if word else "the map ends too early")
         self.take()
         found = self.names[word]
         if found is None:

@@ -12,7 +12,7 @@ The cells that a view reads are then a set of isl with parameters; `symbolic_cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from math import prod
@@ -336,10 +336,8 @@ def symbolic_allocate(shape: Any, name: str = "") -> SymbolicView:
     ----------
     isl's parameters; Tapestry's document on nested striding, where sizes are N.
     """
-    extents = tuple(
-        sizes.read_expr(n, "symbolic_allocate: shape: extent")
-        for n in (shape if isinstance(shape, (tuple, list)) else (shape,))
-    )
+    given = as_items(shape, "symbolic_allocate: shape") if isinstance(shape, Iterable) else (shape,)
+    extents = tuple(sizes.read_expr(n, "symbolic_allocate: shape: extent") for n in given)
     check_type(name, str, "symbolic_allocate: name", "empty for none")
     for axis, n in enumerate(extents):
         sizes.write_expr(n)

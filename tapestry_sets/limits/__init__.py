@@ -3,7 +3,8 @@
 From the ground up; each row stands on rows above it:
 
     printable                             values and names as messages show them
-    arguments  constructors  documents    arguments as callers write them; values; plain data against types
+    arguments  arrays                     arguments and arrays as callers write them
+    constructors  documents               values; plain data against types
     annotations                           what callers give against annotations
     budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
     climb                                 the loop that runs a ladder
@@ -32,6 +33,7 @@ from tapestry_sets.limits.arguments import (
     extents_of,
     is_int,
 )
+from tapestry_sets.limits.arrays import refuse_masked, take_array
 from tapestry_sets.limits.budget import (
     OPEN,
     Budget,
@@ -49,6 +51,7 @@ from tapestry_sets.limits.constructors import (
     Checked,
     Frozen,
     FrozenDict,
+    Guarded,
     Value,
     compile_constructor,
     drop_item,
@@ -61,5 +64,5 @@ from tapestry_sets.limits.constructors import (
     put_item,
 )
 from tapestry_sets.limits.documents import check_format, read_fields, read_json
-from tapestry_sets.limits.printable import cut_text, escape_controls, quote
+from tapestry_sets.limits.printable import cut_text, escape_controls, list_names, quote
 from tapestry_sets.limits.tallies import TALLY, Tally, count_question, note_help, tally

@@ -9,7 +9,7 @@ Of ``def cut(size: int, at: Sequence[int] = ())``::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, cached_property, wraps
 from inspect import Parameter, Signature, signature
@@ -61,7 +61,8 @@ class Unfit(TypeError):
     """A value that an annotation does not admit; it reaches callers as a plain TypeError."""
 
     def __init__(self, what: str, value: object, words: str) -> None:
-        super().__init__(f"{what} is {describe(value)} and must be {words}")
+        again = "; it is read only once, so make it a tuple" if hasattr(value, "__next__") else ""
+        super().__init__(f"{what} is {describe(value)} and must be {words}{again}")
         self.what = what
 
 
@@ -294,6 +295,8 @@ def kind_of(hint: Any) -> Kind:
         return _collection("set", AbstractSet, kind_of(parts[0]))
     if parts and issubclass(bare, Sequence):
         return _collection("sequence", Sequence, kind_of(parts[0]), tuple if bare is tuple else list)
+    if bare is Collection:
+        return _collection("collection", Collection, kind_of(parts[0]) if parts else ANYTHING)
     if bare is Iterable:
         return _collection("sequence", Iterable, kind_of(parts[0]) if parts else ANYTHING)
     if getattr(bare, "_is_protocol", False):

@@ -140,7 +140,7 @@ def extents_of(args: Sequence[int | Sequence[int]], what: str) -> tuple[int, ...
     """
     if not args:
         raise TypeError(f"{what} is not given; give it as one sequence or as integers, and (()) for rank 0")
-    if len(args) == 1 and (type(args[0]) is tuple or isinstance(args[0], (Sequence, np.ndarray))):
+    if len(args) == 1 and (type(args[0]) is tuple or isinstance(args[0], Iterable)):
         return as_ints(args[0], what)
     return as_ints(args, what)
 

@@ -33,6 +33,39 @@ class Frozen:
         put_fields(self, **state[1])  # of a pickle or a copy
 
 
+class Guarded:
+    """The base of what its own methods alone change: they write its public attributes by `put_fields`.
+
+    Examples
+    --------
+    >>> class Shelf(Guarded):
+    ...     def __init__(self) -> None:
+    ...         put_fields(self, books={})
+    >>> Shelf().books = {}
+    Traceback (most recent call last):
+        ...
+    AttributeError: Shelf.books is never assigned: the methods of Shelf change it; make a new Shelf, or change a copy
+    """
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_"):
+            self._refuse(name)
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if not name.startswith("_"):
+            self._refuse(name)
+        object.__delattr__(self, name)
+
+    def _refuse(self, name: str) -> NoReturn:
+        cls = type(self).__name__
+        raise AttributeError(
+            f"{cls}.{name} is never assigned: the methods of {cls} change it; make a new {cls}, or change a copy"
+        )
+
+
 class FrozenDict(dict[K, V]):
     """A dict that is never changed: what values hand out, so that no answer changes through it.
 
@@ -154,8 +187,11 @@ put_field = object.__setattr__
 """Sets a field of a frozen value that is being made: ``put_field(made, name, value)``."""
 
 
-def put_fields(made: Frozen, **fields: object) -> None:
-    """Set the fields of a frozen value that is being made; `put_field` is faster, where many are made."""
+def put_fields(made: Frozen | Guarded, **fields: object) -> None:
+    """Set the fields of a frozen value that is being made, or of a guarded one of one's own.
+
+    `put_field` is faster, where many are made.
+    """
     for name, value in fields.items():
         put_field(made, name, value)
 

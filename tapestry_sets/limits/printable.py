@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,52 @@ def quote(value: object) -> str:
     if type(value) is str and len(value) <= tuning.SHOWN_TEXT // 2:  # a name: most of what is quoted
         return cut_text(repr(value))
     return cut_text(_write(value, tuning.SHOWN_DEPTH))
+
+
+def list_names(names: Iterable[Hashable], wrong: object, what: str = "names") -> str:
+    """Return what an error says of the names that are known, where it was given a wrong one.
+
+    A few are shown as they are. Of many the three nearest in name to the wrong one are, and how many there are.
+
+    Parameters
+    ----------
+    names : iterable of hashable
+    wrong : object
+        What was given in place of one of them.
+    what : str
+        What the names are of, in the plural.
+
+    Examples
+    --------
+    >>> list_names(["numpy", "cuda"], "nunpy", "backends")
+    "known backends: 'numpy', 'cuda'"
+    >>> list_names([f"conv_{k}" for k in range(50)] + ["relu"], "rule", "operators")
+    "nearest of 51 operators: 'relu', 'conv_9', 'conv_8'"
+    >>> list_names((), "relu", "operators")
+    'there are no operators'
+    """
+    known = list(dict.fromkeys(names))
+    if not known:
+        return f"there are no {what}"
+    few = ", ".join(map(quote, known[: tuning.SHOWN_NAMES]))
+    if len(known) <= tuning.SHOWN_NAMES and len(few) <= tuning.SHOWN_TEXT:
+        return f"known {what}: {few}"
+    near = [cut_text(quote(name), tuning.SHOWN_TEXT // 3) for name in _find_nearest(known, wrong)]
+    return f"nearest of {len(known):,} {what}: {', '.join(near)}"
+
+
+def _find_nearest(names: list[Hashable], wrong: object) -> list[Hashable]:
+    """Up to three names, the nearest first; the beginnings of long ones are compared."""
+    from difflib import get_close_matches  # loaded with the first wrong name, not with the package
+
+    begins = {_begin_of(name): name for name in reversed(names)}
+    cutoff = 0.0 if len(names) <= tuning.COMPARED_NAMES else 0.6  # most names are known at once to be farther
+    near = get_close_matches(_begin_of(wrong), begins, 3, cutoff=cutoff)
+    return [begins[begin] for begin in near] or names[:3]
+
+
+def _begin_of(name: object) -> str:
+    return (name if isinstance(name, str) else quote(name))[: tuning.COMPARED_TEXT]
 
 
 def _write(value: object, depth: int) -> str:

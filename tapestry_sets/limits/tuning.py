@@ -17,3 +17,9 @@ SHOWN_ENTRIES = 16
 """Of an array whose values are shown; of a larger one, the shape and dtype."""
 SHOWN_DEPTH = 6
 """How deeply containers in containers are shown."""
+SHOWN_NAMES = 8
+"""Of known names, where a wrong one was given: of more, the three nearest and how many there are."""
+COMPARED_TEXT = 100
+"""Characters of two names that are compared for how near they are."""
+COMPARED_NAMES = 2_000
+"""Names of which the three nearest are found however far they are; of more, among those that are somewhat like it."""

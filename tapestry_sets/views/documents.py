@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from tapestry_sets.integers import Sett, Stripe
-from tapestry_sets.limits import quote, read_fields
+from tapestry_sets.limits import list_names, quote, read_fields
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import KINDS
 from tapestry_sets.views.kinds.joining import Assembled
@@ -81,9 +81,9 @@ def kind_from_dict(data: Mapping[str, Any]) -> ViewKind:
     """
     name = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(name, str):
-        raise ValueError(f"kind_from_dict: {quote(data)} has no key 'kind'; it names one of {sorted(KINDS)}")
+        raise ValueError(f"kind_from_dict: {quote(data)} has no key 'kind', which names the kind of view")
     if name not in KINDS:
-        raise ValueError(f"kind_from_dict: there is no kind {quote(name)}; there are {sorted(KINDS)}")
+        raise ValueError(f"kind_from_dict: there is no kind {quote(name)}; {list_names(sorted(KINDS), name, 'kinds')}")
     return cast(ViewKind, _read(data, name))
 
 

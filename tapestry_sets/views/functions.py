@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapestry_sets.limits import as_int, as_ints, as_items, check_type, quote
+from tapestry_sets.limits import as_int, as_ints, as_items, check_type, quote, refuse_masked
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds import shaping
@@ -190,6 +190,7 @@ def _pairs(given: Any, rank: int, what: str, read: Callable[[object, str], T]) -
         return ((one, one),) * rank
     if _are_pairs(given, rank):
         return tuple([(read(a, what), read(b, what)) for a, b in given])
+    refuse_masked(given, what)
     try:
         array = np.asarray(given)
         for one in array.ravel().tolist():  # of which none may be broadcast

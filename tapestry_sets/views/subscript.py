@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_sets.limits import as_int, quote
+from tapestry_sets.limits import as_int, quote, refuse_masked
 from tapestry_sets.views.kinds.choosing import Cut, Index, Slice, Take
 from tapestry_sets.views.kinds.kind import Triple, ViewKind
 from tapestry_sets.views.kinds.shaping import ExpandDims, PermuteDims, Reshape
@@ -124,6 +124,7 @@ def _gathered(key: object, what: str) -> _Gathered:
 
 def _as_array(key: object, what: str) -> np.ndarray[Any, Any]:
     """The array of integers or booleans that a list or array in a subscript is."""
+    refuse_masked(key, what)
     try:
         array = np.asarray(key)
     except ValueError:

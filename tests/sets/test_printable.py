@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from difflib import SequenceMatcher
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets.limits import cut_text, quote
+from tapestry_sets.limits import cut_text, list_names, quote
 
 MOST = 200
 
@@ -86,3 +88,38 @@ def test_a_long_value_costs_no_more_than_what_is_shown() -> None:
     many = [[str(k) * 50 for k in range(50)]] * 10**6
     assert quote(many).startswith("[['000")
     assert quote("n" * 10**8) == "'" + "n" * 198 + "…"
+
+
+@given(st.lists(st.text(max_size=40), max_size=30), st.text(max_size=300))
+@example(["n" * 20_000 + str(k) for k in range(9)], "n" * 20_000)
+@example(["a", "b"], "")
+@example([""] * 3, "")
+def test_known_names_are_all_shown_or_the_three_nearest_and_the_count(names: list[str], wrong: str) -> None:
+    said = list_names(names, wrong, "operators")
+    known = list(dict.fromkeys(names))
+    assert len(said) < 2 * MOST and said.isprintable()
+    if not known:
+        assert said == "there are no operators"
+    elif said.startswith("known operators: "):
+        assert said == f"known operators: {', '.join(map(quote, known))}"
+    else:
+        assert said.startswith(f"nearest of {len(known)} operators: ") and ("…" in said or ", " in said)
+        assert len(known) > 3 or len(", ".join(map(quote, known))) > MOST
+
+
+@given(st.lists(st.text("abcdef", min_size=4, max_size=12), min_size=10, max_size=60, unique=True), st.data())
+def test_no_name_is_nearer_than_the_three_shown(names: list[str], data: st.DataObject) -> None:
+    meant = data.draw(st.sampled_from(names))
+    at = data.draw(st.integers(0, len(meant) - 1))
+    wrong = f"{meant[:at]}z{meant[at + 1 :]}"
+    shown = list_names(names, wrong, "names").partition(": ")[2].split(", ")
+    apart = {repr(name): SequenceMatcher(None, name, wrong).ratio() for name in names}
+    assert sorted((apart[name] for name in shown), reverse=True) == sorted(apart.values(), reverse=True)[:3]
+
+
+def test_nearest_names_among_many_take_little_time() -> None:
+    names = [f"layer_{k}/block/{k % 7}/weights" for k in range(20_000)]
+    began = time.process_time()
+    said = list_names(names, "layer_123/blok/4/weights", "tensors")
+    assert "'layer_123/block/4/weights'" in said and time.process_time() - began < 3
+    assert list_names(names, "x" * 10**6, "tensors").startswith("nearest of 20,000 tensors: 'layer_0/")

@@ -534,7 +534,7 @@ ADMITTED: dict[str, str | Admits] = {
         is_iterable(x, is_memory) or (isinstance(x, dict) and all(map(is_memory, x.values())))
     ),
     "SymbolicView.reshape.shape": lambda x: is_size(x) or is_row(x, is_size),
-    "symbolic_allocate.shape": lambda x: is_size(x) or is_row(x, is_size),
+    "symbolic_allocate.shape": lambda x: is_size(x) or is_iterable(x, is_size),
     "Batch.__getitem__.key": lambda x: is_subscript(x) or is_flag(x),
     "allocate.dtype": is_dtype,
     "AliasGraph.allocate.dtype": is_dtype,

@@ -20,7 +20,7 @@ from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.graphs.tensors import AliasTensor, TensorRef
 from tapestry_sets.alias.overlap import overlap_matrix, overlaps
 from tapestry_sets.alias.tables import align, as_html, yes_or_no
-from tapestry_sets.limits import OPEN, REFUSALS, as_int, as_items, ask_one, check_flag, check_type, quote
+from tapestry_sets.limits import OPEN, REFUSALS, as_int, as_items, ask_one, check_flag, check_type, list_names, quote
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,
@@ -553,9 +553,8 @@ class AliasGraph:
             return tensor.id
         if isinstance(tensor, str):
             if tensor not in self._names:
-                raise KeyError(
-                    f"the graph has no tensor {quote(tensor)}; its names are {quote(sorted(self._names)[:20])}"
-                )
+                known = list_names(self._names, tensor, "names")
+                raise KeyError(f"the graph has no tensor {quote(tensor)}; {known}")
             return self._names[tensor]
         try:
             i = as_int(tensor, "a tensor's number")

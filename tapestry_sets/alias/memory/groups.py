@@ -15,7 +15,7 @@ from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_o
 from tapestry_sets.alias.overlap import Overlap, overlap
 from tapestry_sets.alias.tables import align
 from tapestry_sets.integers import DisjointSetts, Nest, members
-from tapestry_sets.limits import OPEN, REFUSALS, TooHard, ask_one, cut_text, hide_fields, quote, retell
+from tapestry_sets.limits import OPEN, REFUSALS, TooHard, ask_one, cut_text, hide_fields, list_names, quote, retell
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Allocation, View
 
@@ -150,7 +150,8 @@ class SharedGroup(Struct, frozen=True, eq=False, dict=True):
         try:
             return self.keys.index(key)
         except ValueError:
-            raise KeyError(f"{quote(key)} is not a member of this group; its members are {_some(self.keys)}") from None
+            known = list_names(self.keys, key, "members")
+            raise KeyError(f"{quote(key)} is not a member of this group; {known}") from None
 
     @property
     def pairs(self) -> tuple[tuple[Hashable, Hashable], ...]:
@@ -483,11 +484,6 @@ def _grouped(
 
 
 # ------------------------------------------------------------------------------------------------------ as a table
-
-
-def _some(keys: Sequence[Hashable]) -> str:
-    listed = ", ".join(repr(key) for key in keys[: tuning.SHOWN_ROWS])
-    return f"{listed} and {len(keys) - tuning.SHOWN_ROWS:,} more" if len(keys) > tuning.SHOWN_ROWS else listed
 
 
 def _many(n: int, what: str) -> str:

@@ -44,9 +44,9 @@ def node_of(op: str, *reads: str, **attrs: Any) -> Any:
     [
         (
             node_of("Relu", foo=1),
-            r"node 'it' \(Relu\): its attribute foo = 1 is not one of Relu in opset 21; known: none",
+            r"node 'it' \(Relu\): its attribute foo = 1 is not one of Relu in opset 21; there are no attributes",
         ),
-        (node_of("Softmax", axes=1), "attribute axes = 1 is not one of Softmax in opset 21; known: axis"),
+        (node_of("Softmax", axes=1), "attribute axes = 1 is not one of Softmax in opset 21; known attributes: 'axis'"),
         (node_of("ReduceMean", axes=[1]), r"axes = \[1\] is not one of ReduceMean in opset 21"),
         (node_of("Softmax", axis=1, note="n" * 300), r"attribute note = 'n{198}… is not one of"),
         (node_of("LayerNormalization", "x", "s", stash_type=10), "stash_type float16 is not supported for operands of"),

@@ -142,7 +142,11 @@ def with_condition(value: Any, nodes: list[Any]) -> Any:
         ([True, False], single(), r"its condition 'c' is \[True, False\] of dtype bool and shape \(2,\)"),
         (True, single(reads=("c", "x")), "has 2 inputs; If takes 1"),
         (True, single(reads=()), "has 0 inputs; If takes 1"),
-        (True, single(foo=1), r"its attribute foo = 1 is not one of If in opset 21; known: else_branch, then_branch"),
+        (
+            True,
+            single(foo=1),
+            r"its attribute foo = 1 is not one of If in opset 21; known attributes: 'else_branch', 'then_branch'",
+        ),
         (True, single(beside=ELSE), r"its attribute beside is not one of If in opset 21"),
         (True, single(then=3), r"its attribute then_branch = 3 is INT, If takes GRAPH"),
         (True, single(branch([], ("nobody",))), "its branch 'branch' gives 'nobody', which no node makes and which is"),
@@ -151,6 +155,19 @@ def with_condition(value: Any, nodes: list[Any]) -> Any:
 def test_what_no_if_is(value: Any, nodes: list[Any], says: str) -> None:
     with pytest.raises(ValueError, match=rf"node 'choose' \(If\):? .*{says}"):
         load_onnx(with_condition(value, nodes), shapes={"n": 2})
+
+
+@pytest.mark.parametrize("condition", [True, False])
+@pytest.mark.parametrize("name", ["then_branch", "else_branch"])
+def test_an_if_has_both_branches(name: str, condition: bool) -> None:
+    """ONNX requires both, whichever is taken; what may stand in place of one is nowhere said."""
+    nodes = single()
+    kept = [one for one in nodes[1].attribute if one.name != name]
+    del nodes[1].attribute[:]
+    nodes[1].attribute.extend(kept)
+    says = rf"node 'choose' \(If\): the attribute '{name}' is missing, which If needs in opset 21: export the model"
+    with pytest.raises(ValueError, match=says):
+        load_onnx(with_condition(condition, nodes), shapes={"n": 2})
 
 
 def test_a_branch_with_inputs_is_refused() -> None:

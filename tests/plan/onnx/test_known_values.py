@@ -111,7 +111,7 @@ def test_numbers_take_the_dtype_and_the_rank_of_the_input() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"q": [2]}, r"values names 'q', which is not an input; the inputs are \['x', 'k'\]"),
+        ({"q": [2]}, r"values names 'q', which is not an input; known inputs: 'x', 'k'"),
         (
             {"k": np.array([2], np.int32)},
             r"values\['k'\] has dtype int32, the input has int64: convert it with .astype",
@@ -119,7 +119,10 @@ def test_numbers_take_the_dtype_and_the_rank_of_the_input() -> None:
         ({"k": [2.5]}, r"values\['k'\] is \[2.5\], which int64 has not"),
         ({"k": [2**70]}, r"values\['k'\] is .*give an array of int64"),
         ({"k": ["2"]}, r"values\['k'\] is \['2'\]; give an array of int64"),
-        ({"k": [[2], [2, 3]]}, r"values\['k'\] is \[\[2\], \[2, 3\]\]; give an array of int64, or numbers"),
+        (
+            {"k": [[2], [2, 3]]},
+            r"values\['k'\] is \[\[2\], \[2, 3\]\], whose rows differ in length; give an array of int64, or numbers",
+        ),
         ({"k": [2, 3]}, r"values\['k'\] of shape \(2,\) says 2 on axis 0, but the model fixes it to 1"),
         ({"k": [[2]]}, r"values\['k'\] of shape \(1, 1\) has rank 2, the input has rank 1: \(1\)"),
     ],
@@ -178,8 +181,8 @@ def test_sizes_are_given_by_symbol() -> None:
     [
         (
             {"q": 4},
-            r"shapes names 'q', which is not an input; the inputs are \['x', 'z', 'u'\], "
-            r"and the symbols of open axes are \['batch', 'other'\]",
+            r"shapes names 'q', which is not an input; known inputs: 'x', 'z', 'u'; "
+            r"known symbols of open axes: 'batch', 'other'",
         ),
         (
             {"x": [4, 3], "z": [5, 3]},

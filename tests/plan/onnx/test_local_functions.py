@@ -66,7 +66,10 @@ def twice_given() -> Any:
 @pytest.mark.parametrize(
     ("node", "says"),
     [
-        (call(foo=3), r"node 'it' \(F\): its attribute foo is not one of the local function own::F; known: alpha"),
+        (
+            call(foo=3),
+            r"node 'it' \(F\): its attribute 'foo' is not one of the local function own::F; known attributes: 'alpha'",
+        ),
         (twice_given(), r"node 'it' \(F\): its attribute alpha is given 2 times; give it once"),
         (call(alpha=3), r"\(Elu\): its attribute alpha = 3 is INT, Elu takes FLOAT"),
         (call(reads=("x", "x")), r"node 'it' \(F\) has 2 inputs, the local function own::F has 1"),
@@ -85,12 +88,12 @@ def test_calls_inside_branches_and_functions_are_checked() -> None:
     model = model_of([choose], {"x": (3, 4)}, constants={"c": np.array(True)})
     model.opset_import.append(OPSETS[1])
     model.functions.append(elu())
-    with pytest.raises(ValueError, match="its attribute foo is not one of the local function own::F"):
+    with pytest.raises(ValueError, match="its attribute 'foo' is not one of the local function own::F"):
         load_onnx(model)
     outer = helper.make_function("own", "G", ["x"], ["y"], [call(foo=3)], OPSETS)
     model = calling(outer, call("G"))
     model.functions.append(elu())
-    with pytest.raises(ValueError, match="its attribute foo is not one of the local function own::F"):
+    with pytest.raises(ValueError, match="its attribute 'foo' is not one of the local function own::F"):
         load_onnx(model)
 
 

@@ -34,6 +34,7 @@ from tapestry_sets import (
     stack,
 )
 from tapestry_sets.alias import Cells
+from tapestry_sets.limits import put_fields
 from tapestry_sets.views import Guard, IndexMap, Piece, Slice
 from tests.cascades import Case, cascades
 from tests.oracles import read_view
@@ -391,7 +392,7 @@ def test_a_dilated_convolution_as_dense_ones_on_strided_slices() -> None:
     dense = [conv(half, gw, name=f"conv{k}") for k, half in enumerate(halves)]
     y = interleave(dense, 3)
     g.output(relu(y))
-    whole.outputs = {"y": relu(whole.tensor("conv")).name}
+    put_fields(whole, outputs={"y": relu(whole.tensor("conv")).name})
     np.testing.assert_allclose(run(g, {"x": x, "w": w}), run(whole, {"x": x, "w": w}), rtol=1e-5, atol=1e-6)
 
     there = motion(g, halves[1].name, {"x": 0}, consumer=1)
@@ -465,7 +466,7 @@ def test_a_permutation_feature_first() -> None:
     ("name", "placement", "error", "message"),
     [
         ("nope", {"x": 0}, ValueError, "no tensor 'nope'"),
-        ("x", {"x": 0}, ValueError, "'x' is a stored tensor, not a selection; give one of ['flip']"),
+        ("x", {"x": 0}, ValueError, "'x' is a stored tensor, not a selection; give one of those"),
         ("flip", {}, ValueError, "the placement has no device for tensor 'x'"),
         ("flip", {"x": {0: Box((0, 0), (2, 6))}}, ValueError, "cell (2, 0) of tensor 'x', which cell (1, 0) of 'flip'"),
         ("flip", {"x": {0: Box((0, 0), (5, 6))}}, ValueError, "which reaches outside its shape (4, 6)"),

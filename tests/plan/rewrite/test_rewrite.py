@@ -594,13 +594,18 @@ REFUSALS: list[tuple[Rule, str, dict[str, Any], str]] = [
     (forward, "r", {"operand": 3}, "there is no input 3; it has 1"),
     (fuse, "l", {}, "'x' is not itself the result of an operator"),
     (fuse, "s", {}, "'r' is also read elsewhere, or is an output"),
-    (expand, "r", {}, r"relu lists the expansions \[\]"),
-    (expand, "l", {"into": "exp_sum"}, r"linear lists the expansions \['matmul_add', 'prod_sum'\], not 'exp_sum'"),
+    (expand, "r", {}, r"relu lists no expansion; there are no expansions"),
+    (
+        expand,
+        "l",
+        {"into": "exp_sum"},
+        "linear lists no expansion 'exp_sum'; known expansions: 'matmul_add'",
+    ),
     (fold, "r", {"op": "linear", "inputs": ("x", "w"), "into": "prod_sum"}, "where the expansion has|would stand"),
     (key_blocks, "s", {}, "lists no expansion 'prod_sum'"),
     (key_blocks, "l", {}, "no input is an operator's result whose declaration lists the expansion 'exp_sum'"),
     (simplify, "permute_dims", {}, "shortest already"),
-    (simplify, "r", {}, "'r' is a stored tensor, not a selection; give one of"),
+    (simplify, "r", {}, "'r' is a stored tensor, not a selection; give one of those"),
     (move, "nope", {"placement": {"r": 0}, "consumer": 1}, "no tensor 'nope'"),
 ]
 
@@ -660,7 +665,7 @@ WRONG: list[tuple[Rule, str, dict[str, Any], str]] = [
     (fold, "r", {"op": "odd", "inputs": ("x",), "into": "any"}, "odd"),
     (fold, "r", {"op": "linear", "inputs": ("x", "x"), "into": "prod_sum"}, r"linear '\w\.folded': operand 0"),
     (fold, "r", {"op": "linear", "inputs": ("x", "nope"), "into": "prod_sum"}, "no tensor 'nope'"),
-    (fold, "r", {"op": "linear", "inputs": ("x", "w"), "into": "sums"}, r"not into='sums'"),
+    (fold, "r", {"op": "linear", "inputs": ("x", "w"), "into": "sums"}, "lists no expansion into='sums'; known"),
     (move, "permute_dims", {"placement": {}, "consumer": 1}, "the placement has no device for tensor 'r'"),
 ]
 

@@ -37,6 +37,7 @@ from tapestry_plan.search.elimination import minimize
 from tapestry_plan.search.pruning import find_marginals
 from tapestry_plan.search.tuning import MIN_JOINT_ENTRIES
 from tapestry_sets import AffineMap, IndexProjection
+from tapestry_sets.limits import put_fields
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
 """Devices of little arithmetic, with much bandwidth: what divides the work wins."""
@@ -81,7 +82,7 @@ def rewritten(
                 # What stands for an operator runs when the operator would: what arrives for one consumer is there
                 # for the next, so that the order counts.
                 order = [one for name in g.nodes for one in (new if name == at else [name])]
-                h.nodes = {name: h.nodes[name] for name in order}
+                put_fields(h, nodes={name: h.nodes[name] for name in order})
                 yield from walk(h, {**dict(others), **dict.fromkeys(new, depth + 1)}, {**done, at: into})
 
     yield from walk(g, {node.name: 0 for node in g.order() if node.name not in pinned}, {})
@@ -470,7 +471,11 @@ def test_an_output_whose_layout_is_asked_for_stays_a_tensor() -> None:
         (None, TypeError, "expand is None"),
         (2, TypeError, "expand is 2"),
         ({"exp_sum": True}, TypeError, "give True, False, or names of expansions"),
-        (["exp_sums"], ValueError, "expand has 'exp_sums', which no declaration lists; known are .*'exp_sum'"),
+        (
+            ["exp_sums"],
+            ValueError,
+            "expand has 'exp_sums', which no declaration lists; nearest of .* expansions: 'exp_sum'",
+        ),
         ([3], TypeError, r"expand\[0\] is 3, an int, and must be a string"),
     ],
 )

@@ -134,7 +134,7 @@ def test_mesh_axes_by_name() -> None:
         ({"k": 2}, "no axis 'k'; the axes are"),
         ({"n": 0}, "0 parts asked for"),
         ({"n": 6}, "the mesh has 4 devices"),
-        ({"n": "z"}, "mesh axis 'z' is not one of"),
+        ({"n": "z"}, "'z' is not an axis of the mesh; known axes"),
         ({"n": "x", "m": 2}, "mixed"),
         ({"n": "x", "m": "x"}, "used twice"),
         ({"m": 4, "n": 4}, "16 parts asked for"),

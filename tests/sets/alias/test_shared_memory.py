@@ -520,7 +520,7 @@ def test_a_wrong_member_is_named() -> None:
 def test_a_wrong_key_is_named() -> None:
     x = np.zeros(3)
     found = shared_memory({"a": x, "b": x, "c": np.zeros(2)})
-    with pytest.raises(KeyError, match="'c' is not a member of this group; its members are 'a', 'b'"):
+    with pytest.raises(KeyError, match="'c' is not a member of this group; known members: 'a', 'b'"):
         found[0].overlap("a", "c")
     with pytest.raises(IndexError):
         found[1]

@@ -201,7 +201,7 @@ def test_blocks_are_said_beside_the_map() -> None:
         ("affine_map<(d0) -> (d0 floordiv -1)>", 23, "must be positive"),
         ("affine_map<(d0) -> (7 mod d0)>", 22, "constant on its right"),
         ("affine_map<(d0)[s0] -> (d0 + s0)>", 29, "has no value"),
-        ("affine_map<(d0) -> (d1)>", 20, "'d1' is not a dimension or symbol; known are d0"),
+        ("affine_map<(d0) -> (d1)>", 20, "'d1' is not a dimension or symbol; known dimensions and symbols: 'd0'"),
         ("affine_map<(d0, d0) -> (d0)>", 16, "declared twice"),
         ("affine_map<(d0) -> (d0)", 23, "the map ends where '>' is needed"),
         ("affine_map<(d0) -> (d0", 22, "the map ends where ',' is needed"),
