@@ -1,52 +1,38 @@
 """Dominance pruning: one or two eliminations prove which expansions cannot win.
 
-An expansion is given for granted what it reads: beside the layouts of its operator stand those of who makes its result,
-each at what the expansion costs at best with its result made so, everything that it reads on every device. How the
-result moves on is counted as for any other layout; what it reads does not move. No plan that has the expansion costs
-less than the least sum in which its operator has one of these values; where this is more than a plan costs that is
-already there, the plan dominates the expansion: it need not be looked at, nor what it would build::
+An expansion is taken for what it costs at best: beside the layouts of its operator stand those of who makes its result,
+each at the least that the expansion costs with its result made so, and with what it reads made as that is. How the
+result moves on is counted as for any other layout. No plan that has the expansion costs less than the least sum in
+which its operator has one of these values. Where a plan that is already there costs as little, it dominates the
+expansion, which need not be looked at, nor what it would build::
 
-    x ──── norm ──────────── q, k, v      layouts of norm: its own, and those of `add`, at the least that the expansion
-                                          costs with `add` in this layout
-      (x) ─ sum ─ … ─ add ── q, k, v      x is free, the result is moved to q, k and v from where `add` makes it
+    x ──── norm ──────────── q, k, v      layouts of norm: its own, and those of `add`, for each layout of x at the
+                                          least that sum, …, add cost, and moving x to them
+    x ──── sum ── … ── add ─ q, k, v      who reads x later has all of it then, as nobody knows what has arrived
+
+Operators that stand many times are looked at once, and so are the tables around them.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import ceil, floor, prod
+from typing import Self
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import TICKS_PER_SECOND, Held
-from tapestry_plan.search.elimination import Minimum, minimize, minimize_beside
-from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.problem import Asked, Problem, TensorCost, list_classes
+from tapestry_plan.search.cost import Held
+from tapestry_plan.search.elimination import minimize
+from tapestry_plan.search.granted import Granted, ReadTensor, find_granted
+from tapestry_plan.search.problem import Problem, TensorCost, Use
+from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.reduction import Factor, IntArray
-from tapestry_plan.search.sources import pull_back, stored_behind
-from tapestry_plan.search.variants import Option, Variants
+from tapestry_plan.search.sources import stored_behind
+from tapestry_plan.search.variants import Variants
 from tapestry_sets.limits import put_item
-from tapestry_sets.regions import DisjointRegions
-
-
-class Granted(Struct, frozen=True):
-    """What the expansions of an operator cost at best, by how their result lies.
-
-    Parameters
-    ----------
-    ticks : array of int64, (ways,)
-    held : Held, or None
-        The result in each of these ways; None for one way, with every result on every device.
-    """
-
-    ticks: IntArray
-    held: Held | None = None
 
 
 def find_expandable(
@@ -78,9 +64,11 @@ def find_expandable(
 
 
 def find_undominated(
-    problem: Problem, expandable: Mapping[str, Variants], seconds: float, bound: float
+    problem: Problem, expandable: Mapping[str, Variants], cost: tuple[int, int], bound_ticks: int
 ) -> frozenset[str]:
-    """The operators whose expansions may be in a plan that costs no more than one that is already there.
+    """The operators whose expansions may be in a plan that costs less than one that is already there.
+
+    Where that plan is above its bound, these are those whose expansions may lower the bound.
 
     Parameters
     ----------
@@ -88,151 +76,127 @@ def find_undominated(
         Of the graph as given.
     expandable : mapping
         Operators, each with the variants of a graph of one that is alike.
-    seconds, bound : float
-        What the plan costs, and no more than the least sum of the problem's tables.
+    cost : tuple of int
+        Picoseconds and bytes of the plan.
+    bound_ticks : int
+        No more than any plan of the graph as given takes.
     """
-    ticks, bound_ticks = ceil(seconds * TICKS_PER_SECOND) + 1, floor(bound * TICKS_PER_SECOND)
-    chosen = {problem.position["operator", name]: name for name, variants in expandable.items() if variants.choices}
-    kinds = {id(variants): variants for variants in expandable.values() if variants.choices}
-    found_of = {number: _find_granted(problem, variants) for number, variants in kinds.items()}
-    least = {at: found_of[id(expandable[name])] for at, name in chosen.items()}
-    alone = {at: found for at, found in least.items() if found is not None}
-    sizes = problem.sizes
-    allowed: set[int] = set()
-    if alone and problem.count_entries() > tuning.MAX_DIRECT_ENTRIES:
-        # The bound was proved otherwise; what counts here is how far these tables are below the plan.
-        bound_ticks = min(bound_ticks, _minimize_granted(problem, {}, {}).bound_ticks)
-    for _ in range(tuning.MAX_ROUNDS if len(alone) == len(least) else 0):
-        # Each of the others is paid by how much the plan is above the bound. If even then none of them brings the sum
-        # below the bound, any sum with one of them, unpaid, is above the plan.
-        reward = ticks - bound_ticks + 1
-        found = _minimize_granted(problem, alone, {at: 0 if at in allowed else reward for at in alone})
-        if found.bound_ticks >= bound_ticks:
-            return frozenset(chosen[at] for at in allowed)
-        fresh = {at for at in alone if at not in allowed and found.choice[at] >= sizes[at]}
-        if not fresh:
-            break
-        allowed |= fresh
-        only = {at: alone[at] for at in allowed}
-        bound_ticks = _minimize_granted(problem, only, dict.fromkeys(only, 0)).bound_ticks
-    return frozenset(chosen.values())
+    some = {name: variants for name, variants in expandable.items() if variants.choices}
+    now = grant_all(problem, some) if some else None
+    if now is None:
+        return frozenset(some)
+    # Sums of as many ticks as the plan may have fewer bytes; above the bound, none that reaches it is of interest.
+    wanted = cost if bound_ticks >= cost[0] else (bound_ticks, 0)
+    most = cost[0] if bound_ticks >= cost[0] else bound_ticks - 1
+    widest = tuning.FIRST_PRUNING_ENTRIES
+    search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
+    while True:
+        marginals = find_marginals(now.sizes, bound, cap=widest)
+        kept = marginals.list_kept(most)
+        left = [at for at, is_more in now.granted.items() if is_more[kept[at]].any()]
+        if not left or not all(map(len, kept)):
+            return frozenset()
+        is_last = now.entries == tuning.MAX_FACTOR_ENTRIES and widest >= tuning.MAX_PRUNING_ENTRIES
+        is_done = marginals.exact and bound is search
+        widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
+        is_last = is_done or (is_last and not is_worth_a_round(now.sizes, kept))
+        now = now.restrict(kept)
+        search, bound = now.factors()
+        if is_last:
+            least = minimize(now.sizes, bound)
+            dominated = (least.bound_ticks, least.bound_nbytes) >= wanted
+            return frozenset() if dominated else frozenset(problem.variables[at].name for at in left)
 
 
-def _minimize_granted(problem: Problem, granted: Mapping[int, Granted], paid: Mapping[int, int]) -> Minimum:
-    """The least sum where some operators have more values, those of their expansions, which are paid some ticks."""
-    # The problem as it is, but that some results can be held in more ways. Who makes them then moves nothing that it
-    # reads, and who reads the same after it receives nothing, as nobody knows what is there by then.
-    relaxed = copy.copy(problem)
-    relaxed.sizes = [n + (len(granted[at].ticks) if at in granted else 0) for at, n in enumerate(problem.sizes)]
-    own = list(problem.compute)
-    for at, found in granted.items():
-        own[at] = problem.known.share(np.concatenate([own[at], found.ticks - paid[at]]))
-    relaxed.compute = own
-    relaxed.own = relaxed._own_tables()
-    relaxed.tensors = [_grant(problem, cost, granted) for cost in problem.tensors]
-    wide: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
-    return minimize(relaxed.sizes, [_widen(factor, relaxed.sizes, wide) for factor in relaxed.factors()[1]])
+def grant_all(problem: Problem, expandable: Mapping[str, Variants]) -> Granting | None:
+    """The problem where operators may have values of their expansions; None if of one is not known what it costs.
+
+    Parameters
+    ----------
+    problem : Problem
+    expandable : mapping
+        Operators, each with the variants of a graph of one that is alike.
+    """
+    variants = {problem.position["operator", name]: each for name, each in expandable.items()}
+    found, read = find_granted(problem, variants)
+    granted = {at: one for at, one in found.items() if one is not None}
+    return Granting(problem, granted, read) if len(granted) == len(variants) else None
 
 
-def _grant(problem: Problem, cost: TensorCost, granted: Mapping[int, Granted]) -> TensorCost:
-    """A tensor that its producer may hold in more ways."""
-    found = granted.get(cost.producer)
-    if found is None:
-        return cost
-    full = cost.table.number(DisjointRegions.full(cost.tensor.shape))
-    everywhere = np.full((1, problem.mesh.size), full)
-    more = found.held or Held(everywhere, np.ones(1, np.int64), np.zeros_like(everywhere))
-    share = problem.known.share
-    both = zip(_rows_of(cost.held), _rows_of(more), strict=True)
-    return msgspec.structs.replace(cost, held=Held(*(share(np.concatenate(two)) for two in both)), made={})
+class Granting(Problem):
+    """A problem some of whose operators have more values, those of their expansions.
 
+    Parameters
+    ----------
+    problem : Problem
+    granted : mapping
+        Operators, by position, with what their expansions cost.
+    read : mapping
+        For each of them what it reads that this cost depends on.
+    """
 
-def _rows_of(held: Held) -> tuple[IntArray, IntArray, IntArray]:
-    return held.numbers, held.parts, held.groups
+    def __init__(
+        self, problem: Problem, granted: Mapping[int, Granted], read: Mapping[int, Mapping[str, ReadTensor]]
+    ) -> None:
+        # The problem as it is, but that some results can be held in more ways. What is read then is counted beside, and
+        # who reads the same after it receives nothing of it, as nobody knows what has arrived by then.
+        self.__dict__.update(vars(problem))
+        share, sizes = self.known.share, problem.sizes
+        more = [granted[at].ticks.shape[-1] if at in granted else 0 for at in range(len(sizes))]
+        self.sizes = [n + k for n, k in zip(sizes, more, strict=True)]
+        self.variables = [
+            msgspec.structs.replace(v, layouts=v.layouts + v.layouts[:1] * k) if k else v
+            for v, k in zip(self.variables, more, strict=True)
+        ]
+        self.granted = {at: share(np.repeat([0, 1], (sizes[at], more[at]))) for at in granted}
+        """For each of these operators 1 for a value of its expansions, 0 for a layout of its own."""
+        self.compute = [share(np.pad(t, (0, k))) if k else t for t, k in zip(problem.compute, more, strict=True)]
+        made: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
+        beside = [self._beside(at, one, read[at], sizes[at], made) for at, one in granted.items()]
+        self.own = [*self._own_tables(), *beside]
+        self.tensors = [self._grant(cost, granted) for cost in problem.tensors]
 
+    def restrict(self, kept: Sequence[IntArray]) -> Self:
+        """The same problem with some values of each variable, by ascending number, as its only ones."""
+        made = super().restrict(kept)
+        made.granted = {at: self.known.share(is_more[kept[at]]) for at, is_more in self.granted.items()}
+        return made
 
-def _widen(factor: Factor, sizes: Sequence[int], made: dict[tuple[object, ...], tuple[IntArray, IntArray]]) -> Factor:
-    """A table with nothing for the values that it does not have yet, the last ones; alike ones stay one object."""
-    # A table of an operator with two shardings and a neighbor with three, which has two more values:
-    #
-    #     4 7 2      4 7 2 0 0
-    #     5 1 3  ►   5 1 3 0 0      what an expansion reads is not known yet, so nothing is the bound
-    more = tuple((0, sizes[var] - n) for var, n in zip(factor.scope, factor.ticks.shape, strict=True))
-    key = id(factor.ticks), id(factor.nbytes), more
-    if key not in made:
-        made[key] = np.pad(factor.ticks, more), np.pad(factor.nbytes, more)
-    return Factor(factor.scope, *made[key])
+    def _grant(self, cost: TensorCost, granted: Mapping[int, Granted]) -> TensorCost:
+        """A tensor that its producer may hold in more ways, or that consumers may have at no cost here."""
+        if granted.keys().isdisjoint([cost.producer, *(use.variable for use in cost.uses)]):
+            return cost
+        share, held = self.known.share, cost.held
+        if cost.producer in granted:
+            more = granted[cost.producer].hold(cost, self.mesh.size)
+            both = (held.numbers, more.numbers), (held.parts, more.parts), (held.groups, more.groups)
+            held = Held(*(share(np.concatenate(two)) for two in both))
+        uses = [self._free(cost, use) if use.variable in granted else use for use in cost.uses]
+        return msgspec.structs.replace(cost, held=held, uses=uses, made={})
 
+    def _free(self, cost: TensorCost, use: Use) -> Use:
+        free = self.granted[use.variable]
+        more = np.full((int(free.sum()), self.mesh.size), cost.list_largest(use)[0])
+        numbers = self.known.share(np.concatenate([use.numbers, more]))
+        return msgspec.structs.replace(use, numbers=numbers, free=free)
 
-def _find_granted(problem: Problem, variants: Variants) -> Granted | None:
-    """What the expansions of an operator cost with all that they read on every device, None if not known."""
-    if not _are_fresh(variants):
-        return None
-    joint = JointProblem(variants, Asked(problem.mesh, space=problem.asked.space, known=problem.known))
-    # Where the outputs go is not part of it.
-    ends = {at for at, variable in enumerate(joint.variables) if variable.kind == "output"}
-    inner = [factor for factor in joint.factors()[1] if ends.isdisjoint(factor.scope)]
-    own, options = len(joint.variables), variants.choices[0].options
-    lasts = [_find_last(problem, joint, option) for option in options]
-    if None in lasts:  # its result may be anywhere
-        sizes = [n - (at == own) for at, n in enumerate(joint.sizes)]
-        least = minimize(sizes, [_keep(factor, own, slice(1, None)) for factor in inner])
-        return Granted(np.array([least.bound_ticks]))
-    sizes = [1 if at == own else n for at, n in enumerate(joint.sizes)]
-    ticks, rows = [], []
-    for value, last in enumerate(lasts, 1):
-        assert last is not None, "there is no other one left"
-        chosen = [_keep(factor, own, slice(value, value + 1)) for factor in inner]
-        ticks.append(minimize_beside(sizes, chosen, last.producer))
-        rows.append(np.column_stack(_rows_of(last.held)))
-    # Of the ways that leave the same on all devices the cheapest one stands for all.
-    distinct, classes = list_classes(np.concatenate(rows))
-    cheapest = np.full(len(distinct), np.iinfo(np.int64).max)
-    np.minimum.at(cheapest, classes, np.concatenate(ticks))
-    devices = problem.mesh.size
-    return Granted(cheapest, Held(distinct[:, :devices], distinct[:, devices], distinct[:, devices + 1 :]))
-
-
-def _find_last(problem: Problem, joint: JointProblem, option: Option) -> TensorCost | None:
-    """The result of an expansion as its last operator makes it, None where it is not simply a new tensor."""
-    variants = joint.variants
-    if len(option.outputs) != 1 or variants.graph.readers(option.outputs[0]):
-        return None  # several results, or one that the expansion itself reads
-    maker = variants.graph.maker(option.outputs[0])
-    if maker is None or len(maker.outputs) != 1 or maker.name in {choice.node for choice in variants.choices}:
-        return None
-    (node,) = variants.original.nodes
-    mine, *_ = problem.made[problem.position["operator", node]]  # several where its readers are apart
-    last, *_ = joint.made[joint.position["operator", maker.name]]
-    same = last.tensor.name == mine.tensor.name and last.tensor.shape == mine.tensor.shape
-    return last if same and last.held.parts.max() == 1 else None  # partial results may land where the operator's do not
-
-
-def _keep(factor: Factor, var: int, values: slice) -> Factor:
-    """A table with some values of a variable alone."""
-    if var not in factor.scope:
-        return factor
-    at = (*(slice(None),) * factor.scope.index(var), values)
-    return Factor(factor.scope, factor.ticks[at], factor.nbytes[at])
-
-
-def _are_fresh(variants: Variants) -> bool:
-    """Whether who reads what expansions end in reads as many cells, of tensors that they make: no work is saved."""
-    single = all(len(node.outputs) == 1 for node in variants.original.nodes.values())
-    outs = [out for choice in variants.choices for option in choice.options for out in option.outputs]
-    return all(_is_fresh(variants, out, single) for out in outs)
-
-
-def _is_fresh(variants: Variants, tensor: str, may_be_view: bool) -> bool:
-    graph = variants.graph
-    source = graph.source(tensor)
-    makers = [graph.maker(name) for name in source.stored]
-    if any(maker is None or maker.name in variants.original.nodes for maker in makers):
-        return False
-    if source.direct:
-        return True
-    behind = pull_back(graph, source, DisjointRegions.full(source.shape))
-    return may_be_view and sum(region.size for region in behind.values()) == prod(source.shape)
+    def _beside(
+        self,
+        at: int,
+        found: Granted,
+        read: Mapping[str, ReadTensor],
+        size: int,
+        known: dict[tuple[object, ...], tuple[IntArray, IntArray]],
+    ) -> Factor:
+        """What expansions cost, by how what they read is made; nothing for an operator's own layouts."""
+        scope = [*(v for one in read.values() for v in one.scope), at]
+        order = sorted(range(len(scope)), key=scope.__getitem__)
+        key = id(found), *order  # alike tables are one object, so that elimination knows them
+        if key not in known:
+            own = [(0, 0)] * (len(scope) - 1) + [(size, 0)]
+            ticks, nbytes = (np.pad(table, own).transpose(order) for table in (found.ticks, found.nbytes))
+            known[key] = ticks, nbytes
+        return Factor(tuple(scope[axis] for axis in order), *known[key])
 
 
 def _cut_out(graph: Graph, node: OpNode) -> Graph:

@@ -30,13 +30,14 @@ class Minimum(Struct, frozen=True):
     """An assignment, its cost, and a proven lower bound on every assignment's cost.
 
     `exact` says whether no table was split: the cost and the bound are then equal. `entries` are those of all joint
-    tables that were gone through, of alike ones once.
+    tables that were gone through, of alike ones once. Assignments of `bound_ticks` have `bound_nbytes` at least.
     """
 
     choice: tuple[int, ...]
     ticks: int
     nbytes: int
     bound_ticks: int
+    bound_nbytes: int
     exact: bool
     entries: int
 
@@ -87,7 +88,7 @@ def minimize(
         choice = [int(values[value]) for values, value in zip(kept, choice, strict=True)]
     ticks, nbytes = evaluate(choice, every)
     assert ticks >= swept.ticks, "an assignment cannot cost less than the bound"
-    return Minimum(tuple(choice), ticks, nbytes, swept.ticks, swept.exact, swept.entries)
+    return Minimum(tuple(choice), ticks, nbytes, swept.ticks, swept.nbytes, swept.exact, swept.entries)
 
 
 class _Swept(Struct):
@@ -96,6 +97,7 @@ class _Swept(Struct):
     chosen: list[tuple[int, list[Factor]]]
     left: list[Factor]
     ticks: int
+    nbytes: int
     exact: bool
     entries: int
 
@@ -110,7 +112,7 @@ def _sweep(
 ) -> _Swept:
     """Eliminate every variable but some; `project` takes one out of the sum of some tables."""
     project = project or _project_out
-    ticks = sum(int(factor.ticks) for factor in factors if not factor.scope)
+    done = [factor for factor in factors if not factor.scope]
     tables = _Buckets(sizes, factors)
     order = _Order(sizes, factors, beside)
     chosen: list[tuple[int, list[Factor]]] = []
@@ -137,16 +139,28 @@ def _sweep(
             if len(scope) > 1:
                 tables.add(Factor(tuple(v for v in scope if v != var), found.ticks, found.nbytes))
             else:
-                ticks += int(found.ticks)
+                done.append(found)
     left = [factor for var in sorted(beside) for factor in tables.take(var)]
-    return _Swept(chosen, left, ticks, exact, entries)
+    ticks, nbytes = (sum(int(one) for one in each) for each in ([f.ticks for f in done], [f.nbytes for f in done]))
+    return _Swept(chosen, left, ticks, nbytes, exact, entries)
 
 
-def minimize_beside(sizes: Sequence[int], factors: Sequence[Factor], var: int) -> IntArray:
-    """For each value of one variable the least ticks of the sum, or no more than these: all others are eliminated."""
-    swept = _sweep(sizes, factors, tuning.MAX_TABLE_ENTRIES, tuning.MAX_ENTRIES, beside=frozenset((var,)))
-    found: IntArray = sum((factor.ticks for factor in swept.left), np.full(sizes[var], swept.ticks))
-    return found
+def minimize_beside(
+    sizes: Sequence[int], factors: Sequence[Factor], beside: Sequence[int]
+) -> tuple[IntArray, IntArray]:
+    """The least sum, or no more than that, for the values of some variables: ticks and bytes, an axis for each.
+
+    All other variables are eliminated.
+    """
+    swept = _sweep(sizes, factors, tuning.MAX_TABLE_ENTRIES, tuning.MAX_ENTRIES, beside=frozenset(beside))
+    shape = tuple(sizes[v] for v in beside)
+    ticks, nbytes = np.full(shape, swept.ticks), np.full(shape, swept.nbytes)
+    for factor in swept.left:
+        order = sorted(range(len(factor.scope)), key=lambda axis: beside.index(factor.scope[axis]))
+        around = [sizes[v] if v in factor.scope else 1 for v in beside]
+        ticks += factor.ticks.transpose(order).reshape(around)
+        nbytes += factor.nbytes.transpose(order).reshape(around)
+    return ticks, nbytes
 
 
 def evaluate(choice: Sequence[int], factors: Sequence[Factor]) -> tuple[int, int]:

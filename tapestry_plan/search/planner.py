@@ -118,7 +118,9 @@ def plan(
         Operators in `fix` or `forbid` are not expanded, nor is one into a view whose layout is asked for. What
         stands for an operator runs where the operator would. The work grows with the number of operators, not with
         that of the graphs that they make. The bound is over all of these graphs, and its tables are not let grow to
-        much more than those of the graph as given: the gap may be wider than without expansions, for the same plan.
+        much more than those of the graph as given. Expansions are compared in full only where they may lower that
+        bound, as one pass over the graph proves: where the graph as given has a gap, what might only narrow it from
+        above is not tried.
         Where an operator would be read through more than 32 combinations of views, the deepest expansions are left
         out, and by default all are where more than 24 operators have some that may pay, as `ShardPlan.expansions` says;
         names have them compared.
@@ -197,7 +199,7 @@ def plan(
         expandable = find_expandable(graph, names, {*fix, *forbid}, kept)
         undominated, rest = frozenset(expandable), dict(expandable)
         if time.monotonic() < stop:
-            undominated = find_undominated(problem, expandable, result.seconds, result.bound)
+            undominated = find_undominated(problem, expandable, (found.ticks, result.nbytes_moved), found.bound_ticks)
         too_many = names is True and len(undominated) > tuning.MAX_COMPARED
         if too_many or time.monotonic() >= stop:
             late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in undominated]

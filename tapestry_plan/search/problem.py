@@ -118,6 +118,8 @@ class Use(Struct):
     """The graph output that is brought to where its input lies, if that is what reads the tensor."""
     viewed: bool = False
     """Whether an operator reads it through a view."""
+    free: IntArray | None = None
+    """1 for layouts in which it has the tensor at no cost, as that is counted elsewhere; none by default."""
 
 
 class Moved(Struct, frozen=True):
@@ -163,11 +165,11 @@ class TensorCost(Struct):
 
     def share_cells(self, one: Use, two: Use) -> bool:
         """Whether two consumers read the same cells in any of their layouts."""
-        first, second = (self._list_largest(use) for use in (one, two))
+        first, second = (self.list_largest(use) for use in (one, two))
         few = self.table.sizes(first[:1], second[:1])
         return bool(few.any() or self.table.sizes(first[:, None], second[None, :]).any())
 
-    def _list_largest(self, use: Use) -> IntArray:
+    def list_largest(self, use: Use) -> IntArray:
         """The regions that a consumer reads in any layout, the largest first: where any two meet, these mostly do."""
         numbers = np.unique(use.numbers)
         return numbers[np.argsort(-self.table.sizes(numbers), kind="stable")]
@@ -456,11 +458,13 @@ class Problem:
             if name in makers:
                 costs.append(self._cost_of(*makers[name], self.graph.stored[self.stored_as(name)]))
             elif ("source", name) in self.position:
-                at = self.position["source", name]
-                numbers = self._tensor_numbers(self.variables[at])
-                held = self._hold_merged(self.tables[name], numbers)
-                costs.append(TensorCost(tensor, self.tables[name], at, held, tensor.itemsize))
+                costs.append(self._cost_of_source(tensor, self.position["source", name]))
         return costs
+
+    def _cost_of_source(self, tensor: Stored, at: int) -> TensorCost:
+        table = self.tables[tensor.name]
+        held = self._hold_merged(table, self._tensor_numbers(self.variables[at]))
+        return TensorCost(tensor, table, at, held, tensor.itemsize)
 
     def _cost_of(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
         at = self.position["operator", node.name]
@@ -613,14 +617,17 @@ class Problem:
         def cut(factor: Factor) -> Factor:
             return cut_table(factor, [kept[v] for v in factor.scope], cuts)
 
+        def cut_use(use: Use) -> Use:
+            values = kept[use.variable]
+            free = None if use.free is None else share(use.free[values])
+            return replace(use, numbers=share(use.numbers[values]), free=free)
+
         def cut_cost(cost: TensorCost) -> TensorCost:
             values = kept[cost.producer]
             held = Held(*(share(rows[values]) for rows in (cost.held.numbers, cost.held.parts, cost.held.groups)))
-            uses = [replace(use, numbers=share(use.numbers[kept[use.variable]])) for use in cost.uses]
+            uses = [cut_use(use) for use in cost.uses]
             made = {consumers: cut(factor) for consumers, factor in cost.made.items()}
-            landing = cost.landing
-            if landing:
-                landing = replace(landing, numbers=share(landing.numbers[kept[landing.variable]]))
+            landing = cost.landing and cut_use(cost.landing)
             return replace(cost, held=held, uses=uses, made=made, landing=landing)
 
         made = copy(self)
@@ -737,6 +744,8 @@ class Problem:
         scope = [cost.producer, *(use.variable for use in (*landing, *uses))]
         order = sorted(range(len(scope)), key=scope.__getitem__)
         said = *self._said(cost), whole, len(landing), *(id(use.numbers) for use in (*landing, *uses))
+        if uses and uses[-1].free is not None:
+            said = *said, id(uses[-1].free)
 
         def made() -> tuple[IntArray, IntArray]:
             if not uses or cost.landing is None:
@@ -795,7 +804,9 @@ class Problem:
         if not whole:
             ticks, nbytes = np.where(parts == 1, 0, ticks), np.where(parts == 1, 0, nbytes)
         spread = np.ix_(held_class, *(inverse for _, inverse in classes))
-        return ticks[spread], nbytes[spread]
+        if uses[-1].free is None:
+            return ticks[spread], nbytes[spread]
+        return ticks[spread] * (1 - uses[-1].free), nbytes[spread] * (1 - uses[-1].free)
 
     # -- the chosen layouts ------------------------------------------------------------------------------
 

@@ -156,7 +156,20 @@ def derive_splits(graph: Graph, devices: int, reads: Sequence[Read] | None = Non
     {'tanh': 'i0=3x4', 'exp': 'i0=4x3'}
     """
     stand = [(node, node.inputs) for node in graph.order()]
-    return _Splits(graph, devices, stand if reads is None else reads).found
+    return _Splits(graph, devices, stand if reads is None else reads).list_found()
+
+
+def asks_for_splits(graph: Graph, devices: int, reads: Sequence[Read]) -> bool:
+    """Whether a view that operators read through asks for other index axes, of them or of who makes what is behind it.
+
+    Parameters
+    ----------
+    graph : Graph
+        A part of a larger one: anybody may make its inputs.
+    devices : int
+    reads : sequence of Read
+    """
+    return _Splits(graph, devices, reads).asks()
 
 
 class _Splits:
@@ -166,8 +179,25 @@ class _Splits:
         self.makers = {out: node for node in graph.nodes.values() for out in node.outputs}
         self.known: dict[object, list[tuple[Digits, ...]]] = {}
         self.cellwise: dict[str, bool] = {}
+
+    def asks(self) -> bool:
+        graph = self.graph
+        for node, names in self.reads:
+            signature = graph.signature(node.name)
+            for k, name in enumerate(names):
+                source = graph.source(name)
+                for t in () if source.direct else source.stored:
+                    behind = graph.stored[t].shape
+                    found = [(each, source.shape) for each in self._known("reads", name, source, t, None)]
+                    found += [(each, behind) for each in self._known("is read", name, source, t, (signature, k))]
+                    if any(one != ((n,), 0) for each, shape in found for one, n in zip(each, shape, strict=True)):
+                        return True
+        return False
+
+    def list_found(self) -> dict[str, tuple[Split, ...]]:
+        graph = self.graph
         every: dict[str, dict[Split, None]] = {}
-        for node, names in reads:
+        for node, names in self.reads:
             for k, name in enumerate(names):
                 source = graph.source(name)
                 if not source.direct:
@@ -176,7 +206,7 @@ class _Splits:
                             every.setdefault(at, {})[split] = None
         if every:
             self._carry_on(every)
-        self.found = {at: tuple(splits)[: tuning.MAX_SPLITS] for at, splits in every.items()}
+        return {at: tuple(splits)[: tuning.MAX_SPLITS] for at, splits in every.items()}
 
     def _is_cellwise(self, node: OpNode) -> bool:
         if node.name not in self.cellwise:

@@ -86,13 +86,19 @@ def test_large_costs_stay_exact() -> None:
     assert (found.choice, found.ticks) == ((1,), near - 1)
 
 
-@given(problems())
-def test_the_least_beside_a_value_is_that_of_all_assignments_with_it(problem: tuple[list[int], list[Factor]]) -> None:
+@given(problems(), st.data())
+def test_the_least_beside_some_values_is_that_of_all_assignments_with_them(
+    problem: tuple[list[int], list[Factor]], data: st.DataObject
+) -> None:
     sizes, factors = problem
-    for var in range(len(sizes)):
-        for value, ticks in enumerate(minimize_beside(sizes, factors, var).tolist()):
-            rest = product(*(range(n) if v != var else [value] for v, n in enumerate(sizes)))
-            assert ticks == min(evaluate(choice, factors)[0] for choice in rest)
+    beside = data.draw(st.permutations(range(len(sizes))))[: data.draw(st.integers(0, 2))]
+    every = minimize_beside(sizes, factors, beside)
+    assert every[0].shape == every[1].shape == tuple(sizes[v] for v in beside)
+    for values in product(*(range(sizes[v]) for v in beside)):
+        given = dict(zip(beside, values, strict=True))
+        rest = product(*([given[v]] if v in given else range(n) for v, n in enumerate(sizes)))
+        found = tuple(int(each[values]) for each in every)
+        assert found == min(evaluate(choice, factors) for choice in rest)
 
 
 @given(problems(), st.permutations(range(4)))
