@@ -84,7 +84,11 @@ def _evaluated(
     last = {s: k for k, node in enumerate(order) for name in node.inputs for s in graph.source(name).stored}
     kept = {s for name in wanted.values() for s in graph.source(name).stored}
     for k, node in enumerate(order):
-        made = _run_node(graph, node.name, values)
+        try:
+            made = _run_node(graph, node.name, values)
+        except Exception as error:  # of a block, which knows neither its operator's name nor the graph's
+            error.add_note(f"in operator {quote(node.name)} ({node.op}) of graph {quote(graph.name)}")
+            raise
         largest = max(largest, *map(size, made.values()))
         values.update(made)
         for name in [name for name in values if last.get(name, k) <= k and name not in kept]:

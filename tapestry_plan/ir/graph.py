@@ -194,6 +194,8 @@ class Op(Struct, frozen=True):
         Attributes that nodes have where they are not given.
     kinds : tuple of (str, Kind)
         What attributes may be; those not named here are not checked.
+    needed : tuple of str
+        Attributes that every node must be given.
     expansions : tuple of callable
         Functions ``(inputs, attrs) -> tensor``, or a tuple of tensors, that say the operator in other ones and in
         views, and raise NotApplicable where they cannot; rewrites know them by their names.
@@ -220,6 +222,7 @@ class Op(Struct, frozen=True):
     work: Callable[[Shard], Form | None] | None = None
     defaults: tuple[tuple[str, Any], ...] = ()
     kinds: tuple[tuple[str, Kind], ...] = ()
+    needed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -271,6 +274,9 @@ class Op(Struct, frozen=True):
                 f"{what}: there is no attribute {quote(unknown[0])}; "
                 + list_names(self.attributes, unknown[0], f"attributes of {self.name}")
             )
+        missing = [name for name in self.needed if attrs.get(name) is None]
+        if missing:
+            raise ValueError(f"{what}: the attribute {missing[0]} is missing; give {missing[0]}=…")
         kinds = dict(self.kinds)
         taken = {name: conform(value, kinds.get(name, ANYTHING), f"{what}: {name}") for name, value in attrs.items()}
         return {name: value for name, value in taken.items() if value is not None or name not in kinds}
@@ -860,17 +866,22 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
         """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
         if not isinstance(other, Tensor):
             with self._all_or_nothing():
-                return self._with(op, self._number(op, other), swapped)
+                return self._with(op, self._number(op, other, is_first=swapped), swapped)
         operands = (other, self) if swapped else (self, other)
         return self.graph.op(op, *operands)  # type: ignore[no-any-return]
 
-    def _number(self, op: str, number: float) -> Tensor:
-        """A number, an operand of an operator beside this tensor, as a constant of this tensor's dtype."""
+    def _number(self, op: str, number: float, is_first: bool = False) -> Tensor:
+        """A number, the first or second operand beside this tensor, as a constant of this tensor's dtype."""
         if isinstance(number, np.ndarray) and not number.ndim:
             number = number[()]  # an array of rank 0 is a number
         if not isinstance(number, int | float | np.integer | np.floating | np.bool_):
             raise TypeError(f"{op}: {describe(number)} stands beside tensor {quote(self.name)}; {AS_TENSOR}")
         check_cell(number, np.dtype(self.dtype), f"{op}:")
+        if op == "pow" and not is_first and number < 0 and np.dtype(self.dtype).kind == "i":
+            raise ValueError(
+                f"pow: {quote(number)} is a negative power of {self.dtype}, which no integers are; cast tensor "
+                f"{quote(self.name)} to a floating dtype"
+            )
         return self.graph.constant(self.graph._fresh("number"), np.asarray(number, self.dtype))
 
     @property
@@ -923,6 +934,6 @@ def _plain(value: Any, what: str) -> Any:
         value = value.item()
     if isinstance(value, list | tuple):
         return tuple(_plain(item, what) for item in value)
-    if isinstance(value, complex):
+    if value is not None and not isinstance(value, int | float | str):
         raise ValueError(f"{what} is {quote(value)}; attributes are real numbers, strings, or tuples of such")
     return value

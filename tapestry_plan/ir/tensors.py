@@ -116,6 +116,9 @@ def check_shape(shape: Sequence[int], what: str) -> Shape:
     return found
 
 
+_KINDS = {"S": "of bytes", "U": "of texts", "M": "of dates", "m": "of durations", "V": "of records or raw bytes"}
+
+
 def check_dtype(name: Any, where: str = "") -> str:
     """Return NumPy's name of a dtype; None, which NumPy takes for float64, is refused. `where` begins the error."""
     try:
@@ -126,4 +129,6 @@ def check_dtype(name: Any, where: str = "") -> str:
         raise ValueError(f"{where}dtype {quote(name)} is not a dtype of NumPy; give one such as 'float32'")
     if dtype.hasobject:
         raise ValueError(f"{where}dtype {quote(name)} holds objects; give numbers or booleans")
+    if dtype.kind not in "biufc":
+        raise ValueError(f"{where}dtype {quote(name)} is {_KINDS[dtype.kind]}; give numbers or booleans")
     return str(dtype.name)

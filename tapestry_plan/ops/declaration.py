@@ -79,6 +79,7 @@ def operator(
             attributes=tuple(convert),
             defaults=tuple(defaults.items()),
             kinds=tuple((p.name, kind_of(hints[p.name])) for p in attributes),
+            needed=tuple(p.name for p in attributes if p.default is Parameter.empty and p.kind is not p.VAR_KEYWORD),
             **fields,
         )
 
@@ -106,7 +107,9 @@ def operator(
             like = _tensor_beside(op.name, [tensors[key] for key in numbers])
             with like._all_or_nothing():  # without the operator there shall be no constants either
                 tensors |= {
-                    key: like._number(op.name, x) for key in numbers if not isinstance(x := tensors[key], Tensor)
+                    key: like._number(op.name, x, is_first=key == numbers[0])
+                    for key in numbers
+                    if not isinstance(x := tensors[key], Tensor)
                 }
                 return cast(Made, add_op(op, *tensors.values(), *several, name=name, **attrs))
 

@@ -55,8 +55,10 @@ def of_kinds(kinds: str, but: str, result: str = "") -> Callable[[Sequence[str],
     return rule
 
 
+arithmetic = of_kinds("iufc", "truth values have no such sum, product or quotient")
 numeric = of_kinds("iuf", "the operator works on numbers")
 floating = of_kinds("f", "the operator works on floating numbers")
+subtracted = of_kinds("iufc", "truth values are not subtracted: write x ^ y for those that differ")
 integral = of_kinds("iub", "the operator works on integers or truth values")
 truth = of_kinds("b", "the operator works on truth values")
 
@@ -98,7 +100,7 @@ def need_vector(shape: Shape, size: int, what: str, of: str) -> None:
 
 def ints_of(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
     """An int, meaning the same on every axis, or one int for each axis."""
-    values = (value,) * rank if isinstance(value, int) else tuple(value)
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(values) != rank or not all(is_int(v, least) for v in values):
         raise ValueError(f"{what} is {quote(value)}; give an integer >= {least}, or {rank} of them")
     return values

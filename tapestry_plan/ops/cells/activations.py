@@ -9,7 +9,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Activation, Attrs, Block, CellBlock, Tensor
 from tapestry_plan.ops import tuning
 from tapestry_plan.ops.cells.error_function import error_function
-from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.operands import floating
 from tapestry_sets.limits import quote
 
@@ -34,6 +34,18 @@ def in_tiles(formula: Formula, takes_out: bool = False) -> Block:
                 out[some] = formula(xp, x[some], **attrs)
 
     return CellBlock(write)
+
+
+def _approximated(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    if attrs["approximate"] not in ("none", "tanh"):
+        raise ValueError(f"approximate={quote(attrs['approximate'])} must be 'none' or 'tanh'")
+    return floating(dtypes, attrs)
+
+
+def _divided(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    if attrs["alpha"] == 0:
+        raise ValueError("alpha=0 would be divided by; give another number")
+    return floating(dtypes, attrs)
 
 
 def _gelu(xp: Any, x: Any, approximate: str) -> Any:
@@ -118,7 +130,7 @@ def hard_swish(x: Tensor, *, name: str | None = None) -> Tensor:
 @operator(
     block=in_tiles(_gelu),
     flop=28.0,
-    dtype=floating,
+    dtype=_approximated,
     adjoint=adjoints.gelu,
     work=lambda shard: Activation("gelu") if shard.attrs["approximate"] == "none" else None,
 )
@@ -140,9 +152,6 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
     ----------
     ONNX Gelu; Hendrycks and Gimpel, "Gaussian error linear units", 2016.
     """
-    if approximate not in ("none", "tanh"):
-        raise ValueError(f"gelu: approximate={quote(approximate)} must be 'none' or 'tanh'")
-    return add_op(gelu.op, x, name=name, approximate=approximate)
 
 
 @operator(block=in_tiles(_elu), flop=3.0, dtype=floating, adjoint=adjoints.elu)
@@ -157,12 +166,9 @@ def selu(
     """gamma·elu(x, alpha) (ONNX Selu); by default mean 0 and variance 1 are kept."""
 
 
-@operator(block=in_tiles(_celu), flop=6.0, dtype=floating, adjoint=adjoints.celu)
+@operator(block=in_tiles(_celu), flop=6.0, dtype=_divided, adjoint=adjoints.celu)
 def celu(x: Tensor, alpha: float = 1.0, *, name: str | None = None) -> Tensor:
     """max(x, 0) + min(0, alpha·(exp(x/alpha) − 1)) (ONNX Celu)."""
-    if alpha == 0:
-        raise ValueError("celu: alpha=0 would be divided by; give another number")
-    return add_op(celu.op, x, name=name, alpha=float(alpha))
 
 
 @operator(block=in_tiles(_hard_sigmoid), flop=4.0, dtype=floating, adjoint=adjoints.hard_sigmoid)

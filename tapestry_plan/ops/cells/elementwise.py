@@ -11,18 +11,29 @@ import numpy as np
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Activation, Addition, Attrs, Shape, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import elementwise_signature, floating, numeric, of_kinds, same_dtype, ufunc, writes
-from tapestry_sets.limits import quote
+from tapestry_plan.ops.operands import (
+    arithmetic,
+    elementwise_signature,
+    floating,
+    numeric,
+    of_kinds,
+    same_dtype,
+    subtracted,
+    ufunc,
+    writes,
+)
+from tapestry_sets.limits import check_cell
 
 
 def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """The bounds of a clip are values of its operand's dtype."""
+    """The bounds of a clip are values of its operand's dtype, and leave some of its numbers."""
+    least, most = attrs.get("min"), attrs.get("max")
+    if math.inf == least or -math.inf == most or least != least or most != most:
+        raise ValueError(f"min={least}, max={most} leave no number; give finite bounds, or None")
     for key in ("min", "max"):
         bound = attrs.get(key)
-        if bound is not None and np.dtype(dtypes[0]).kind in "iub" and bound != np.dtype(dtypes[0]).type(bound):
-            raise ValueError(
-                f"{key} is {quote(bound)}, which is not a value of operand 0's dtype {dtypes[0]}; round it"
-            )
+        if bound is not None and np.dtype(dtypes[0]).kind in "iub":
+            check_cell(bound, np.dtype(dtypes[0]), key)
     return (dtypes[0],)
 
 
@@ -94,7 +105,7 @@ def add(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Ten
     """a + b, cell by cell."""
 
 
-@operator(block=ufunc("subtract"), dtype=same_dtype, adjoint=adjoints.subtract)
+@operator(block=ufunc("subtract"), dtype=subtracted, adjoint=adjoints.subtract)
 def subtract(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """a - b, cell by cell."""
 
@@ -104,7 +115,7 @@ def multiply(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -
     """a · b, cell by cell."""
 
 
-@operator(block=writes(_divide), dtype=same_dtype, adjoint=adjoints.divide)
+@operator(block=writes(_divide), dtype=arithmetic, adjoint=adjoints.divide)
 def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:  # type: ignore[return]
     """a / b, cell by cell, of floating numbers.
 
@@ -120,7 +131,7 @@ def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> 
             operand._need_fractions()
 
 
-@operator(block=writes(_relu), adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
+@operator(block=writes(_relu), dtype=numeric, adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
 def relu(x: Tensor, *, name: str | None = None) -> Tensor:
     """max(x, 0), cell by cell."""
 
@@ -310,7 +321,4 @@ def clip(x: Tensor, min: float | None = None, max: float | None = None, *, name:
     """
     low = None if min == float("-inf") else min
     high = None if max == float("inf") else max
-    for bound in (low, high):
-        if bound is not None and not math.isfinite(bound):
-            raise ValueError(f"clip: min={min}, max={max} leave no number; give finite bounds, or None")
     return add_op(clip.op, x, name=name, min=low, max=high)

@@ -30,11 +30,23 @@ WORDS = 1 << 32
 # -- declarations ----------------------------------------------------------------------------------------
 
 
-def _signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+Check = Callable[[Attrs], None]
+"""Raises ValueError for numbers that are not of a distribution."""
+
+
+def _signature(check: Check) -> Callable[[Sequence[Shape], Attrs], Signature]:
     """Cells numbered by i0, i1, …; of an operand, if there is one, each cell is read for its own."""
-    shape = shapes[0] if shapes else _extents(attrs["shape"])
-    axes = number_axes(shape)
-    return Signature(axes, (touched(axes),) * len(shapes), (touched(axes, extents=shape),))
+
+    def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+        for what in ("seed", "stream"):
+            if not is_int(attrs.get(what), 0, WORDS - 1):
+                raise ValueError(f"{what}={quote(attrs.get(what))} must be an integer in [0, 2**32)")
+        check(attrs)
+        shape = shapes[0] if shapes else _extents(attrs["shape"])
+        axes = number_axes(shape)
+        return Signature(axes, (touched(axes),) * len(shapes), (touched(axes, extents=shape),))
+
+    return signature
 
 
 def _extents(shape: Sequence[int]) -> Shape:
@@ -46,9 +58,17 @@ def _extents(shape: Sequence[int]) -> Shape:
     return tuple(shape)
 
 
-def _given_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """The dtype that was asked for; draws of truth values have no other."""
-    return (attrs.get("dtype", "bool"),)
+def _given_dtype(kinds: str) -> Callable[[Sequence[str], Attrs], tuple[str, ...]]:
+    """The dtype that was asked for, of some kinds as NumPy has them; draws of truth values have no other."""
+
+    def given(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+        made = np.dtype(named_dtype(attrs.get("dtype", "bool")))
+        if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):
+            wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]
+            raise ValueError(f"dtype {quote(made.name)} must be {wanted}")
+        return (made.name,)
+
+    return given
 
 
 Key = tuple[int, int | None]
@@ -154,15 +174,51 @@ def _dropout(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any],
 DROPOUT = Drawn(_dropout)
 
 
-def _generator(drawn: Drawn, flop: float) -> Callable[[Callable[Arguments, Tensor]], Operator[Arguments, Tensor]]:
-    """The decorator of a generator."""
-    return operator(block=drawn, signature=_signature, flop=flop, dtype=_given_dtype, work=drawn.form)
+def _generator(
+    drawn: Drawn, flop: float, kinds: str, check: Check
+) -> Callable[[Callable[Arguments, Tensor]], Operator[Arguments, Tensor]]:
+    """The decorator of a generator of dtypes of some kinds."""
+    return operator(block=drawn, signature=_signature(check), flop=flop, dtype=_given_dtype(kinds), work=drawn.form)
+
+
+def _check_uniform(attrs: Attrs) -> None:
+    low, high, dtype = attrs["low"], attrs["high"], named_dtype(attrs["dtype"])
+    with np.errstate(over="ignore"):
+        ends = np.array([low, high], dtype if np.dtype(dtype).kind == "f" else "float64")
+        wide = ends[1] - ends[0]
+    if not (np.isfinite(ends).all() and np.isfinite(wide) and wide > 0):
+        raise ValueError(f"low={low} and high={high} must be finite, low < high, and apart in {dtype}, not by infinity")
+
+
+def _check_normal(attrs: Attrs) -> None:
+    loc, scale = attrs["loc"], attrs["scale"]
+    if not (math.isfinite(loc) and math.isfinite(scale) and scale >= 0):
+        raise ValueError(f"loc={loc} and scale={scale} must be finite, and scale >= 0")
+
+
+def _check_bernoulli(attrs: Attrs) -> None:
+    if not 0 <= attrs["p"] <= 1:
+        raise ValueError(f"p={attrs['p']} must be a probability, from 0 to 1")
+
+
+def _check_integers(attrs: Attrs) -> None:
+    low, high, dtype = attrs["low"], attrs["high"], named_dtype(attrs["dtype"])
+    if not 1 <= high - low <= WORDS:
+        given = f"low={quote(low)} and high={quote(high)}"
+        raise ValueError(f"{given}: [low, high) holds {quote(high - low)} integers; give from 1 to 2**32")
+    if np.dtype(dtype).kind in "iu" and not np.iinfo(dtype).min <= low <= high - 1 <= np.iinfo(dtype).max:
+        raise ValueError(f"low={quote(low)} and high={quote(high)} do not fit {dtype}; give a wider dtype")
+
+
+def _check_dropout(attrs: Attrs) -> None:
+    if not 0 <= attrs["rate"] < 1:
+        raise ValueError(f"rate={attrs['rate']} must be in [0, 1)")
 
 
 # -- functions on graphs ---------------------------------------------------------------------------------
 
 
-@_generator(Drawn(_uniform, lambda attrs: _each(attrs["dtype"]), True), 40.0)
+@_generator(Drawn(_uniform, lambda attrs: _each(attrs["dtype"]), True), 40.0, "f", _check_uniform)
 def uniform(
     graph: Graph,
     shape: int | Sequence[int],
@@ -202,18 +258,10 @@ def uniform(
     ----------
     Random123, philox4x32-10, and its u01 conversions.
     """
-    dtype = named_dtype(dtype, "uniform: ")
-    with np.errstate(over="ignore"):
-        ends = np.array([low, high], dtype if np.dtype(dtype).kind == "f" else "float64")
-        wide = ends[1] - ends[0]
-    if not (np.isfinite(ends).all() and np.isfinite(wide) and wide > 0):
-        raise ValueError(
-            f"uniform: low={low} and high={high} must be finite, low < high, and apart in {dtype}, not by infinity"
-        )
-    return _make(uniform.op, graph, shape, dtype, "f", (seed, stream), name, low=float(low), high=float(high))
+    return _make(uniform.op, graph, shape, dtype, (seed, stream), name, low=float(low), high=float(high))
 
 
-@_generator(Drawn(_normal, lambda attrs: 2 * _each(attrs["dtype"])), 120.0)
+@_generator(Drawn(_normal, lambda attrs: 2 * _each(attrs["dtype"])), 120.0, "f", _check_normal)
 def normal(
     graph: Graph,
     shape: int | Sequence[int],
@@ -233,12 +281,10 @@ def normal(
     ----------
     Box and Muller, "A note on the generation of random normal deviates", 1958.
     """
-    if not (np.isfinite(loc) and np.isfinite(scale) and scale >= 0):
-        raise ValueError(f"normal: loc={loc} and scale={scale} must be finite, and scale >= 0")
-    return _make(normal.op, graph, shape, dtype, "f", (seed, stream), name, loc=float(loc), scale=float(scale))
+    return _make(normal.op, graph, shape, dtype, (seed, stream), name, loc=float(loc), scale=float(scale))
 
 
-@_generator(Drawn(_bernoulli), 40.0)
+@_generator(Drawn(_bernoulli), 40.0, "b", _check_bernoulli)
 def bernoulli(
     graph: Graph,
     shape: int | Sequence[int],
@@ -249,12 +295,10 @@ def bernoulli(
     name: str | None = None,
 ) -> Tensor:
     """Truth values, each true with probability p (to the nearest 2⁻³²); the others as for `uniform`."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"bernoulli: p={p} must be a probability, from 0 to 1")
-    return _make(bernoulli.op, graph, shape, "bool", "b", (seed, stream), name, p=float(p))
+    return _make(bernoulli.op, graph, shape, None, (seed, stream), name, p=float(p))
 
 
-@_generator(Drawn(_integers, lambda attrs: 2), 80.0)
+@_generator(Drawn(_integers, lambda attrs: 2), 80.0, "iu", _check_integers)
 def integers(
     graph: Graph,
     shape: int | Sequence[int],
@@ -267,18 +311,20 @@ def integers(
     name: str | None = None,
 ) -> Tensor:
     """Integers in [low, high), at most 2³² different ones; the others as for `uniform`."""
-    dtype = named_dtype(dtype, "integers: ")
-    if not 1 <= high - low <= WORDS:
-        raise ValueError(f"integers: [{low}, {high}) holds {high - low} integers; give from 1 to 2**32")
-    if np.dtype(dtype).kind in "iu" and not np.iinfo(dtype).min <= low <= high - 1 <= np.iinfo(dtype).max:
-        raise ValueError(f"integers: [{low}, {high}) does not fit {dtype}; give a wider dtype")
-    return _make(integers.op, graph, shape, dtype, "iu", (seed, stream), name, low=low, high=high)
+    return _make(integers.op, graph, shape, dtype, (seed, stream), name, low=low, high=high)
 
 
 _scaled = of_kinds("f", "what is kept is scaled by 1 / (1 - rate)")
 
 
-@operator(block=DROPOUT, signature=_signature, flop=42.0, dtype=_scaled, adjoint=adjoints.dropout, work=DROPOUT.form)
+@operator(
+    block=DROPOUT,
+    signature=_signature(_check_dropout),
+    flop=42.0,
+    dtype=_scaled,
+    adjoint=adjoints.dropout,
+    work=DROPOUT.form,
+)
 def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, name: str | None = None) -> Tensor:
     """x with each cell set to zero with probability `rate`, the others divided by 1 − rate.
 
@@ -287,30 +333,20 @@ def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, nam
     ValueError
         If the rate is not in [0, 1), or x is not of a floating dtype.
     """
-    if not 0 <= rate < 1:
-        raise ValueError(f"dropout: rate={rate} must be in [0, 1)")
-    key = _key("dropout", x.graph, seed, stream)
-    return add_op(dropout.op, x, name=name, rate=float(rate), **key)
+    return add_op(dropout.op, x, name=name, rate=float(rate), **_key(x.graph, seed, stream))
 
 
 def _make(
-    op: Op, graph: Graph, shape: int | Sequence[int], dtype: Any, kinds: str, key: Key, name: str | None, **attrs: Any
+    op: Op, graph: Graph, shape: int | Sequence[int], dtype: Any, key: Key, name: str | None, **attrs: Any
 ) -> Tensor:
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    made = np.dtype(named_dtype(dtype, f"{op.name}: "))
-    if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):
-        wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]
-        raise ValueError(f"{op.name}: dtype {quote(dtype)} must be {wanted}")
-    given = {"dtype": made.name} if "dtype" in op.attributes else {}
-    return cast(Tensor, graph.op(op, name=name, shape=extents, **given, **_key(op.name, graph, *key), **attrs))
+    given = {"dtype": named_dtype(dtype, f"{op.name}: ")} if "dtype" in op.attributes else {}
+    return cast(Tensor, graph.op(op, name=name, shape=extents, **given, **_key(graph, *key), **attrs))
 
 
-def _key(op: str, graph: Graph, seed: int, stream: int | None) -> dict[str, int]:
+def _key(graph: Graph, seed: int, stream: int | None) -> dict[str, int]:
     """The seed and the stream, a new one if none is given."""
     if stream is None:
         streams = [node.attrs["stream"] for node in graph.nodes.values() if node.attrs.get("seed") == seed]
         stream = max(streams, default=-1) + 1
-    for what, value in (("seed", seed), ("stream", stream)):
-        if not is_int(value, 0, WORDS - 1):
-            raise ValueError(f"{op}: {what}={quote(value)} must be an integer in [0, 2**32)")
     return {"seed": seed, "stream": stream}

@@ -12,7 +12,7 @@ from tapestry_plan.ir import Attrs, Axis, Op, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import pooled_mean, spatial_max, sum_div
-from tapestry_plan.ops.operands import axis_of, floating, numeric, spatial_names, touched, truth
+from tapestry_plan.ops.operands import arithmetic, axis_of, floating, numeric, spatial_names, touched, truth
 from tapestry_sets.limits import quote
 
 Axes = int | Sequence[int] | None
@@ -52,7 +52,8 @@ def _global_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 def _total(op: Op, x: Tensor, axis: Axes, keepdims: bool, name: str | None) -> Tensor:
     """A sum or a product, of short integers as wide ones."""
     over = axis if axis is None or isinstance(axis, int) else tuple(axis)
-    return add_op(op, widened(x), name=name, axis=over, keepdims=bool(keepdims))
+    with x.graph._all_or_nothing():
+        return add_op(op, widened(x), name=name, axis=over, keepdims=bool(keepdims))
 
 
 def _folded_by(fold: str, merge: str, signature: Any = reduce_signature, mean: bool = False) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def global_max_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     """The maximum over all spatial axes, kept with extent 1."""
 
 
-@operator(**_folded_by("sum", "sum"), adjoint=adjoints.total)
+@operator(**_folded_by("sum", "sum"), dtype=arithmetic, adjoint=adjoints.total)
 def sum(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The sum over the given axes, or over all; short integers and truth values are widened first.
 

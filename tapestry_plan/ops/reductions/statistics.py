@@ -77,6 +77,12 @@ def _by(monoid: Monoid) -> dict[str, Any]:
         correction = attrs.get("correction", 0)
         if not math.isfinite(correction):
             raise ValueError(f"correction is {quote(correction)}; it must be a finite number")
+        many = math.prod(made.axes[a].size for a in made.reductions)
+        if correction and correction >= many:
+            raise ValueError(
+                f"correction is {quote(correction)}, and {many} values are reduced; it must be less, since the sum is "
+                "divided by the difference"
+            )
         return made
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:

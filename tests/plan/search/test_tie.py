@@ -96,7 +96,12 @@ def test_the_tied_layout_is_the_best_of_all(devices: int, wanted: dict[int, int]
     ("tie", "layout", "kind", "message"),
     [
         ({"old": "w"}, {}, ValueError, r"tie\['old'\]: there is no graph output 'old'; known outputs: 'new', 'seen'"),
-        ({"new": "z"}, {}, ValueError, r"tie\['new'\]: 'z' is not a graph input or constant; known inputs and constants: 'w', 'u'"),
+        (
+            {"new": "z"},
+            {},
+            ValueError,
+            r"tie\['new'\]: 'z' is not a graph input or constant; known inputs and constants: 'w', 'u'",
+        ),
         ({"new": "u"}, {}, ValueError, r"output 'new' is float32 of shape \(4, 6\), input 'u' float32 of shape \(6,\)"),
         ({"seen": "w"}, {}, ValueError, "output 'seen' is not a result of an operator"),
         ({"new": "w"}, {"w": {0: 2}, "new": {1: 2}}, ValueError, "tied tensors lie alike, so ask for one of them"),
