@@ -122,7 +122,7 @@ def contains_each(conjunction: Sequence[Nest], z: Int64Array) -> Bools:
     """Return, for each integer of an array, whether all nests hold it."""
     keep = np.ones(z.shape, bool)
     for s in conjunction:
-        keep &= nests.contains_each(s, z)
+        keep[keep] = nests.contains_each(s, z[keep])
     return keep
 
 
@@ -413,9 +413,10 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
         return _count_stretches(packed, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
     if is_listed:
-        spend(budget, listed, what, every)
-        few = every[counts.index(min(counts))]
-        return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))
+        if listed > budget.left:
+            raise _too_hard(budget, what, every, listed)
+        few, *rest = [every[at] for at in sorted(range(len(every)), key=counts.__getitem__)]
+        return int(np.count_nonzero(contains_each(rest, nests.elements(few, lo, hi))))  # which charges for itself
     if _meetings(every) > budget.left:
         raise _too_hard(budget, what, every, min(stretches, _meetings(every)))
     return sum(count(some, lo, hi) for some in _one_fewer(every, what, budget))

@@ -148,7 +148,10 @@ class Intersection(Integers, Value):
         return _in_halves(self, lo, hi)
 
     def _contains_each(self, z: Int64Array) -> Bools:
-        return reduce(np.bitwise_and, [s._contains_each(z) for s in self.operands])
+        keep = np.ones(len(z), bool)
+        for s in self.operands:
+            keep[keep] = s._contains_each(z[keep])
+        return keep
 
     def _density(self) -> tuple[int, int]:
         n = span = 1
@@ -499,8 +502,11 @@ def first_in_all(factors: Sequence[Integers], lo: int, hi: int | None) -> int | 
         return conjunction.first((factors[0].nest, factors[1].nest), lo, hi)
     leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
     members = sum(len(s._listed(None)) + 1 for s in factors)
-    with Question():
-        if leap.go(hi, Budget(min(tuning.NEST_LEAPS, tuning.LEAPS_OF_MEMBERS // members))):
+    with Question() as budget:
+        steps = Budget(min(tuning.NEST_LEAPS, tuning.LEAPS_OF_MEMBERS // members))
+        has_ended = leap.go(hi, steps)
+        conjunction.spend(budget, steps.spent * members // tuning.MEMBERS_A_BRANCH, "first common element", ())
+        if has_ended:
             return leap.met
         return conjunction.first_of_any(_conjunctions(factors), leap.z, hi)
 

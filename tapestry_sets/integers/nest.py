@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tapestry_sets.digits import Bools, Int64Array, join_digits
+from tapestry_sets.integers import tuning
 from tapestry_sets.integers.stripe import Level, elements_between
-from tapestry_sets.limits import check_pieces
+from tapestry_sets.limits import charge, check_pieces
 
 Nest = tuple[Level, ...]
 """Nested stripes, outermost first."""
@@ -266,6 +267,7 @@ def elements(s: Nest, lo: int, hi: int) -> Int64Array:
     """
     if hi <= lo or s == EMPTY:
         return np.empty(0, np.int64)
+    _charge_entries(count(s, lo, hi), 1, True, "elements, listed")
     first = find(s, lo)
     return elements_between(s, first, rfind(s, hi - 1)) if first < hi else np.empty(0, np.int64)
 
@@ -273,15 +275,26 @@ def elements(s: Nest, lo: int, hi: int) -> Int64Array:
 def contains_each(s: Nest, z: Int64Array) -> Bools:
     """Return, for each integer of an array, whether it is an element."""
     keep = np.ones(z.shape, bool)
-    if not z.size:
+    if not z.size or not s:
         return keep
     # a phase is less than its period: int64 holds all differences unless one of them is very long
-    wide = max(int(z.max()), -int(z.min()), *(P for _, P, _ in s), 0) >= 1 << 62
-    rest = z.astype(object) if wide else z
-    for a, P, p in s:
-        rest = (rest - p) % P
-        keep &= (rest < a).astype(bool)
+    wide = max(int(z.max()), -int(z.min()), *(P for _, P, _ in s)) >= 1 << 62
+    _charge_entries(z.size, len(s), not wide, "integers, looked up in a set")
+    flat, kept = z.reshape(-1), keep.reshape(-1)
+    for at in range(0, z.size, tuning.COLUMN):  # in parts that stay near the processor
+        part = slice(at, at + tuning.COLUMN)
+        rest = flat[part].astype(object if wide else np.int64)
+        for a, P, p in s:
+            rest -= p
+            rest %= P
+            kept[part] &= (rest < a).astype(bool, copy=False)
     return keep
+
+
+def _charge_entries(many: int, turns: int, is_short: bool, what: str) -> None:
+    """Charge the question that is asked, if one is, for arrays that are gone through some times; short: as int64."""
+    entries = many * turns * (1 if is_short else tuning.PYTHON_INTEGERS)
+    charge(1 + entries // tuning.ELEMENTS_A_BRANCH, f"{many} {what}")
 
 
 def _fits(s: Nest, *ends: int) -> bool:
@@ -299,13 +312,16 @@ def nth_each(s: Nest, k: Int64Array) -> Int64Array:
     """
     if not len(k):
         return k
-    if not _fits(s, nth(s, int(k.min())), nth(s, int(k.max()))):
-        return np.array([nth(s, i) for i in k.tolist()], np.int64)
-    total = np.zeros(len(k), np.int64)
+    is_short = _fits(s, nth(s, int(k.min())), nth(s, int(k.max())))
+    _charge_entries(len(k), 2 * len(s), is_short, "elements, found by their numbers")
+    k = k if is_short else k.astype(object)
+    total = np.zeros_like(k)
     for depth, (a, P, p) in enumerate(s):
-        block, k = np.divmod(k - count(s[depth:], 0, p), count(s[depth + 1 :], 0, a))
+        k, each = k - count(s[depth:], 0, p), count(s[depth + 1 :], 0, a)
+        block = k // each
+        k = k - block * each
         total += p + block * P
-    return total + k
+    return (total + k).astype(np.int64, copy=False)
 
 
 def rank_each(s: Nest, z: Int64Array) -> Int64Array:
@@ -315,15 +331,17 @@ def rank_each(s: Nest, z: Int64Array) -> Int64Array:
     """
     if not len(z):
         return z
-    if not _fits(s, int(z.min()), int(z.max())):
-        signed = ((i, 1) if i >= 0 else (i, -1) for i in z.tolist())
-        return np.array([sign * count(s, min(0, i), max(0, i)) for i, sign in signed], np.int64)
-    total = np.zeros(len(z), np.int64)
+    is_short = _fits(s, int(z.min()), int(z.max()))
+    _charge_entries(len(z), 2 * len(s), is_short, "integers, numbered in a set")
+    z = z if is_short else z.astype(object)
+    total = np.zeros_like(z)
     for depth, (a, P, p) in enumerate(s):
-        block, z = np.divmod(z - p, P)
+        z = z - p
+        block = z // P
+        z = z - block * P
         total += count(s[depth:], 0, p) + block * count(s[depth + 1 :], 0, a)
         z = np.minimum(z, a)
-    return total + z
+    return (total + z).astype(np.int64, copy=False)
 
 
 def scale(s: Nest, f: int) -> Nest:

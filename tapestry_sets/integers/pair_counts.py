@@ -761,7 +761,9 @@ class PairCount:
         best, d, e = inf, 0, 0
         for (one, m, ours, at), (two, k, theirs, at_two) in product(*cuts):
             residues = one * two * (m // gcd(g, m) + k // gcd(g, k))
-            entries = rounds * (levels + 2 * slow * _about(residues)) + _about(ours * k + theirs * m)
+            # at both ends of each block, each run inside of it looks up both its own ends, at all distances
+            ends = 2 * one * ours * _looked_up(t[at_two:], k) + 2 * two * theirs * _looked_up(s[at:], m)
+            entries = rounds * (levels + 2 * slow * _about(residues)) + _about(2 * ends)
             if entries < best:
                 best, d, e = entries, at, at_two
         blocks, others = ((s[0][0], P, first), *s[1:d]), t[:e]
@@ -894,6 +896,11 @@ def _stripes_a_class(s: Nest, depth: int, m: int) -> float:
         Q = s[depth][1]
         held = nests.count(s[depth:], 0, Q)
     return _about(count_blocks(s[1:depth], a) * held * (m // gcd(P, m)), Q)
+
+
+def _looked_up(t: Nest, k: int) -> int:
+    """Return how many entries it takes to number k integers in a nest."""
+    return (len(t) + 1) * (tuning.ENTRIES_A_ROUND + k)
 
 
 def _about(n: int, by: int = 1) -> float:

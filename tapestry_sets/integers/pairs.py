@@ -116,11 +116,12 @@ class PairSearch:
         only_t = len(s) == 1 or (b >= P and len(t) > 1)
         only_s = not only_t and (len(t) == 1 or a >= Q)
         s_tail, t_tail = s[1:], t[1:]
+        branches = 1 + min(P, Q).bit_length() // 64  # of an algorithm of Euclid's kind: it has as many rounds as bits
         while True:
             z = stripes_first_common(x, y, lo)
             if z is None or z >= hi:
                 return None
-            if not self.budget.spend():
+            if not self.budget.spend(branches):
                 return OPEN
             u, v = z - (z - p - si) % P, z - (z - q - tj) % Q
             if only_t:

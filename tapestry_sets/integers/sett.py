@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import explicit, pairs, ranks, unions
+from tapestry_sets.integers import explicit, pairs, ranks, tuning, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Integers, Operand, check_bounds, check_window
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Value, as_int, as_items, check_positive, compile_constructor, put_field, quote
+from tapestry_sets.limits import Value, as_int, as_items, charge, check_positive, compile_constructor, put_field, quote
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Intersection
@@ -48,6 +48,9 @@ class Explicit(Integers):
         return any(nests.contains(s, z) for s in self._nests)
 
     def _count(self, lo: int, hi: int) -> int:
+        many = len(self._nests)
+        if many >= tuning.MEMBERS_A_BRANCH:
+            charge(many // tuning.MEMBERS_A_BRANCH, f"count of a union of {many} setts")
         return sum(nests.count(s, lo, hi) for s in self._nests)
 
     def _first(self, lo: int, hi: int | None) -> int | None:

@@ -25,10 +25,12 @@ BITS_A_BRANCH = 1 << 15
 """Bits of a mask."""
 ENTRIES_A_BRANCH = 1 << 8
 """Entries of a table of a whole period."""
-BITS_SCANNED_A_BRANCH = 1 << 17
+BITS_SCANNED_A_BRANCH = 1 << 16
 """Bits of tables that are met one stretch after another."""
 ELEMENTS_A_BRANCH = 1 << 10
-"""Elements that are listed and looked up in another nest."""
+"""Elements that are listed, or looked up at a level of a nest."""
+MEMBERS_A_BRANCH = 4
+"""Members of unions that are asked for their next element, or how many they have."""
 
 # Pieces of an explicit answer.
 STEPS_A_PIECE = 4

@@ -42,6 +42,7 @@ from tapestry_sets.limits.budget import (
     Question,
     TooHard,
     TooManyPieces,
+    charge,
     check_pieces,
     current,
     limits,

@@ -220,3 +220,24 @@ class Question:
                 self._around.left -= self._budget.spent
                 if self._isl:
                     self._around.isl = self._budget.isl
+
+
+def charge(branches: int, what: str) -> None:
+    """Take branches from the question that is asked, if one is; raise `TooHard` if it has fewer.
+
+    Elements that are listed on the way to an answer are charged for, and a list that is the answer itself is not.
+
+    Examples
+    --------
+    >>> charge(10**9, "a list that was asked for")
+    >>> with Question() as budget:
+    ...     charge(100, "a list on the way")
+    ...     budget.spent
+    100
+    """
+    budget = _QUESTION.get()
+    if budget is not None and not budget.spend(branches):
+        raise TooHard(
+            f"{what}: {branches} or more branches, and what was left of the budget of {budget.most} is less; ask "
+            f"within a shorter range, or allow more by limits(budget={2 * (budget.most + branches)})"
+        )

@@ -57,8 +57,6 @@ SECONDS = 4.0
 """Processor time after which a question is interrupted: 2 s are promised, the rest is for slow machines."""
 ONE_IN = {"view": 120, "region": 12, "set": 30}
 """The default run asks one in so many pairs of question and values, 4 where none is given."""
-SLOW = {("tril", "windows"), ("triu", "windows")}
-"""Not answered in time yet: the union of 300 bands that overlap is charged less than it costs."""
 Question = Callable[[Any, Any], Any]
 """Asks one value, or two values of one kind; the second may be the first."""
 
@@ -536,8 +534,6 @@ def asked_of(group: str, one_in: int) -> Iterator[str]:
             for b, y in values.items():
                 text = f"{group} {name}: {a}; {b}"
                 if (type(x) is not type(y) and group == "batch") or not has(x, name) or crc32(text.encode()) % one_in:
-                    continue
-                if (name, a) in SLOW:
                     continue
                 if wrong := ask(question, x, y):
                     yield f"{text}: {wrong}"

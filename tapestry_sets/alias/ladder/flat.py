@@ -41,7 +41,33 @@ def flatten_pieces(
             return runs[0] if interleaved_copies(runs[0][1]) > tuning.MAX_COPIES else explicit_setts(runs[0], extent)
         each = [[m.nest for m in explicit_setts(run, extent).members] for run in dict.fromkeys(runs)]
         parts += [merge_nests(nest for part in each for nest in part)] if apart and len(each) > 1 else each
-    return DisjointSetts._joined(_union(parts, extent))
+    return DisjointSetts._joined(_union(_join_windows(parts, extent), extent))
+
+
+def _join_windows(parts: list[list[Nest]], extent: int) -> list[list[Nest]]:
+    """Parts that see one comb through windows that overlap, or touch, as one part each: its window is theirs together.
+
+    part 0   |x..x..x..x|                    the rows of a band are such parts:
+    part 1         |x..x..x..x..x|           however many there are, few are left
+    joined   |x..x..x..x..x..x..x|
+    """
+    joined: list[list[Nest]] = []
+    combs: dict[Nest, list[tuple[int, int]]] = {}
+    for part in parts:
+        (s, *more) = part or [()]
+        if more or not s or s[0][1] != extent or s[0][2] + s[0][0] > extent:
+            joined.append(part)
+        else:
+            combs.setdefault(nests.shift(s[1:], s[0][2]), []).append((s[0][2], s[0][2] + s[0][0]))
+    for comb, windows in combs.items():
+        together: list[tuple[int, int]] = []
+        for low, high in sorted(windows):  # each begins and ends with an element of the comb
+            if together and nests.find(comb, together[-1][1]) >= low:
+                low, before = together.pop()
+                high = max(high, before)
+            together.append((low, high))
+        joined += [[nests.canonical(((high - low, extent, low), *nests.shift(comb, -low)))] for low, high in together]
+    return joined
 
 
 def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:

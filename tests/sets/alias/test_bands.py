@@ -57,6 +57,32 @@ def test_triangles_read_what_numpy_keeps(data: st.DataObject, shape: tuple[int, 
         np.testing.assert_array_equal(scattered(terms, grad, home.size), one_by_one(view, grad, 0, home.shape))
 
 
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 5), st.integers(-6, 6), st.booleans())
+@example(window=24, step=7, every=3, k=0, upper=False)
+def test_triangles_of_windows_read_what_numpy_keeps(window: int, step: int, every: int, k: int, upper: bool) -> None:
+    # the rows are windows of few combs that overlap, so that what they read together is a few sets
+    n = window + 9 * step
+    view = allocate((n,), name="A").sliding_windows(window, step)[:, ::every]
+    array = np.lib.stride_tricks.sliding_window_view(np.arange(1, n + 1), window)[::step, ::every]
+    view, array = (view.triu(k), np.triu(array, k)) if upper else (view.tril(k), np.tril(array, k))
+    read = [cell for cells in view.cells.values() for cell in cells.explicit().elements(0, n).tolist()]
+    assert read == np.unique(array[array > 0] - 1).tolist()
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_a_triangle_of_many_windows_reads_few_sets(upper: bool) -> None:
+    rows = allocate((10**12,), name="A").sliding_windows(1000, 7)[:, ::3]
+    view = rows.triu() if upper else rows.tril()
+    (cells,) = view.cells.values()
+    n, last = 334, (10**12 - 1000) // 7
+    kept = {7 * i + 3 * j for i in range(n) for j in (range(i, n) if upper else range(i + 1))}
+    kept |= set() if upper else {7 * i + 3 * j for i in range(n, 3 * n) for j in range(n)}
+    # from row n on the lower triangle has whole rows, each of which brings as many new cells as the one before
+    more = 0 if upper else (last + 1 - 3 * n) * len({7 * 3 * n + 3 * j for j in range(n)} - kept)
+    assert cells.size == len(kept) + more
+    assert len(cells.explicit().members) < 20
+
+
 def reads(view: View, array: np.ndarray, home: Any) -> np.ndarray:
     """The values that a view has whose memory holds what `memory_for` gives."""
     memory = memory_for([home])[home].reshape(-1)

@@ -360,13 +360,17 @@ def test_no_question_about_random_expressions_fails(report: Report) -> None:
     assert not report.crashed, f"{len(report.crashed)} of {report.asked}: {report.crashed[:5]}"
 
 
-@pytest.mark.parametrize(("family", "number"), [("numbered", 4825), ("plain", 978)])
-def test_expressions_that_died_once(family: str, number: int) -> None:
+ONCE_WRONG = {"numbered": (86, 2795, 3624, 4365, 4825, 4886), "plain": (978, 1820, 2131)}
+"""Expressions with questions that failed once, or took up to 16 s."""
+
+
+@pytest.mark.parametrize(("family", "number"), [(kind, k) for kind, numbers in ONCE_WRONG.items() for k in numbers])
+def test_expressions_that_died_or_took_long_once(family: str, number: int) -> None:
     found = Report()
     case = Case(family, number, found)
     case.in_the_window()
     case.on_the_line()
-    assert found.asked > 20 and not found.crashed and not found.wrong
+    assert found.asked > 20 and not found.crashed and not found.wrong and not found.slow
 
 
 def residues(points: Sequence[int], n: int) -> list[int]:
