@@ -30,7 +30,7 @@ from tapestry_exec.cuda.recording import Recording, Recordings, copy_placed
 from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase, Regions
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
-from tapestry_sets.limits import FrozenDict, list_names, quote
+from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
 
 
 class NoDevicePath(ValueError):
@@ -75,6 +75,9 @@ class CupyBackend:
 
     name = "cupy"
 
+    @check_arguments(
+        devices="give a sequence of GPU numbers and 'cpu'", kernels="it maps operators' names to RawKernels"
+    )
     def __init__(
         self,
         devices: Sequence[int | Literal["cpu"]] | None = None,
@@ -85,9 +88,14 @@ class CupyBackend:
         capture: bool = False,
         cupy: Any = None,
     ) -> None:
-        self._asked = _checked_devices(devices)
-        self._kernels = _checked_kernels(kernels)
-        _check_options(cupy, fallback=fallback, blocking=blocking, capture=capture)
+        if blocking and capture:
+            raise ValueError(
+                "CupyBackend: blocking waits after each step, which no graph holds; give capture or blocking"
+            )
+        if cupy is not None and not hasattr(cupy, "cuda"):
+            raise TypeError(f"CupyBackend: cupy is {quote(cupy)}, which has no 'cuda'; give CuPy or a stand-in for it")
+        self._asked = None if devices is None else _numbers_of(devices)
+        self._kernels: dict[str, RawKernel] = FrozenDict(kernels or {})
         self.fallback, self.blocking, self.capture = fallback, blocking, capture
         self._recordings = Recordings()
         self._lock, self._runner = Lock(), 0
@@ -441,42 +449,9 @@ def _gpu_count(cupy: Any) -> int:
         ) from error
 
 
-def _checked_kernels(kernels: Any) -> dict[str, RawKernel]:
-    if kernels is None:
-        return FrozenDict()
-    if not isinstance(kernels, Mapping):
-        raise TypeError(f"CupyBackend: kernels is {type(kernels).__name__}; it must map operators' names to RawKernels")
-    for name, kernel in kernels.items():
-        if not isinstance(name, str):
-            raise TypeError(f"CupyBackend: kernels has the key {quote(name)}; keys are operators' names, as 'relu'")
-        if not isinstance(kernel, RawKernel):
-            raise TypeError(f"CupyBackend: kernels[{quote(name)}] is {type(kernel).__name__}; it must be a RawKernel")
-    return FrozenDict(kernels)
-
-
-def _check_options(cupy: Any, **flags: object) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise TypeError(f"CupyBackend: {name} is {quote(value)}; it must be True or False")
-    if flags["blocking"] and flags["capture"]:
-        raise ValueError("CupyBackend: blocking waits after each step, which no graph holds; give capture or blocking")
-    if cupy is not None and not hasattr(cupy, "cuda"):
-        raise TypeError(f"CupyBackend: cupy is {quote(cupy)}, which has no 'cuda'; give CuPy or a stand-in for it")
-
-
-def _checked_devices(devices: Any) -> list[int] | None:
-    if devices is None:
-        return None
-    if isinstance(devices, np.ndarray):
-        devices = devices.tolist()
-    if isinstance(devices, str | bytes) or not isinstance(devices, Sequence):
-        raise TypeError(f"CupyBackend: devices is {quote(devices)}; give a sequence of GPU numbers and 'cpu'")
-    return [_checked_device(place, device) for place, device in enumerate(devices)]
-
-
-def _checked_device(place: int, device: Any) -> int:
-    if isinstance(device, str) and device == "cpu":
-        return HOST
-    if isinstance(device, bool) or not isinstance(device, int | np.integer) or device < 0:
-        raise ValueError(f"CupyBackend: devices[{place}] is {quote(device)}; give a GPU's number, from 0, or 'cpu'")
-    return int(device)
+def _numbers_of(devices: Sequence[int | str]) -> list[int]:
+    """The devices by number, the host's memory as HOST."""
+    for place, device in enumerate(devices):
+        if isinstance(device, int) and device < 0:
+            raise ValueError(f"CupyBackend: devices[{place}] is {device}; give a GPU's number, from 0, or 'cpu'")
+    return [device if isinstance(device, int) else HOST for device in devices]

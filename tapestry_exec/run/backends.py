@@ -6,6 +6,7 @@ table names modules, so that a backend and the libraries behind it are loaded wh
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
@@ -15,7 +16,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.run.trace import Phase
 from tapestry_plan.ir import Monoid, Op, Shard
 from tapestry_plan.steps import Buffer, ShardPlan
-from tapestry_sets.limits import FrozenDict, describe, list_names, quote
+from tapestry_sets.limits import FrozenDict, list_names, quote
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -27,6 +28,8 @@ BACKENDS: FrozenDict[str, tuple[str, str]] = FrozenDict(
     }
 )
 """Backends by name: the wing that has each, and its class there."""
+KNOWN = f"give an object, such as NumpyBackend(), or a name; {list_names(sorted(BACKENDS), '', 'backends')}"
+"""What errors say of a backend that is none."""
 BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
 """What else is taken from a wing that is loaded when it is asked for."""
 
@@ -87,10 +90,15 @@ class Backend(Protocol[D]):
 
     name: str
 
+    @abstractmethod
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[D]: ...
+    @abstractmethod
     def close(self, devices: Sequence[D]) -> None: ...
+    @abstractmethod
     def place(self, array: Array, regions: Regions, tensor: str) -> Any: ...
+    @abstractmethod
     def move(self, payload: Any, src: int, dst: int) -> Any: ...
+    @abstractmethod
     def fetch(self, payload: Any) -> Array: ...
 
     def alone(self) -> AbstractContextManager[None]:
@@ -131,16 +139,6 @@ class Backend(Protocol[D]):
     def times(self, begin: float) -> Sequence[Phase]:
         """Return when the operations of `spans` ran, in seconds since a time of the host's."""
         return []
-
-
-def wrong_backend(backend: object) -> str:
-    """The reason why an argument is neither a backend nor a name of one; empty if it is one of them."""
-    if isinstance(backend, type):
-        return f"backend is the class {backend.__name__}; give an object of it: {backend.__name__}()"
-    if isinstance(backend, str) or callable(getattr(backend, "open", None)):
-        return ""
-    known = list_names(sorted(BACKENDS), backend, "backends")
-    return f"backend is {describe(backend)} and must be a Backend or the name of one; {known}"
 
 
 def load_backend(name: str) -> Backend[Any]:

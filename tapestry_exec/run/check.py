@@ -35,7 +35,7 @@ from tapestry_plan.steps import (
     find_misfit,
     shard_of,
 )
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments, quote
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import Piece, first_shared, piece_image
 
@@ -59,6 +59,7 @@ class Held(Struct):
     """The step that brought it back from the host, and how often it had been read and written to by then."""
 
 
+@check_arguments(plan="make one with plan(graph, mesh)")
 def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     """Follow a plan's steps without running them.
 
@@ -97,8 +98,6 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     ...
     tapestry_exec.run.check.InvalidPlan: step 0 (copy of 'x' ...): buffer 0 is not allocated here
     """
-    if not isinstance(plan, ShardPlan):
-        raise TypeError(f"check_plan: the plan is {type(plan).__name__}; it must be a ShardPlan")
     wrong = find_misfit(plan, ShardPlan, "plan") or _wrong_length(plan) or _wrong_tensor(plan.graph)
     if wrong is not None:
         raise InvalidPlan(f"{wrong}; make the plan again")

@@ -14,10 +14,14 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
 from tapestry_plan.ir import Graph, Shard, Stored, Unread, components_of, sha256_of
-from tapestry_sets.limits import check_arguments, conform, kind_of, list_names, quote, take_array
+from tapestry_sets.limits import check_arguments, list_names, quote, take_array
 from tapestry_sets.regions import Box
 
+FEEDS = "it maps names to arrays, as in {'x': array}"
+"""What errors say of inputs and constants of another type."""
 
+
+@check_arguments(inputs=FEEDS, constants=FEEDS, outputs="give names, as ['y']")
 def evaluate(
     graph: Graph,
     inputs: Mapping[str, Any],
@@ -56,9 +60,6 @@ def evaluate(
     >>> evaluate(g, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})["y"].tolist()
     [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]
     """
-    if not isinstance(graph, Graph):
-        raise TypeError(f"evaluate: graph is {type(graph).__name__}; it must be a Graph")
-    outputs = conform(outputs, kind_of(Iterable[str] | None), "evaluate: outputs", "give names, as ['y']")
     wanted = dict(graph.outputs) if outputs is None else {name: graph.tensor(name).name for name in outputs}
     return _evaluated(graph, inputs, constants, wanted, lambda array: 0.0)[0]
 
@@ -156,7 +157,7 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
     Raises
     ------
     TypeError
-        When inputs or constants are not mappings, or one of them is an array in a device's memory.
+        When one of them is an array in a device's memory.
     ValueError
         Naming the input or constant that is missing, unknown, or of another shape, dtype or content. An input of the
         model that the graph does not read may be given; it is checked too.
@@ -171,8 +172,6 @@ def match_inputs(
     given = {"input": inputs, "constant": {} if constants is None else constants}
     declared: dict[str, dict[str, Stored]] = {}
     for kind, arrays in given.items():
-        if not isinstance(arrays, Mapping):
-            raise TypeError(f"{kind}s is {type(arrays).__name__}; it must map names to arrays: {{'name': array, …}}")
         declared[kind] = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == kind}
         unread = graph.unread if kind == "input" else {}
         unknown = sorted(set(arrays) - declared[kind].keys() - unread.keys())

@@ -15,16 +15,23 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, pack, read_view, unpack
 from tapestry_exec.run import tuning
-from tapestry_exec.run.backends import Backend, DeviceMemory, Recorded, wrong_backend
+from tapestry_exec.run.backends import KNOWN, Backend, DeviceMemory, Recorded
 from tapestry_exec.run.check import describe
-from tapestry_exec.run.evaluate import check_finite, difference, evaluate_with_scale, hold, match_inputs, most_apart
+from tapestry_exec.run.evaluate import (
+    FEEDS,
+    check_finite,
+    difference,
+    evaluate_with_scale,
+    hold,
+    match_inputs,
+    most_apart,
+)
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.room import check_copies
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
 from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
-from tapestry_sets.limits import FrozenDict, hide_fields, quote
-from tapestry_sets.limits import describe as show
+from tapestry_sets.limits import FrozenDict, check_arguments, hide_fields, quote
 from tapestry_sets.regions import Region
 
 Progress = Callable[[int, int, str], None]
@@ -88,6 +95,17 @@ class RunResult(Struct, frozen=True):
         return sum(self.nbytes_received)
 
 
+@check_arguments(
+    shard_plan="make one with plan(graph, mesh)",
+    inputs=FEEDS,
+    constants=FEEDS,
+    backend=KNOWN,
+    verify="give True to compare every output with the unsharded run",
+    progress="it is called with steps done, steps in all, and the operator",
+    trace="give the path of a file",
+    memory_nbytes="give a number of bytes",
+    ops="it maps names to operators, as {op.name: op}",
+)
 def run(
     shard_plan: ShardPlan,
     inputs: Mapping[str, Any],
@@ -157,10 +175,9 @@ def run(
     >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
-    _check_arguments(shard_plan, backend, progress, memory_nbytes, ops, verify)
     prepared = PreparedPlan(shard_plan, backend)
     given = match_inputs(shard_plan.graph, inputs, constants)
-    prepared = prepared.within(None if memory_nbytes is None else int(memory_nbytes))
+    prepared = prepared.within(memory_nbytes)
     prepared.check_room()
     copied = {name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous}
     check_copies(copied)
@@ -191,30 +208,6 @@ def run(
         return result
     found = _verified(prepared.plan, result.outputs, inputs, constants)
     return replace(result, difference=found)
-
-
-def _check_arguments(plan: Any, backend: Any, progress: Any, memory_nbytes: Any, ops: Any, verify: Any) -> None:
-    """Raise TypeError naming the argument that has another type than it must have."""
-    wrong = ""
-    if not isinstance(plan, ShardPlan):
-        wrong = f"shard_plan is {show(plan)} and must be a ShardPlan; make one with plan(graph, mesh)"
-    elif wrong_one := wrong_backend(backend):
-        wrong = wrong_one
-    elif progress is not None and not callable(progress):
-        wrong = f"progress is {show(progress)} and must be a function of (steps done, steps in all, operator)"
-    elif memory_nbytes is not None and (
-        isinstance(memory_nbytes, bool) or not isinstance(memory_nbytes, int | np.integer)
-    ):
-        wrong = f"memory_nbytes is {show(memory_nbytes)} and must be a number of bytes; give an integer, or None"
-    elif not isinstance(verify, bool | np.bool_):
-        wrong = (
-            f"verify is {show(verify)} and must be True or False; give True to compare every output with the "
-            "unsharded run"
-        )
-    elif ops is not None and not (isinstance(ops, Mapping) and all(isinstance(op, Op) for op in ops.values())):
-        wrong = f"ops is {show(ops)} and must be a mapping from names to operators; give {{op.name: op}} of Op"
-    if wrong:
-        raise TypeError(f"run: {wrong}")
 
 
 class _Interpreter:

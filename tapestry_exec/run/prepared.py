@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from tapestry_exec.run.backends import Backend, load_backend, wrong_backend
+from tapestry_exec.run.backends import KNOWN, Backend, load_backend
 from tapestry_exec.run.check import check_plan
 from tapestry_plan.ir import Shard
 from tapestry_plan.steps import HOST, Copy, Fetch, ShardPlan, Spill, spill
-from tapestry_sets.limits import FrozenDict, Guarded, put_fields
+from tapestry_sets.limits import FrozenDict, Guarded, check_arguments, put_fields
 from tapestry_sets.regions import Region
 
 
@@ -72,10 +72,9 @@ class PreparedPlan(Guarded):
     arenas_nbytes: tuple[int, ...]
     payloads_nbytes: tuple[int, ...]
 
+    @check_arguments(plan="make one with plan(graph, mesh)", backend=KNOWN)
     def __init__(self, plan: ShardPlan, backend: str | Backend[Any] = "numpy") -> None:
-        if wrong := wrong_backend(backend):
-            raise TypeError(f"PreparedPlan: {wrong}")
-        found: Findings | None = plan.kept.get(Findings) if isinstance(plan, ShardPlan) else None
+        found: Findings | None = plan.kept.get(Findings)
         if found is None:
             found = Findings(FrozenDict(check_plan(plan)), tuple(_arenas_nbytes(plan)), tuple(_payloads_nbytes(plan)))
             plan.kept[Findings] = found

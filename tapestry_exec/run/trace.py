@@ -102,7 +102,7 @@ COUNTED = {"copy": "bytes received", "place": "bytes placed", "spill": "bytes sp
 IN_ARENA = "bytes in the arena"
 
 
-@check_arguments
+@check_arguments(path="give the path of a file")
 def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) -> None:
     """Write a timeline as a Chrome trace, to be opened at https://ui.perfetto.dev or chrome://tracing.
 
@@ -182,15 +182,11 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
 
     Raises
     ------
-    TypeError
-        When it is not a path.
     ValueError
         When its folder does not exist or cannot be written to, or something that is not a file is there already.
     """
     from pathlib import Path  # it loads half of urllib, which importing this package should not wait for
 
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"{what} is {type(path).__name__}; it must be the path of a file")
     try:
         target = Path(path).resolve()
         if target.is_symlink():  # links in a circle; from Python 3.13 on, resolve leaves them as they are

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from inspect import Parameter
 from inspect import signature as signature_of
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 import numpy as np
 
 from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor
 from tapestry_plan.ops.operands import elementwise_signature
-from tapestry_sets.limits import Checks, check_arguments, describe, kind_of, quote, read_hint
+from tapestry_sets.limits import check_arguments, describe, hold_calls, kind_of, quote, read_hint
 
 Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
@@ -83,24 +82,14 @@ def operator(
             **fields,
         )
 
-        checks = Checks(function, function.__name__, but=[p.name for p in operands])
-
-        @wraps(function)
-        def add(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
-            try:
-                bound = call.bind(*args, **kwargs)
-            except TypeError:
-                return function(*args, **kwargs)  # raises in Python's own words
-            given = bound.arguments
-            for p in operands:
-                _check_operand(op.name, p, kinds[p.name], given.get(p.name, p.default))
-            checks.by_name(given)
-            made = function(*bound.args, **bound.kwargs)
+        def add(made: Made | None, *values: Any) -> Made:
+            """The operator's node, unless the function has `made` more of its arguments."""
             if made is not None:
                 return made
-            tensors = {p.name: given.get(p.name, p.default) for p in operands if p.kind is not p.VAR_POSITIONAL}
-            attrs = {key: convert[key](value) for key, value in given.items() if key in convert and value is not None}
-            several = [x for p in operands if p.kind is p.VAR_POSITIONAL for x in given.get(p.name, ())]
+            given = dict(zip(call.parameters, values, strict=True))
+            tensors = {p.name: given[p.name] for p in operands if p.kind is not p.VAR_POSITIONAL}
+            several = [x for p in operands if p.kind is p.VAR_POSITIONAL for x in given[p.name]]
+            attrs = {p.name: convert[p.name](given[p.name]) for p in attributes if _is_given(given[p.name], p)}
             name = cast("str | None", given.get("name"))
             if all(isinstance(tensors[key], Tensor) for key in numbers):
                 return cast(Made, add_op(op, *tensors.values(), *several, name=name, **attrs))
@@ -113,7 +102,10 @@ def operator(
                 }
                 return cast(Made, add_op(op, *tensors.values(), *several, name=name, **attrs))
 
-        made = cast(Operator[Arguments, Made], add)
+        # Numbers wait for the dtype of the tensor beside them, and so on: what is made a tensor of.
+        others = [p.name for p in operands if not {Tensor, NoneType}.issuperset(kinds[p.name])]
+        checked = hold_calls(function, function.__name__, but=others, then=add)
+        made = cast(Operator[Arguments, Made], checked)
         made.op = op
         return made
 
@@ -125,16 +117,21 @@ def _hint(function: Callable[..., Any], parameter: Parameter) -> Any:
     written = parameter.annotation
     if written is Parameter.empty:
         return Any
-    where = f"operator {quote(function.__name__)}: parameter {quote(parameter.name)} is annotated {quote(written)}"
+
+    def where() -> str:
+        return f"operator {quote(function.__name__)}: parameter {quote(parameter.name)} is annotated {quote(written)}"
+
     try:
         hint = read_hint(written, getattr(function, "__globals__", {}))
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise TypeError(
-            f"{where}, which cannot be read: {error}; import what it names at the top of the module"
+            f"{where()}, which cannot be read: {error}; import what it names at the top of the module"
         ) from None
     hint = getattr(hint, "__value__", hint)  # of an alias that `type` declares
     if Tensor not in _members(hint) and _is_within(Tensor, hint):
-        raise TypeError(f"{where}; an operand is a `Tensor`, with `| None` or `| float`, and several are `*xs: Tensor`")
+        raise TypeError(
+            f"{where()}; an operand is a `Tensor`, with `| None` or `| float`, and several are `*xs: Tensor`"
+        )
     return hint
 
 
@@ -149,17 +146,9 @@ def _is_within(kind: type, hint: Any) -> bool:
     return hint is kind or any(_is_within(kind, part) for part in parts)
 
 
-def _check_operand(op: str, parameter: Parameter, kinds: tuple[Any, ...], value: Any) -> None:
-    """Raise TypeError for what is not a tensor where an annotation has nothing else; numbers wait for a dtype."""
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        for k, one in enumerate(value if isinstance(value, tuple) else ()):
-            if not isinstance(one, Tensor):
-                raise TypeError(f"{op}: {parameter.name}[{k}] is {describe(one)} and must be a tensor of the graph")
-        return
-    if isinstance(value, Tensor) or value is parameter.default:
-        return
-    if {Tensor, type(None)}.issuperset(kinds) and not (value is None and type(None) in kinds):
-        raise TypeError(f"{op}: {parameter.name} is {describe(value)} and must be a tensor of the graph")
+def _is_given(value: Any, parameter: Parameter) -> bool:
+    """Whether an attribute is another than where it is not given."""
+    return value is not None and value is not parameter.default
 
 
 def _tensor_beside(op: str, given: Sequence[Any]) -> Tensor:

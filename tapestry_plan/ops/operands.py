@@ -26,7 +26,9 @@ from tapestry_plan.ir import (
     check_dtype,
     project,
 )
-from tapestry_sets.limits import is_int, quote
+from tapestry_sets.limits import is_int, quote, skip_checks
+
+_project = skip_checks(project)
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 """Names of the spatial axes, by how many there are."""
@@ -178,7 +180,7 @@ def touched(
     found = [axis.name for axis in axes] if coordinates is None else coordinates
     forms: list[LinearForm] = [one if isinstance(one, Mapping) else {one: 1} if one else {} for one in found]
     block = None if shape is None else [1 if form else n for form, n in zip(forms, shape, strict=True)]
-    return Operand(project(axes, forms, block, splits), **fields)
+    return Operand(_project(axes, forms, block, splits), **fields)
 
 
 def elementwise_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:

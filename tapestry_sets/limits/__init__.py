@@ -5,22 +5,13 @@ From the ground up; each row stands on rows above it:
     printable                             values and names as messages show them
     arguments  arrays                     arguments and arrays as callers write them
     constructors  documents               values; plain data against types
-    annotations                           what callers give against annotations
+    annotations                           what an annotation admits, said by the checks of arguments
+    checks                                calls and structs held to their annotations
     budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
     climb                                 the loop that runs a ladder
 """
 
-from tapestry_sets.limits.annotations import (
-    ANYTHING,
-    Checks,
-    Kind,
-    check_arguments,
-    check_fields,
-    conform,
-    describe,
-    kind_of,
-    read_hint,
-)
+from tapestry_sets.limits.annotations import ANYTHING, Kind, conform, kind_of, read_hint
 from tapestry_sets.limits.arguments import (
     as_int,
     as_ints,
@@ -30,8 +21,10 @@ from tapestry_sets.limits.arguments import (
     check_positive,
     check_range,
     check_type,
+    describe,
     extents_of,
     is_int,
+    wrong_type,
 )
 from tapestry_sets.limits.arrays import refuse_masked, take_array
 from tapestry_sets.limits.budget import (
@@ -47,6 +40,7 @@ from tapestry_sets.limits.budget import (
     current,
     limits,
 )
+from tapestry_sets.limits.checks import check_arguments, check_fields, hold_calls, skip_checks
 from tapestry_sets.limits.climb import REFUSALS, Rung, ask_one, attempt, climb, retell
 from tapestry_sets.limits.constructors import (
     Checked,

@@ -1,37 +1,42 @@
-"""What callers give against annotations: the signature of a public function says what it takes, and here it is held.
+"""What an annotation admits: the kinds of values that it means, and how errors name them.
 
-Of ``def cut(size: int, at: Sequence[int] = ())``::
+A kind is made of the checks of `arguments`; `conform` holds one value to it, and `checks` holds whole calls::
 
-    cut(4.0)         cut: size is 4.0, a float, and must be an integer
-    cut(4, "12")     cut: at is '12', a str, and must be a sequence of integers
-    cut(4, [1.5])    cut: at[0] is 1.5, a float, and must be an integer
+    int                 an integer                  4.0      size must be an integer, not 4.0 of type float
+    Sequence[int]       a sequence of integers      "12"     at must be a sequence of integers, not '12' of type str
+                                                    [1.5]    at[0] must be an integer, not 1.5 of type float
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cache, cached_property, wraps
-from inspect import Parameter, Signature, signature
-from numbers import Integral, Real
-from types import CodeType, MappingProxyType, NoneType, SimpleNamespace, UnionType
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from functools import cache, partial
+from types import CodeType, NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import force_setattr
 
-from tapestry_sets.limits.arguments import as_int
+from tapestry_sets.limits.arguments import (
+    add_article,
+    as_int,
+    as_items,
+    as_number,
+    as_text,
+    check_flag,
+    check_type,
+    wrong_type,
+)
 from tapestry_sets.limits.printable import quote
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Everything(frozenset[type]):
     """All types."""
 
     def __contains__(self, kind: object) -> bool:
+        return True
+
+    def issuperset(self, *kinds: Iterable[object]) -> bool:
         return True
 
 
@@ -58,28 +63,16 @@ class Kind(NamedTuple):
 
 
 class Unfit(TypeError):
-    """A value that an annotation does not admit; it reaches callers as a plain TypeError."""
+    """A value that an annotation does not admit; `conform` makes a plain TypeError of it."""
 
-    def __init__(self, what: str, value: object, words: str) -> None:
-        again = "; it is read only once, so make it a tuple" if hasattr(value, "__next__") else ""
-        super().__init__(f"{what} is {describe(value)} and must be {words}{again}")
+    def __init__(self, what: str, said: str) -> None:
+        super().__init__(said)
         self.what = what
 
 
-def describe(value: object) -> str:
-    """Return what an error calls a value: an array by shape and dtype, not by its values.
-
-    Examples
-    --------
-    >>> describe("x"), describe(np.zeros((2, 3)))
-    ("'x', a str,", 'an array of shape (2, 3) and dtype float64')
-    """
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and dtype {value.dtype.name}"
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"{quote(value)}, {_article(name)} {name},"
+def _unfit(value: object, words: str, what: str) -> Unfit:
+    again = "it is read only once, so make it a tuple" if hasattr(value, "__next__") else ""
+    return Unfit(what, str(wrong_type(value, words, what, again)))
 
 
 def conform(value: Any, kind: Kind, what: str, mend: str = "") -> Any:
@@ -92,158 +85,12 @@ def conform(value: Any, kind: Kind, what: str, mend: str = "") -> Any:
     >>> conform(3.0, kind_of(int), "size")
     Traceback (most recent call last):
     ...
-    TypeError: size is 3.0, a float, and must be an integer
+    TypeError: size must be an integer, not 3.0 of type float
     """
     try:
         return kind.take(value, what)
     except Unfit as error:
         raise TypeError(f"{error}{'; ' * bool(mend)}{mend}") from None
-
-
-@overload
-def check_arguments(function: Callable[P, R], /) -> Callable[P, R]: ...
-@overload
-def check_arguments(**mends: str) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def check_arguments(function: Callable[P, R] | None = None, /, **mends: str) -> Any:
-    """Have a function's arguments checked against their annotations before it runs.
-
-    As ``@check_arguments``, or with words on what to do about arguments that are wrong, ``@check_arguments(size="…")``.
-
-    Integers are taken as `as_int` takes them, so that the function gets Python's own; numbers are not truth values, and
-    texts are not sequences. A default is always admitted. What no annotation says, the function checks itself.
-
-    Raises
-    ------
-    TypeError
-        From the function that is returned, for an argument that its annotation does not admit; it names the argument.
-    ValueError
-        For one that is none of those that a ``Literal`` lists.
-
-    Examples
-    --------
-    >>> @check_arguments
-    ... def repeat(text: str, times: int | Sequence[int] = 2) -> str:
-    ...     return text * times
-    >>> repeat("ab", np.int64(3))
-    'ababab'
-    >>> repeat("ab", "3")
-    Traceback (most recent call last):
-    ...
-    TypeError: repeat: times is '3', a str, and must be an integer or a sequence of integers
-    """
-    if function is None:
-        return lambda checked: _checking(checked, mends)
-    return _checking(function, {})
-
-
-def _checking(function: Callable[P, R], mends: Mapping[str, str]) -> Callable[P, R]:
-    checks = Checks(function, function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__"), mends=mends)
-
-    @wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if len(args) <= len(checks.plain) and checks.single.issuperset(kwargs):
-            checks.by_name(kwargs)
-            return function(*checks.by_place(args), **kwargs)
-        try:
-            given = checks.call.bind(*args, **kwargs)
-        except TypeError:
-            return function(*args, **kwargs)  # raises in Python's own words
-        checks.by_name(given.arguments)
-        return function(*given.args, **given.kwargs)
-
-    return checked
-
-
-class Checks:
-    """What checks the arguments of a function.
-
-    Annotations are read when the first arguments are checked, since they may name what a module defines further below.
-
-    Parameters
-    ----------
-    function : callable
-    what : str
-        How messages name it.
-    but : sequence of str
-        Parameters that are not checked.
-    mends : mapping, optional
-        What messages say, by parameter, that could be done.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        what: str,
-        but: Sequence[str] = (),
-        mends: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self.function, self.what, self.but, self.mends = function, what, but, mends
-
-    @cached_property
-    def call(self) -> Signature:
-        return signature(self.function)
-
-    @cached_property
-    def entries(self) -> dict[str, tuple[Parameter, Kind, str, str]]:
-        """Each parameter, what it admits, how messages name it, and what they say that could be done."""
-        names = getattr(self.function, "__globals__", {})
-        found = {}
-        for name, p in self.call.parameters.items():
-            hint = Any if name in self.but or p.annotation is Parameter.empty else read_hint(p.annotation, names)
-            found[name] = p, kind_of(hint), f"{self.what}: {name}", self.mends.get(name, "")
-        return found
-
-    @cached_property
-    def plain(self) -> tuple[tuple[Any, Kind, str, str], ...]:
-        """As `entries`, with their defaults, those that are given by place, one argument for each."""
-        placed = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-        return tuple([(p.default, *entry) for p, *entry in self.entries.values() if p.kind in placed])
-
-    @cached_property
-    def single(self) -> frozenset[str]:
-        """The names of those that are given by name, one argument for each."""
-        named = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-        return frozenset(name for name, (p, *_) in self.entries.items() if p.kind in named)
-
-    def by_place(self, args: Sequence[Any]) -> list[Any]:
-        """Arguments given by place as the function shall have them."""
-        return [
-            value if type(value) in kind.exact or value is default else conform(value, kind, what, mend)
-            for value, (default, kind, what, mend) in zip(args, self.plain, strict=False)
-        ]
-
-    def by_name(self, arguments: dict[str, Any]) -> None:
-        """Put arguments by name as the function shall have them."""
-        for name, value in arguments.items():
-            p, kind, what, mend = self.entries[name]
-            if type(value) in kind.exact or value is p.default:
-                continue
-            if p.kind is p.VAR_POSITIONAL:
-                arguments[name] = tuple([conform(one, kind, f"{what}[{k}]") for k, one in enumerate(value)])
-            elif p.kind is p.VAR_KEYWORD:
-                arguments[name] = {key: conform(one, kind, f"{self.what}: {key}") for key, one in value.items()}
-            else:
-                arguments[name] = conform(value, kind, what, mend)
-
-
-def check_fields(value: Struct) -> None:
-    """Check the fields of a struct that is being made against their annotations, from its ``__post_init__``."""
-    cls = type(value)
-    for name, kind, default in _fields_of(cls):
-        given = getattr(value, name)
-        if type(given) in kind.exact or given is default:
-            continue
-        if (taken := conform(given, kind, f"{cls.__name__}: {name}")) is not given:
-            force_setattr(value, name, taken)
-
-
-@cache
-def _fields_of(cls: type[Struct]) -> tuple[tuple[str, Kind, Any], ...]:
-    hints = get_type_hints(cls)
-    fields = cls.__struct_fields__
-    defaults = (*((...,) * (len(fields) - len(cls.__struct_defaults__))), *cls.__struct_defaults__)
-    kinds = ((name, kind_of(hints[name]), default) for name, default in zip(fields, defaults, strict=True))
-    return tuple(field for field in kinds if field[1] is not ANYTHING)
 
 
 def read_hint(written: Any, names: dict[str, Any]) -> Any:
@@ -271,8 +118,6 @@ def kind_of(hint: Any) -> Kind:
     ('an integer or None', 'a mapping from strings to sequences of numbers')
     """
     hint = getattr(hint, "__value__", hint)  # of an alias that `type` declares
-    if hint in (None, NoneType):
-        return _of_test("None", "None", lambda value: value is None, NoneType)
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, parts = get_origin(hint), get_args(hint)
@@ -286,7 +131,7 @@ def kind_of(hint: Any) -> Kind:
     if not isinstance(bare, type):
         return ANYTHING  # a type variable, a name that is not read yet
     if bare.__name__ == "Callable":
-        return _of_test("callable", "callables", callable)
+        return _of_test("a callable", "callables", callable)
     if issubclass(bare, Mapping):
         return _mapping(*(kind_of(part) for part in parts or (Any, Any)))
     if bare is type:
@@ -301,69 +146,45 @@ def kind_of(hint: Any) -> Kind:
         return _collection("sequence", Iterable, kind_of(parts[0]) if parts else ANYTHING)
     if getattr(bare, "_is_protocol", False):
         return _protocol(bare)
-    return _of_class(bare)
+    words = add_article(bare.__name__)
+    return _of_check(words, f"{bare.__name__}s", partial(_check_class, bare), bare)
 
 
-def _of_test(words: str, several: str, admits: Callable[[Any], bool], *exact: type) -> Kind:
+def _of_check(words: str, several: str, check: Callable[[Any, str], Any], *exact: type) -> Kind:
+    """What a check of `arguments` admits."""
+
     def take(value: Any, what: str) -> Any:
-        if admits(value):
-            return value
-        raise Unfit(what, value, words)
+        try:
+            return check(value, what)
+        except TypeError as error:
+            raise Unfit(what, str(error)) from None
 
     return Kind(words, several, take, frozenset(exact))
 
 
-def _of_class(cls: type) -> Kind:
-    name = cls.__name__
-    if cls is bytes:
-        return _of_test("bytes", "bytes", lambda value: isinstance(value, bytes), bytes)
-    return _of_test(f"{_article(name)} {name}", f"{name}s", lambda value: isinstance(value, cls), cls)
+def _of_test(words: str, several: str, admits: Callable[[Any], bool], *exact: type) -> Kind:
+    def check(value: Any, what: str) -> Any:
+        if admits(value):
+            return value
+        raise wrong_type(value, words, what)
+
+    return _of_check(words, several, check, *exact)
 
 
-def _take_integer(value: Any, what: str) -> int:
-    if type(value) is int:
-        return value
-    try:
-        return as_int(value, what)
-    except TypeError:
-        raise Unfit(what, value, _PLAIN[int].words) from None
-
-
-def _take_truth(value: Any, what: str) -> bool:
-    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
-        return bool(value)
-    raise Unfit(what, value, _PLAIN[bool].words)
-
-
-def _take_number(value: Any, what: str) -> float:
-    """A number as Python's own: documents hold no others."""
-    if isinstance(value, np.ndarray) and not value.ndim and value.dtype.kind in "iuf":
-        value = value.item()
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise Unfit(what, value, _PLAIN[float].words)
-    if isinstance(value, Integral):
-        value = int(value)
-    try:
-        number = float(value)
-    except OverflowError:
-        raise ValueError(f"{what} is {quote(value)}, which is beyond a float; it must be less") from None
-    return value if type(value) is int else number
-
-
-def _take_text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise Unfit(what, value, _PLAIN[str].words)
-    return str(value) if isinstance(value, np.str_) else value
+def _check_class(cls: type, value: Any, what: str) -> Any:
+    return check_type(value, cls, what)
 
 
 ANYTHING = Kind("anything", "anything", lambda value, what: value, Everything())
 _PLAIN: dict[Any, Kind] = {
     Any: ANYTHING,
     object: ANYTHING,
-    int: Kind("an integer", "integers", _take_integer, frozenset({int})),
-    bool: Kind("True or False", "truth values", _take_truth, frozenset({bool})),
-    float: Kind("a number", "numbers", _take_number, frozenset({float})),
-    str: Kind("a string", "strings", _take_text, frozenset({str})),
+    None: (nothing := _of_test("None", "None", lambda value: value is None, NoneType)),
+    NoneType: nothing,
+    int: _of_check("an integer", "integers", as_int, int),
+    bool: _of_check("True or False", "truth values", check_flag, bool),
+    float: _of_check("a number", "numbers", as_number, float),
+    str: _of_check("a string", "strings", as_text, str),
 }
 
 
@@ -372,9 +193,9 @@ def _one_of(listed: tuple[Any, ...]) -> Kind:
 
     def take(value: Any, what: str) -> Any:
         if not any(isinstance(value, type(one)) for one in listed):
-            raise Unfit(what, value, words)
+            raise _unfit(value, words, what)
         if value not in listed:
-            raise ValueError(f"{what} is {quote(value)}; it must be {words}")
+            raise ValueError(f"{what} must be {words}, not {quote(value)}")
         return value
 
     return Kind(words, words, take)
@@ -392,25 +213,25 @@ def _either(kinds: Sequence[Kind]) -> Kind:
                 return kind.take(value, what)
             except Unfit as error:
                 inside = inside or (error if error.what != what else None)
-        raise inside or Unfit(what, value, words)  # what is wrong inside of it says more than that it is wrong
+        # What is wrong inside of it says more than that it is wrong.
+        raise inside or _unfit(value, words, what)
 
     return Kind(words, words, take, frozenset[type]().union(*(kind.exact for kind in kinds)))
 
 
-def _items_of(value: Any, base: Any) -> Sequence[Any] | None:
-    """What a collection holds; None for what is not one, such as a text."""
+def _items_of(value: Any, base: Any, words: str, what: str) -> Sequence[Any]:
+    """What a collection holds; raises `Unfit` for what is not one, such as a text."""
     if type(value) in (list, tuple) and base is not AbstractSet:
         return value  # type: ignore[no-any-return]
-    if isinstance(value, np.ndarray):
-        return value.tolist() if value.ndim and value.dtype.kind != "O" else None
-    if isinstance(value, str | bytes | bytearray | memoryview):
-        return None
-    if isinstance(value, Mapping) and base is not Iterable:
-        return None
     try:
-        return tuple(value) if isinstance(value, base) else None
-    except TypeError:  # a class that is iterable in name only
-        return None
+        if base is Sequence and isinstance(value, Sequence | np.ndarray):
+            return as_items(value, what)
+        text = (str, bytes, bytearray, memoryview) + (() if base is Iterable else (Mapping,))
+        if base is not Sequence and isinstance(value, base) and not isinstance(value, text):
+            return tuple(value)
+    except TypeError:  # an array of rank 0, a class that is iterable in name only
+        pass
+    raise _unfit(value, words, what)
 
 
 def _collection(noun: str, base: Any, item: Kind, make: type = list) -> Kind:
@@ -418,10 +239,8 @@ def _collection(noun: str, base: Any, item: Kind, make: type = list) -> Kind:
     words, several = f"a {noun}{end}", f"{noun}s{end}"
 
     def take(value: Any, what: str) -> Any:
-        items = _items_of(value, base)
-        if items is None:
-            raise Unfit(what, value, words)
-        if items is value and all(map(item.exact.__contains__, map(type, items))):
+        items = _items_of(value, base, words, what)
+        if items is value and item.exact.issuperset(map(type, items)):
             return value if make is list else make(value)
         taken = tuple([item.take(one, f"{what}[{k}]") for k, one in enumerate(items)])
         unchanged = isinstance(value, tuple | make | AbstractSet) and all(map(_same, taken, items))
@@ -434,25 +253,22 @@ def _row(items: Sequence[Kind]) -> Kind:
     words = f"a sequence of {len(items)}: {', '.join(item.words for item in items)}"
 
     def take(value: Any, what: str) -> Any:
-        given = _items_of(value, Sequence)
-        if given is None:
-            raise Unfit(what, value, words)
+        given = _items_of(value, Sequence, words, what)
         if len(given) != len(items):
-            raise ValueError(f"{what} is {quote(value)}, which has {len(given)} entries; it must be {words}")
+            raise ValueError(f"{what} must be {words}, not {quote(value)}, which has {len(given)} entries")
         return tuple([item.take(one, f"{what}[{k}]") for k, (item, one) in enumerate(zip(items, given, strict=True))])
 
     return Kind(words, words, take)
 
 
 def _mapping(key: Kind, entry: Kind) -> Kind:
-    words = f"a mapping from {key.several} to {entry.several}"
+    ends = ((" from", key), (" to", entry))
+    words = "a mapping" + "".join(f"{word} {kind.several}" for word, kind in ends if kind is not ANYTHING)
 
     def take(value: Any, what: str) -> Any:
         if not isinstance(value, Mapping):
-            raise Unfit(what, value, words)
-        if all(map(key.exact.__contains__, map(type, value))) and all(
-            map(entry.exact.__contains__, map(type, value.values()))
-        ):
+            raise _unfit(value, words, what)
+        if key.exact.issuperset(map(type, value)) and entry.exact.issuperset(map(type, value.values())):
             return value
         taken = {
             key.take(name, f"{what}, its key {quote(name)},"): entry.take(one, f"{what}[{quote(name)}]")
@@ -464,17 +280,13 @@ def _mapping(key: Kind, entry: Kind) -> Kind:
 
 
 def _protocol(cls: type) -> Kind:
-    """What has all that a protocol names."""
+    """What has all that a protocol names; where some of it is abstract, that."""
     if "__call__" in vars(cls):
-        return _of_test("callable", "callables", callable)
-    names = [name for name in vars(cls) if not name.startswith("_")]
-    words = f"{_article(cls.__name__)} {cls.__name__}, with {' and '.join(names)}"
+        return _of_test("a callable", "callables", callable)
+    names = sorted(getattr(cls, "__abstractmethods__", ())) or [name for name in vars(cls) if not name.startswith("_")]
+    words = add_article(cls.__name__) + f", with {' and '.join(names)}" * (len(names) < 4)
     return _of_test(words, words, lambda value: not isinstance(value, type) and all(hasattr(value, n) for n in names))
 
 
 def _same(one: object, two: object) -> bool:
     return one is two
-
-
-def _article(name: str) -> str:
-    return "an" if name[:1].lower() in "aeio" else "a"

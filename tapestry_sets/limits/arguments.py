@@ -1,13 +1,15 @@
 """Arguments as callers write them: checked, and turned into Python's own.
 
-Each check is given the words that name the argument, such as ``"Stripe: on"``. What is refused is shown by
-`quote`, so that no message is longer than a few lines.
+Each check is given the words that name the argument, such as ``"Stripe: on"``. Whatever has a wrong type is refused by
+`wrong_type`, in one form of words: ``Stripe: on must be an integer, not 1.5 of type float``. What is refused is shown
+by `quote`, so that no message is longer than a few lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from numbers import Integral, Real
 from operator import index
 from typing import Any, TypeGuard, TypeVar
 
@@ -16,6 +18,45 @@ import numpy as np
 from tapestry_sets.limits.printable import quote
 
 T = TypeVar("T")
+
+
+def wrong_type(value: object, words: str, what: str, mend: str = "") -> TypeError:
+    """Return the error for a value that has another type than it must have.
+
+    Examples
+    --------
+    >>> str(wrong_type("7", "an integer", "Stripe: on", "write int(…)"))
+    "Stripe: on must be an integer, not '7' of type str; write int(…)"
+    """
+    return TypeError(f"{what} must be {words}, not {describe(value)}{'; ' * bool(mend)}{mend}")
+
+
+def describe(value: object) -> str:
+    """Return what an error calls a value: an array by shape and dtype, not by its values.
+
+    Examples
+    --------
+    >>> describe("x"), describe(True), describe(np.zeros((2, 3)))
+    ("'x' of type str", 'the truth value True', 'an array of shape (2, 3) and dtype float64')
+    """
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and dtype {value.dtype.name}"
+    if value is None:
+        return "None"
+    if isinstance(value, bool | np.bool_):
+        return f"the truth value {quote(value)}"
+    return f"{quote(value)} of type {type(value).__name__}"
+
+
+def add_article(name: str) -> str:
+    """Return a name with "a" or "an" in front.
+
+    Examples
+    --------
+    >>> add_article("Operand"), add_article("Box")
+    ('an Operand', 'a Box')
+    """
+    return f"a{'n' * (name[:1].lower() in tuple('aeio'))} {name}"
 
 
 def as_int(value: object, what: str) -> int:
@@ -45,14 +86,11 @@ def as_int(value: object, what: str) -> int:
     if type(value) is int:
         return value
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(
-            f"{what} must be an integer, not the truth value {quote(value)}; write int({quote(value)}) if meant"
-        )
+        raise wrong_type(value, "an integer", what, f"write int({quote(value)}) if meant")
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
-        kind = type(value).__name__
-        raise TypeError(f"{what} must be an integer, not {quote(value)} of type {kind}") from None
+        raise wrong_type(value, "an integer", what) from None
 
 
 def is_int(value: object, least: float = -inf, most: float = inf) -> TypeGuard[int]:
@@ -64,6 +102,34 @@ def is_int(value: object, least: float = -inf, most: float = inf) -> TypeGuard[i
     (True, False, False, False)
     """
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def as_number(value: object, what: str) -> float:
+    """Return a number as Python's own, an int or a float: documents hold no others. Truth values are refused.
+
+    Examples
+    --------
+    >>> as_number(np.float32(0.5), "pad: value"), as_number(np.array(3), "pad: value")
+    (0.5, 3)
+    """
+    if isinstance(value, np.ndarray) and not value.ndim and value.dtype.kind in "iuf":
+        value = value.item()
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise wrong_type(value, "a number", what)
+    if isinstance(value, Integral):
+        value = int(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{what} is {quote(value)}, which is beyond a float; it must be less") from None
+    return value if type(value) is int else number
+
+
+def as_text(value: object, what: str) -> str:
+    """Return a string as Python's own."""
+    if not isinstance(value, str):
+        raise wrong_type(value, "a string", what)
+    return str(value) if isinstance(value, np.str_) else value
 
 
 def as_items(values: Iterable[T], what: str, kind: str = "sequence") -> tuple[T, ...]:
@@ -87,7 +153,7 @@ def as_items(values: Iterable[T], what: str, kind: str = "sequence") -> tuple[T,
         except TypeError:
             if hasattr(values, "__next__"):
                 raise  # what its items are made from
-    raise TypeError(f"{what} must be a {kind}, not {quote(values)} of type {type(values).__name__}") from None
+    raise wrong_type(values, f"a {kind}", what) from None
 
 
 _UNORDERED = (str, bytes, bytearray, Mapping, set, frozenset)
@@ -95,7 +161,7 @@ _UNORDERED = (str, bytes, bytearray, Mapping, set, frozenset)
 
 def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
     """Return a sequence of integers as a tuple, or raise an error that names the argument that is wrong."""
-    found = as_items(values, what, "sequence of integers, one for each axis")
+    found = values if type(values) is tuple else as_items(values, what, "sequence of integers, one for each axis")
     for v in found:
         if type(v) is not int:
             return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(found))
@@ -117,17 +183,14 @@ def check_type(value: object, kinds: type[T] | tuple[type[T], ...], what: str, m
     if isinstance(value, kinds):
         return value
     every = kinds if isinstance(kinds, tuple) else (kinds,)
-    words = " or ".join(f"a{'n' * (kind.__name__[0] in 'AEIOaeio')} {kind.__name__}" for kind in every)
-    raise TypeError(
-        f"{what} must be {words}, not {quote(value)} of type {type(value).__name__}{'; ' * bool(mend)}{mend}"
-    )
+    raise wrong_type(value, " or ".join(add_article(kind.__name__) for kind in every), what, mend)
 
 
 def check_flag(value: object, what: str) -> bool:
-    """Return a truth value: a text such as "no" would count as true."""
-    if isinstance(value, (bool, np.bool_)):
+    """Return a truth value, which 0 and 1 are too: a text such as "no" would count as true."""
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise TypeError(f"{what} must be True or False, not {quote(value)} of type {type(value).__name__}")
+    raise wrong_type(value, "True or False", what)
 
 
 def extents_of(args: Sequence[int | Sequence[int]], what: str) -> tuple[int, ...]:

@@ -476,10 +476,10 @@ def test_gpus_that_are_not_there() -> None:
 @pytest.mark.parametrize(
     ("devices", "error", "message"),
     [
-        ("0", TypeError, "devices is '0'; give a sequence of GPU numbers"),
-        ([True], ValueError, r"devices\[0\] is True"),
+        ("0", TypeError, "devices must be .*, not '0' of type str; give a sequence of GPU numbers"),
+        ([True], TypeError, r"devices\[0\] must be .*, not the truth value True"),
         ([0, -1], ValueError, r"devices\[1\] is -1; give a GPU's number"),
-        (["gpu"], ValueError, r"devices\[0\] is 'gpu'"),
+        (["gpu"], ValueError, r"devices\[0\] must be one of \['cpu'\], not 'gpu'"),
     ],
 )
 def test_devices_that_are_none(devices: Any, error: type[Exception], message: str) -> None:
@@ -529,7 +529,7 @@ def test_kernels_that_do_not_compile_or_are_not_there() -> None:
     with pytest.raises(KernelError, match="no kernel 'scale'"):
         run(p, feeds, backend=make_simulated(kernels={"relu": RawKernel(SCALE, "scale", scaled)}))
     assert not steps
-    with pytest.raises(TypeError, match=r"kernels\['relu'\] is str; it must be a RawKernel"):
+    with pytest.raises(TypeError, match=r"kernels\['relu'\] must be a RawKernel, not"):
         CupyBackend(kernels={"relu": SCALE})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="source and entry must be text"):
         RawKernel(SCALE, 3, scaled)  # type: ignore[arg-type]

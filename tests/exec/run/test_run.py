@@ -261,20 +261,26 @@ def test_too_little_memory_is_found_before_the_run(backend: str | CupyBackend) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"shard_plan": Graph()}, "run: shard_plan is <Graph .*>, a Graph, and must be a ShardPlan"),
-        ({"shard_plan": "plan.json"}, "run: shard_plan is 'plan.json', a str, and must be a ShardPlan"),
-        ({"inputs": [np.ones(3)]}, "inputs is list; it must map names to arrays"),
-        ({"inputs": None}, "inputs is NoneType; it must map names"),
-        ({"constants": [1]}, "constants is list; it must map names to arrays"),
+        ({"shard_plan": Graph()}, "run: shard_plan must be a ShardPlan, not <Graph .*> of type Graph"),
+        ({"shard_plan": "plan.json"}, "run: shard_plan must be a ShardPlan, not 'plan.json'"),
+        (
+            {"inputs": [np.ones(3)]},
+            "inputs must be a mapping from strings, not .* of type list; it maps names to arrays",
+        ),
+        ({"inputs": None}, "inputs must be a mapping .*, not None; it maps names"),
+        ({"constants": [1]}, "constants must be a mapping .*, not .* of type list; it maps names to arrays"),
         (
             {"backend": 3},
-            r"run: backend is 3, an int, and must be a Backend or the name of one; known backends: 'cupy', 'numpy'",
+            r"run: backend must be a string or a Backend, not 3 of type int; .* known backends: 'cupy', 'numpy'",
         ),
-        ({"progress": True}, "run: progress is True, a bool, and must be a function"),
-        ({"memory_nbytes": "16GB"}, "run: memory_nbytes is '16GB', a str, and must be a number of bytes"),
-        ({"memory_nbytes": True}, "run: memory_nbytes is True, a bool, and must be a number of bytes"),
-        ({"trace": 3}, "trace is int; it must be the path of a file"),
-        ({"ops": {"relu": len}}, "run: ops is {'relu': .*}, a dict, and must be a mapping from names to operators"),
+        ({"progress": True}, "run: progress must be a callable or None, not the truth value True"),
+        (
+            {"memory_nbytes": "16GB"},
+            "run: memory_nbytes must be an integer or None, not '16GB' .* give a number of bytes",
+        ),
+        ({"memory_nbytes": True}, "run: memory_nbytes must be an integer or None, not the truth value True"),
+        ({"trace": 3}, "trace must be .*, not 3 of type int; give the path of a file"),
+        ({"ops": {"relu": len}}, r"run: ops\['relu'\] must be an Op, not .* it maps names to operators"),
     ],
 )
 def test_arguments_of_wrong_types_are_named(arguments: dict[str, Any], message: str) -> None:
@@ -286,13 +292,13 @@ def test_arguments_of_wrong_types_are_named(arguments: dict[str, Any], message: 
 @pytest.mark.parametrize(
     ("backend", "wrong"),
     [
-        (3, "3, an int, and must be a Backend"),
-        (None, "None and must"),
-        (NumpyBackend, "the class NumpyBackend; give an"),
+        (3, "3 of type int; give an object"),
+        (None, "None; give an object"),
+        (NumpyBackend, ".*NumpyBackend.* of type _?[A-Za-z]+; give an object, such as NumpyBackend"),
     ],
 )
 def test_what_is_not_a_backend_is_named_where_a_plan_is_prepared(backend: Any, wrong: str) -> None:
-    with pytest.raises(TypeError, match=f"^PreparedPlan: backend is {wrong}"):
+    with pytest.raises(TypeError, match=f"^PreparedPlan: backend must be a string or a Backend, not {wrong}"):
         PreparedPlan(moving_plan()[0], backend)
 
 

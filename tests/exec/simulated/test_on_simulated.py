@@ -163,7 +163,7 @@ def test_numbers_of_gpus_that_are_none(gpus: int) -> None:
 
 @pytest.mark.parametrize("seed", ["a", 1.5, True, None])
 def test_seeds_that_are_none(seed: Any) -> None:
-    with pytest.raises(TypeError, match=r"SimulatedBackend: seed is .* and must be an integer"):
+    with pytest.raises(TypeError, match=r"SimulatedBackend: seed must be an integer, not .*"):
         SimulatedBackend(seed=seed)
 
 

@@ -282,7 +282,7 @@ def test_wrong_shards_are_named(shards: Any, error: type[Exception], message: st
 
 
 def test_wrong_directions_and_broken_graphs_are_named() -> None:
-    with pytest.raises(ValueError, match=r"direction is 'up'; it must be one of \['right', 'down'\]"):
+    with pytest.raises(ValueError, match=r"direction must be one of \['right', 'down'\], not 'up'"):
         net().draw(direction="up")  # type: ignore[arg-type]
     g = net()
     drop_item(g.stored, "x")

@@ -351,12 +351,12 @@ def test_policies_are_said() -> None:
         ({"q": 2}, ValueError, "there is no index axis 'q'; the axes are"),
         ({"m": 0}, ValueError, "0 parts of axis 'm', which has 4 index points; give a number from 1 to 4"),
         ({"m": 5}, ValueError, "5 parts of axis 'm'"),
-        ({"m": 2.0}, TypeError, r"parts\['m'\] is 2.0, a float, and must be an integer"),
+        ({"m": 2.0}, TypeError, r"parts\['m'\] must be an integer, not 2.0"),
         ([], ValueError, "there are no parts"),
         ([Box((0, 0, 0), (5, 1, 1))], ValueError, "part 0 is Box.*outside the index space"),
         ([Box((0, 0), (1, 1))], ValueError, "part 0 is Box.*outside the index space"),
         (Box((0, 0, 0), (0, 1, 1)), ValueError, "part 0 is Box.*has no index points"),
-        (["m"], TypeError, r"parts\[0\] is 'm', a str, and must be a Box"),
+        (["m"], TypeError, r"parts\[0\] must be a Box, not 'm'"),
     ],
 )
 def test_wrong_parts_are_named(parts: object, error: type[Exception], message: str) -> None:
@@ -365,7 +365,7 @@ def test_wrong_parts_are_named(parts: object, error: type[Exception], message: s
 
 
 def test_wrong_operators_are_named() -> None:
-    with pytest.raises(TypeError, match="op is 'fc1', a str, and must be an Operation or a Signature"):
+    with pytest.raises(TypeError, match="op must be an Operation or a Signature, not 'fc1'"):
         show_projection("fc1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="shapes are for signatures"):
         show_projection(fc1(), shapes=[(1,)])

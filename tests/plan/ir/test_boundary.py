@@ -261,7 +261,7 @@ ATTRS = {"count": 5, "stride": 1, "dilation": 1, "kernel": 3, "before": 1}
         ("from_end", ATTRS, "read at -1 to 5 along axis 0 of extent 5; counted from the end, -5 to 4 can be read"),
         ("wrap", {**ATTRS, "before": 10**9}, "more than 1024 copies; tile the tensor first"),
         ("reflect", {**ATTRS, "count": 10**6}, "more than 1024 copies; tile the tensor first"),
-        ("mirror", ATTRS, "outside is 'mirror'; it must be one of"),
+        ("mirror", ATTRS, "outside must be one of"),
         ("wrap", {**ATTRS, AROUND: (((1, 0), (0, 0)),)}, "but the operands reach out by"),
         ("wrap", {**ATTRS, AROUND: (((3, 2), (0, 0)),)}, "more than an input of shape"),
         ("wrap", {**ATTRS, AROUND: "wide"}, "holds .before, after. for each axis of each input"),

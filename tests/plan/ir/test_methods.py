@@ -72,7 +72,7 @@ MANY = np.ones((40, 60))
     ("call", "words"),
     [
         (lambda x: gradient(x, "a"), ("gradient: wrt", "[x]")),
-        (lambda x: gradient("a", [x]), ("gradient: y is 'a'",)),
+        (lambda x: gradient("a", [x]), ("gradient: y must be a Tensor, not 'a'",)),
         (float, ("float()", "'x'", "evaluate")),
         (int, ("int()", "'x'", "evaluate")),
         (complex, ("complex()", "'x'", "evaluate")),

@@ -59,12 +59,16 @@ def test_defaults_are_stored_and_attributes_converted() -> None:
         (
             lambda x: scaled_sum(x, 2),
             TypeError,
-            r"scaled_sum: others\[0\] is 2, an int, and must be a tensor of the graph",
+            r"scaled_sum: others\[0\] must be a Tensor, not 2",
         ),
         (lambda x: x.graph.op(scaled_sum.op), ValueError, "0 operands given; the operator takes 1 to any number"),
         (lambda x: x.graph.op(scaled_sum.op, x, to=3), ValueError, "there is no attribute 'to'"),
-        (lambda x: add(1, 2), TypeError, "add: 1, an int, and 2, an int, are not tensors; give one at least"),
-        (lambda x: add(x, "a"), TypeError, "add: 'a', a str, stands beside tensor 'x'; give a tensor of the graph, as"),
+        (lambda x: add(1, 2), TypeError, "add: 1 of type int and 2 of type int are not tensors; give one at least"),
+        (
+            lambda x: add(x, "a"),
+            TypeError,
+            "add: 'a' of type str stands beside tensor 'x'; give a tensor of the graph, as",
+        ),
         (lambda x: where(x, 1, x), ValueError, "a choice is made by truth values"),
     ],
 )

@@ -83,10 +83,10 @@ def test_axes_and_attributes_may_be_numpy_s() -> None:
 
 def test_axes_that_are_not() -> None:
     x = Graph().input("x", (2, 3))
-    with pytest.raises(TypeError, match=r"argmax: axis is \(0, 1\), a tuple, and must be an integer or None"):
+    with pytest.raises(TypeError, match=r"argmax: axis must be an integer or None, not \(0, 1\)"):
         x.argmax((0, 1))  # type: ignore[arg-type]
     for axis in (0.0, "0", True, np.float32(0)):
-        with pytest.raises(TypeError, match="sum: axis is "):
+        with pytest.raises(TypeError, match="sum: axis must be "):
             x.sum(axis)  # type: ignore[arg-type]
 
 
@@ -103,14 +103,14 @@ def test_corrections_are_finite(wrong: float) -> None:
 def test_einsum_of_arrays_is_refused_by_operand() -> None:
     x = Graph().input("x", (2, 3))
     array = np.ones((2, 3), np.float32)
-    says = r"einsum: operands\[{}\] is an array of shape \(2, 3\) and dtype float32 and must be a tensor of the graph"
+    says = r"einsum: operands\[{}\] must be a Tensor, not an array of shape \(2, 3\) and dtype float32"
     with pytest.raises(TypeError, match=says.format(0)):
         array_api.einsum("ij->j", array)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=says.format(1)):
         array_api.einsum("ij,ij->j", x, array)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"einsum: operands\[0\] is 3, an int, and must be a tensor"):
+    with pytest.raises(TypeError, match=r"einsum: operands\[0\] must be a Tensor, not 3"):
         ops.einsum("->", 3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"add_n: tensors\[1\] is an array"):
+    with pytest.raises(TypeError, match=r"add_n: tensors\[1\] must be a Tensor, not an array"):
         ops.add_n(x, array)  # type: ignore[arg-type]
 
 
@@ -118,7 +118,7 @@ def test_bounds_of_clip_are_numbers() -> None:
     x: Any = Graph().input("x", (2, 3))
     calls: list[Callable[[], Any]] = [lambda: x.clip(x, x), lambda: array_api.clip(x, max=np.zeros(3))]  # type: ignore[arg-type]
     for call in calls:
-        with pytest.raises(TypeError, match=r"clip: (min|max) is .* and must be a number or None"):
+        with pytest.raises(TypeError, match=r"clip: (min|max) must be a number or None"):
             call()
 
 

@@ -56,9 +56,7 @@ def test_a_wrong_operand_is_a_type_error_that_names_it(name: str, operand: Param
         with pytest.raises(TypeError) as info:
             call(name, g, **{operand.name: wrong})
         said = str(info.value)
-        places = (
-            [f"{name}: {operand.name} is ", f"{name}: "] if "float" in operand.annotation else [f" {operand.name} is"]
-        )
+        places = [f"{name}: "] if "float" in operand.annotation else [f"{name}: {operand.name} must be "]
         assert any(place in said for place in places), said
         assert len(said) < 500 and not g.nodes and not g.selections
 

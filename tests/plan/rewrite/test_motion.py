@@ -471,9 +471,9 @@ def test_a_permutation_feature_first() -> None:
         ("flip", {"x": {0: Box((0, 0), (2, 6))}}, ValueError, "cell (2, 0) of tensor 'x', which cell (1, 0) of 'flip'"),
         ("flip", {"x": {0: Box((0, 0), (5, 6))}}, ValueError, "which reaches outside its shape (4, 6)"),
         ("flip", {"x": {0: Region.full((4, 5))}}, ValueError, "is in a box of shape (4, 5) from (0, 0)"),
-        ("flip", {"x": {0: "all"}}, TypeError, "is 'all', a str, and must be a Box or a Region or a DisjointRegions"),
+        ("flip", {"x": {0: "all"}}, TypeError, "must be a Box or a Region or a DisjointRegions, not 'all'"),
         ("flip", {"x": {}}, ValueError, "is held by no device"),
-        ("flip", ["x"], TypeError, "placement is ['x'], a list, and must be a mapping"),
+        ("flip", ["x"], TypeError, "placement must be a mapping"),
     ],
 )
 def test_wrong_input(name: str, placement: Any, error: type[Exception], message: str) -> None:

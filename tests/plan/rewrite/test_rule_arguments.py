@@ -21,16 +21,16 @@ def graph() -> Graph:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"sizes": None}, "split_axes: sizes is None and must be a mapping from strings to sequences of"),
-        ({"sizes": [3, 4]}, r"split_axes: sizes is \[3, 4\], a list, and must be a mapping"),
-        ({"sizes": {"i0": 12}}, r"split_axes: sizes\['i0'\] is 12, an int, and must be a sequence of integers"),
-        ({"sizes": {"i0": "34"}}, r"split_axes: sizes\['i0'\] is '34', a str, and must be a sequence of integers"),
-        ({"sizes": {"i0": (3, 4.0)}}, r"split_axes: sizes\['i0'\]\[1\] is 4.0, a float, and must be an integer"),
-        ({"sizes": {"i0": (True, 12)}}, r"split_axes: sizes\['i0'\]\[0\] is True, a bool, and must be an integer"),
-        ({"sizes": {0: (3, 4)}}, "split_axes: sizes, its key 0, is 0, an int, and must be a string"),
-        ({"sizes": {"i0": (3, 4)}, "first": [1]}, r"split_axes: first is \[1\], a list, and must be a mapping"),
-        ({"sizes": {"i0": (3, 4)}, "first": {"i0": "1"}}, r"split_axes: first\['i0'\] is '1', a str, and must be an"),
-        ({"sizes": {"i0": (3, 4)}, "first": {"i0": 1.5}}, r"split_axes: first\['i0'\] is 1.5, a float, and must be an"),
+        ({"sizes": None}, "split_axes: sizes must be a mapping from strings to sequences of.*, not None"),
+        ({"sizes": [3, 4]}, r"split_axes: sizes must be a mapping.*, not \[3, 4\]"),
+        ({"sizes": {"i0": 12}}, r"split_axes: sizes\['i0'\] must be a sequence of integers, not 12"),
+        ({"sizes": {"i0": "34"}}, r"split_axes: sizes\['i0'\] must be a sequence of integers, not '34'"),
+        ({"sizes": {"i0": (3, 4.0)}}, r"split_axes: sizes\['i0'\]\[1\] must be an integer, not 4.0"),
+        ({"sizes": {"i0": (True, 12)}}, r"split_axes: sizes\['i0'\]\[0\] must be an integer, not the truth value True"),
+        ({"sizes": {0: (3, 4)}}, "split_axes: sizes, its key 0, must be a string, not 0"),
+        ({"sizes": {"i0": (3, 4)}, "first": [1]}, r"split_axes: first must be a mapping.*, not \[1\]"),
+        ({"sizes": {"i0": (3, 4)}, "first": {"i0": "1"}}, r"split_axes: first\['i0'\] must be an.*, not '1'"),
+        ({"sizes": {"i0": (3, 4)}, "first": {"i0": 1.5}}, r"split_axes: first\['i0'\] must be an.*, not 1.5"),
     ],
 )
 def test_wrong_types_are_told_by_name(asked: dict[str, Any], says: str) -> None:
@@ -62,9 +62,9 @@ def test_numbers_may_be_numpy_s() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"axis": 0, "parts": 2}, "shard: axis is 0, an int, and must be a string"),
-        ({"axis": "i0", "parts": "2"}, "shard: parts is '2', a str, and must be an integer or a sequence of integers"),
-        ({"axis": "i0", "fan_in": 2.0}, "shard: fan_in is 2.0, a float, and must be an integer or None"),
+        ({"axis": 0, "parts": 2}, "shard: axis must be a string, not 0"),
+        ({"axis": "i0", "parts": "2"}, "shard: parts must be an integer or a sequence of integers, not '2'"),
+        ({"axis": "i0", "fan_in": 2.0}, "shard: fan_in must be an integer or None, not 2.0"),
     ],
 )
 def test_other_rules_too(asked: dict[str, Any], says: str) -> None:
@@ -74,5 +74,5 @@ def test_other_rules_too(asked: dict[str, Any], says: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_places_are_strings(name: str) -> None:
-    with pytest.raises(TypeError, match=r": at is 3, an int, and must be a string|missing .* required"):
+    with pytest.raises(TypeError, match=r": at must be a string, not 3|missing .* required"):
         RULES[name].apply(graph(), 3)  # type: ignore[arg-type]

@@ -476,16 +476,16 @@ def test_an_output_whose_layout_is_asked_for_stays_a_tensor() -> None:
 @pytest.mark.parametrize(
     ("wrong", "kind", "text"),
     [
-        ("exp_sum", TypeError, r"expand is 'exp_sum'.*\['exp_sum'\]"),
-        (None, TypeError, "expand is None"),
-        (2, TypeError, "expand is 2"),
+        ("exp_sum", TypeError, r"expand must be .*, not 'exp_sum'.*\['exp_sum'\]"),
+        (None, TypeError, "expand must be .*, not None"),
+        (2, TypeError, "expand must be .*, not 2"),
         ({"exp_sum": True}, TypeError, "give True, False, or names of expansions"),
         (
             ["exp_sums"],
             ValueError,
             "expand has 'exp_sums', which no declaration lists; nearest of .* expansions: 'exp_sum'",
         ),
-        ([3], TypeError, r"expand\[0\] is 3, an int, and must be a string"),
+        ([3], TypeError, r"expand\[0\] must be a string, not 3"),
     ],
 )
 def test_wrong_values_of_expand(wrong: Any, kind: type[Exception], text: str) -> None:

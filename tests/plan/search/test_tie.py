@@ -106,7 +106,7 @@ def test_the_tied_layout_is_the_best_of_all(devices: int, wanted: dict[int, int]
         ({"seen": "w"}, {}, ValueError, "output 'seen' is not a result of an operator"),
         ({"new": "w"}, {"w": {0: 2}, "new": {1: 2}}, ValueError, "tied tensors lie alike, so ask for one of them"),
         ({"new": "w", "again": "w"}, {}, ValueError, "the input 'w' is tied twice"),
-        ("new", {}, TypeError, "tie is 'new', a str, .*; it maps outputs to inputs"),
+        ("new", {}, TypeError, "tie must be .*, not 'new' of type str; it maps outputs to inputs"),
     ],
 )
 def test_wrong_ties_are_named(tie: Any, layout: dict[str, Any], kind: type[Exception], message: str) -> None:

@@ -64,7 +64,7 @@ def test_a_machine_of_one_s_own(tmp_path: Path) -> None:
         ("shape = [2]\ndevice.flops = 1", "device: there is no field 'flops'; known fields:"),
         ("shape = [2]\ndevice = 5", "device is 5; give a table of flop_per_second"),
         ("shape = [2]\ndevice.flop_per_second = 0", "device: Device: flop_per_second is 0, it must be finite and > 0"),
-        ("shape = [2]\ndevice.flop_per_second = 'fast'", "flop_per_second is 'fast', a str, and must be a number"),
+        ("shape = [2]\ndevice.flop_per_second = 'fast'", "flop_per_second must be a number, not 'fast'"),
         ("shape = [2, 2]\nlink.x.nbytes_per_second = -1", r"link.x: Link: nbytes_per_second is -1"),
         ("shape = [2, 2]\nlink.x = {}", "Mesh: link has none for axis 'y'"),
         (

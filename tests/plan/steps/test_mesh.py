@@ -56,9 +56,9 @@ def test_rates_must_be_finite_and_positive(value: float) -> None:
 
 @pytest.mark.parametrize("value", ["fast", None, True, [1e9]])
 def test_rates_must_be_numbers(value: object) -> None:
-    with pytest.raises(TypeError, match=r"flop_per_second is .* and must be a number"):
+    with pytest.raises(TypeError, match=r"flop_per_second must be a number.*, not .*"):
         Device(value)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"latency_seconds is .* and must be a number"):
+    with pytest.raises(TypeError, match=r"latency_seconds must be a number.*, not .*"):
         Link(value)  # type: ignore[arg-type]
 
 
@@ -102,8 +102,8 @@ def test_links_name_each_axis_once(link: Any, message: str) -> None:
         ({"link": "nvlink"}, "link is 'nvlink', it must be a Link"),
         ({"link": {"x": Link(), "y": 1e9}}, r"link\['y'\] is 1000000000.0, it must be a Link, as Link\("),
         ({"link": [Link(), None]}, r"link\['y'\] is None, it must be a Link, as .*, or another axis"),
-        ({"device": Link()}, "device is Link.* and must be a Device"),
-        ({"host": None}, "host is None and must be a Link"),
+        ({"device": Link()}, "device must be a Device, not Link"),
+        ({"host": None}, "host must be a Link, not None"),
     ],
 )
 def test_wrong_types_of_links_and_devices_are_named(given: dict[str, Any], message: str) -> None:

@@ -254,13 +254,13 @@ def test_a_plan_is_not_spilled_twice() -> None:
 @pytest.mark.parametrize(
     ("memory", "kind", "message"),
     [
-        ("16GB", TypeError, "memory_nbytes is '16GB', a str, and must be an integer"),
-        (1.5, TypeError, "memory_nbytes is 1.5, a float"),
-        (True, TypeError, "memory_nbytes is True"),
-        (b"100", TypeError, "memory_nbytes is b'100'"),
-        (None, TypeError, "memory_nbytes is None"),
-        ([None, 1 << 20], TypeError, "memory_nbytes[0] is None"),
-        ([1 << 20, "1"], TypeError, "memory_nbytes[1] is '1'"),
+        ("16GB", TypeError, "memory_nbytes must be an integer or a sequence of integers, not '16GB'"),
+        (1.5, TypeError, "integers, not 1.5 of type float"),
+        (True, TypeError, "integers, not the truth value True"),
+        (b"100", TypeError, "integers, not b'100'"),
+        (None, TypeError, "integers, not None"),
+        ([None, 1 << 20], TypeError, "memory_nbytes[0] must be an integer, not None"),
+        ([1 << 20, "1"], TypeError, "memory_nbytes[1] must be an integer, not '1'"),
         ([1 << 20], ValueError, "memory_nbytes has 1 entries; the mesh has 2 devices"),
         ([1 << 20] * 3, ValueError, "memory_nbytes has 3 entries; the mesh has 2 devices"),
         (-1, ValueError, "memory_nbytes is -1; bytes are >= 0"),
@@ -272,9 +272,9 @@ def test_wrong_sizes_are_named(memory: Any, kind: type[Exception], message: str)
 
 
 def test_what_is_not_a_plan_is_named() -> None:
-    with pytest.raises(TypeError, match=r"spill: plan is <Graph.*, a Graph, and must be a ShardPlan"):
+    with pytest.raises(TypeError, match=r"spill: plan must be a ShardPlan, not <Graph.*"):
         spill(Graph(), 100)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="least_memory: plan is None and must be a ShardPlan"):
+    with pytest.raises(TypeError, match="least_memory: plan must be a ShardPlan, not None"):
         least_memory(None)  # type: ignore[arg-type]
 
 
