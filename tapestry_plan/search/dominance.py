@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Self
 
 import msgspec
@@ -81,34 +82,47 @@ def find_undominated(
     bound_ticks : int
         No more than any plan of the graph as given takes.
     """
-    some = {name: variants for name, variants in expandable.items() if variants.choices}
-    now = grant_all(problem, some) if some else None
-    if now is None:
-        return frozenset(some)
     # Sums of as many ticks as the plan may have fewer bytes; above the bound, none that reaches it is of interest.
     wanted = cost if bound_ticks >= cost[0] else (bound_ticks, 0)
     most = cost[0] if bound_ticks >= cost[0] else bound_ticks - 1
-    widest = tuning.FIRST_PRUNING_ENTRIES
-    search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
+    left = {name: variants for name, variants in expandable.items() if variants.choices}
+    for entries in (
+        tuning.FIRST_FACTOR_ENTRIES,
+        tuning.MAX_FACTOR_ENTRIES,
+    ):  # of what they read, most is settled by little
+        granting = grant_all(problem, left, entries) if left else None
+        if granting is None:
+            break
+        found = {problem.variables[at].name for at in _list_left(granting, wanted, most)}
+        left = {name: variants for name, variants in left.items() if name in found}
+        if granting.is_exact:
+            break
+    return frozenset(left)
+
+
+def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> list[int]:
+    """The operators of which an expansion is in a sum of at most so many ticks that is below what is wanted."""
+    widest, level = tuning.FIRST_PRUNING_ENTRIES, 0
     while True:
+        search, bound = now.factors_of(level)
         marginals = find_marginals(now.sizes, bound, cap=widest)
         kept = marginals.list_kept(most)
         left = [at for at, is_more in now.granted.items() if is_more[kept[at]].any()]
         if not left or not all(map(len, kept)):
-            return frozenset()
-        is_last = now.entries == tuning.MAX_FACTOR_ENTRIES and widest >= tuning.MAX_PRUNING_ENTRIES
-        is_done = marginals.exact and bound is search
-        widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
-        is_last = is_done or (is_last and not is_worth_a_round(now.sizes, kept))
+            return []
+        is_exact = marginals.exact and bound is search and not now.is_loose
+        is_worth = is_worth_a_round(now.sizes, kept)
+        is_last = level == len(now.LEVELS) - 1 and widest >= tuning.MAX_PRUNING_ENTRIES and not is_worth
         now = now.restrict(kept)
-        search, bound = now.factors()
-        if is_last:
-            least = minimize(now.sizes, bound)
-            dominated = (least.bound_ticks, least.bound_nbytes) >= wanted
-            return frozenset() if dominated else frozenset(problem.variables[at].name for at in left)
+        if is_exact or is_last:
+            least = minimize(now.sizes, now.factors_of(level)[1])
+            return left if (least.bound_ticks, least.bound_nbytes) < wanted else []
+        widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
+        if not is_worth or marginals.exact:  # larger tables are made once smaller ones leave nothing out
+            level = min(level + 1, len(now.LEVELS) - 1)
 
 
-def grant_all(problem: Problem, expandable: Mapping[str, Variants]) -> Granting | None:
+def grant_all(problem: Problem, expandable: Mapping[str, Variants], entries: int) -> Granting | None:
     """The problem where operators may have values of their expansions; None if of one is not known what it costs.
 
     Parameters
@@ -116,9 +130,11 @@ def grant_all(problem: Problem, expandable: Mapping[str, Variants]) -> Granting 
     problem : Problem
     expandable : mapping
         Operators, each with the variants of a graph of one that is alike.
+    entries : int
+        Of one tensor's table within an expansion; where more are needed its consumers are counted one by one.
     """
     variants = {problem.position["operator", name]: each for name, each in expandable.items()}
-    found, read = find_granted(problem, variants)
+    found, read = find_granted(problem, variants, entries)
     granted = {at: one for at, one in found.items() if one is not None}
     return Granting(problem, granted, read) if len(granted) == len(variants) else None
 
@@ -135,6 +151,13 @@ class Granting(Problem):
         For each of them what it reads that this cost depends on.
     """
 
+    LEVELS = (
+        (tuning.FIRST_FACTOR_ENTRIES, tuning.FIRST_FACTOR_ENTRIES),
+        (tuning.MAX_FACTOR_ENTRIES, tuning.FIRST_FACTOR_ENTRIES),
+        (tuning.MAX_FACTOR_ENTRIES, tuning.MAX_FACTOR_ENTRIES),
+    )
+    """Entries of one tensor's tables, and of the part of them that is over values of expansions."""
+
     def __init__(
         self, problem: Problem, granted: Mapping[int, Granted], read: Mapping[int, Mapping[str, ReadTensor]]
     ) -> None:
@@ -150,17 +173,96 @@ class Granting(Problem):
         ]
         self.granted = {at: share(np.repeat([0, 1], (sizes[at], more[at]))) for at in granted}
         """For each of these operators 1 for a value of its expansions, 0 for a layout of its own."""
+        self.is_exact = all(one.is_exact for one in granted.values())
         self.compute = [share(np.pad(t, (0, k))) if k else t for t, k in zip(problem.compute, more, strict=True)]
         made: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
         beside = [self._beside(at, one, read[at], sizes[at], made) for at, one in granted.items()]
         self.own = [*self._own_tables(), *beside]
         self.tensors = [self._grant(cost, granted) for cost in problem.tensors]
+        self.base = {id(cost): one for cost, one in zip(self.tensors, problem.tensors, strict=True)}
+        """The tensors as the problem has them."""
+        self.rows = [np.arange(n) for n in sizes]
+        """The numbers that the layouts of each variable have there."""
+        self.level, self.is_loose = 0, False
+
+    def factors_of(self, level: int) -> tuple[list[Factor], list[Factor]]:
+        """The tables of one of the levels."""
+        self.level, self.is_loose = level, False
+        return self.factors(self.LEVELS[level][0])
 
     def restrict(self, kept: Sequence[IntArray]) -> Self:
         """The same problem with some values of each variable, by ascending number, as its only ones."""
         made = super().restrict(kept)
         made.granted = {at: self.known.share(is_more[kept[at]]) for at, is_more in self.granted.items()}
+        made.tensors = [msgspec.structs.replace(c, made={}) if c.producer in self.granted else c for c in made.tensors]
+        made.base = {id(cost): self.base[id(old)] for cost, old in zip(made.tensors, self.tensors, strict=True)}
+        made.rows = [rows[some[some < len(rows)]] for rows, some in zip(self.rows, kept, strict=True)]
         return made
+
+    def _make_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[IntArray, IntArray]:
+        """As of any problem: tables that are there of layouts alone, and those of expansions' values beside them."""
+        free = uses[-1].free
+        # Where it has landed a tensor lies as it does for any other problem.
+        is_more = self.granted.get(cost.producer) if id(cost) in self.base else None
+        if free is not None:
+            paid, share = np.flatnonzero(free == 0), self.known.share
+            shape = len(cost.held.parts), *(len(use.numbers) for use in uses)
+            out = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+            if paid.size:
+                last = msgspec.structs.replace(uses[-1], numbers=share(uses[-1].numbers[paid]), free=None)
+                out[0][..., paid], out[1][..., paid] = self._make_tables(cost, [*uses[:-1], last], whole)
+            return out
+        if is_more is None:
+            return self._known_tables(cost, uses, whole)
+        first = len(is_more) - int(is_more.sum())  # they come behind the layouts
+        both = self._list_own(cost, uses, whole, first), self._list_more(cost, uses, whole, first)
+        ticks, nbytes = (np.concatenate(each) for each in zip(*both, strict=True))
+        return ticks, nbytes
+
+    def _list_own(self, cost: TensorCost, uses: Sequence[Use], whole: bool, count: int) -> tuple[IntArray, IntArray]:
+        """The part of a tensor's tables that is over layouts of who makes it: cut from one that is there, or made."""
+        if not count:
+            shape = 0, *(len(use.numbers) for use in uses)
+            return np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        base = self.base[id(cost)]
+        there = {use.variable: use for use in base.uses if use.variable not in self.granted}
+        if base.landing is None and all(use.variable in there for use in uses):
+            found = self.known.facts.get(self._name_tables(base, [there[use.variable] for use in uses], whole))
+            if found is not None:
+                at = np.ix_(*(self.rows[v] for v in (cost.producer, *(use.variable for use in uses))))
+                return found[0][at], found[1][at]
+        return self._known_tables(_hold_some(self, cost, slice(count)), uses, whole)
+
+    def _list_more(self, cost: TensorCost, uses: Sequence[Use], whole: bool, first: int) -> tuple[IntArray, IntArray]:
+        """The part over values of its expansions."""
+        shape = self.sizes[cost.producer] - first, *(len(use.numbers) for use in uses)
+        some = _hold_some(self, cost, slice(first, None))
+        most = shape[0] * prod(len(use.numbers) for use in cost.uses)
+        if len(uses) == 1 or cost.only_partial or most <= self.LEVELS[self.level][1]:
+            return self._known_tables(some, uses, whole) if shape[0] else (np.zeros(shape, np.int64),) * 2
+        # Where the tables would be large: what the first one receives, which is in a table by itself, and what another
+        # one alone would receive beyond that, as all together receive no less than any of them alone.
+        self.is_loose = True
+        out = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        if len(uses) == len(cost.uses):
+            spread = [(shape[0], *(n if at == k else 1 for at, n in enumerate(shape[1:]))) for k in range(len(uses))]
+            alone = [self._known_tables(some, [use], True) for use in uses]
+            for k in range(2):
+                before, *others = (one[k].reshape(around) for one, around in zip(alone, spread, strict=True))
+                for more in others:
+                    np.maximum(out[k], more - before, out=out[k])
+        return out
+
+    def _known_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[IntArray, IntArray]:
+        made = super()._make_tables
+        return self.known.fact(self._name_tables(cost, uses, whole), lambda: made(cost, uses, whole))
+
+    def _name_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[object, ...]:
+        return "tables", *super()._said(cost), whole, 0, *(id(use.numbers) for use in uses)
+
+    def _said(self, cost: TensorCost) -> tuple[int | tuple[int, ...], ...]:
+        said = super()._said(cost)
+        return (*said, self.LEVELS[self.level][1]) if cost.producer in self.granted else said
 
     def _grant(self, cost: TensorCost, granted: Mapping[int, Granted]) -> TensorCost:
         """A tensor that its producer may hold in more ways, or that consumers may have at no cost here."""
@@ -197,6 +299,13 @@ class Granting(Problem):
             ticks, nbytes = (np.pad(table, own).transpose(order) for table in (found.ticks, found.nbytes))
             known[key] = ticks, nbytes
         return Factor(tuple(scope[axis] for axis in order), *known[key])
+
+
+def _hold_some(problem: Problem, cost: TensorCost, rows: slice) -> TensorCost:
+    """A tensor that its producer may hold in some of its ways."""
+    held, share = cost.held, problem.known.share
+    some = Held(*(share(each[rows]) for each in (held.numbers, held.parts, held.groups)))
+    return msgspec.structs.replace(cost, held=some, made={})
 
 
 def _cut_out(graph: Graph, node: OpNode) -> Graph:

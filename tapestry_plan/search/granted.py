@@ -38,11 +38,14 @@ class Granted(Struct, frozen=True):
         An axis for each variable of what is read, and one for the ways in which the result may lie.
     held : Held, or None
         The result in each of these ways; None for one way, with every result on every device.
+    is_exact : bool
+        Whether larger tables would say no more.
     """
 
     ticks: IntArray
     nbytes: IntArray
     held: Held | None = None
+    is_exact: bool = True
 
     def hold(self, cost: TensorCost, devices: int) -> Held:
         """How devices hold the result, a tensor of a problem."""
@@ -111,9 +114,18 @@ class Alone(JointProblem):
 
 
 def find_granted(
-    problem: Problem, chosen: Mapping[int, Variants]
+    problem: Problem, chosen: Mapping[int, Variants], entries: int
 ) -> tuple[dict[int, Granted | None], dict[int, dict[str, ReadTensor]]]:
-    """What the expansions of operators cost, of alike ones once, and what they read that it depends on."""
+    """What the expansions of operators cost, of alike ones once, and what they read that it depends on.
+
+    Parameters
+    ----------
+    problem : Problem
+    chosen : mapping
+        Operators, by position, each with the variants of a graph of one that is alike.
+    entries : int
+        Of one tensor's table; where more are needed its consumers are counted one by one.
+    """
     found: dict[int, Granted | None] = {}
     read: dict[int, dict[str, ReadTensor]] = {}
     asking = {id(each): _asks(problem, each) for each in chosen.values()}
@@ -123,7 +135,7 @@ def find_granted(
         read[at] = {} if asks else _list_made(problem, at, variants, chosen.keys())
         key = id(variants), *(_said(name, made) for name, made in read[at].items())
         if key not in known:
-            known[key] = _find_now(problem, variants, read[at], asks)
+            known[key] = _find_now(problem, variants, read[at], asks, entries)
         found[at] = known[key]
     return found, read
 
@@ -173,7 +185,9 @@ def _asks(problem: Problem, variants: Variants) -> bool:
     )
 
 
-def _find_now(problem: Problem, variants: Variants, read: Mapping[str, ReadTensor], asks: bool) -> Granted | None:
+def _find_now(
+    problem: Problem, variants: Variants, read: Mapping[str, ReadTensor], asks: bool, entries: int
+) -> Granted | None:
     """What the expansions of an operator cost at best, None if not known; `asks` as of `_asks`."""
     if not _are_fresh(variants):
         return None
@@ -184,14 +198,15 @@ def _find_now(problem: Problem, variants: Variants, read: Mapping[str, ReadTenso
         return _count_work(joint)
     # Where the outputs go is not part of it.
     ends = {at for at, variable in enumerate(joint.variables) if variable.kind == "output"}
-    inner = [factor for factor in joint.factors()[1] if ends.isdisjoint(factor.scope)]
+    search, bound = joint.factors(entries)
+    inner, is_exact = [factor for factor in bound if ends.isdisjoint(factor.scope)], bound is search
     own, options, beside = len(joint.variables), variants.choices[0].options, joint.list_read()
     lasts = [_find_last(problem, joint, option) for option in options]
     if None in lasts:  # its result may be anywhere
         sizes = [n - (at == own) for at, n in enumerate(joint.sizes)]
         chosen = [_keep(factor, own, slice(1, None)) for factor in inner]
         ticks, nbytes = minimize_beside(sizes, chosen, beside)
-        return Granted(ticks[..., None], nbytes[..., None])
+        return Granted(ticks[..., None], nbytes[..., None], is_exact=is_exact)
     sizes = [1 if at == own else n for at, n in enumerate(joint.sizes)]
     found, rows = [], []
     for value, last in enumerate(lasts, 1):
@@ -208,7 +223,8 @@ def _find_now(problem: Problem, variants: Variants, read: Mapping[str, ReadTenso
         better = (t < best[0][..., group]) | ((t == best[0][..., group]) & (n < best[1][..., group]))
         best[0][..., group], best[1][..., group] = np.where(better, (t, n), (best[0][..., group], best[1][..., group]))
     devices = problem.mesh.size
-    return Granted(best[0], best[1], Held(distinct[:, :devices], distinct[:, devices], distinct[:, devices + 1 :]))
+    held = Held(distinct[:, :devices], distinct[:, devices], distinct[:, devices + 1 :])
+    return Granted(best[0], best[1], held, is_exact)
 
 
 def _count_work(joint: JointProblem) -> Granted:

@@ -126,7 +126,7 @@ class JointProblem(Problem):
         if cases is None:
             both = ((self._conjoin(cost.given, use.given), k) for k, use in enumerate(cost.uses))
             single: list[Case] = [(given, (k,)) for given, k in both if given is not None]
-            tables.count_alone(self._count_cases(cost, single), len(cost.uses))
+            tables.count_alone(self._count_cases(cost, single), len(cost.uses), self.known)
         elif all(self._fits(cost, active, self._numbers(given)) for given, active in steps):
             tables.shared += self._count_cases(cost, steps)
         else:
@@ -134,7 +134,8 @@ class JointProblem(Problem):
                 if all(self._fits(cost, active[: k + 1], self._numbers(given)) for k in range(len(active))):
                     tables.shared += self._count_cases(cost, [(given, active[: k + 1]) for k in range(len(active))])
                 else:
-                    tables.count_alone(self._count_cases(cost, [(given, (k,)) for k in active]), len(active))
+                    each = self._count_cases(cost, [(given, (k,)) for k in active])
+                    tables.count_alone(each, len(active), self.known)
 
     def _count_cases(self, cost: TensorCost, cases: Sequence[Case]) -> list[Factor]:
         """What the last consumer of each case receives, as the ones before it have received theirs."""

@@ -194,10 +194,15 @@ class Tables(Struct):
     below: list[Factor] = field(default_factory=list)
     """For the bound: too little."""
 
-    def count_alone(self, single: Sequence[Factor], count: int) -> None:
+    def count_alone(self, single: Sequence[Factor], count: int, known: Known) -> None:
         """Add tables of consumers that are counted one by one, of so many of a tensor."""
         self.alone += single
-        self.below += [Factor(f.scope, f.ticks // count, f.nbytes // count) for f in single]
+        for f in single:
+            key = "mean", known.identity(f.ticks), known.identity(f.nbytes), count
+            mean = known.fact(
+                key, partial(lambda *tables: tuple(table // count for table in tables), f.ticks, f.nbytes)
+            )
+            self.below.append(Factor(f.scope, *mean))
 
 
 class Problem:
@@ -685,7 +690,7 @@ class Problem:
         if all(self._fits(cost, uses[: k + 1]) for k in uses):
             tables.shared += [self._factor(cost, uses[: k + 1]) for k in uses]
             return
-        tables.count_alone([self._factor(cost, [k]) for k in uses], len(uses))
+        tables.count_alone([self._factor(cost, [k]) for k in uses], len(uses), self.known)
         landing = [cost.landing] if cost.landing else []
         for v in (cost.producer, *(use.variable for use in (*landing, *cost.uses))):
             self.counted_alone.setdefault(v, []).append(cost)
@@ -804,9 +809,7 @@ class Problem:
         if not whole:
             ticks, nbytes = np.where(parts == 1, 0, ticks), np.where(parts == 1, 0, nbytes)
         spread = np.ix_(held_class, *(inverse for _, inverse in classes))
-        if uses[-1].free is None:
-            return ticks[spread], nbytes[spread]
-        return ticks[spread] * (1 - uses[-1].free), nbytes[spread] * (1 - uses[-1].free)
+        return ticks[spread], nbytes[spread]
 
     # -- the chosen layouts ------------------------------------------------------------------------------
 

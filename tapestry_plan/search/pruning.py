@@ -14,13 +14,16 @@ values that it shares with them::
           │               outside of a's bucket, given b: min over c of U(b, c) and what is outside of b's
           a        least sums with a = 0, 1, …: min over b of T(a, b) and what is outside of a's
 
+What stands many times is gone through once: parts of the same tables, placed alike, have the same sum and send the same
+message, and where the same is outside of them too, all that they tell is the same.
+
 Where a bucket is split (see `elimination`), its variable may take another value in each part: every sum is then a lower
 bound, which is as good a reason to leave a value out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, field
@@ -62,6 +65,8 @@ class _Part(Struct):
     variable: int
     scope: tuple[int, ...]
     tables: list[Factor]
+    alike: int
+    """The number of all parts with the same tables, placed alike."""
     senders: dict[int, _Part] = field(default_factory=dict)
     """The parts that sent messages, by the message's place among the tables."""
     outside: IntArray | int = 0
@@ -103,8 +108,14 @@ def find_marginals(
     for root, ticks in roots:
         root.outside = bound - ticks
     least = [np.full(size, bound, np.int64) for size in sizes]
+    down = _Down(sizes)
     for part in reversed(parts):
-        _go_down(part, sizes, least)
+        told = down.tell(part)
+        for at, found in told.bounds:
+            np.maximum(least[part.scope[at]], found, out=least[part.scope[at]])
+        for k, sender in part.senders.items():
+            sender.outside = told.outside[k]
+        part.tables, part.senders = [], {}
     return Marginals(bound, least, len(parts) == len(sizes))
 
 
@@ -120,6 +131,7 @@ def _go_up(
         if factor.scope:
             buckets[min(factor.scope, key=rank.__getitem__)].append((factor, None))
     parts: list[_Part] = []
+    made: dict[tuple[object, ...], tuple[int, IntArray]] = {}
     roots: list[tuple[_Part, int]] = []
     for variable in order:
         senders = {id(factor): sender for factor, sender in buckets[variable] if sender is not None}
@@ -130,9 +142,13 @@ def _go_up(
         for group in split_bucket(bucket, sizes, cap):
             scope = tuple(sorted({v for factor in group for v in factor.scope}))
             sent = {k: senders[id(factor)] for k, factor in enumerate(group) if id(factor) in senders}
-            part = _Part(variable, scope, group, sent)
+            # The order of the tables counts too: by their places it is said what each of them is told.
+            key = scope.index(variable), *((id(f.ticks), *map(scope.index, f.scope)) for f in group)
+            part = _Part(variable, scope, group, len(made), sent)
+            if key not in made:
+                made[key] = part.alike, part.sum_up(sizes).min(axis=scope.index(variable))
+            part.alike, ticks = made[key]
             parts.append(part)
-            ticks = part.sum_up(sizes).min(axis=scope.index(variable))
             if ticks.ndim:
                 rest = tuple(v for v in scope if v != variable)
                 buckets[min(rest, key=rank.__getitem__)].append((Factor(rest, ticks, ticks), part))
@@ -143,20 +159,52 @@ def _go_up(
     return parts, roots, bound
 
 
-def _go_down(part: _Part, sizes: Sequence[int], least: list[IntArray]) -> None:
-    """Raise the bounds of a part's variables, and tell those who sent to it what is outside of them."""
-    total = part.sum_up(sizes)
-    total += np.expand_dims(part.outside, part.scope.index(part.variable))
-    _raise_bounds(total, part.scope, [part.variable], least)
-    for k, sender in part.senders.items():
-        message = part.tables[k]
-        shared = total.min(axis=tuple(axis for axis, v in enumerate(part.scope) if v not in message.scope))
-        _raise_bounds(shared, message.scope, message.scope, least)
-        sender.outside = shared - message.ticks
-    part.tables, part.senders = [], {}
+class _Told(Struct):
+    """What a part says once it is known what is outside of it."""
+
+    bounds: list[tuple[int, IntArray]]
+    """The place of a variable in the part's scope, and lower bounds for its values."""
+    outside: dict[int, IntArray]
+    """By the place of a message among the part's tables: what is outside of who sent it."""
 
 
-def _raise_bounds(total: IntArray, scope: Sequence[int], variables: Sequence[int], least: list[IntArray]) -> None:
+class _Down:
+    """The way down: what each part tells, of alike ones once."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._told: dict[tuple[object, ...], _Told] = {}
+        self._shared: dict[tuple[tuple[int, ...], bytes], IntArray] = {}
+
+    def tell(self, part: _Part) -> _Told:
+        places = tuple(part.senders)
+        outside = part.outside if isinstance(part.outside, int) else id(part.outside)
+        key = part.alike, outside, isinstance(part.outside, int), places
+        if key not in self._told:
+            self._told[key] = self._tell_now(part)
+        return self._told[key]
+
+    def _tell_now(self, part: _Part) -> _Told:
+        scope, sizes = part.scope, self._sizes
+        total = part.sum_up(sizes)
+        total += np.expand_dims(part.outside, scope.index(part.variable))
+        told = _Told(list(_list_bounds(total, scope, [part.variable], scope)), {})
+        for k in part.senders:
+            message = part.tables[k]
+            shared = total.min(axis=tuple(axis for axis, v in enumerate(scope) if v not in message.scope))
+            told.bounds += _list_bounds(shared, message.scope, message.scope, scope)
+            told.outside[k] = self._share(shared - message.ticks)
+        return told
+
+    def _share(self, array: IntArray) -> IntArray:
+        """The one object for all arrays that are equal to one, kept so that no other has its number."""
+        said = array.tobytes() if array.size <= tuning.MAX_SHARED_ENTRIES else str(id(array)).encode()
+        return self._shared.setdefault((array.shape, said), array)
+
+
+def _list_bounds(
+    total: IntArray, of: Sequence[int], variables: Sequence[int], scope: Sequence[int]
+) -> Iterator[tuple[int, IntArray]]:
+    """Lower bounds of some variables, by their places in a scope, from a table of some variables."""
     for variable in variables:
-        found = total.min(axis=tuple(axis for axis, v in enumerate(scope) if v != variable))
-        np.maximum(least[variable], found, out=least[variable])
+        yield scope.index(variable), total.min(axis=tuple(axis for axis, v in enumerate(of) if v != variable))

@@ -138,6 +138,8 @@ MAX_CODES = 1 << 22
 """Combinations of an axis' sets up to which they are numbered in a table of 32 MB, so that nothing is sorted."""
 MIN_PACKED_ENTRIES = 4096
 """Entries of a joint table from which pairs of ticks and bytes are packed in single numbers: packing has its price."""
+MAX_SHARED_ENTRIES = 250_000
+"""Entries of what is outside of a bucket up to which it is compared with that of alike ones, as bytes."""
 COLUMNS = 128
 """Of a table that are looked at before all of them, to see whether a value may be dominated."""
 FEW_ENTRIES = 20_000_000

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tapestry_plan import Device, Graph, Link, Mesh, plan
 from tapestry_plan.ops.cells.elementwise import add, relu
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, evaluate
+from tapestry_plan.search.elimination import Factor, evaluate, minimize
 from tapestry_plan.search.problem import Asked, Problem
 from tapestry_plan.search.pruning import find_marginals
 from tapestry_plan.search.solving import solve
@@ -55,6 +55,25 @@ def test_marginals_are_the_least_sums(some: Sum) -> None:
     assert found.exact
     assert [least.tolist() for least in found.least] == wanted
     assert found.bound_ticks == min(wanted[0])
+
+
+@given(sums(), st.integers(2, 4))
+def test_what_stands_many_times_is_told_alike(some: Sum, many: int) -> None:
+    """Copies of a sum in a row, each linked to the next by one more table, as layers are."""
+    sizes, factors = some
+    rng = np.random.default_rng(many)
+    link = rng.integers(0, 9, (sizes[-1], sizes[0]))
+    n = len(sizes)
+    copies = [
+        Factor(tuple(v + n * k for v in factor.scope), factor.ticks, factor.nbytes)
+        for k in range(many)
+        for factor in factors
+    ]
+    copies += [Factor((n * k + n - 1, n * k + n), link, link) for k in range(many - 1)]
+    found = find_marginals(sizes * many, copies)
+    apart = find_marginals(sizes * many, [Factor(f.scope, f.ticks.copy(), f.nbytes) for f in copies])
+    assert [least.tolist() for least in found.least] == [least.tolist() for least in apart.least]
+    assert found.bound_ticks == apart.bound_ticks == minimize(sizes * many, copies).ticks
 
 
 @given(sums(), st.integers(1, 8))
