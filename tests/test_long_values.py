@@ -15,8 +15,9 @@ import tapestry_sets as ts
 from tapestry_exec import check_plan, evaluate, run
 from tapestry_plan import Device, Graph, Link, Mesh, Op, ShardPlan, gradient, load_onnx, ops, plan, rewrite
 from tapestry_plan.rewrite import Derivation
-from tapestry_sets import AffineMap, AliasGraph, Box, IndexProjection, Region, Sett, Stripe, View, allocate
+from tapestry_sets import AffineMap, AliasGraph, Box, IndexProjection, Region, Sett, Stripe, allocate
 from tapestry_sets.limits import quote
+from tapestry_sets.views import kind_from_dict
 
 MOST = 1000
 """Characters of a message: four or five values of 200, and the words between them."""
@@ -152,8 +153,8 @@ SETS: dict[str, Callable[[Any], Any]] = {
     "origins": lambda v: ts.origins(v),
     "find_missing": lambda v: ts.find_missing(v, A),
     "AliasGraph.allocate": lambda v: AliasGraph().allocate(v),
-    "View.from_json": lambda v: View.from_json(v),
-    "View document": lambda v: View.from_json(changed(A[1:].to_json(), "format")(v)),
+    "kind_from_dict": lambda v: kind_from_dict(v),
+    "kind document": lambda v: kind_from_dict({"kind": "Flip", "axes": v}),
     "AliasGraph document": lambda v: AliasGraph.from_json(changed(AliasGraph().to_json(), "nodes")(v)),
     "from_isl": lambda v: ts.from_isl(v),
     "from_mlir": lambda v: ts.from_mlir(v),

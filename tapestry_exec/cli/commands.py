@@ -591,7 +591,12 @@ def run_command(
     if save is not None:
         save = _npz_target(save)
     if how["trace"] is not None:
-        check_target(how["trace"], "--trace")
+        target = check_target(how["trace"], "--trace")
+        read = [asked.model, plan_file, *(Path(item.partition("=")[2]) for item in files), save]
+        if target in [path.resolve() for path in read if path is not None]:
+            raise click.UsageError(
+                f"--trace {quote(str(how['trace']))} is a file that this run reads or saves; give another name"
+            )
     if plan_file is not None:
         p, graph = _planned_before(asked, plan_file)
     else:

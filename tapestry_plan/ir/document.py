@@ -128,8 +128,11 @@ def write_item(item: Selection | OpNode) -> SelectionEntry | OperatorEntry:
 
 def read_tensor(entry: TensorEntry) -> Stored:
     """The stored tensor of an entry, its data checked."""
-    what, shape = f"tensor {quote(entry.name)}", check_shape(entry.shape, entry.name)
-    dtype = check_dtype(entry.dtype, entry.name)
+    what = f"tensor {quote(entry.name)}"
+    shape, dtype = check_shape(entry.shape, what), check_dtype(entry.dtype, f"{what}: ")
+    for field in ("data", "path", "sha256"):
+        if entry.kind != "constant" and getattr(entry, field) is not None:
+            raise ValueError(f"{what} is of kind {quote(entry.kind)} and has {field}, as constants alone have")
     data: NDArray[Any] | None = None
     if entry.data is not None:
         try:

@@ -332,7 +332,8 @@ class Signature(Struct, frozen=True, dict=True):
         for k, axis in enumerate(self.axes):
             if name in (axis.name, axis.alias):
                 return k
-        raise ValueError(f"there is no index axis {quote(name)}; the axes are {quote([a.name for a in self.axes])}")
+        known = list_names([axis.name for axis in self.axes], name, "axes")
+        raise ValueError(f"there is no index axis {quote(name)}; {known}")
 
     @check_arguments
     def boxes(self, parts: Mapping[str, int], what: str) -> Iterator[Box]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapestry_plan.ir import Unread
 from tapestry_plan.onnx.nodes import Array, is_number
-from tapestry_sets.limits import as_ints, check_positive, list_names, quote, take_array
+from tapestry_sets.limits import as_items, check_positive, list_names, quote, take_array
 
 Sizes = Mapping[str, int | Sequence[int]]
 """Shapes by input, and sizes by symbol."""
@@ -86,17 +86,22 @@ class InputShapes:
         for name, shape in self._given.items():
             self._compare(name, shape, f"shapes[{quote(name)}] = {quote(shape)}")
         for name, array in known.items():
+            if self._given.get(name, array.shape) != array.shape:
+                raise ValueError(
+                    f"shapes[{quote(name)}] is {quote(self._given[name])} and values[{quote(name)}] is of shape "
+                    f"{quote(array.shape)}; give one of them, or the same"
+                )
             self._compare(name, array.shape, f"values[{quote(name)}] of shape {array.shape}")
 
     def _take(self, name: str, size: int | Sequence[int], symbols: set[str]) -> None:
         """Note a size by symbol, or a shape by input."""
         what = f"shapes[{quote(name)}]"
         is_number = not isinstance(size, Iterable) or getattr(size, "ndim", None) == 0  # NumPy's iterate, but raise
-        extents = (size,) if is_number else tuple(cast("Iterable[int]", size))
+        extents = (size,) if is_number else as_items(cast("Iterable[int]", size), what, "shape, or one number")
         if name in symbols and len(extents) == 1 and (name not in self._inputs or is_number):
             self._note(name, check_positive(extents[0], what), f"{what} = {extents[0]}")
         elif name in self._inputs:
-            self._given[name] = as_ints(extents, what)
+            self._given[name] = tuple([check_positive(n, f"{what}[{axis}]") for axis, n in enumerate(extents)])
         else:
             also = f"; {list_names(sorted(symbols), name, 'symbols of open axes')}" if symbols else ""
             raise ValueError(

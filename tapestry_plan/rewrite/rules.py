@@ -48,7 +48,8 @@ def shard(draft: Draft, at: str, axis: str, parts: int | Sequence[int] = 2, fan_
     node, axes = draft.node(at), draft.signature(at).axes
     k = next((k for k, one in enumerate(axes) if axis in (one.name, one.alias)), None)
     if k is None:
-        raise NotApplicable(f"there is no index axis {quote(axis)}; the axes are {[one.name for one in axes]}")
+        known = list_names([one.name for one in axes], axis, "axes")
+        raise NotApplicable(f"there is no index axis {quote(axis)}; {known}")
     _shard(draft, node, k, cuts_of(axes[k].size, parts, axis), fan_in)
 
 
@@ -417,7 +418,7 @@ def _make_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], 
     names = [axis.name for axis in signature.axes]
     for name, factors in sizes.items():
         if name not in names:
-            raise NotApplicable(f"there is no index axis {quote(name)}; the axes are {quote(names)}")
+            raise NotApplicable(f"there is no index axis {quote(name)}; {list_names(names, name, 'axes')}")
         n = signature.axes[names.index(name)].size
         if min(factors, default=0) < 1 or prod(factors) != n:
             raise NotApplicable(
@@ -426,7 +427,8 @@ def _make_split(draft: Draft, node: OpNode, sizes: Mapping[str, Sequence[int]], 
     for name, point in first.items():
         if name not in names:
             raise NotApplicable(
-                f"there is no index axis {quote(name)} that could begin at {quote(point)}; the axes are {quote(names)}"
+                f"there is no index axis {quote(name)} that could begin at {quote(point)}; "
+                + list_names(names, name, "axes")
             )
         n = signature.axes[names.index(name)].size
         if not 0 <= point < n:

@@ -588,7 +588,9 @@ def _check_names(
     forbid: Mapping[str, Any],
 ) -> None:
     starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
-    for name in layout:
+    for name, wanted in layout.items():
+        if len({str(axis) for axis in wanted}) < len(wanted):
+            raise ValueError(f"layout[{quote(name)}] is {quote(wanted)}, which gives an axis twice; give it once")
         if name not in starts and name not in graph.outputs:
             known = list_names([*starts, *graph.outputs], name, "tensors that begin or end the graph")
             raise ValueError(f"layout: {quote(name)} is not a graph input, constant or output; {known}")

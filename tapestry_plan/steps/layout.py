@@ -14,7 +14,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Axis, parts_of
 from tapestry_plan.steps.mesh import Mesh, Space, parse_parts
 from tapestry_sets.digits import number_of, point_of
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import list_names, quote
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import allocate, roll
 
@@ -263,10 +263,17 @@ def parse_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, wh
     known = {name: k for k, axis in enumerate(axes) for name in (axis.name, axis.alias) if name}
     parts = [1] * len(axes)
     named: dict[int, tuple[str, ...]] = {}
+    given: dict[int, Any] = {}
     for name, value in wanted.items():
         if name not in known:
-            raise ValueError(f"{where}: there is no axis {quote(name)}; the axes are {[a.name for a in axes]}")
+            near = list_names([a.name for a in axes], name, "axes")
+            raise ValueError(f"{where}: there is no axis {quote(name)}; {near}")
         axis = known[name]
+        if axis in given:
+            raise ValueError(
+                f"{where}: {quote(given[axis])} and {quote(name)} are one axis, which is given twice; give it once"
+            )
+        given[axis] = name
         parts[axis] = parse_parts(value, mesh, f"{where}[{quote(name)}]")
         if parts[axis] > axes[axis].size:
             raise ValueError(f"{where}: axis {quote(name)} has {axes[axis].size} points, not {parts[axis]} parts")

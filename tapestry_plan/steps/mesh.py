@@ -216,7 +216,7 @@ def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link | str, .
         for name in link:
             if name not in names:
                 raise ValueError(
-                    f"Mesh: link has {quote(name)}, which is not an axis of the mesh; the axes are {quote(names)}"
+                    f"Mesh: link has {quote(name)}, which is not an axis of the mesh; {list_names(names, name, 'axes')}"
                 )
         for name in names:
             if name not in link:

@@ -109,6 +109,8 @@ class IndexMap(Struct, frozen=True, metaclass=Checked):
     @classmethod
     def _check(cls, steps: Iterable[Step] = (), in_rank: int = -1) -> tuple[tuple[Step, ...], int]:
         chain = tuple(steps)
+        if in_rank < -1:
+            raise ValueError(f"IndexMap: in_rank is {quote(in_rank)}; give the number of input axes, or leave it out")
         rank = in_rank if in_rank >= 0 or not chain else chain[0].in_rank
         if rank < 0:
             raise ValueError("IndexMap: the number of input axes is unknown; give in_rank")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
@@ -100,6 +101,19 @@ main(["run", {str(file)!r}, "-q", {option!r}, {str(target)!r}])
     assert found.returncode == 2 and str(target) in found.stderr and found.stderr.startswith("error: "), found.stderr
     assert len(found.stderr.splitlines()) == 1
     assert target.read_text() == "old" and {p.name for p in tmp_path.iterdir()} == {"m.onnx", name}
+
+
+@pytest.mark.parametrize("trace", ["m.onnx", "x.npy", "out.npz", "there/../m.onnx"])
+def test_a_trace_replaces_no_file_that_the_run_needs(trace: str, tmp_path: Path) -> None:
+    file, given = small_model(tmp_path), tmp_path / "x.npy"
+    np.save(given, np.ones((64, 64), "float32"))
+    (tmp_path / "there").mkdir()
+    before = file.read_bytes(), given.read_bytes()
+    asked = ["run", str(file), "-q", "--input", f"x={given}", "--save", str(tmp_path / "out.npz"), "--trace"]
+    found = CliRunner().invoke(main, [*asked, str(tmp_path / trace)])
+    assert found.exit_code == 2 and "is a file that this run reads or saves; give another name" in found.stderr
+    assert (file.read_bytes(), given.read_bytes()) == before and not (tmp_path / "out.npz").exists()
+    assert CliRunner().invoke(main, [*asked, str(tmp_path / "t.json")]).exit_code == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")

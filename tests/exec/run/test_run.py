@@ -294,6 +294,7 @@ def test_arguments_of_wrong_types_are_named(arguments: dict[str, Any], message: 
     [
         (3, "3 of type int; give an object"),
         (None, "None; give an object"),
+        (Path("numpy"), "PosixPath.* of type PosixPath; give an object"),
         (NumpyBackend, ".*NumpyBackend.* of type _?[A-Za-z]+; give an object, such as NumpyBackend"),
     ],
 )

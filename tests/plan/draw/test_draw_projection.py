@@ -348,7 +348,7 @@ def test_policies_are_said() -> None:
 @pytest.mark.parametrize(
     ("parts", "error", "message"),
     [
-        ({"q": 2}, ValueError, "there is no index axis 'q'; the axes are"),
+        ({"q": 2}, ValueError, "there is no index axis 'q'; known axes"),
         ({"m": 0}, ValueError, "0 parts of axis 'm', which has 4 index points; give a number from 1 to 4"),
         ({"m": 5}, ValueError, "5 parts of axis 'm'"),
         ({"m": 2.0}, TypeError, r"parts\['m'\] must be an integer, not 2.0"),

@@ -122,6 +122,9 @@ def test_draw_names_everything() -> None:
         (lambda g, x: g.input("z", (2.5,)), TypeError, "must be an integer, not 2.5"),
         (lambda g, x: g.input("z", (True,)), TypeError, "must be an integer, not the truth value True"),
         (lambda g, x: g.input("z", (2,), "float33"), ValueError, "not a dtype"),
+        (lambda g, x: g.input("z", (2,), "M8[s]"), ValueError, "dtype 'M8.s.' is of dates; give numbers or booleans"),
+        (lambda g, x: g.constant("z", np.array(["a"])), ValueError, "dtype.*<U1.* is of texts; give numbers"),
+        (lambda g, x: g.constant("z", np.zeros(2, "f4,i4")), ValueError, "is of records or raw bytes"),
         (lambda g, x: g.constant("z", np.array([None])), ValueError, "objects"),
         (lambda g, x: g.op("frobnicate", x), UnsupportedOp, "no declaration"),
         (lambda g, x: g.op("relu", x, slope=2), ValueError, "no attribute 'slope'; there are no attributes of relu"),
@@ -182,6 +185,9 @@ def test_outputs_have_names_of_their_own() -> None:
         (lambda d: d["tensors"][0].update(shape=[4, 7]), "matmul|shape|exactly once"),
         (lambda d: d["outputs"].update(out="nothing"), "does not exist"),
         (lambda d: d["order"][0].update(inputs=["h", "w"]), "cycle"),
+        (lambda d: d["tensors"][0].update(sha256="00"), "tensor 'x' is of kind 'input' and has sha256, as constants"),
+        (lambda d: d["tensors"][0].update(path="x.npy"), "tensor 'x' is of kind 'input' and has path"),
+        (lambda d: d["tensors"][0].update(dtype="U3"), "tensor 'x': dtype 'U3' is of texts; give numbers or booleans"),
     ],
 )
 def test_documents_that_do_not_hold_together_are_refused(edit, message) -> None:  # type: ignore[no-untyped-def]

@@ -47,6 +47,25 @@ def loaded() -> Graph:
     return load_onnx(model(), shapes={"n": 4}, values={"shape": [3, 8]})
 
 
+@pytest.mark.parametrize(
+    ("shapes", "values", "says"),
+    [
+        ({"like": [4, 0]}, {}, r"shapes\['like'\]\[1\] must be at least 1, not 0"),
+        ({"like": [4, -2]}, {}, r"shapes\['like'\]\[1\] must be at least 1, not -2"),
+        ({"shape": ""}, {}, r"shapes\['shape'\] must be a shape, or one number, not '' of type str"),
+        ({"like": {4, 6}}, {}, r"shapes\['like'\] must be a shape, or one number, not \{.*\} of type set"),
+        (
+            {"like": [4, 3]},
+            {"like": np.zeros((4, 9), np.int32)},
+            r"shapes\['like'\] is \(4, 3\) and values\['like'\] is of shape \(4, 9\); give one of them, or the same",
+        ),
+    ],
+)
+def test_what_is_said_of_inputs_that_are_not_read_fits_too(shapes: Any, values: Any, says: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=says):
+        load_onnx(model(), shapes={"n": 4, **shapes}, values={"shape": [3, 8], **values})
+
+
 def test_what_the_graph_does_not_need_may_be_given() -> None:
     (wanted,) = ort(model(), FEEDS)
     graph = loaded()

@@ -41,7 +41,7 @@ def test_wrong_types_are_told_by_name(asked: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("first", "says"),
     [
-        ({"i9": 1}, r"there is no index axis 'i9' that could begin at 1; the axes are \['i0', 'i1'\]"),
+        ({"i9": 1}, r"there is no index axis 'i9' that could begin at 1; known axes: 'i0', 'i1'"),
         ({"i1": 99}, "axis 'i1' begins at 99; it has the points 0 to 4"),
         ({"i1": -1}, "axis 'i1' begins at -1"),
         ({"i0": 12}, "axis 'i0' begins at 12; it has the points 0 to 11"),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_plan import Axis, Mesh
+from tapestry_plan import Axis, Graph, Mesh, plan
 from tapestry_plan.ir.signature import parts_of
+from tapestry_plan.ops import relu
 from tapestry_plan.steps.layout import Layout, list_layouts, list_mesh_layouts, parse_layout
 from tapestry_sets.digits import point_of
 
@@ -131,7 +132,7 @@ def test_mesh_axes_by_name() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"k": 2}, "no axis 'k'; the axes are"),
+        ({"k": 2}, "no axis 'k'; known axes"),
         ({"n": 0}, "0 parts asked for"),
         ({"n": 6}, "the mesh has 4 devices"),
         ({"n": "z"}, "'z' is not an axis of the mesh; known axes"),
@@ -143,6 +144,17 @@ def test_mesh_axes_by_name() -> None:
 def test_wrong_requests(wanted: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_layout(AXES, wanted, Mesh((2, 2)), "here")
+
+
+def test_an_axis_is_given_once() -> None:
+    axes = (Axis("m", 4, alias="rows"), Axis("n", 5))
+    assert parse_layout(axes, {"rows": 2}, Mesh((2, 2)), "here").parts == (2, 1)
+    with pytest.raises(ValueError, match="here: 'm' and 'rows' are one axis, which is given twice; give it once"):
+        parse_layout(axes, {"m": 2, "rows": 4}, Mesh((2, 2)), "here")
+    g = Graph()
+    g.output(relu(g.input("x", (4, 6))), "y")
+    with pytest.raises(ValueError, match=r"layout\['x'\] is {0: 2, '0': 4}, which gives an axis twice"):
+        plan(g, Mesh((4,)), layout={"x": {0: 2, "0": 4}})
 
 
 def test_booleans_are_not_numbers_of_parts() -> None:

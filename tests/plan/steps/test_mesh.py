@@ -83,7 +83,7 @@ def test_links_by_axis() -> None:
 @pytest.mark.parametrize(
     ("link", "message"),
     [
-        ({"x": Link(), "z": Link()}, r"link has 'z', which is not an axis of the mesh; the axes are \('x', 'y'\)"),
+        ({"x": Link(), "z": Link()}, r"link has 'z', which is not an axis of the mesh; known axes: 'x', 'y'"),
         ({"x": Link()}, r"link has none for axis 'y'; give one for each of \('x', 'y'\), or one for all"),
         ({}, "link has none for axis 'x'"),
         ([Link()], "link has 1 entries; give one for each of the axes"),

@@ -95,6 +95,8 @@ def test_chain_errors() -> None:
         IndexMap((AffineMap(((1,),), (0,)), Relinearize((2, 3), (6,))))
     with pytest.raises(ValueError, match=r"24 elements and .* has 25"):
         Relinearize((4, 6), (5, 5))
+    with pytest.raises(ValueError, match="IndexMap: in_rank is -3; give the number of input axes, or leave it out"):
+        IndexMap((AffineMap(((1, 0),), (0,)),), -3)
     with pytest.raises(ValueError, match="give in_rank"):
         IndexMap(())
     with pytest.raises(ValueError, match="guard prefix 2"):
