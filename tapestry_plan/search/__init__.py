@@ -9,8 +9,9 @@ From the ground up; each row stands on rows above it:
     problem  splits          operators as variables, tensors as tables; cuts of axes that neighbors' views ask for
     derived  solving         layouts that a neighbor asks for; rounds of tables, plan and proof
     memory  joint            bytes held at every moment; expansions and layouts as one sum of tables
-    capped  granted          the best layouts that keep a memory cap; what expansions cost at best
-    dominance                drops expansions that cannot win
+    frontier  granted        sums of picoseconds within a cap on bytes; what expansions cost at best
+    least  dominance         the memory that any plan needs; drops expansions that cannot win
+    capped                   the best layouts that keep a memory cap
     planner                  `plan`: search, prove, lower
 """
 

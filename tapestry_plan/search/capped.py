@@ -12,8 +12,10 @@ the layouts that reach it are a plan to be looked at. Weights rise at moments th
                 └────╎──────────── most bytes at a moment
                     cap
 
-A plan counts when its steps are written and every arena is below the cap. Then layouts whose least sum, so weighed, is
-above it are left out with proof (see `pruning`), and what is left is looked at again.
+Then layouts whose least sum, so weighed, is above a limit are left out with proof (see `pruning`), and of what is left
+sums of picoseconds and bytes are carried along the elimination tree (see `frontier`): there is no plan up to the limit,
+or the least sum is found. The limit rises until a plan is found whose steps, written down, keep the cap in every arena.
+Moments are looked at as plans are found that need too much at them, those of other devices too.
 """
 
 from __future__ import annotations
@@ -24,16 +26,19 @@ from math import inf
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, IntArray, minimize
+from tapestry_plan.search.elimination import Factor, IntArray, evaluate, minimize
+from tapestry_plan.search.frontier import Frontier, TooManyLabels
+from tapestry_plan.search.least import LeastMemory, list_same
 from tapestry_plan.search.memory import WEIGHT, Memory
 from tapestry_plan.search.problem import Problem
-from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
+from tapestry_plan.search.pruning import find_marginals
+from tapestry_plan.search.reduction import cut_table
+from tapestry_plan.steps import Packed
 
-MOST_WEIGHT = float(2**61)
-"""Weighed bytes stay below this, so that sums stay within 64 bits."""
+Moment = tuple[int, int]
+"""A device, and a number of a moment."""
 
 
 class Capped(Struct):
@@ -53,6 +58,8 @@ class Capped(Struct):
         The least of the plans that were looked at.
     tried : int
         How many these were.
+    none : bool
+        Whether all were looked at that may keep the cap, and none does.
     """
 
     choice: tuple[int, ...] | None
@@ -61,6 +68,7 @@ class Capped(Struct):
     least_nbytes: int
     found_nbytes: int
     tried: int = 0
+    none: bool = False
 
 
 def solve_capped(
@@ -68,7 +76,7 @@ def solve_capped(
     cap: int,
     fastest: tuple[int, ...],
     bound_ticks: int,
-    find_peak: Callable[[Sequence[int]], int],
+    pack: Callable[[Sequence[int]], Packed],
     *,
     time_limit_seconds: float = inf,
 ) -> Capped:
@@ -83,21 +91,20 @@ def solve_capped(
         The layouts of the fastest plan, which needs more.
     bound_ticks : int
         Of plans without a cap.
-    find_peak : callable
-        The most bytes of an arena when a choice of layouts is written down as steps.
+    pack : callable
+        Arenas of the cap, as far as can be, when a choice of layouts is written down as steps.
     time_limit_seconds : float
         After which no more choices are looked at.
     """
-    return _Search(problem, cap, fastest, bound_ticks, find_peak, time_limit_seconds).run()
+    return _Search(problem, cap, fastest, bound_ticks, pack, time_limit_seconds).run()
 
 
-class _Round(Struct, frozen=True):
-    """What is left of a problem: layouts by number, and what is counted over them."""
+class _Line(Struct, frozen=True):
+    """A choice of layouts, its picoseconds, and the bytes that it needs at each moment."""
 
-    problem: Problem
-    memory: Memory
-    kept: list[IntArray]
-    bound: list[Factor]
+    choice: tuple[int, ...]
+    ticks: int
+    nbytes: IntArray
 
 
 class _Search:
@@ -107,171 +114,277 @@ class _Search:
         cap: int,
         fastest: tuple[int, ...],
         bound_ticks: int,
-        find_peak: Callable[[Sequence[int]], int],
+        pack: Callable[[Sequence[int]], Packed],
         seconds: float,
     ) -> None:
-        self.problem, self.cap, self.find_peak = problem, cap, find_peak
-        self.memory = Memory(problem)
-        self.aim = cap
-        """What the tables' bytes should be: less than the cap by what arenas were found to need beyond them."""
+        self.problem, self.cap, self.pack = problem, cap, pack
+        self.memories = {0: Memory(problem)}
+        """By device; all devices need much the same, so others are looked at when one of them needs more."""
+        self.moments: set[Moment] = set()
+        """Those at which sums of bytes are carried along the tree."""
+        self.same = list_same(problem)
+        self.fastest = fastest
         self.fastest_ticks = problem.count_cost(fastest)[0]
-        self.most_nbytes = sum(int(holding.nbytes.max()) for holding in self.memory.holdings)
+        self.most_weight = tuning.MAX_WEIGHED // (
+            tuning.CAPPED_MOMENTS * max(int(self.memories[0].count_most().max()), 1)
+        )
         self.stop = time.monotonic() + seconds
-        peak = find_peak(fastest)
-        self.aim -= max(0, peak - int(self.memory.count(fastest).max()))
-        self.seen = {fastest: None}
-        self.peaks = {fastest: peak}
-        least, choices = _find_least(problem, self.memory)
-        self.found = Capped(None, (0, 0), bound_ticks, least, peak, 1)
-        for choice in choices:
-            self.seen[choice] = None
-            self._lay_out(choice)
+        self.packed: dict[tuple[int, ...], Packed] = {}
+        self.unpacked = [tuning.MAX_WEIGHED]
+        """Picoseconds of choices that may fit the cap, though no places were found for them."""
+        self.found = Capped(None, (0, 0), bound_ticks, 0, 0)
+        self.found.found_nbytes = self._pack(fastest)
 
     def run(self) -> Capped:
-        """Rounds of weights and pruning."""
-        if self.found.least_nbytes > self.cap:
-            return self.found
-        now, memory = self.problem, self.memory
-        kept: list[IntArray] = [np.arange(size) for size in now.sizes]
-        for number in range(tuning.MAX_CAPPED_ROUNDS):
-            _, bound = now.factors(*(() if number else (tuning.FIRST_FACTOR_ENTRIES,)))
-            here = _Round(now, memory, kept, bound)
-            weights = self._raise_weights(here)
-            self._double_weights(here, weights)
-            if self.found.choice is None and not self._squeeze():
-                break
-            self._mix()
+        """The best plan, with its bound; without one the least memory that is found and proved."""
+        least = LeastMemory(self.problem, self.memories[0], self.same)
+        self.found.least_nbytes = least.nbytes
+        if least.nbytes <= self.cap:
+            self._close(least.choice)
+        if self.found.choice is None:
+            least.close(self._is_late)
+            self.found.least_nbytes = least.nbytes
+            self._take(least.choice)
+        if self.found.choice is not None:
             self._improve()
-            self._raise_bound(self.found.bound_ticks)
-            if self.found.bound_ticks >= self.found.cost[0]:
-                break
-            some = self._list_kept(here, weights)
-            if number and not is_worth_a_round(now.sizes, some):
-                break
-            kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
-            now, memory = now.restrict(some), memory.restrict(some)
         return self.found
-
-    def _solve(self, here: _Round, weights: IntArray) -> tuple[int, IntArray]:
-        """A bound on plans that keep the cap, and the bytes of what reaches it, which is looked at as a plan."""
-        found = minimize(here.problem.sizes, [*here.bound, *here.memory.weigh(weights)], reduces=False)
-        self._look_at([int(rows[value]) for rows, value in zip(here.kept, found.choice, strict=True)])
-        return found.bound_ticks - (-(-int(weights.sum()) * self.cap // WEIGHT)), here.memory.count(found.choice)
-
-    def _raise_weights(self, here: _Round) -> IntArray:
-        """Subgradient steps: the weights of the best bound."""
-        weights = np.zeros(here.memory.moments)
-        best, lowest = weights.astype(np.int64), -1
-        pace, since = 1.0, 0
-        for _ in range(tuning.CAPPED_STEPS):
-            whole = np.rint(weights).astype(np.int64)
-            ticks, nbytes = self._solve(here, whole)
-            since += 1
-            if ticks > lowest:
-                best, lowest, since = whole, ticks, 0
-            goal = self.found.cost[0] if self.found.choice else 2 * max(lowest, self.fastest_ticks)
-            above = (nbytes - self.cap).astype(float)
-            above[(above < 0) & (whole == 0)] = 0
-            if lowest >= goal or not above.any() or self._is_late():
-                break
-            if since >= tuning.CAPPED_PATIENCE:
-                pace, since, weights = pace / 2, 0, best.astype(float)
-            weights += pace * max(goal - ticks, 1) / float((above**2).sum()) * above * WEIGHT
-            weights = self._limit(weights)
-        self._raise_bound(lowest)
-        return best
-
-    def _limit(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        weights = np.maximum(weights, 0)
-        return weights * min(1.0, MOST_WEIGHT / max(float(weights.sum()), 1.0) / max(self.most_nbytes, 1))
-
-    def _double_weights(self, here: _Round, best: IntArray) -> None:
-        """Raise the weights of moments that need too much until nothing does, then come back half of the way."""
-        low = best.astype(float)
-        start = WEIGHT * self.fastest_ticks / tuning.CAPPED_START / max(self.cap, 1)
-        for _ in range(tuning.CAPPED_STEPS):
-            above = self._solve(here, np.rint(low).astype(np.int64))[1] > self.aim
-            if not above.any() or self._is_late():
-                break
-            high = self._limit(np.where(above, np.maximum(2 * low, start), low))
-            if (high == low).all():
-                break
-            low, before = high, low
-        else:
-            return
-        if (low == best).all():
-            return
-        high = low
-        low = before
-        for _ in range(tuning.CAPPED_HALVINGS):
-            middle = (low + high) / 2
-            fits = (self._solve(here, np.rint(middle).astype(np.int64))[1] <= self.aim).all()
-            low, high = (low, middle) if fits else (middle, high)
-
-    def _squeeze(self) -> bool:
-        """Lay out the arenas of choices beside the smallest one, each smaller still, until one keeps the cap."""
-        smallest = min(self.peaks, key=self.peaks.__getitem__)
-        left = tuning.CAPPED_SQUEEZED
-        improved = True
-        while improved and left > 0 and self.found.choice is None and not self._is_late():
-            improved = False
-            for variable, size in enumerate(self.problem.sizes):
-                for value in range(size):
-                    choice = (*smallest[:variable], value, *smallest[variable + 1 :])
-                    if left > 0 and choice not in self.peaks and self.memory.count(choice).max() < self.peaks[smallest]:
-                        left -= 1
-                        self._lay_out(choice)
-                        if self.peaks[choice] < self.peaks[smallest]:
-                            smallest, improved = choice, True
-        return self.found.choice is not None
-
-    def _mix(self) -> None:
-        """Take over from other choices that were looked at what makes the best one better: beginnings and ends."""
-        cheap = sorted(self.seen, key=lambda choice: self.problem.count_cost(choice))[: tuning.CAPPED_MIXED]
-        for other in cheap:
-            for at in range(1, len(other)):
-                mine = self.found.choice
-                assert mine is not None, "there is a plan to make better"
-                self._look_at([*other[:at], *mine[at:]])
-                self._look_at([*mine[:at], *other[at:]])
 
     def _is_late(self) -> bool:
         return time.monotonic() > self.stop
 
     def _raise_bound(self, ticks: int) -> None:
-        most = self.found.cost[0] if self.found.choice else ticks
-        self.found.bound_ticks = max(self.found.bound_ticks, min(ticks, most))
+        most = self.found.cost[0] if self.found.choice is not None else ticks
+        self.found.bound_ticks = max(self.found.bound_ticks, min(ticks, most, *self.unpacked))
 
-    def _look_at(self, choice: Sequence[int]) -> bool:
-        """Whether a choice is better than what was found: its steps are written down, and its arenas laid out."""
-        key = tuple(choice)
-        if key in self.seen or self._is_late():
-            return False
-        self.seen[key] = None
-        cost = self.problem.count_cost(key)
-        counted = int(self.memory.count(key).max())
-        if counted > self.cap or (self.found.choice and cost >= self.found.cost):
-            return False
-        return self._lay_out(key, counted)
+    # -- weights -----------------------------------------------------------------------------------------
 
-    def _lay_out(self, choice: tuple[int, ...], counted: int | None = None) -> bool:
-        """Write a choice down; whether it keeps the cap and is better than what was found."""
-        peak = self.peaks[choice] = self.find_peak(choice)
-        self.found.tried += 1
-        self.found.found_nbytes = min(self.found.found_nbytes, peak)
-        cost = self.problem.count_cost(choice)
-        if peak > self.cap:
-            self.aim = min(self.aim, self.cap - (peak - counted)) if counted is not None else self.aim
+    def _find_weights(self, factors: Sequence[Factor], small: tuple[int, ...]) -> IntArray:
+        """The weights of a good bound: of the one moment that makes the best, then of others above the cap."""
+        memory = self.memories[0]
+        lines = [self._line(self.fastest, self.fastest_ticks), self._line(small, self.problem.count_cost(small)[0])]
+        best, lowest, now, tried = np.zeros(memory.moments, np.int64), -1, lines[0], set[int]()
+        for _ in range(tuning.CAPPED_MOMENTS):
+            moment = int(now.nbytes.argmax())
+            if now.nbytes[moment] <= self.cap or moment in tried or self._is_late():
+                break
+            tried.add(moment)
+            for start in (np.zeros_like(best), best) if best.any() else (best,):
+                weights, ticks, line = self._weigh_moment(factors, start, moment, lines)
+                if ticks > lowest:
+                    best, lowest, now = weights, ticks, line
+        return best
+
+    def _line(self, choice: tuple[int, ...], ticks: int) -> _Line:
+        return _Line(choice, ticks, self.memories[0].count(choice))
+
+    def _weigh_moment(
+        self, factors: Sequence[Factor], start: IntArray, moment: int, lines: list[_Line]
+    ) -> tuple[IntArray, int, _Line]:
+        """The weights with the best one of a moment, their bound, and a choice at it that needs little at that moment.
+
+        The bound of a weight is below the line of each choice; it is highest at most where the lowest of them meet::
+
+            bound │         ╲
+                  │   ╱· · ·╲╱
+                  │  ╱·      ╲          a choice that is found at the crossing is a line below it,
+                  │ ╱                   or the weight is the best one
+                  └──────────────── weight
+        """
+        weights, best, lowest = start.copy(), start, -1
+        weights[moment] = 0
+        others = weights.copy()
+        for _ in range(tuning.CAPPED_STEPS):
+            begins = np.array([line.ticks + int(others @ (line.nbytes - self.cap)) // WEIGHT for line in lines])
+            slopes = np.array([int(line.nbytes[moment]) - self.cap for line in lines])
+            crest = _find_crest(begins, slopes)
+            weight = (
+                crest
+                if crest is not None
+                else max(  # no line falls yet
+                    2 * int(weights[moment]), WEIGHT * self.fastest_ticks // (tuning.CAPPED_START * self.cap)
+                )
+            )
+            if weight > self.most_weight or self._is_late():
+                break
+            weights[moment] = weight
+            found = minimize(self.problem.sizes, [*factors, *self.memories[0].weigh(weights)], reduces=False)
+            if found.bound_ticks - self._weigh_cap(weights) > lowest:
+                best, lowest = weights.copy(), found.bound_ticks - self._weigh_cap(weights)
+            line = self._line(found.choice, evaluate(found.choice, factors)[0])
+            lines.append(line)
+            begin, slope = (
+                line.ticks + int(others @ (line.nbytes - self.cap)) // WEIGHT,
+                int(line.nbytes[moment]) - self.cap,
+            )
+            height = float((begins + slopes * (weight / WEIGHT)).min())
+            if crest is not None and begin + slope * (weight / WEIGHT) >= height * (1 - tuning.CAPPED_NEARNESS):
+                break
+        at = int(best[moment]) / WEIGHT
+        near = [line for line in lines if line.nbytes[moment] <= self.cap] or lines
+        return best, lowest, min(near, key=lambda line: line.ticks + at * (int(line.nbytes[moment]) - self.cap))
+
+    def _weigh_cap(self, weights: IntArray) -> int:
+        """The weighed cap in picoseconds, rounded up."""
+        return -(-int(weights.sum()) * self.cap // WEIGHT)
+
+    # -- limits ------------------------------------------------------------------------------------------
+
+    def _close(self, small: tuple[int, ...]) -> None:
+        """Raise the limit until a plan is found and proved to be the best."""
+        search, bound = self.problem.factors(tuning.FIRST_FACTOR_ENTRIES)
+        memory, factors = self.memories[0], [*bound, *self.same]
+        weights = self._find_weights(factors, small)
+        marginals = find_marginals(self.problem.sizes, [*factors, *memory.weigh(weights)])
+        self.moments.update((0, int(moment)) for moment in np.flatnonzero(weights))
+        self._raise_bound(marginals.bound_ticks - self._weigh_cap(weights))
+        most = sum(int(factor.ticks.max()) for factor in search)
+        step, searched, before = max(self.fastest_ticks // tuning.CAPPED_FIRST_STEP, 1), True, -1
+        while searched and not self._is_late():
+            low = self.found.bound_ticks
+            limit = min(low + step, most if self.found.choice is None else self.found.cost[0] - 1)
+            if limit < low or limit == before:  # the plan is proved to be the best, or there is none
+                self.found.none = self.found.choice is None and low > most
+                break
+            before = limit
+            kept = marginals.list_kept(limit + self._weigh_cap(weights))
+            if all(map(len, kept)):
+                searched = self._search(kept, limit, weights)
+            else:
+                self._raise_bound(limit + 1)
+            step *= tuning.CAPPED_GROWTH
+
+    def _search(self, kept: Sequence[IntArray], limit: int, weights: IntArray) -> bool:
+        """Look for the best plan of some layouts up to a limit; whether all were looked at, or a plan was found."""
+        kept = [self.problem.known.share(values) for values in kept]
+        now = self.problem.restrict(kept)
+        cuts: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
+        same = [cut_table(factor, [kept[v] for v in factor.scope], cuts) for factor in self.same]
+        tables = [*now.factors()[1], *same]
+
+        def carry(cap: int, unit: int, most: int = tuning.MAX_LABELS) -> Frontier:
+            rows = [
+                self.memories[device].restrict(kept).list_row(moment, int(weights[moment]) if device == 0 else 0)
+                for device, moment in sorted(self.moments)
+            ]
+            return Frontier(now.sizes, tables, rows, cap, limit, unit=unit, most=most)
+
+        def choose(frontier: Frontier, number: int) -> tuple[int, ...]:
+            return tuple(int(k[value]) for k, value in zip(kept, frontier.find_choice(number), strict=True))
+
+        while not self._is_late():
+            frontier = self._carry_in_units(carry)
+            if frontier is None:
+                return False
+            ticks = frontier.all.ticks
+            self._raise_bound(min(int(ticks[0]), limit + 1) if len(ticks) else limit + 1)
+            if not len(ticks):
+                return True
+            choice = choose(frontier, 0)
+            known = choice in self.packed
+            if self._add_moments(choice):
+                continue
+            if self._take(choice) or ticks[0] > limit:
+                return ticks[0] > limit or not known
+            if self._add_moments(choice):
+                continue
+            return self._list_all(carry, choose, limit) or self._leave_room(carry, choose, choice)
+        return False
+
+    def _carry_in_units(self, carry: Callable[[int, int], Frontier]) -> Frontier | None:
+        """Sums of picoseconds and bytes, in units where there are too many; None where there are too many even so."""
+        for unit in (1, *(max(self.cap // many, 1) for many in tuning.CAPPED_UNITS)):
+            try:
+                return carry(self.cap, unit)
+            except TooManyLabels:
+                continue
+        return None
+
+    def _list_all(
+        self,
+        carry: Callable[[int, int, int], Frontier],
+        choose: Callable[[Frontier, int], tuple[int, ...]],
+        limit: int,
+    ) -> bool:
+        """Lay out what the sums allow, one after the other: bytes in arenas may be more than those that are counted."""
+        try:
+            frontier = carry(self.cap, 0, tuning.MAX_LISTED)
+        except TooManyLabels:
             return False
-        if self.found.choice is not None and cost >= self.found.cost:
-            return False
-        self.found.choice, self.found.cost = choice, cost
+        left = tuning.CAPPED_LAID_OUT
+        for number, ticks in enumerate(frontier.all.ticks.tolist()):
+            if ticks > limit:
+                break
+            self._raise_bound(ticks)
+            choice = choose(frontier, number)
+            if self.found.choice is not None and ticks >= self.found.cost[0]:
+                return True
+            if choice not in self.packed and self._fits_counted(choice):
+                left -= 1
+                if self._take(choice):
+                    return True
+            if left <= 0 or self._is_late():
+                return False
+        self._raise_bound(limit + 1)
         return True
 
-    def _list_kept(self, here: _Round, weights: IntArray) -> list[IntArray]:
-        """The layouts that a plan below the cap may have that is as good as the one that was found."""
-        marginals = find_marginals(here.problem.sizes, [*here.bound, *here.memory.weigh(weights)])
-        return marginals.list_kept(self.found.cost[0] - (-int(weights.sum()) * self.cap // WEIGHT))
+    def _leave_room(
+        self,
+        carry: Callable[[int, int, int], Frontier],
+        choose: Callable[[Frontier, int], tuple[int, ...]],
+        choice: tuple[int, ...],
+    ) -> bool:
+        """Look for plans with fewer bytes, by what arenas were found to need beyond them; nothing is proved by it."""
+        cap = self.cap
+        for _ in range(tuning.CAPPED_TRIES):
+            cap -= max(max(self.packed[choice].lowered.peak_nbytes) - self.cap, 1)
+            try:
+                frontier = carry(cap, 1, tuning.MAX_LABELS)
+            except TooManyLabels:
+                break
+            if not len(frontier.all.ticks) or self._is_late():
+                break
+            choice = choose(frontier, 0)
+            if self._take(choice) or self._add_moments(choice):
+                break
+        return False
+
+    # -- plans -------------------------------------------------------------------------------------------
+
+    def _fits_counted(self, choice: tuple[int, ...]) -> bool:
+        return all(int(memory.count(choice).max()) <= self.cap for memory in self.memories.values())
+
+    def _add_moments(self, choice: tuple[int, ...]) -> bool:
+        """Look at moments at which a choice of layouts needs too much; whether there is one that was not looked at."""
+        before = len(self.moments)
+        if choice in self.packed:
+            device = int(np.argmax(self.packed[choice].least_nbytes))
+            if device not in self.memories:
+                self.memories[device] = Memory(self.problem, device)
+        for device, memory in self.memories.items():
+            counted = memory.count(choice)
+            if counted.max() > self.cap:
+                self.moments.add((device, int(counted.argmax())))
+        return len(self.moments) > before
+
+    def _pack(self, choice: tuple[int, ...]) -> int:
+        """The bytes of the largest arena."""
+        if choice not in self.packed:
+            packed = self.packed[choice] = self.pack(choice)
+            self.found.tried += 1
+            if max(packed.least_nbytes) <= self.cap < max(packed.lowered.peak_nbytes):
+                self.unpacked.append(self.problem.count_cost(choice)[0])
+        return max(self.packed[choice].lowered.peak_nbytes)
+
+    def _take(self, choice: tuple[int, ...]) -> bool:
+        """Write a choice down; whether it keeps the cap and is better than what was found."""
+        cost = self.problem.count_cost(choice)
+        if self.found.choice is not None and cost >= self.found.cost:
+            return False
+        peak = self._pack(choice)
+        self.found.found_nbytes = min(self.found.found_nbytes, peak)
+        if peak <= self.cap:
+            self.found.choice, self.found.cost = choice, cost
+        return peak <= self.cap
 
     def _improve(self) -> None:
         """Better layouts of one variable at a time, as long as the arenas keep the cap."""
@@ -287,19 +400,20 @@ class _Search:
                     if (ticks[value], nbytes[value]) >= old:
                         break
                     choice[variable] = int(value)
-                    if self._look_at(choice):
+                    if self._fits_counted(tuple(choice)) and self._take(tuple(choice)):
                         improved = True
                         break
 
 
-def _find_least(problem: Problem, memory: Memory) -> tuple[int, list[tuple[int, ...]]]:
-    """Bytes that any plan needs, at least: of moments that seem to need most the least sums, and what reaches them."""
-    least = memory.count_least()
-    nbytes, choices = int(least.max()), []
-    for moment in np.argsort(-least, kind="stable")[: tuning.CAPPED_MOMENTS]:
-        weights = np.zeros(memory.moments, np.int64)
-        weights[moment] = WEIGHT
-        found = minimize(problem.sizes, memory.weigh(weights))
-        nbytes = max(nbytes, found.bound_ticks)
-        choices.append(found.choice)
-    return nbytes, choices
+def _find_crest(begins: IntArray, slopes: IntArray) -> int | None:
+    """The weight at which the lowest of some lines is highest; None where none of them falls."""
+    if (slopes > 0).all():
+        return None
+    at = 0.0
+    over = int(np.lexsort((slopes, begins))[0])
+    while slopes[over] > 0:
+        # Along the lowest line to the first that crosses it from above.
+        steeper = np.flatnonzero(slopes < slopes[over])
+        crossing = (begins[steeper] - begins[over]) / (slopes[over] - slopes[steeper])
+        over, at = int(steeper[crossing.argmin()]), float(crossing.min())
+    return max(round(at * WEIGHT), 0)

@@ -14,6 +14,7 @@ what stands at a moment; it may be larger, as only blocks are counted that are s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from math import prod
 
 import numpy as np
@@ -21,6 +22,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import OpNode
+from tapestry_plan.search import tuning
+from tapestry_plan.search.cost import RegionTable
 from tapestry_plan.search.elimination import Factor, IntArray
 from tapestry_plan.search.problem import Problem, TensorCost, Use
 from tapestry_plan.steps import align, shard_of
@@ -36,6 +39,13 @@ class Holding(Struct, frozen=True):
     nbytes: IntArray
     first: int
     last: int
+
+
+class Row(Struct, frozen=True):
+    """Bytes at one moment, in tables in place of picoseconds, and how many picoseconds `WEIGHT` of them weigh."""
+
+    tables: list[Factor]
+    weight: int
 
 
 class Memory:
@@ -62,6 +72,7 @@ class Memory:
                 self._add_made(cost)
         for node in problem.order:
             self._add_work(node)
+        self._leave_out_moments()
 
     # -- moments -----------------------------------------------------------------------------------------
 
@@ -79,6 +90,24 @@ class Memory:
         """When a variable's work is done, or an output is placed."""
         return 3 * self._run[variable] + 2 if variable in self._run else self.moments - 1
 
+    def _leave_out_moments(self) -> None:
+        """Number again the moments that hold something which no moment beside them holds together with all else.
+
+        What is held at the others is held at one of these too, whatever is chosen.
+        """
+        begins, ends = {h.first for h in self.holdings}, {h.last for h in self.holdings}
+        most: list[int] = []
+        grows = True
+        for moment in range(self.moments):
+            grows = grows or moment in begins
+            if grows and moment in ends:
+                most.append(moment)
+                grows = False
+        first = np.searchsorted(most, np.arange(self.moments))
+        last = np.searchsorted(most, np.arange(self.moments), side="right") - 1
+        self.holdings = [Holding(h.scope, h.nbytes, int(first[h.first]), int(last[h.last])) for h in self.holdings]
+        self.moments = len(most)
+
     def _count_first_reads(self) -> dict[int, int]:
         """For each variable of how many tensors it is the first consumer."""
         counts: dict[int, int] = {}
@@ -93,15 +122,21 @@ class Memory:
     def _add(self, scope: Sequence[int], nbytes: IntArray, first: int, last: int) -> None:
         if first <= last and nbytes.any():
             order = sorted(range(len(scope)), key=scope.__getitem__)
-            self.holdings.append(Holding(tuple(scope[k] for k in order), nbytes.transpose(order), first, last))
+            held = self.problem.known.share(nbytes.transpose(order))
+            self.holdings.append(Holding(tuple(scope[k] for k in order), held, first, last))
 
     def _add_placed(self, name: str) -> None:
-        """An input or constant starts where it is read; of several readers' needs no more than the mean is certain."""
-        uses = self.problem.uses[name]
+        """An input or constant starts where it is read: who reads what none before him does has a block of it."""
+        uses, last = self.problem.uses[name], self._last.get(name, 0)
         table, itemsize = self.problem.tables[name], self.problem.graph.stored[name].itemsize
-        for use in uses:
-            nbytes = _aligned(table.sizes(use.numbers[:, self.device]) * itemsize) // len(uses)
-            self._add((use.variable,), nbytes, 0, self._last.get(name, 0))
+        blocks = [_aligned(table.sizes(use.numbers[:, self.device]) * itemsize) for use in uses]
+        single = [self._count_reads(name, use) <= 1 for use in uses]
+        fresh = self._count_fresh(table, itemsize, (), uses, blocks, single)
+        for k, use in enumerate(uses):
+            if fresh is not None:
+                self._add([one.variable for one in uses[: k + 1]], fresh[k], 0, last)
+            else:  # the mean of what they read is certain
+                self._add((use.variable,), blocks[k] // len(uses), 0, last)
 
     def _add_made(self, cost: TensorCost) -> None:
         """What a device made is held to the last read; what it has not made it gets as blocks, which are held too."""
@@ -116,24 +151,79 @@ class Memory:
         for group in cost.split():
             blocks = [self._count_block(cost, use, k in group.only_partial) for k, use in enumerate(group.uses)]
             moments = [self._moment(use.variable) for use in group.uses]
-            # Readers of the same cells may share a block: at each moment the mean of those who have read is certain.
-            for many, moment in enumerate(moments, 1):
-                until = moments[many] - 1 if many < len(moments) else max(moment, last)
-                for use, block in zip(group.uses[:many], blocks, strict=False):
-                    self._add(self._scope(cost, use), block // many, moment, until)
-        if cost.uses and self._count_reads(cost, cost.uses[0]) == 1 and (cost.held.parts > 1).any():
+            by = self._scope(cost)
+            single = [self._count_reads(cost.tensor.name, use) <= 1 for use in group.uses]
+            fresh = self._count_fresh(cost.table, cost.tensor.itemsize, by, group.uses, blocks, single)
+            for k, (use, moment) in enumerate(zip(group.uses, moments, strict=True)):
+                if fresh is not None:
+                    scope = *by, *(one.variable for one in group.uses[: k + 1])
+                    self._add(scope, fresh[k], moment, max(moment, last))
+                    continue
+                # Readers may share a block: at each moment the mean of those who have read is certain.
+                until = moments[k + 1] - 1 if k + 1 < len(moments) else max(moment, last)
+                for use, block in zip(group.uses[: k + 1], blocks, strict=False):
+                    self._add((*by, use.variable), block // (k + 1), moment, until)
+        if cost.uses and self._count_reads(cost.tensor.name, cost.uses[0]) == 1 and (cost.held.parts > 1).any():
             self._add_gathered(cost, cost.uses[0])
 
-    def _scope(self, cost: TensorCost, use: Use) -> tuple[int, ...]:
-        places = (cost.landing.variable,) if cost.landing else ()
-        return (cost.producer, *places, use.variable)
+    def _scope(self, cost: TensorCost) -> tuple[int, ...]:
+        return (cost.producer, cost.landing.variable) if cost.landing else (cost.producer,)
 
-    def _count_reads(self, cost: TensorCost, use: Use) -> int:
+    def _count_reads(self, name: str, use: Use) -> int:
         """How many operands of a consumer read a tensor; 0 for an output."""
         if use.variable not in self._run:
             return 0
         graph, node = self.problem.graph, self.problem.order[self._run[use.variable]]
-        return sum(cost.tensor.name in graph.source(name).stored for name in node.inputs)
+        return sum(name in graph.source(operand).stored for operand in node.inputs)
+
+    def _count_fresh(
+        self,
+        table: RegionTable,
+        itemsize: int,
+        made: Sequence[int],
+        uses: Sequence[Use],
+        blocks: Sequence[IntArray],
+        single: Sequence[bool],
+    ) -> list[IntArray] | None:
+        """Of blocks that consumers have one after the other, what is not in one before, by layouts of all so far.
+
+        Given are the tables of blocks, by layouts of what made the tensor and of the consumer. None where a table would
+        be too large.
+        """
+        variables = [*made, *(use.variable for use in uses)]
+        if prod(self.problem.sizes[v] for v in variables) > tuning.MAX_HELD_ENTRIES or len(set(variables)) < len(
+            variables
+        ):
+            return None if len(uses) > 1 else list(blocks)
+        key = "fresh", self.device, table.shape, itemsize, *map(id, blocks), *(id(use.numbers) for use in uses), *single
+        # The blocks are kept with what is found, so that no other ones have their ids.
+        return self.problem.known.fact(
+            key,
+            lambda: (
+                [
+                    self._find_fresh(table, itemsize, len(made), uses[: k + 1], blocks[k], single[k])
+                    for k in range(len(uses))
+                ],
+                blocks,
+            ),
+        )[0]
+
+    def _find_fresh(
+        self, table: RegionTable, itemsize: int, many: int, uses: Sequence[Use], block: IntArray, single: bool
+    ) -> IntArray:
+        *before, last = uses
+        need = last.numbers[:, self.device]
+        left = np.expand_dims(block, tuple(range(many, many + len(before))))
+        for k, use in enumerate(before):
+            seen = use.numbers[:, self.device]
+            both = table.sizes(seen[:, None], need[None, :])
+            # A block that has all of it serves as it is, else there is another one; of two operands that read through
+            # different ones only cells that nobody read before are certain.
+            if single:
+                left = left * np.expand_dims(both < table.sizes(need), _beside(many, k, len(before)))
+            else:
+                left = left - np.expand_dims(_aligned(both * itemsize), _beside(many, k, len(before)))
+        return np.maximum(left, 0)
 
     def _lands(self, cost: TensorCost) -> NDArray[np.bool_]:
         """Whether a tensor is merged in a place of its own, by layout of its producer and landing."""
@@ -164,11 +254,11 @@ class Memory:
         if cost.landing is not None:
             nbytes = np.where(self._lands(cost)[:, :, None], 0, nbytes[:, None, :])
         moment = self._moment(use.variable) - 1
-        self._add(self._scope(cost, use), nbytes // self._first_reads[use.variable], moment, moment)
+        self._add((*self._scope(cost), use.variable), nbytes // self._first_reads[use.variable], moment, moment)
 
     def _count_block(self, cost: TensorCost, use: Use, only_partial: bool) -> IntArray:
         """Bytes of the block with what a consumer needs, by layouts, where its device does not hold all of it."""
-        need, single = use.numbers[:, self.device], self._count_reads(cost, use) <= 1
+        need, single = use.numbers[:, self.device], self._count_reads(cost.tensor.name, use) <= 1
         cells = cost.table.sizes(need)[None, :]
 
         def lacked(held: IntArray) -> IntArray:
@@ -209,11 +299,15 @@ class Memory:
 
     def restrict(self, kept: Sequence[IntArray]) -> Memory:
         """The same over some layouts of each variable."""
-        made = object.__new__(Memory)
-        made.__dict__.update(self.__dict__)
-        made.holdings = [
-            Holding(h.scope, h.nbytes[np.ix_(*(kept[v] for v in h.scope))], h.first, h.last) for h in self.holdings
-        ]
+        share, cut = self.problem.known.share, dict[tuple[int, ...], IntArray]()
+        kept = [share(values) for values in kept]
+        made = copy(self)
+        made.holdings = []
+        for h in self.holdings:
+            key = id(h.nbytes), *(id(kept[v]) for v in h.scope)
+            if key not in cut:
+                cut[key] = share(h.nbytes[np.ix_(*(kept[v] for v in h.scope))])
+            made.holdings.append(Holding(h.scope, cut[key], h.first, h.last))
         return made
 
     def count(self, choice: Sequence[int]) -> IntArray:
@@ -224,6 +318,10 @@ class Memory:
         """Bytes at every moment, whatever is chosen."""
         return self._sum([int(h.nbytes.min()) for h in self.holdings])
 
+    def count_most(self) -> IntArray:
+        """Bytes at every moment that no choice exceeds."""
+        return self._sum([int(h.nbytes.max()) for h in self.holdings])
+
     def _sum(self, nbytes: Sequence[int]) -> IntArray:
         change = np.zeros(self.moments + 1, np.int64)
         for holding, n in zip(self.holdings, nbytes, strict=True):
@@ -232,16 +330,34 @@ class Memory:
         total: IntArray = np.cumsum(change)[:-1]
         return total
 
+    def list_row(self, moment: int, weight: int) -> Row:
+        """The bytes at a moment."""
+        held = [h for h in self.holdings if h.first <= moment <= h.last]
+        return Row([Factor(h.scope, h.nbytes, h.nbytes) for h in held], weight)
+
     def weigh(self, weights: IntArray) -> list[Factor]:
         """The sum over moments of bytes times weights / `WEIGHT`, rounded down, as tables in place of picoseconds."""
         before = np.concatenate([[0], np.cumsum(weights)])
-        by_scope: dict[tuple[int, ...], IntArray] = {}
-        for holding in self.holdings:
+        weighed: dict[tuple[int, ...], dict[int, int]] = {}
+        for number, holding in enumerate(self.holdings):
             weight = int(before[holding.last + 1] - before[holding.first])
             if weight:
-                weighed = holding.nbytes * weight // WEIGHT
-                by_scope[holding.scope] = by_scope[holding.scope] + weighed if holding.scope in by_scope else weighed
-        return [Factor(scope, ticks, np.zeros_like(ticks)) for scope, ticks in by_scope.items()]
+                weighed.setdefault(holding.scope, {})[number] = weight
+        # Where the same bytes are weighed alike there is one table, so that elimination goes through it once.
+        tables: dict[tuple[tuple[int, int], ...], tuple[IntArray, IntArray]] = {}
+        factors = []
+        for scope, mine in weighed.items():
+            key = tuple((id(self.holdings[number].nbytes), weight) for number, weight in mine.items())
+            if key not in tables:
+                each = [self.holdings[number].nbytes * weight // WEIGHT for number, weight in mine.items()]
+                tables[key] = sum(each[1:], each[0]), np.zeros_like(each[0])
+            factors.append(Factor(scope, *tables[key]))
+        return factors
+
+
+def _beside(many: int, k: int, before: int) -> tuple[int, ...]:
+    """The axes of a table, but for those of a consumer before the last one and of the last one."""
+    return tuple(axis for axis in range(many + before) if axis != many + k)
 
 
 def _aligned(nbytes: IntArray) -> IntArray:

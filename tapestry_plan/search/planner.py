@@ -38,6 +38,7 @@ from tapestry_plan.steps import (
     Space,
     Stage,
     lower,
+    pack,
     tell_rule,
 )
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, put_fields, quote
@@ -233,11 +234,11 @@ def _keep_cap(
         memory_nbytes,
         base.choice,
         base.bound_ticks,
-        lambda choice: max(_lower(problem, choice, fan_in).peak_nbytes),
+        lambda choice: pack(_lower(problem, choice, fan_in), memory_nbytes),
         time_limit_seconds=time_limit_seconds,
     )
     if capped.choice is not None:
-        found = _write_down(problem, capped.choice, capped.bound_ticks, fan_in)
+        found = _write_down(problem, capped.choice, capped.bound_ticks, fan_in, memory_nbytes)
         return replace(found, expansions=tuple(_leave_out(*one) for one in expandable.items()))
     asked = f"plan: memory_nbytes is {memory_nbytes:,}; "
     mend = (
@@ -248,6 +249,10 @@ def _keep_cap(
         raise InfeasiblePlan(
             f"{asked}every plan has a moment at which device 0 holds {capped.least_nbytes:,} bytes or more; {mend}",
             fastest,
+        )
+    if capped.none and not expandable:
+        raise InfeasiblePlan(
+            f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", fastest
         )
     proved = f"of the graph as given every plan needs {capped.least_nbytes:,} bytes or more"
     raise NotFound(
@@ -423,11 +428,16 @@ def _name_split(digits: Split) -> str:
     return f"{split_axes.name} {' '.join(map(str, _list_split(digits)))}"
 
 
-def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:
+def _write_down(
+    problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None, memory_nbytes: int | None = None
+) -> ShardPlan:
+    """The plan of a choice of layouts, in arenas of some memory if they are given it."""
     problem, choice, expansions = _split_axes(problem, choice)
     graph, mesh = problem.graph, problem.mesh
     layouts = {node.name: _chosen(problem, node, choice) for node in problem.order}
     lowered = _lower(problem, choice, fan_in)
+    if memory_nbytes is not None:
+        lowered = pack(lowered, memory_nbytes).lowered
     moved = problem.count_moved(choice)
     predicted = {key: m.links for key, m in moved.items() if m.links}
     if predicted != lowered.moved:

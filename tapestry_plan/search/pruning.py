@@ -59,7 +59,7 @@ def is_worth_a_round(sizes: Sequence[int], kept: Sequence[IntArray]) -> bool:
     return sum(map(len, kept)) <= tuning.MAX_KEPT_SHARE * sum(sizes)
 
 
-class _Part(Struct):
+class Part(Struct):
     """A bucket, or a part of one that is split: the tables around a variable, messages among them."""
 
     variable: int
@@ -67,7 +67,7 @@ class _Part(Struct):
     tables: list[Factor]
     alike: int
     """The number of all parts with the same tables, placed alike."""
-    senders: dict[int, _Part] = field(default_factory=dict)
+    senders: dict[int, Part] = field(default_factory=dict)
     """The parts that sent messages, by the message's place among the tables."""
     outside: IntArray | int = 0
     """What everything that is not below the part costs at least, given its variables without its own."""
@@ -104,35 +104,65 @@ def find_marginals(
     >>> [least.tolist() for least in find_marginals([2, 2], [Factor((0, 1), table, table)]).least]
     [[4, 2], [2, 3]]
     """
+    tree = build_tree(sizes, factors, cap)
+    least = [np.full(size, tree.bound_ticks, np.int64) for size in sizes]
+    for part, told in tree.go_down(sizes):
+        for at, found in told.bounds:
+            np.maximum(least[part.scope[at]], found, out=least[part.scope[at]])
+        part.tables, part.senders = [], {}
+    return Marginals(tree.bound_ticks, least, tree.exact)
+
+
+class Tree(Struct):
+    """Buckets in a tree, or in several: the tables of each, and the messages that it sends and gets.
+
+    Parameters
+    ----------
+    parts : list of Part
+        Each before the one that it sends to.
+    roots : list of (Part, int)
+        Those that send to none, with the least sums of themselves and of all below them.
+    bound_ticks : int
+        The least sum of all tables, or less where a bucket is split.
+    exact : bool
+        Whether none is.
+    """
+
+    parts: list[Part]
+    roots: list[tuple[Part, int]]
+    bound_ticks: int
+    exact: bool
+
+    def go_down(self, sizes: Sequence[int]) -> Iterator[tuple[Part, _Told]]:
+        """Tell each part what is outside of it, and give it with what it tells; each after the one that it sends to."""
+        down = _Down(sizes)
+        for part in reversed(self.parts):
+            told = down.tell(part)
+            for k, sender in part.senders.items():
+                sender.outside = told.outside[k]
+            yield part, told
+
+
+def build_tree(sizes: Sequence[int], factors: Sequence[Factor], cap: int = tuning.MAX_PRUNING_ENTRIES) -> Tree:
+    """The buckets of tables and their messages, with tables of so many entries at most; `find_marginals` says more."""
     parts, roots, bound = _go_up(sizes, factors, cap)
     for root, ticks in roots:
         root.outside = bound - ticks
-    least = [np.full(size, bound, np.int64) for size in sizes]
-    down = _Down(sizes)
-    for part in reversed(parts):
-        told = down.tell(part)
-        for at, found in told.bounds:
-            np.maximum(least[part.scope[at]], found, out=least[part.scope[at]])
-        for k, sender in part.senders.items():
-            sender.outside = told.outside[k]
-        part.tables, part.senders = [], {}
-    return Marginals(bound, least, len(parts) == len(sizes))
+    return Tree(parts, roots, bound, len(parts) == len(sizes))
 
 
-def _go_up(
-    sizes: Sequence[int], factors: Sequence[Factor], cap: int
-) -> tuple[list[_Part], list[tuple[_Part, int]], int]:
+def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[list[Part], list[tuple[Part, int]], int]:
     """Parts, each before the one that it sends to; those that send to none, with their least sums; the sum of all."""
     bound = sum(int(factor.ticks) for factor in factors if not factor.scope)
     order = list_order(sizes, factors)
     rank = {variable: k for k, variable in enumerate(order)}
-    buckets: list[list[tuple[Factor, _Part | None]]] = [[] for _ in sizes]
+    buckets: list[list[tuple[Factor, Part | None]]] = [[] for _ in sizes]
     for factor in factors:
         if factor.scope:
             buckets[min(factor.scope, key=rank.__getitem__)].append((factor, None))
-    parts: list[_Part] = []
+    parts: list[Part] = []
     made: dict[tuple[object, ...], tuple[int, IntArray]] = {}
-    roots: list[tuple[_Part, int]] = []
+    roots: list[tuple[Part, int]] = []
     for variable in order:
         senders = {id(factor): sender for factor, sender in buckets[variable] if sender is not None}
         bucket = [factor for factor, _ in buckets[variable]]
@@ -144,7 +174,7 @@ def _go_up(
             sent = {k: senders[id(factor)] for k, factor in enumerate(group) if id(factor) in senders}
             # The order of the tables counts too: by their places it is said what each of them is told.
             key = scope.index(variable), *((id(f.ticks), *map(scope.index, f.scope)) for f in group)
-            part = _Part(variable, scope, group, len(made), sent)
+            part = Part(variable, scope, group, len(made), sent)
             if key not in made:
                 made[key] = part.alike, part.sum_up(sizes).min(axis=scope.index(variable))
             part.alike, ticks = made[key]
@@ -176,7 +206,7 @@ class _Down:
         self._told: dict[tuple[object, ...], _Told] = {}
         self._shared: dict[tuple[tuple[int, ...], bytes], IntArray] = {}
 
-    def tell(self, part: _Part) -> _Told:
+    def tell(self, part: Part) -> _Told:
         places = tuple(part.senders)
         outside = part.outside if isinstance(part.outside, int) else id(part.outside)
         key = part.alike, outside, isinstance(part.outside, int), places
@@ -184,7 +214,7 @@ class _Down:
             self._told[key] = self._tell_now(part)
         return self._told[key]
 
-    def _tell_now(self, part: _Part) -> _Told:
+    def _tell_now(self, part: Part) -> _Told:
         scope, sizes = part.scope, self._sizes
         total = part.sum_up(sizes)
         total += np.expand_dims(part.outside, scope.index(part.variable))

@@ -24,6 +24,8 @@ MAX_CELLS = 2**60
 """Cells of one tensor; beyond it byte counts would not fit 64 bits."""
 MAX_STAGE_SECONDS = 1000.0
 """Longest modeled stage: sums over thousands of stages then stay within 64 bits."""
+MAX_WEIGHED = 2**61
+"""Bytes of a moment times its weight under a memory cap, and picoseconds of any plan."""
 MAX_COUNTED = 2**62
 """Bytes of a plan times the number of choices: with more, ties are not broken by the number of expansions."""
 
@@ -104,24 +106,36 @@ MAX_ROUNDS = 2
 """Times that the search for undominated operators is made with more of them; then none counts as dominated."""
 MAX_COMPARISONS = 1000
 """Consumers that are counted again, one by one, to compare the shardings of one operator."""
-MAX_CAPPED_ROUNDS = 4
-"""Times that weights are sought under a memory cap, each over the layouts that are left."""
-CAPPED_STEPS = 40
-"""Weights that are tried in each round, each with one elimination."""
-CAPPED_PATIENCE = 4
-"""Steps without a better bound after which they are made half as long, from the best weights."""
+MAX_HELD_ENTRIES = 1_000_000
+"""Of a table of what one tensor's consumers hold; where it would be larger, the mean of what they read is counted."""
+MAX_LABELS = 2_000_000
+"""Sums of picoseconds and bytes that are gone through at once under a memory cap."""
+MAX_LISTED = 20_000
+"""The same where all choices are listed, each of which may have to be laid out in arenas."""
+LABEL_ROUNDS = 10
+"""Times so many that are gone through in all."""
+CAPPED_UNITS = (4096, 256)
+"""Parts of a memory cap that are told apart where there would be too many sums."""
+CAPPED_MOMENTS = 4
+"""Times that the weight of a moment is sought under a memory cap, where plans need too much at it."""
+CAPPED_STEPS = 20
+"""Weights of a moment that are tried, each with one elimination."""
+CAPPED_NEARNESS = 1e-5
+"""By how much a bound may be below the best one of a moment's weights."""
 CAPPED_START = 64
-"""The part of the fastest plan's time at which all bytes below the cap are weighed first."""
-CAPPED_HALVINGS = 6
-"""Weights that are tried between those that need too much and those that do not."""
-CAPPED_MIXED = 12
-"""Choices of which beginnings and ends are tried in the best plan."""
+"""The part of the fastest plan's time at which all bytes below the cap are weighed first, if none needs few enough."""
+CAPPED_FIRST_STEP = 1024
+"""The part of the fastest plan's time by which the first limit is above the bound."""
+CAPPED_GROWTH = 4
+"""Times that this grows from one limit to the next."""
+CAPPED_LAID_OUT = 200
+"""Choices that are laid out in arenas one after the other, where counted bytes do not say which keeps the cap."""
+CAPPED_TRIES = 8
+"""Times that plans with fewer counted bytes are sought, where these are too many."""
 CAPPED_MOVES = 8
 """Layouts of one operator that are laid out in arenas in its place, the fastest first."""
-CAPPED_SQUEEZED = 100
-"""Choices that are laid out in arenas beside the smallest one, where none was found that keeps the cap."""
-CAPPED_MOMENTS = 3
-"""Moments at which the least bytes that any plan needs are sought."""
+FORBIDDEN_TICKS = 2**52
+"""Of layouts that need not be looked at, as others are the same: more than any plan takes."""
 IMPROVING_SECONDS = 5.0
 """Of improving moves, where no other limit is given; none are made where the plan is proved to be the best."""
 MIN_TRYING_SECONDS = 1.0

@@ -9,6 +9,7 @@ From the ground up; each row stands on rows above it:
     layout  routes         which device holds what, and who sends it to whom
     shard_plan  cells      the plan, a document of steps; sets of cells, cut and compared once
     lowering  timeline     a graph and its layouts as steps; when each buffer is used
+    packing                arenas of written steps, laid out anew
     eviction               which buffers leave a full arena, and when they come back
     spill                  a plan again, with less memory
 """
@@ -25,6 +26,7 @@ from tapestry_plan.steps.layout import (
 from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Mesh, Space, align
 from tapestry_plan.steps.misfits import find_misfit
+from tapestry_plan.steps.packing import Packed, pack
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_plan.steps.routes import list_senders, number_ports
 from tapestry_plan.steps.shard_plan import (

@@ -28,7 +28,7 @@ from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
 from bench_sets import machine  # noqa: E402
 from layered_models import bert, gpt, gpt2, vit  # noqa: E402
 
-from tapestry_plan import Device, Link, Mesh  # noqa: E402
+from tapestry_plan import Device, Graph, Link, Mesh, Tensor, ops  # noqa: E402
 from tapestry_plan.onnx import light_model  # noqa: E402
 
 RESULTS = SETS_RESULTS.with_name("bench_planner.md")
@@ -39,12 +39,37 @@ LIMIT_SECONDS = 900
 
 
 class Case(NamedTuple):
-    """A model on a mesh, with the aims: processor seconds, gap in percent."""
+    """A model on a mesh, with the aims: processor seconds, gap in percent; and a cap on memory.
+
+    The cap is in bytes a device, or a part of the peak of the plan on one device.
+    """
 
     model: Callable[[], Any]
     mesh: Mesh
     aim: float
     gap: float = 0.0
+    cap: float | None = None
+
+
+def layer() -> Graph:
+    """A transformer layer of half precision: 2,048 tokens of width 4,096 in 32 heads, 16,384 inside."""
+    tokens, width, heads, inside = 2048, 4096, 32, 16384
+    g = Graph()
+
+    def weight(name: str, *shape: int) -> Tensor:
+        return g.input(name, shape, "float16")
+
+    def split(t: Tensor) -> Tensor:
+        return t.reshape(1, tokens, heads, width // heads).transpose(0, 2, 1, 3)
+
+    x = g.input("x", (tokens, width), "float16")
+    y = ops.layer_normalization(x, weight("g1", width), weight("b1", width), axis=-1)
+    q, k, v = (split(y @ weight(f"w{name}", width, width)) for name in "qkv")
+    seen = ops.softmax(q @ k.transpose(0, 1, 3, 2), axis=-1) @ v
+    x = x + seen.transpose(0, 2, 1, 3).reshape(tokens, width) @ weight("wo", width, width)
+    y = ops.layer_normalization(x, weight("g2", width), weight("b2", width), axis=-1)
+    g.output(x + ops.relu(y @ weight("w1", width, inside)) @ weight("w2", inside, width), "y")
+    return g
 
 
 CASES = {
@@ -52,6 +77,11 @@ CASES = {
         f"gpt-{layers}": Case(partial(gpt, layers), Mesh((2, 4), **H100), aim)  # type: ignore[arg-type]
         for layers, aim in ((12, 1.0), (48, 3.0), (96, 6.0))
     },
+    **{
+        f"gpt-{layers}-capped": Case(partial(gpt, layers), Mesh((2, 4), **H100), aim, 0.1, 0.3)  # type: ignore[arg-type]
+        for layers, aim in ((12, 2.0), (48, 6.0), (96, 15.0))
+    },
+    "layer-capped": Case(layer, Mesh((8,), **H100), 2.0, 0.1, 141e6),  # type: ignore[arg-type]
     **{
         f"{make.__name__}-6-on-{devices}": Case(partial(make, 6), Mesh((devices,)), aim, 0.5)
         for make in (bert, gpt2, vit)
@@ -72,11 +102,16 @@ def measure(name: str) -> dict[str, Any]:
 
     case = CASES[name]
     begin = time.process_time()
-    graph = load_onnx(case.model())
+    model = case.model()
+    graph = model if isinstance(model, Graph) else load_onnx(model)
+    cap = None if case.cap is None else int(case.cap)
+    if case.cap is not None and case.cap < 1:
+        alone = plan(graph, Mesh((1,), device=case.mesh.device), expand=False)
+        cap = int(case.cap * alone.peak_nbytes[0])
     imported = time.process_time() - begin
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.process_time()
-    found = plan(graph, case.mesh)
+    found = plan(graph, case.mesh, memory_nbytes=cap)
     return {
         "operators": len(graph.nodes),
         "imported": imported,
@@ -160,7 +195,8 @@ def main() -> None:
             "",
             "GPT: 16 operators a layer, batch 1, 2,048 tokens, width 1,024 (4,096 inside), devices of 4·10¹⁴ flop/s,",
             "3·10¹² B/s, links of 5 µs and 3·10¹¹ B/s. BERT, GPT-2, ViT: batch 2, 128 tokens (ViT 197), width 512,",
-            "and ResNet-50, on the mesh's own rates. CPU seconds are those of `plan`, not of the import.",
+            "and ResNet-50, on the mesh's own rates. Capped: in 30 % of the peak of the plan on one device; a layer of",
+            "width 4,096 in half precision in 141 MB. CPU seconds are those of `plan`, not of the import.",
         ]
         RESULTS.write_text("\n".join([*head, *lines, *notes]) + "\n")
 

@@ -1,0 +1,101 @@
+"""Arenas laid out anew: buffers of steps that are written down already, in places that leave fewer gaps.
+
+While steps are written each buffer takes the lowest place that is free, and what comes later is not known. Afterwards
+it is, from each buffer's coming to its going, and all of them are placed at once (see `offsets`)::
+
+    as it came   ████ a ████░░░░│ c c c │        packed   │ c c c │████ a ████
+                 ▒ b ▒│         │       │                 │       │▒ b ▒
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tapestry_plan.steps.lowering import Lowered
+from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.offsets import Stay, assign_offsets
+from tapestry_plan.steps.shard_plan import Alloc, Buffer, Free
+
+
+class Packed(Struct, frozen=True):
+    """Steps in arenas of some memory, as far as places were found.
+
+    Parameters
+    ----------
+    lowered : Lowered
+        The steps; devices of which the arena was too large, and a better one was found, have that one.
+    least_nbytes : tuple of int
+        By device: what lies there at once. No arena is smaller.
+    """
+
+    lowered: Lowered
+    least_nbytes: tuple[int, ...]
+
+
+def pack(lowered: Lowered, memory_nbytes: int) -> Packed:
+    """Lay out the arenas anew that are larger than some memory, where all that lies there at once may fit.
+
+    Parameters
+    ----------
+    lowered : Lowered
+    memory_nbytes : int
+        Bytes that each device's arena may have. An arena that needs more is made as small as what lies there at once,
+        if places are found.
+    """
+    if max(lowered.peak_nbytes) <= memory_nbytes:
+        return Packed(lowered, lowered.peak_nbytes)
+    peak, least = list(lowered.peak_nbytes), list(lowered.peak_nbytes)
+    offsets: dict[int, int] = {}
+    found: dict[tuple[Stay, ...], tuple[int, list[int] | None]] = {}  # devices with equal shards have equal arenas
+    for device, stays in enumerate(_list_stays(lowered)):
+        if peak[device] <= memory_nbytes:
+            continue
+        key = tuple(stays.values())
+        if key not in found:
+            most = _count_most(key)
+            found[key] = most, assign_offsets(key, max(most, memory_nbytes))
+        least[device], places = found[key]
+        if places is not None:
+            offsets.update(zip(stays, places, strict=True))
+            peak[device] = max(place + stay.nbytes for place, stay in zip(places, key, strict=True))
+    buffers = tuple(_move(buffer, offsets) for buffer in lowered.buffers)
+    return Packed(replace(lowered, buffers=buffers, peak_nbytes=tuple(peak)), tuple(least))
+
+
+def _move(buffer: Buffer, offsets: dict[int, int]) -> Buffer:
+    return replace(buffer, offset=offsets[buffer.id]) if buffer.id in offsets else buffer
+
+
+def _list_stays(lowered: Lowered) -> list[dict[int, Stay]]:
+    """For each device its buffers' stays, in moments of its own: one each time that a buffer comes."""
+    buffers = {buffer.id: buffer for buffer in lowered.buffers}
+    now = [0] * len(lowered.peak_nbytes)
+    stays: list[dict[int, Stay]] = [{} for _ in now]
+    for step in lowered.steps:
+        if isinstance(step, Alloc):
+            buffer = buffers[step.buffer]
+            now[buffer.device] += 1
+            stays[buffer.device][step.buffer] = Stay(now[buffer.device], -1, align(buffer.nbytes))
+        elif isinstance(step, Free):
+            device = buffers[step.buffer].device
+            stays[device][step.buffer] = stays[device][step.buffer]._replace(last=now[device])
+    return [
+        {number: stay if stay.last >= 0 else stay._replace(last=now[device]) for number, stay in mine.items()}
+        for device, mine in enumerate(stays)
+    ]
+
+
+def _count_most(stays: Sequence[Stay]) -> int:
+    """The most bytes that lie there at once."""
+    change: dict[int, int] = {}
+    for stay in stays:
+        change[stay.first] = change.get(stay.first, 0) + stay.nbytes
+        change[stay.last + 1] = change.get(stay.last + 1, 0) - stay.nbytes
+    most = now = 0
+    for moment in sorted(change):
+        now += change[moment]
+        most = max(most, now)
+    return most
