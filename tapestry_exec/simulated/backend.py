@@ -6,7 +6,8 @@ from typing import Any
 
 from tapestry_exec.cuda import CupyBackend
 from tapestry_exec.simulated import namespace as simulated
-from tapestry_sets.limits import check_arguments
+from tapestry_exec.simulated import tuning
+from tapestry_sets.limits import check_arguments, quote
 
 
 class SimulatedBackend(CupyBackend):
@@ -52,6 +53,9 @@ class SimulatedBackend(CupyBackend):
 
     @check_arguments
     def __init__(self, gpus: int = 2, *, seed: int = 0, unwritten: bool = False, **options: Any) -> None:
-        if gpus < 1:
-            raise ValueError(f"SimulatedBackend: gpus is {gpus}; give how many GPUs to simulate, an int >= 1")
+        if not 1 <= gpus <= tuning.MAX_GPUS:
+            raise ValueError(
+                f"SimulatedBackend: gpus is {quote(gpus)}; give how many GPUs to simulate, an int from 1 to "
+                f"{tuning.MAX_GPUS}"
+            )
         super().__init__(cupy=simulated.cupy(gpus, seed, unwritten=unwritten), **options)

@@ -13,6 +13,8 @@ Results do not change with those under "tuning"; no sweep is recorded.
 
 ALIGNMENT_NBYTES = 512
 """Of every allocation, as CUDA's."""
+MAX_GPUS = 1024
+"""Of a simulated machine: memory and streams are made for each at once."""
 MAX_THREADS = 1024
 """Of a block, on every GPU."""
 MAX_SHARED_NBYTES = 232448

@@ -49,13 +49,13 @@ from tapestry_plan import (
 )
 from tapestry_sets.regions import Box
 from tapestry_sets.views import PermuteDims
-from tests.wrong_arguments import Row, ask, faults_of, signature_of
+from tests.wrong_arguments import Row, ask, faults_of, is_dtype, signature_of
 
 BOX = Box.of((4, 3, 6))
 AXES = (Axis("h", 4), Axis("kh", 3, "reduction"))
 READS = project(AXES, [{"h": 2, "kh": 1}])
 HOLDS = Operand(project(AXES, [{"h": 1}]))
-FILES = dict.fromkeys(("path", "path_or_model"), "path|No such file|File name too long|load_onnx")
+FILES = dict.fromkeys(("path", "path_or_model"), "path|No such file|File name too long|Is a directory|load_onnx")
 NAMED = {"name": "name|no tensor|no operator|no index axis", "node": "node|no operator"}
 RANKS = {"shape": "shape|rank"}
 SIZES = {"shape": "shape|devices"}
@@ -148,7 +148,7 @@ ROWS: dict[str, Row] = {
     ),
     "Device": Row(Device, lambda: {"flop_per_second": 1e9}, refuses={"flop_per_second": (0, -1, float("nan"))}),
     "Graph": Row(Graph),
-    "Graph.input": Row(Graph.input, of_graph(name="z", shape=(4, 6)), refuses=EXTENTS, takes={"dtype": "str | type"}),
+    "Graph.input": Row(Graph.input, of_graph(name="z", shape=(4, 6)), refuses=EXTENTS, takes={"dtype": is_dtype}),
     "Graph.constant": Row(Graph.constant, of_graph(name="z", array=np.ones(3)), takes={"array": "Any"}),
     "Graph.op": Row(
         Graph.op,
@@ -268,7 +268,7 @@ ROWS: dict[str, Row] = {
         f"Tensor.{name}": Row(getattr(Tensor, name), lambda: {"self": ops.greater(tensors()["self"], 0), "axis": 1})
         for name in ("any", "all")
     },
-    "Tensor.astype": Row(Tensor.astype, of_tensor(dtype="int32"), takes={"dtype": "str | type"}),
+    "Tensor.astype": Row(Tensor.astype, of_tensor(dtype="int32"), takes={"dtype": is_dtype}),
     "Tensor.clip": Row(Tensor.clip, of_tensor(min=0, max=1), takes=dict.fromkeys(("min", "max"), "float | None")),
     "concat": Row(concat, lambda: {"tensors": [small().tensor("x")], "axis": 0}, refuses={"axis": (2, -3)}),
     "count_shared": Row(
@@ -282,7 +282,7 @@ ROWS: dict[str, Row] = {
     "load_onnx": Row(
         load_onnx,
         lambda: {"path_or_model": model()},
-        takes={"path_or_model": "str | bytes | ModelProto", "shapes": "Mapping | None"},
+        takes={"path_or_model": "str | bytes"},
         raises=(OSError,),
         says=FILES,
     ),

@@ -1,4 +1,4 @@
-"""Every attribute of every operator replaced by wrong values, in the function's call and in `Graph.op` by name."""
+"""Every operand and attribute of every operator replaced by wrong values, and attributes in `Graph.op` by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tapestry_plan import Graph, Tensor, ops
 from tests.cutting import Case
 from tests.operator_cases import CASES
-from tests.wrong_arguments import WRONG, Row, admits, ask, check, faults_of, signature_of
+from tests.wrong_arguments import WRONG, Row, ask, check, faults_of, signature_of
 
 OPERATORS = {name: each for name, each in vars(ops).items() if hasattr(each, "op")}
 OTHERS = [Case(name, ((3, 4),), {"axis": 1}) for name in ("argmax", "argmin", "logsumexp", "std", "var")]
@@ -22,8 +22,10 @@ for one in (*CASES, *OTHERS):
 SAYS = {
     "gemm": {name: f"{name}|multiplied over" for name in ("trans_a", "trans_b")},  # 0 and 1 are truth values
     "layer_normalization": {"axis": "axis|normalized axes"},
+    **{name: {"kernel": "kernel|spatial axis"} for name in ("average_pool", "max_pool", "sum_pool")},
     "rms_normalization": {"axis": "axis|normalized axes"},
 }
+TAKES = {"take": {"indices": "Tensor | Sequence[Any] | NDArray[Any] | int"}}
 
 
 def operands(case: Case) -> tuple[Graph, list[Tensor]]:
@@ -45,11 +47,14 @@ def row_of(name: str) -> Row:
                 found[p.name] = inputs if p.kind is p.VAR_POSITIONAL else inputs.pop(0)
         return found | case.attrs
 
-    return Row(call, given, says=SAYS.get(name, {}), skips=tensors)
+    # An operand that may be a number is named by the tensor beside it.
+    numbers = [p.name for p in signature_of(call) if p.name in tensors and "float" in str(p.annotation)]
+    takes = dict.fromkeys(numbers, "Tensor | float | bool") | TAKES.get(name, {})
+    return Row(call, given, takes, says=SAYS.get(name, {}) | dict.fromkeys(numbers, f"^{name}: "))
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_a_wrong_attribute_is_refused_by_name(name: str) -> None:
+def test_a_wrong_argument_is_refused_by_name(name: str) -> None:
     row = row_of(name)
     assert isinstance(ask(row, row.given()), Tensor | tuple)
     assert not faults_of(name, row)
@@ -67,7 +72,8 @@ def test_so_it_is_where_the_operator_is_added_by_name(name: str) -> None:
         if p.name in OPERATORS[name].op.attributes:
             said = {"attrs": row.says.get(p.name, rf"\b{p.name}\b")}
             one = Row(partial(by_name, EXAMPLES[name]), partial(dict, attrs={p.name: None}), says=said)
-            faults = (check(one, one.parameters()[-1], value, not admits(row.annotation(p), value)) for value in WRONG)
+            is_admitted, attrs = row.admits(p), one.parameters()[-1]
+            faults = (check(one, attrs, value, not is_admitted(value)) for value in WRONG)
             found += [f"{name}: {p.name}: {fault}" for fault in faults if fault]
     assert not found
 
