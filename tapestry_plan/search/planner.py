@@ -74,6 +74,9 @@ def plan(
 ) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
+    Plans are compared by seconds, then by bytes moved, then by the bytes of inputs and constants that lie on devices
+    from the start; where the bound is met, no plan of its space is better in this order.
+
     Parameters
     ----------
     graph : Graph
@@ -284,7 +287,7 @@ def _try_variants(
 
     def is_better(one: ShardPlan, than: ShardPlan) -> bool:
         fits = memory_nbytes is None or max(one.peak_nbytes) <= memory_nbytes or max(than.peak_nbytes) > memory_nbytes
-        return fits and (one.seconds, one.nbytes_moved) < (than.seconds, than.nbytes_moved)
+        return fits and _cost_of(one) < _cost_of(than)
 
     values = (0,) * len(variants.choices)
     best = replace(whole, expansions=(*variants.build_graph(values)[1], *whole.expansions))
@@ -297,6 +300,11 @@ def _try_variants(
     # Every variant's bound holds for the variant alone, that of the joint problem for all that it has; other variants
     # are proven to cost more than the graph as given.
     return replace(best, bound=min(best.seconds, lowest))
+
+
+def _cost_of(plan: ShardPlan) -> tuple[float, int, int]:
+    """What plans are compared by: seconds, bytes moved, bytes that lie on devices from the start."""
+    return plan.seconds, plan.nbytes_moved, sum(plan.nbytes_placed)
 
 
 def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -468,7 +468,7 @@ class Problem:
 
     def _cost_of_source(self, tensor: Stored, at: int) -> TensorCost:
         table = self.tables[tensor.name]
-        held = self._hold_merged(table, self._tensor_numbers(self.variables[at]))
+        held = self._hold_merged(table, self.number_held(self.variables[at]))
         return TensorCost(tensor, table, at, held, tensor.itemsize)
 
     def _cost_of(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
@@ -476,7 +476,7 @@ class Problem:
         written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
         held = self.known.fact(("made", self.kind(node), output), lambda: self._number_made(node, output, tensor))
         place = self.position.get(("landing", node.outputs[output]))
-        landing = None if place is None else Use(place, self._tensor_numbers(self.variables[place]))
+        landing = None if place is None else Use(place, self.number_held(self.variables[place]))
         return TensorCost(tensor, self.tables[tensor.name], at, held, written, landing=landing)
 
     def _add_outputs(self) -> None:
@@ -488,7 +488,7 @@ class Problem:
     def _output_use(self, name: str, position: int, given: Given = ()) -> Use:
         """A tensor brought to where it lies at the end: a place of its own, or that of the input that it is tied to."""
         place = self.variables[position]
-        return Use(position, self._tensor_numbers(place), given, tied=name if place.kind == "source" else "")
+        return Use(position, self.number_held(place), given, tied=name if place.kind == "source" else "")
 
     def _number_made(self, node: OpNode, output: int, tensor: Stored) -> Held:
         signature = self.graph.signature(node.name)
@@ -517,7 +517,7 @@ class Problem:
         empty = table.number(DisjointRegions(table.shape))
         return self._hold(numbers, np.ones(len(numbers), np.int64), np.zeros_like(numbers), empty)
 
-    def _tensor_numbers(self, variable: Variable) -> IntArray:
+    def number_held(self, variable: Variable) -> IntArray:
         """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
         shape, table = self.graph.stored[variable.name].shape, self.tables[variable.name]
 

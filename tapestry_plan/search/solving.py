@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import IntArray, improve, minimize
+from tapestry_plan.search.placing import place_least
 from tapestry_plan.search.problem import Problem
 from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
 
@@ -67,7 +68,8 @@ def solve(
         search, bound = problem.factors()
         found = minimize(problem.sizes, search, total=_count_affordable(stop))
         if bound is search and found.exact:
-            return Solved(found.choice, found.ticks, found.ticks, found.entries)
+            choice = place_least(problem, kept, search, found.choice) if time.monotonic() < stop else found.choice
+            return Solved(choice, found.ticks, found.ticks, found.entries)
     search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
     entries = 0
     best: tuple[int, int, tuple[int, ...]] | None = None
@@ -78,6 +80,8 @@ def solve(
         best = _better(problem, best, _choose(kept, found.choice))
         if bound is search and found.exact:
             # Whatever was left out costs more than a plan that was there, so this is the best of all.
+            if found.ticks == best[0] and time.monotonic() < stop:
+                best = *best[:2], place_least(problem, kept, search, found.choice)
             return Solved(best[2], best[0], best[0], entries)
         if time.monotonic() >= stop:
             below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))

@@ -53,6 +53,8 @@ Times of the best plan along the axes of the mesh, as parts of that of the whole
 Where messages cost as much as the work, four parts in two replicas are better than eight; a mesh of two axes cannot cut
 two index axes in two each. Above 8 devices the whole space takes minutes.
 """
+MAX_PLACED_ENTRIES = 1 << 16
+"""Layouts of all readers of an input together, up to which the bytes that they place are counted jointly."""
 MAX_JOINT_CONSUMERS = 5
 """Consumers of one tensor that are counted jointly: the terms of the union double with each."""
 MAX_EXCHANGES = 1 << 22
