@@ -28,7 +28,7 @@ from tapestry_plan.ir import (
     same_graph,
 )
 from tapestry_plan.ops import operator
-from tapestry_plan.search import plan
+from tapestry_plan.search import pareto, plan
 from tapestry_plan.steps import (
     HOST,
     Alternative,
@@ -82,6 +82,7 @@ __all__ = [
     "operation",
     "operator",
     "ops",
+    "pareto",
     "plan",
     "project",
     "rewrite",

@@ -39,7 +39,7 @@ from tapestry_exec.run import (
 )
 from tapestry_plan.ir import Graph, Stored
 from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
-from tapestry_plan.search import plan
+from tapestry_plan.search import pareto, plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.limits import escape_controls, list_names, quote
@@ -361,6 +361,15 @@ def print_operators(p: ShardPlan, title: str) -> None:
     print_table(title, ("operator", "type", "sharding", "B pulled", "B shared"), rows, (3, 4))
 
 
+def print_pareto(plans: Sequence[ShardPlan], title: str) -> None:
+    """For each plan the memory that it needs, its time with what is proved of it, and what moves."""
+    rows = [
+        (f"{max(p.peak_nbytes):,}", f"{p.seconds * 1e6:,.1f}", f"{100 * p.gap:.1f}", f"{p.nbytes_moved:,}")
+        for p in plans
+    ]
+    print_table(title, ("peak B", "modeled us", "gap %", "B moved"), rows, range(4))
+
+
 def print_devices(p: ShardPlan, r: RunResult | None) -> None:
     """For each device its bytes and peak memory, predicted and, after a run, counted; the spilled bytes if any."""
     shown = [("B received", "nbytes_received"), ("peak B", "peak_nbytes")]
@@ -546,9 +555,23 @@ def planning(command: Callable[..., None]) -> Callable[..., None]:
 @mesh_option(help="Devices, as 4 or 2x2; 4 by default, or all of the machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as its JSON document.")
 @click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
-def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str | None) -> None:
+@click.option(
+    "--pareto",
+    "points",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Print up to N plans instead, from the fastest to the one in the least memory.",
+)
+def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str | None, points: int | None) -> None:
     """Plan an ONNX model for a mesh and print what moves."""
     devices = asked.find_mesh(mesh)
+    if points is not None:
+        if as_json or explain is not None or asked.memory_nbytes is not None:
+            raise click.UsageError("--pareto prints plans of all memories: give it without --json, --explain, --memory")
+        graph = asked.load()
+        with timed(f"planning {asked.model.name} for {devices.size} devices", asked.quiet):
+            plans = pareto(graph, devices, points=points, seed=asked.seed, expand=asked.expand, space=asked.space)
+        return print_pareto(plans, f"{asked.model.name} on {devices.size} devices, in less and less memory")
     p = asked.plan(asked.load(), devices)
     if as_json:
         return echo(_escape_json(p.to_json()))

@@ -14,6 +14,8 @@ From the ground up; each row stands on rows above it:
     least  dominance         the memory that any plan needs; drops expansions that cannot win
     capped                   the best layouts that keep a memory cap
     planner                  `plan`: search, prove, lower
+    pareto                   `pareto`: plans from the fastest to the smallest
 """
 
+from tapestry_plan.search.pareto import pareto
 from tapestry_plan.search.planner import plan

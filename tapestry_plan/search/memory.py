@@ -103,6 +103,7 @@ class Memory:
             if grows and moment in ends:
                 most.append(moment)
                 grows = False
+        most = most or [0]  # nothing is held
         first = np.searchsorted(most, np.arange(self.moments))
         last = np.searchsorted(most, np.arange(self.moments), side="right") - 1
         self.holdings = [Holding(h.scope, h.nbytes, int(first[h.first]), int(last[h.last])) for h in self.holdings]

@@ -19,6 +19,8 @@ from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
 from tapestry_plan.search.derived import derive_layouts
 from tapestry_plan.search.dominance import find_expandable, find_undominated
 from tapestry_plan.search.joint import JointProblem
+from tapestry_plan.search.least import LeastMemory, list_same
+from tapestry_plan.search.memory import Memory
 from tapestry_plan.search.problem import Asked, Known, Moved, Problem
 from tapestry_plan.search.solving import Solved, solve
 from tapestry_plan.search.splits import Split, add_offered, derive_splits, offer_cuts
@@ -159,6 +161,43 @@ def plan(
     >>> sorted(p.placement["matmul"]), p.nbytes_moved, p.gap
     ([0, 1, 2, 3], 0, 0.0)
     """
+    planned = prepare(
+        graph,
+        mesh,
+        memory_nbytes=memory_nbytes,
+        seed=seed,
+        time_limit_seconds=time_limit_seconds,
+        placement=placement,
+        layout=layout,
+        fix=fix,
+        forbid=forbid,
+        tie=tie,
+        fan_in=fan_in,
+        expand=expand,
+        space=space,
+    )
+    if memory_nbytes is None or max(planned.fastest.peak_nbytes) <= memory_nbytes:
+        return planned.fastest
+    return planned.keep_cap(memory_nbytes)
+
+
+def prepare(
+    graph: Graph,
+    mesh: Mesh,
+    *,
+    memory_nbytes: int | None = None,
+    seed: int = 0,
+    time_limit_seconds: float | None = None,
+    placement: Literal["free", "single"] = "free",
+    layout: Mapping[str, Mapping[Any, Any]] | None = None,
+    fix: Mapping[str, Mapping[str, Any]] | None = None,
+    forbid: Mapping[str, Mapping[str, Any]] | None = None,
+    tie: Mapping[str, str] | None = None,
+    fan_in: int | None = None,
+    expand: bool | Collection[str] = True,
+    space: Space | None = None,
+) -> PlansByMemory:
+    """The fastest plan, from which those are found that need less memory; as `plan`, whose arguments these are."""
     began = time.monotonic()
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
     stop = inf if time_limit_seconds is None else began + time_limit_seconds
@@ -166,7 +205,7 @@ def plan(
     _check_least("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
     _check_least("fan_in", fan_in, "an integer >= 2, or None", 2)
     if space is None:
-        space = "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES and isinstance(mesh.link, Link) else "mesh"
+        space = _choose_space(mesh)
     _check_names(graph, layout, fix, forbid)
     tie = _parse_tie(graph, tie, layout)
     names = _parse_expand(graph, expand)
@@ -215,55 +254,123 @@ def plan(
                 joint = _offer_more(joint, {*fix, *forbid, *_list_makers(graph, kept)})
             result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, found, limit)
         result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, some)))
-    if memory_nbytes is None or max(result.peak_nbytes) <= memory_nbytes:
-        return result
-    if is_split:
-        _, problem, found = solved(graph, limit, is_split=False)
-    return _keep_cap(result, problem, found, memory_nbytes, expandable, fan_in, stop - time.monotonic())
+
+    def pose() -> tuple[Problem, Solved]:
+        if not is_split:
+            return problem, found
+        plain = Problem(graph, wanted)
+        if derived := derive_layouts(plain, {*fix, *forbid}) if time.monotonic() < stop else {}:
+            plain = Problem(graph, replace(wanted, derived=derived))
+        if plain.sizes == problem.sizes:
+            return problem, found
+        return plain, solve(plain, seed=seed, time_limit_seconds=limit, stop=stop)
+
+    return PlansByMemory(result, pose, expandable, fan_in, stop)
 
 
-def _keep_cap(
-    fastest: ShardPlan,
-    problem: Problem,
-    base: Solved,
-    memory_nbytes: int,
-    expandable: Mapping[str, Variants],
-    fan_in: int | None,
-    time_limit_seconds: float,
-) -> ShardPlan:
-    """The best plan of the graph as given that keeps a memory cap which the fastest one does not."""
-    capped = solve_capped(
-        problem,
-        memory_nbytes,
-        base.choice,
-        base.bound_ticks,
-        lambda choice: pack(_lower(problem, choice, fan_in), memory_nbytes),
-        time_limit_seconds=time_limit_seconds,
-    )
-    if capped.choice is not None:
-        found = _write_down(problem, capped.choice, capped.bound_ticks, fan_in, memory_nbytes)
-        return replace(found, expansions=tuple(_leave_out(*one) for one in expandable.items()))
-    asked = f"plan: memory_nbytes is {memory_nbytes:,}; "
-    mend = (
-        f"a plan with {capped.found_nbytes:,} bytes was found: ask for so many, use more devices, or let idle buffers "
-        "wait in host memory: spill(plan(graph, mesh), memory_nbytes), or run(…, memory_nbytes=…)"
-    )
-    if capped.least_nbytes > memory_nbytes and not expandable:
-        raise InfeasiblePlan(
-            f"{asked}every plan has a moment at which device 0 holds {capped.least_nbytes:,} bytes or more; {mend}",
-            fastest,
+class PlansByMemory:
+    """The fastest plan of a graph, and those that need less memory.
+
+    Parameters
+    ----------
+    fastest : ShardPlan
+    pose : callable
+        Gives the problem of the graph as given, without layouts over split axes, and its fastest layouts.
+    expandable : mapping
+        Operators that may be expanded, by name; they are not under a cap.
+    fan_in : int, optional
+    stop : float
+        Of the monotonic clock: from then on what is there is given.
+    """
+
+    def __init__(
+        self,
+        fastest: ShardPlan,
+        pose: Callable[[], tuple[Problem, Solved]],
+        expandable: Mapping[str, Variants],
+        fan_in: int | None,
+        stop: float,
+    ) -> None:
+        self.fastest, self._pose = fastest, pose
+        self._expandable, self._fan_in, self._stop = expandable, fan_in, stop
+
+    @cached_property
+    def _posed(self) -> tuple[Problem, Solved]:
+        return self._pose()
+
+    def keep_cap(self, memory_nbytes: int) -> ShardPlan:
+        """The best plan of the graph as given that keeps a memory cap which the fastest one does not.
+
+        Raises
+        ------
+        InfeasiblePlan, NotFound
+            As `plan`.
+        """
+        problem, base = self._posed
+        capped = solve_capped(
+            problem,
+            memory_nbytes,
+            base.choice,
+            base.bound_ticks,
+            lambda choice: pack(_lower(problem, choice, self._fan_in), memory_nbytes),
+            time_limit_seconds=self._stop - time.monotonic(),
         )
-    if capped.none and not expandable:
-        raise InfeasiblePlan(
-            f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", fastest
+        if capped.choice is not None:
+            found = _write_down(problem, capped.choice, capped.bound_ticks, self._fan_in, memory_nbytes)
+            return replace(found, expansions=tuple(_leave_out(*one) for one in self._expandable.items()))
+        asked = f"plan: memory_nbytes is {memory_nbytes:,}; "
+        mend = (
+            f"{capped.found_nbytes:,} bytes a device do{self._tell_more_devices()}: ask for so many, use more devices, "
+            "or let idle buffers wait in host memory: spill(plan(graph, mesh), memory_nbytes), or "
+            "run(…, memory_nbytes=…)"
         )
-    proved = f"of the graph as given every plan needs {capped.least_nbytes:,} bytes or more"
-    raise NotFound(
-        f"{asked}none of {capped.tried} plans that were laid out in arenas keeps that, and {proved}; {mend}",
-        fastest,
-        capped.least_nbytes,
-        capped.found_nbytes,
-    )
+        if capped.least_nbytes > memory_nbytes and not self._expandable:
+            raise InfeasiblePlan(
+                f"{asked}every plan has a moment at which device 0 holds {capped.least_nbytes:,} bytes or more; {mend}",
+                self.fastest,
+            )
+        if capped.none and not self._expandable:
+            raise InfeasiblePlan(
+                f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", self.fastest
+            )
+        proved = f"of the graph as given every plan needs {capped.least_nbytes:,} bytes or more"
+        raise NotFound(
+            f"{asked}none of {capped.tried} plans that were laid out in arenas keeps that, and {proved}; {mend}",
+            self.fastest,
+            capped.least_nbytes,
+            capped.found_nbytes,
+        )
+
+    def find_least(self) -> int:
+        """Bytes a device of the smallest plan that is found."""
+        return _find_least(self._posed[0], self._fan_in, self._stop)
+
+    def _tell_more_devices(self) -> str:
+        """What twice as many devices need, in words; nothing where that would take long, or is not to be had."""
+        problem = self._posed[0]
+        asked = problem.asked
+        mesh = replace(asked.mesh, shape=(2 * asked.mesh.shape[0], *asked.mesh.shape[1:]))
+        if mesh.size > tuning.MAX_TOLD_DEVICES or time.monotonic() > self._stop:
+            return ""
+        try:
+            more = Problem(
+                problem.graph,
+                replace(asked, mesh=mesh, space=_choose_space(mesh), known=Known(), derived={}),
+            )
+        except ValueError:  # layouts were asked for that these devices do not have
+            return ""
+        return f"; with {mesh.size} devices {_find_least(more, self._fan_in, self._stop):,} do"
+
+
+def _find_least(problem: Problem, fan_in: int | None, stop: float) -> int:
+    """Bytes of the largest arena of the smallest plan that is found."""
+    least = LeastMemory(problem, Memory(problem), list_same(problem))
+    least.close(lambda: time.monotonic() > stop)
+    return max(pack(_lower(problem, least.choice, fan_in), 0).lowered.peak_nbytes)
+
+
+def _choose_space(mesh: Mesh) -> Space:
+    return "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES and isinstance(mesh.link, Link) else "mesh"
 
 
 def _try_variants(

@@ -108,6 +108,8 @@ MAX_ROUNDS = 2
 """Times that the search for undominated operators is made with more of them; then none counts as dominated."""
 MAX_COMPARISONS = 1000
 """Consumers that are counted again, one by one, to compare the shardings of one operator."""
+MAX_TOLD_DEVICES = 64
+"""Devices up to which an error about memory says what twice as many need."""
 MAX_HELD_ENTRIES = 1_000_000
 """Of a table of what one tensor's consumers hold; where it would be larger, the mean of what they read is counted."""
 MAX_LABELS = 2_000_000

@@ -97,6 +97,16 @@ def test_plan_compares_the_layouts_asked_for(file: Path) -> None:
     refused(call("plan", file, "--space", "some"), "--space", "mesh", "all")
 
 
+def test_plans_of_less_and_less_memory(file: Path) -> None:
+    result = call("plan", file, "--mesh", "2", "--pareto", "3")
+    assert result.exit_code == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines() if re.match(r"\s*[0-9,]+ +[0-9.,]+ ", line)]
+    peaks, seconds = ([float(row[k].replace(",", "")) for row in rows] for k in range(2))
+    assert 1 <= len(rows) <= 3 and peaks == sorted(peaks, reverse=True) and seconds == sorted(seconds)
+    refused(call("plan", file, "--pareto", "3", "--json"), "--pareto", "--json")
+    refused(call("plan", file, "--pareto", "0"), "--pareto")
+
+
 def test_plan_for_a_machine(file: Path, tmp_path: Path) -> None:
     whole = json.loads(call("plan", file, "--machine", "h100x8", "--json").stdout)["mesh"]
     some = json.loads(call("plan", file, "--machine", "h100x8", "--mesh", "2x2", "--json").stdout)["mesh"]

@@ -1,0 +1,113 @@
+"""Time against memory: the best plans of several caps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from tapestry_plan.ir import Graph
+from tapestry_plan.search.planner import prepare
+from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space
+from tapestry_sets.limits import check_arguments, quote
+
+
+@check_arguments(
+    graph="load_onnx makes one from a model",
+    mesh="write Mesh((4,)) for four devices",
+    points="give a number of plans",
+    time_limit_seconds="give a number of seconds",
+    fix="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
+    forbid="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
+    layout="it maps tensors to axes to parts, as in {'x': {0: 2}}",
+    tie="it maps outputs to inputs, as in {'new_w': 'w'}",
+    expand="give True, False, or names of expansions as ['exp_sum']",
+)
+def pareto(
+    graph: Graph,
+    mesh: Mesh,
+    *,
+    points: int = 5,
+    seed: int = 0,
+    time_limit_seconds: float | None = None,
+    placement: Literal["free", "single"] = "free",
+    layout: Mapping[str, Mapping[Any, Any]] | None = None,
+    fix: Mapping[str, Mapping[str, Any]] | None = None,
+    forbid: Mapping[str, Mapping[str, Any]] | None = None,
+    tie: Mapping[str, str] | None = None,
+    fan_in: int | None = None,
+    expand: bool | Collection[str] = True,
+    space: Space | None = None,
+) -> tuple[ShardPlan, ...]:
+    """Plans from the fastest one to one in the least memory that is found: what less memory costs in time.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    points : int
+        How many plans at most, >= 1: fewer where two caps have the same best plan. The caps lie between the two ends
+        as a geometric sequence.
+    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space
+        As in `plan`; the time limit is of the whole call.
+
+    Returns
+    -------
+    tuple of ShardPlan
+        Each takes less memory (the largest of `peak_nbytes`) and more time than the one before. Each is the best plan
+        that was found in its memory: `bound` and `gap` say what is proved of plans that need no more than its cap, of
+        the graph as given for all but the first.
+
+    Raises
+    ------
+    InfeasiblePlan, TypeError, ValueError
+        As `plan`.
+
+    Examples
+    --------
+    Weights on each device, or split among all of them:
+
+    >>> from tapestry_plan import (Device, Graph, Link, Mesh, ops, pareto)
+    >>> g = Graph()
+    >>> h = g.input("x", (16, 64)) @ g.input("w", (64, 256))
+    >>> _ = g.output(ops.relu(h) @ g.input("v", (256, 64)))
+    >>> plans = pareto(g, Mesh((4,), link=Link(1e-8, 1e9), device=Device(1e9, 1e10)), points=3)
+    >>> [max(p.peak_nbytes) for p in plans], [p.gap for p in plans]
+    ([136192, 71680, 40960], [0.0, 0.0, 0.0])
+    """
+    if points < 1:
+        raise ValueError(f"pareto: points is {quote(points)}; it is an integer >= 1")
+    planned = prepare(
+        graph,
+        mesh,
+        seed=seed,
+        time_limit_seconds=time_limit_seconds,
+        placement=placement,
+        layout=layout,
+        fix=fix,
+        forbid=forbid,
+        tie=tie,
+        fan_in=fan_in,
+        expand=expand,
+        space=space,
+    )
+    found = [planned.fastest]
+    most = max(planned.fastest.peak_nbytes)
+    least = planned.find_least() if points > 1 and most else most
+    for number in range(1, points):
+        cap = round(most * (least / most) ** (number / (points - 1))) if most else 0
+        if max(found[-1].peak_nbytes) <= cap:  # the best plan of this cap is there
+            continue
+        try:
+            found.append(planned.keep_cap(cap))
+        except (InfeasiblePlan, NotFound):
+            continue
+    return _leave_out_worse(found)
+
+
+def _leave_out_worse(plans: list[ShardPlan]) -> tuple[ShardPlan, ...]:
+    """Plans of less and less memory without those that take no less time than one in less memory."""
+    kept: list[ShardPlan] = []
+    for plan in reversed(plans):
+        if not kept or plan.seconds < kept[-1].seconds:
+            kept.append(plan)
+    return tuple(reversed(kept))
