@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -97,7 +98,12 @@ class Arithmetic:
     __ge__ = _forth("greater_equal")
 
     def __floordiv__(self, other: Self | float) -> Self:
-        """The quotient rounded down, as Python has it, beside the remainder `%`."""
+        """The quotient rounded down, as Python has it, beside the remainder `%`.
+
+        It is NaN where the divisor is a floating number that is 0 or infinite.
+        """
+        if isinstance(other, int | float | np.number) and (other == 0 or abs(other) == math.inf):
+            raise ValueError(f"//: the divisor is {other}; give a finite number other than 0")
         with self._all_or_nothing():
             whole = (self - self % other)._with("divide", other)
             return whole._call("round") if np.dtype(self.dtype).kind == "f" else whole
