@@ -22,6 +22,7 @@ from typing import Self
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection
 from tapestry_plan.search import tuning
@@ -64,9 +65,27 @@ def find_expandable(
     return out
 
 
+class Undominated(Struct, frozen=True):
+    """The operators whose expansions may be in a plan that costs less than one that is already there.
+
+    Parameters
+    ----------
+    names : frozenset of str
+    chosen : frozenset of str
+        Those of them that are expanded where the sum of what is certain is least.
+    ticks, nbytes : int
+        That least sum: no plan of any expansions costs less, nor fewer bytes for as many picoseconds.
+    """
+
+    names: frozenset[str]
+    chosen: frozenset[str]
+    ticks: int
+    nbytes: int
+
+
 def find_undominated(
     problem: Problem, expandable: Mapping[str, Variants], cost: tuple[int, int], bound_ticks: int
-) -> frozenset[str]:
+) -> Undominated:
     """The operators whose expansions may be in a plan that costs less than one that is already there.
 
     Where that plan is above its bound, these are those whose expansions may lower the bound.
@@ -86,22 +105,22 @@ def find_undominated(
     wanted = cost if bound_ticks >= cost[0] else (bound_ticks, 0)
     most = cost[0] if bound_ticks >= cost[0] else bound_ticks - 1
     left = {name: variants for name, variants in expandable.items() if variants.choices}
-    for entries in (
-        tuning.FIRST_FACTOR_ENTRIES,
-        tuning.MAX_FACTOR_ENTRIES,
-    ):  # of what they read, most is settled by little
+    found = Undominated(frozenset(left), frozenset(left), 0, 0)
+    # Of what is within expansions most is settled by small tables.
+    for entries in (tuning.FIRST_FACTOR_ENTRIES, tuning.MAX_FACTOR_ENTRIES):
         granting = grant_all(problem, left, entries) if left else None
         if granting is None:
             break
-        found = {problem.variables[at].name for at in _list_left(granting, wanted, most)}
-        left = {name: variants for name, variants in left.items() if name in found}
+        found = _list_left(granting, wanted, most)
+        left = {name: variants for name, variants in left.items() if name in found.names}
         if granting.is_exact:
             break
-    return frozenset(left)
+    return found
 
 
-def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> list[int]:
+def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> Undominated:
     """The operators of which an expansion is in a sum of at most so many ticks that is below what is wanted."""
+    none = Undominated(frozenset(), frozenset(), *wanted)
     widest, level = tuning.FIRST_PRUNING_ENTRIES, 0
     while True:
         search, bound = now.factors_of(level)
@@ -109,17 +128,23 @@ def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> list[int]:
         kept = marginals.list_kept(most)
         left = [at for at, is_more in now.granted.items() if is_more[kept[at]].any()]
         if not left or not all(map(len, kept)):
-            return []
+            return none
         is_exact = marginals.exact and bound is search and not now.is_loose
         is_worth = is_worth_a_round(now.sizes, kept)
-        is_last = level == len(now.LEVELS) - 1 and widest >= tuning.MAX_PRUNING_ENTRIES and not is_worth
+        # Where nobody knows how a result lies, larger tables say little more.
+        finest = len(now.LEVELS) - 1 if any(at in now.placed for at in left) else 0
+        is_last = level == finest and widest >= tuning.MAX_PRUNING_ENTRIES and not is_worth
         now = now.restrict(kept)
         if is_exact or is_last:
             least = minimize(now.sizes, now.factors_of(level)[1])
-            return left if (least.bound_ticks, least.bound_nbytes) < wanted else []
+            if (least.bound_ticks, least.bound_nbytes) >= wanted:
+                return none
+            chosen = [at for at in left if now.granted[at][least.choice[at]]]
+            names, expanded = (frozenset(now.variables[at].name for at in some) for some in (left, chosen))
+            return Undominated(names, expanded, least.bound_ticks, least.bound_nbytes)
         widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
         if not is_worth or marginals.exact:  # larger tables are made once smaller ones leave nothing out
-            level = min(level + 1, len(now.LEVELS) - 1)
+            level = min(level + 1, finest)
 
 
 def grant_all(problem: Problem, expandable: Mapping[str, Variants], entries: int) -> Granting | None:
@@ -174,6 +199,8 @@ class Granting(Problem):
         self.granted = {at: share(np.repeat([0, 1], (sizes[at], more[at]))) for at in granted}
         """For each of these operators 1 for a value of its expansions, 0 for a layout of its own."""
         self.is_exact = all(one.is_exact for one in granted.values())
+        self.placed = frozenset(at for at, one in granted.items() if one.held is not None)
+        """Those of them of which it is known how results of expansions lie."""
         self.compute = [share(np.pad(t, (0, k))) if k else t for t, k in zip(problem.compute, more, strict=True)]
         made: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
         beside = [self._beside(at, one, read[at], sizes[at], made) for at, one in granted.items()]

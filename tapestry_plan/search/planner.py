@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from math import inf
+from math import inf, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -17,14 +17,15 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import solve_capped
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
 from tapestry_plan.search.derived import derive_layouts
-from tapestry_plan.search.dominance import find_expandable, find_undominated
+from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
+from tapestry_plan.search.elimination import minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.least import LeastMemory, list_same
 from tapestry_plan.search.memory import Memory
 from tapestry_plan.search.problem import Asked, Known, Moved, Problem
 from tapestry_plan.search.solving import Solved, solve
 from tapestry_plan.search.splits import Split, add_offered, derive_splits, offer_cuts
-from tapestry_plan.search.variants import Variants
+from tapestry_plan.search.variants import Variants, is_coarse
 from tapestry_plan.steps import (
     Alternative,
     ChosenLayouts,
@@ -115,7 +116,8 @@ def plan(
     expand : bool or collection of str
         Which operators are compared with the ways in which their declarations say them in other ones. By default
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole
-        rows; with names, as in ``["exp_sum"]``, the operators that list expansions of these names; with False none.
+        rows, and dilated convolutions, whose phases share no rows (`space_to_batch`); with names, as in
+        ``["exp_sum"]``, the operators that list expansions of these names; with False none.
         By default, and with "split_axes" among the names, layouts over more index axes are compared too where a
         neighbor's view asks an operator that works cell by cell for phases (`tapestry_plan.rewrite.split_axes`).
         What an expansion builds may be expanded in turn. A plan whose operators were expanded is of the rewritten
@@ -129,7 +131,7 @@ def plan(
         above is not tried.
         Where an operator would be read through more than 32 combinations of views, the deepest expansions are left
         out, and by default all are where more than 24 operators have some that may pay, as `ShardPlan.expansions` says;
-        names have them compared.
+        names have them compared. So are phases that may pay, but for one graph, in which they lie with their neighbors.
     space : "mesh" or "all", optional
         The layouts that are compared; `ShardPlan.space` says which, and `ShardPlan.bound` holds over them. "mesh": each
         axis of the mesh cuts one index axis, holds replicas, or idles, so that 64 devices as (8, 8) have as few layouts
@@ -232,6 +234,10 @@ def prepare(
             made = replace(made, expansions=(*made.expansions, *left_out))
         return made, problem, found
 
+    def is_better(one: ShardPlan, than: ShardPlan) -> bool:
+        fits = memory_nbytes is None or max(one.peak_nbytes) <= memory_nbytes or max(than.peak_nbytes) > memory_nbytes
+        return fits and _cost_of(one) < _cost_of(than)
+
     limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, found = solved(graph, limit)
     if time_limit_seconds is None:
@@ -240,20 +246,38 @@ def prepare(
     expandable: dict[str, Variants] = {}
     if names is not False:
         expandable = find_expandable(graph, names, {*fix, *forbid}, kept)
-        undominated, rest = frozenset(expandable), dict(expandable)
+        pinned = {*fix, *forbid, *_list_makers(graph, kept)}
+        left, rest = Undominated(frozenset(expandable), frozenset(), 0, 0), dict(expandable)
+        phases = {node for node in expandable if names is True and not is_coarse(graph.signature(node))}
         if time.monotonic() < stop:
-            undominated = find_undominated(problem, expandable, (found.ticks, result.nbytes_moved), found.bound_ticks)
-        too_many = names is True and len(undominated) > tuning.MAX_COMPARED
-        if too_many or time.monotonic() >= stop:
-            late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in undominated]
-            result, undominated = replace(result, expansions=(*result.expansions, *late)), frozenset()
-        some = Variants(graph, names, set(graph.nodes) - undominated, kept) if undominated else None
-        if some is not None and some.choices:
-            joint = JointProblem(some, problem.asked)
-            if is_split and time.monotonic() < stop:
-                joint = _offer_more(joint, {*fix, *forbid, *_list_makers(graph, kept)})
-            result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, found, limit)
-        result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, some)))
+            wide, asked = problem, problem.asked
+            if phases:  # what their views ask for may be done in the graph as given too
+                asked = _offer_more(Variants(graph, names, graph.nodes.keys() - phases, kept), asked, pinned)
+                wide = Problem(graph, asked)
+            left = find_undominated(wide, expandable, (found.ticks, result.nbytes_moved), found.bound_ticks)
+        undominated, phases = left.names - phases, phases & left.names
+        tried, won = phases & left.chosen or phases, None
+        if phases and left.ticks and time.monotonic() < stop:
+            # One graph is tried: that which costs least if nothing has to move.
+            some = Variants(graph, names, graph.nodes.keys() - tried, kept)
+            other = _try_by_phase(problem, found.choice, some, asked, fan_in)
+            if is_better(other, result):
+                won = replace(other, bound=min(other.seconds, left.ticks / TICKS_PER_SECOND))
+                undominated, phases = left.names if won.gap else frozenset(), set()
+        if time.monotonic() >= stop or (names is True and len(undominated) > tuning.MAX_COMPARED):
+            phases, undominated = phases | undominated if won is None else set(), frozenset()
+        late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in phases]
+        result = replace(result, expansions=(*result.expansions, *late))
+        compared = Variants(graph, names, graph.nodes.keys() - undominated, kept) if undominated else None
+        if compared is not None and compared.choices:
+            more = is_split and time.monotonic() < stop
+            joint = JointProblem(compared, _offer_more(compared, problem.asked, pinned) if more else problem.asked)
+            result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], is_better, found, limit)
+            if won is not None and not is_better(result, won):
+                won = replace(won, bound=min(won.seconds, max(won.bound, result.bound)))
+        if won is not None and not is_better(result, won):
+            result, compared, rest = won, None, {node: each for node, each in rest.items() if node not in tried}
+        result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, compared)))
 
     def pose() -> tuple[Problem, Solved]:
         if not is_split:
@@ -377,7 +401,7 @@ def _try_variants(
     whole: ShardPlan,
     joint: JointProblem,
     solved: Callable[[Graph, float], ShardPlan],
-    memory_nbytes: int | None,
+    is_better: Callable[[ShardPlan, ShardPlan], bool],
     base: Solved,
     time_limit_seconds: float,
 ) -> ShardPlan:
@@ -391,10 +415,6 @@ def _try_variants(
         graph, expansions = variants.build_graph(values)
         one = solved(graph, max(0.0, stop - time.monotonic()))
         return replace(one, expansions=(*expansions, *one.expansions))
-
-    def is_better(one: ShardPlan, than: ShardPlan) -> bool:
-        fits = memory_nbytes is None or max(one.peak_nbytes) <= memory_nbytes or max(than.peak_nbytes) > memory_nbytes
-        return fits and _cost_of(one) < _cost_of(than)
 
     values = (0,) * len(variants.choices)
     best = replace(whole, expansions=(*variants.build_graph(values)[1], *whole.expansions))
@@ -453,9 +473,7 @@ def _chosen(problem: Problem, node: OpNode, choice: Sequence[int]) -> Layout:
 
 def _lower(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lowered:
     """The steps of chosen layouts."""
-    chosen: dict[tuple[str, str], Layout] = {
-        place: problem.variables[at].layouts[choice[at]] for place, at in problem.position.items()
-    }
+    chosen = _name_layouts(problem, choice)
     return lower(
         ChosenLayouts(
             problem.graph,
@@ -470,18 +488,57 @@ def _lower(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lower
     )
 
 
-def _offer_more(joint: JointProblem, pinned: Collection[str]) -> JointProblem:
-    """The same problem with the layouts over split axes that the views of expansions ask for."""
-    variants, asked = joint.variants, joint.asked
+def _name_layouts(problem: Problem, choice: Sequence[int]) -> dict[tuple[str, str], Layout]:
+    """The chosen layouts, by what has them."""
+    return {place: problem.variables[at].layouts[choice[at]] for place, at in problem.position.items()}
+
+
+def _try_by_phase(
+    problem: Problem, choice: Sequence[int], some: Variants, asked: Asked, fan_in: int | None
+) -> ShardPlan:
+    """The graph with all of some operators expanded, in layouts near those of another plan; without a bound."""
+    values = some.normalize([int(not one.given) for one in some.choices])
+    graph, expansions = some.build_graph(values)
+    nearby = Problem(graph, asked)
+    found = _write_down(nearby, _solve_near(nearby, _name_layouts(problem, choice)), 0, fan_in)
+    return replace(found, expansions=(*expansions, *found.expansions))
+
+
+def _solve_near(problem: Problem, near: Mapping[tuple[str, str], Layout]) -> tuple[int, ...]:
+    """The best layouts near those of another plan: its own, or ones that neighbors ask for.
+
+    Of operators that it has not, those with the most parts to which nothing moves from one of these.
+    """
+    places = {at: place for place, at in problem.position.items()}
+    kept = [np.arange(size) for size in problem.sizes]
+    parts = [np.array([prod(one.parts) for one in variable.layouts]) for variable in problem.variables]
+    known = {at for at, place in places.items() if near.get(place) in problem.variables[at].layouts}
+    for at in known:
+        layouts, asked = problem.variables[at].layouts, problem.asked.derived.get(places[at][1], ())
+        kept[at] = np.array([row for row, one in enumerate(layouts) if one == near[places[at]] or one in asked])
+    for cost in problem.tensors:
+        for k, use in enumerate(cost.uses if cost.producer in known else ()):
+            if use.variable not in known:
+                moved = problem.count_pairs(cost, k)[kept[cost.producer]].min(axis=0)
+                some = np.flatnonzero((moved == 0) & (parts[use.variable] == parts[use.variable].max()))
+                kept[use.variable] = np.intersect1d(kept[use.variable], some) if some.size else kept[use.variable]
+    kept = [rows if rows.size else np.arange(size) for rows, size in zip(kept, problem.sizes, strict=True)]
+    close = problem.restrict(kept)
+    found = minimize(close.sizes, close.factors(tuning.NEAR_FACTOR_ENTRIES)[0])
+    return tuple(int(rows[value]) for rows, value in zip(kept, found.choice, strict=True))
+
+
+def _offer_more(variants: Variants, asked: Asked, pinned: Collection[str]) -> Asked:
+    """The same arguments with the layouts over split axes that the views of expansions ask for."""
     reads = [(one.node, reading.names) for one in variants.present for reading in one.readings]
     offered = offer_cuts(variants.graph, asked.mesh.size, pinned, reads)
     more = {name: each for name, each in offered.items() if name not in asked.derived}
     if not more:
-        return joint
+        return asked
     scout = JointProblem(variants, replace(asked, derived={**asked.derived, **more}))
     found = derive_layouts(scout, pinned)
     derived = add_offered(more, {name: found.get(name, ()) for name in more})
-    return JointProblem(variants, replace(asked, derived={**asked.derived, **derived}))
+    return replace(asked, derived={**asked.derived, **derived})
 
 
 def _list_makers(graph: Graph, tensors: Collection[str]) -> set[str]:

@@ -724,6 +724,10 @@ class Problem:
             cost.made[key] = self._make_factor(cost, key)
         return cost.made[key]
 
+    def count_pairs(self, cost: TensorCost, consumer: int) -> IntArray:
+        """Picoseconds in which one consumer, by number, has a tensor, by layout of who makes it and of itself."""
+        return self._make_tables(cost, [cost.uses[consumer]], whole=True)[0]
+
     def _list_meeting(self, cost: TensorCost, consumers: Sequence[int]) -> tuple[int, ...]:
         """The last of some consumers, and those before it that read cells which it reads too."""
         if not consumers:

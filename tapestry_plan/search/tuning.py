@@ -35,6 +35,8 @@ MAX_FACTOR_ENTRIES = 4_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
 FIRST_FACTOR_ENTRIES = 250_000
 """The same in the first round, before layouts are left out: of most large tables little is needed then."""
+NEAR_FACTOR_ENTRIES = 20_000
+"""The same near another plan: what may be better there is known by few layouts."""
 MAX_DIRECT_ENTRIES = 10_000_000
 """Entries of all tables, of alike ones once, up to which they are made at once: the search over them may be exact."""
 MAX_KEPT_SHARE = 0.9

@@ -30,6 +30,9 @@ from tapestry_plan.search import tuning
 from tapestry_plan.steps import Expansions
 from tapestry_sets.limits import FrozenDict, put_fields, put_item, quote
 
+BY_PHASE = frozenset(["space_to_batch"])
+"""Expansions in which points that share no cells are apart, though no even blocks of the operator's own axes are."""
+
 Given = tuple[tuple[int, int], ...]
 """Numbers of choices with the values that they must have."""
 
@@ -94,7 +97,7 @@ class Variants:
         Not changed.
     expand : bool or collection of str
         True for every operator a point of whose index space reads or writes several cells, so that its shards are
-        coarser than cells; or the names of the expansions that are wanted, of any operator.
+        coarser than cells, and for `BY_PHASE` of any operator; or the names of the expansions that are wanted.
     pinned : collection of str
         Operators that stay as they are.
     kept : collection of str
@@ -171,16 +174,23 @@ class Variants:
                 self._add(self.graph.nodes[below], (*given, (number, value)), (*path, option.into, k))
 
     def _is_wanted(self, node: OpNode) -> bool:
-        if node.name in self.pinned or not self.graph.ops[node.op].expansions:
+        expansions = self.graph.ops[node.op].expansions
+        if node.name in self.pinned or not expansions:
             return False
-        return self.expand is not True or is_coarse(self.graph.signature(node.name))
+        return self.expand is not True or any(self._is_compared(node, one.__name__) for one in expansions)
+
+    def _is_compared(self, node: OpNode, into: str) -> bool:
+        """Whether an expansion is asked for, or compared by default."""
+        if self.expand is not True:
+            return self.expand is not False and into in self.expand
+        return into in BY_PHASE or is_coarse(self.graph.signature(node.name))
 
     def _options(self, node: OpNode, path: Path) -> tuple[list[Option], list[str]]:
         """The expansions of an operator that are compared with it, and the names of those that are left out."""
         found, left_out = [], []
         for expansion in self.graph.ops[node.op].expansions:
             into = expansion.__name__
-            if self.expand is not True and (self.expand is False or into not in self.expand):
+            if not self._is_compared(node, into):
                 continue
             if (path, into) in self._dropped:
                 left_out.append(into)

@@ -38,7 +38,8 @@ def found(g: Graph, mesh: Mesh, expand: Any = True, worse: float = 0.0, bound: i
     best = solve(problem)
     ticks, nbytes = problem.count_cost(best.choice)
     cost = ticks + round(worse * TICKS_PER_SECOND), nbytes
-    return find_undominated(problem, find_expandable(g, expand), cost, best.bound_ticks if bound is None else bound)
+    least = best.bound_ticks if bound is None else bound
+    return find_undominated(problem, find_expandable(g, expand), cost, least).names
 
 
 def test_a_long_row_is_undominated_and_many_rows_are_not() -> None:

@@ -36,7 +36,7 @@ from tapestry_plan.rewrite import NotApplicable, split_axes
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import TICKS_PER_SECOND
-from tapestry_plan.search.dominance import Granting, grant_all
+from tapestry_plan.search.dominance import Granting, Undominated, grant_all
 from tapestry_plan.search.elimination import minimize
 from tapestry_plan.search.pruning import find_marginals
 from tapestry_plan.search.tuning import MIN_JOINT_ENTRIES
@@ -614,7 +614,8 @@ def test_names_and_orders_of_axes_change_no_choice(devices: int, rates: dict[str
 def test_more_operators_than_are_compared_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """By default they are left out, and the bound is of the graph as given; names have them compared."""
     monkeypatch.setattr(tuning, "MAX_COMPARED", 0)
-    monkeypatch.setattr("tapestry_plan.search.planner.find_undominated", lambda problem, found, *_: frozenset(found))
+    every = Undominated(frozenset(["s"]), frozenset(["s"]), 0, 0)
+    monkeypatch.setattr("tapestry_plan.search.planner.find_undominated", lambda *_: every)
     g = Graph()
     g.output(softmax(exp(g.input("x", (4, 64))), name="s"), "y")
     mesh = Mesh((4,))

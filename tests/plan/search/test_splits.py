@@ -252,18 +252,33 @@ def test_a_plan_over_split_axes_costs_what_the_search_counted(seed: int, monkeyp
 
 
 @pytest.mark.parametrize(("extent", "dilation", "devices"), [(1024, 2, 2), (1024, 4, 4), (1000, 4, 2)])
-def test_a_dilated_convolution_is_laid_out_by_phase(extent: int, dilation: int, devices: int) -> None:
+@pytest.mark.parametrize("expand", [True, ["space_to_batch", *SPLIT]], ids=["by default", "by name"])
+def test_a_dilated_convolution_is_laid_out_by_phase(extent: int, dilation: int, devices: int, expand: Any) -> None:
     g = Graph()
     x, w = g.input("x", (1, 8, extent)), g.input("w", (8, 8, 3))
     g.output(tanh(conv(exp(x), w, dilations=(dilation,), pads=(dilation, dilation))), "y")
     mesh = Mesh((devices,), device=Device(1e9, 1e12), link=Link(1e-7, 1e9))
-    p = plan(g, mesh, expand=["space_to_batch", *SPLIT])
+    p = plan(g, mesh, expand=expand)
     assert plan(g, mesh, expand=False).nbytes_moved == 2 * dilation * 8 * 4 * (devices - 1)
     assert p.nbytes_moved == 0 and p.expanded["conv"] == "space_to_batch" and p.gap == 0
     assert max(p.flop) * devices == sum(p.flop) == g.flop()
     found, wanted = run(p, feeds(g), verify=True), run(plan(g, Mesh((1,)), expand=False), feeds(g))
     assert found.nbytes_moved == 0
     assert np.allclose(found.outputs["y"], wanted.outputs["y"], atol=1e-5)
+
+
+def test_phases_that_may_pay_and_were_not_found_to_are_left_out() -> None:
+    """Three dilated convolutions of one tensor, of which each device needs its own rows and a few more."""
+    g = Graph()
+    x, w = g.input("x", (1, 8, 64)), g.input("w", (8, 8, 3))
+    h = exp(x)
+    g.output(concatenate([conv(h, w, dilations=(d,), pads=(d, d), name=f"c{d}") for d in (1, 2, 4)], 1) * 2.0, "y")
+    mesh = Mesh((4,), device=Device(1e9, 1e12), link=Link(1e-7, 1e9))
+    p, plain = plan(g, mesh), plan(g, mesh, expand=["split_axes"])
+    assert (p.seconds, p.nbytes_moved) <= (plain.seconds, plain.nbytes_moved) and p.gap <= plain.gap
+    assert p.seconds == plan(g, mesh, expand=["space_to_batch", *SPLIT]).seconds
+    said = {one.node: one.left_out or one.considered for one in p.expansions}
+    assert said["c2"] == said["c4"] == ("space_to_batch",) and "c1" not in said
 
 
 def test_a_memory_cap_is_kept_by_plans_whose_axes_are_whole() -> None:
