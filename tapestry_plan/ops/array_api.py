@@ -58,18 +58,6 @@ def _checked(function: Callable[P, R]) -> Callable[P, R]:
     return whole
 
 
-def _of_tensor(method: Callable[P, R]) -> Callable[P, R]:
-    """A method of tensors as a function, which names what is not a tensor."""
-
-    @wraps(method)
-    def function(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not args or not isinstance(args[0], Tensor):
-            raise wrong_type(args[0] if args else None, "a tensor of a graph", f"{method.__name__}: x")
-        return method(*args, **kwargs)
-
-    return function
-
-
 def _dtype(dtype: Any, what: str) -> np.dtype[Any] | None:
     """A dtype, or that of a tensor or an array; None for the one that NumPy chooses."""
     given = dtype.dtype if isinstance(dtype, Tensor | np.ndarray | np.generic) else dtype
@@ -84,11 +72,14 @@ def _cells(values: np.ndarray[Any, Any], dtype: np.dtype[Any] | None, what: str)
 
 
 def _made(what: str, make: Callable[..., Any], *args: Any, **more: Any) -> Any:
-    """What NumPy makes; an error of its own, of sizes beyond all memory, names what was asked for."""
+    """What NumPy makes; an error of its own, of sizes beyond all memory, names the arguments that were given."""
     try:
-        return make(*args, **more)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{what}: {error}; ask for fewer numbers") from None
+        made = make(*args, **more)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{what}: {quote(str(error))}; ask for fewer numbers, of a dtype that has them") from None
+    if made.dtype.hasobject:
+        raise ValueError(f"{what}: {quote(args)} are beyond 64 bits; give smaller numbers")
+    return made
 
 
 def _need_dtype(dtype: Any, what: str) -> np.dtype[Any]:
@@ -153,10 +144,13 @@ def diff(x: Tensor, /, *, axis: int = -1, n: int = 1) -> Tensor:
     """The differences of neighbors along an axis, n times."""
     if n < 0:
         raise ValueError(f"diff: n is {n}; give how many times, an integer >= 0")
-    x = x.moveaxis(axis, -1)
+    at = axis_of(axis, x.ndim, "diff: ")
+    if n >= x.shape[at] > 0:
+        raise ValueError(f"diff: n is {quote(n)}, axis {at} has extent {x.shape[at]}; give less, or nothing is left")
+    x = x.moveaxis(at, -1)
     for _ in range(n):
         x = x[..., 1:] - x[..., :-1]
-    return x.moveaxis(-1, axis)
+    return x.moveaxis(-1, at)
 
 
 @_checked
@@ -219,12 +213,40 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
 # -- views ----------------------------------------------------------------------------------------------------
 
 
-matrix_transpose = _of_tensor(Tensor.matrix_transpose)
-permute_dims = _of_tensor(Tensor.permute_dims)
-broadcast_to = _of_tensor(Tensor.broadcast_to)
-squeeze = _of_tensor(Tensor.squeeze)
-flip = _of_tensor(Tensor.flip)
-moveaxis = _of_tensor(Tensor.moveaxis)
+@_checked
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """x with its last two axes exchanged."""
+    return x.matrix_transpose()
+
+
+@_checked
+def permute_dims(x: Tensor, /, axes: int | Sequence[int]) -> Tensor:
+    """x with its axes in another order."""
+    return x.permute_dims(axes)
+
+
+@_checked
+def broadcast_to(x: Tensor, /, shape: int | Sequence[int]) -> Tensor:
+    """x repeated along axes of extent 1 and new ones, by NumPy's rules."""
+    return x.broadcast_to((shape,) if isinstance(shape, int) else shape)
+
+
+@_checked
+def squeeze(x: Tensor, /, axis: int | Sequence[int] | None = None) -> Tensor:
+    """x without axes of extent 1: all of them, or those named."""
+    return x.squeeze(axis)
+
+
+@_checked
+def flip(x: Tensor, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
+    """x in the opposite order along axes, by default all."""
+    return x.flip(axis)
+
+
+@_checked
+def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
+    """x with some axes at other places."""
+    return x.moveaxis(source, destination)
 
 
 @_checked
@@ -312,7 +334,8 @@ def arange(
     if step == 0 or not np.isfinite([float(begin), float(end), float(step)]).all():
         raise ValueError(f"arange: start={begin}, stop={end}, step={step}; give finite numbers, and steps other than 0")
     return asarray(
-        _made("arange", np.arange, begin, end, step, dtype=_dtype(dtype, "arange")), device=_graph(device, "arange")
+        _made("arange: start, stop, step, dtype", np.arange, begin, end, step, dtype=_dtype(dtype, "arange")),
+        device=_graph(device, "arange"),
     )
 
 
@@ -330,7 +353,11 @@ def linspace(
     """So many numbers at equal distances from start to stop."""
     if num < 1:
         raise ValueError(f"linspace: num is {num}; give how many numbers, an integer >= 1")
-    found = _made("linspace", np.linspace, start, stop, num, endpoint, dtype=_dtype(dtype, "linspace"))
+    if not np.isfinite([float(start), float(stop)]).all():
+        raise ValueError(f"linspace: start={start}, stop={stop}; give finite numbers")
+    found = _made(
+        "linspace: start, stop, num", np.linspace, start, stop, num, endpoint, dtype=_dtype(dtype, "linspace")
+    )
     return asarray(found, device=_graph(device, "linspace"))
 
 
@@ -342,7 +369,8 @@ def eye(
     rows = check_positive(n_rows, "eye: n_rows")
     columns = rows if n_cols is None else check_positive(n_cols, "eye: n_cols")
     return asarray(
-        _made("eye", np.eye, rows, columns, k, _need_dtype(dtype, "eye: dtype")), device=_graph(device, "eye")
+        _made("eye: n_rows, n_cols, k", np.eye, rows, columns, k, _need_dtype(dtype, "eye: dtype")),
+        device=_graph(device, "eye"),
     )
 
 
@@ -412,7 +440,7 @@ def isdtype(dtype: Any, kind: Any) -> Any:
     try:
         return np.isdtype(_need_dtype(dtype, "isdtype: dtype"), kind)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"isdtype: kind is {quote(kind)}: {error}") from None
+        raise TypeError(f"isdtype: kind is {quote(kind)}: {quote(str(error))}") from None
 
 
 def can_cast(from_: Any, to: Any, /) -> Any:
@@ -442,4 +470,6 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     try:
         return np.result_type(*given)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"result_type: {error}; give tensors, dtypes and numbers") from None
+        raise TypeError(
+            f"result_type: arrays_and_dtypes are {quote(given)}: {quote(str(error))}; give tensors, dtypes and numbers"
+        ) from None
