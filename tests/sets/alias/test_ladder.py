@@ -180,6 +180,7 @@ SWALLOW = {
     "tapestry_exec/run/room.py: _limits",
     "tapestry_plan/ir/tensors.py: check_dtype",
     "tapestry_plan/onnx/inputs.py: unread",
+    "tapestry_plan/search/planner.py: _tell_more_devices",
     "tapestry_sets/alias/overlap.py: overlaps",
     "tapestry_sets/limits/printable.py: _write",
 }
