@@ -132,8 +132,9 @@ class _Search:
         self.packed: dict[tuple[int, ...], Packed] = {}
         self.unpacked = [tuning.MAX_WEIGHED]
         """Picoseconds of choices that may fit the cap, though no places were found for them."""
-        self.found = Capped(None, (0, 0), bound_ticks, 0, 0)
-        self.found.found_nbytes = self._pack(fastest)
+        self.found = Capped(None, (0, 0), bound_ticks, 0, tuning.MAX_WEIGHED)
+        if self._fits_counted(fastest):  # it may do in arenas that are packed
+            self._take(fastest)
 
     def run(self) -> Capped:
         """The best plan, with its bound; without one the least memory that is found and proved."""

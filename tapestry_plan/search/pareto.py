@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from tapestry_plan.ir import Graph
+from tapestry_plan.search import tuning
 from tapestry_plan.search.planner import prepare
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space
 from tapestry_sets.limits import check_arguments, quote
@@ -45,8 +46,8 @@ def pareto(
     graph : Graph
     mesh : Mesh
     points : int
-        How many plans at most, >= 1: fewer where two caps have the same best plan. The caps lie between the two ends
-        as a geometric sequence.
+        How many plans at most, 1 to 100: fewer where two caps have the same best plan. The caps are a geometric
+        sequence between the two ends.
     seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space
         As in `plan`; the time limit is of the whole call.
 
@@ -74,8 +75,8 @@ def pareto(
     >>> [max(p.peak_nbytes) for p in plans], [p.gap for p in plans]
     ([136192, 71680, 40960], [0.0, 0.0, 0.0])
     """
-    if points < 1:
-        raise ValueError(f"pareto: points is {quote(points)}; it is an integer >= 1")
+    if not 1 <= points <= tuning.MAX_POINTS:
+        raise ValueError(f"pareto: points is {quote(points)}; it is an integer from 1 to {tuning.MAX_POINTS}")
     planned = prepare(
         graph,
         mesh,

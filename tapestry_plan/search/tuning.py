@@ -110,6 +110,8 @@ MAX_ROUNDS = 2
 """Times that the search for undominated operators is made with more of them; then none counts as dominated."""
 MAX_COMPARISONS = 1000
 """Consumers that are counted again, one by one, to compare the shardings of one operator."""
+MAX_POINTS = 100
+"""Plans of one graph in less and less memory; each takes a search."""
 MAX_TOLD_DEVICES = 64
 """Devices up to which an error about memory says what twice as many need."""
 MAX_HELD_ENTRIES = 1_000_000

@@ -300,7 +300,7 @@ ROWS: dict[str, Row] = {
         lambda: {"graph": small(), "mesh": Mesh((2,)), "points": 1},
         raises=(InfeasiblePlan,),
         refuses={
-            "points": (-1, 0),
+            "points": (-1, 0, 101, 10**18),
             "fan_in": (-1, 0, 1),
             "placement": ("none",),
             "space": ("none",),
