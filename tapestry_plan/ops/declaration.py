@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from inspect import Parameter
 from inspect import signature as signature_of
 from types import NoneType, UnionType
@@ -135,14 +136,16 @@ def _hint(function: Callable[..., Any], parameter: Parameter) -> Any:
     return hint
 
 
+@cache
 def _members(hint: Any) -> tuple[Any, ...]:
     """The types of a union, or the only one."""
     return get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
 
 
+@cache
 def _is_within(kind: type, hint: Any) -> bool:
     """Whether a type is what an annotation is made of."""
-    parts = hint if isinstance(hint, list) else get_args(hint)
+    parts = [one for part in get_args(hint) for one in (part if isinstance(part, list) else [part])]
     return hint is kind or any(_is_within(kind, part) for part in parts)
 
 
