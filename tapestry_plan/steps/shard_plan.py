@@ -522,6 +522,54 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             lines.append(f"  not compared with what it is expanded by {by}: too many views to be read, or no time")
         return lines
 
+    @check_arguments
+    def diff(self, other: ShardPlan) -> str:
+        """What another plan has otherwise: totals, the machine, and each operator whose parts lie elsewhere.
+
+        Operators are compared by name: plans of different graphs have few in common. Empty text where nothing that is
+        listed differs, not even a total.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (64, 64)) @ g.input("w", (64, 64)))
+        >>> p, q = plan(g, Mesh(4)), plan(g, Mesh(4), fix={"matmul": {"k": 4}})
+        >>> p.diff(p)
+        ''
+        >>> print(p.diff(q))  # doctest: +ELLIPSIS
+        time          ... us ->          ... us ...
+        moved           0 B ->      ... B ...
+        """
+        totals: list[tuple[str, float, float, str]] = [
+            ("time", self.seconds * 1e6, other.seconds * 1e6, ",.2f us"),
+            ("bound", self.bound * 1e6, other.bound * 1e6, ",.2f us"),
+            ("moved", self.nbytes_moved, other.nbytes_moved, ",d B"),
+            ("placed", sum(self.nbytes_placed), sum(other.nbytes_placed), ",d B"),
+            ("spilled", sum(self.nbytes_spilled), sum(other.nbytes_spilled), ",d B"),
+            ("peak", max(self.peak_nbytes, default=0), max(other.peak_nbytes, default=0), ",d B"),
+        ]
+        lines = [_total_text(*row) for row in totals if row[1] != row[2]]
+        asked = [
+            (f"mesh.{name}", getattr(self.mesh, name), getattr(other.mesh, name)) for name in Mesh.__struct_fields__
+        ]
+        for what, mine, theirs in (*asked, ("space", self.space, other.space)):
+            if mine != theirs:
+                lines.append(f"{what}: {mine} -> {theirs}")
+        for node in dict.fromkeys((*self.placement, *other.placement)):
+            one, two = self._place_text(node), other._place_text(node)
+            if one == two and self.placement[node] != other.placement[node]:
+                two += ", on other devices"
+            if one != two:
+                lines.append(f"{node}: {one} -> {two}")
+        return "\n".join(lines)
+
+    def _place_text(self, node: str) -> str:
+        """How an operator is sharded; or what the plan has in its place."""
+        if node in self.expanded:
+            return f"expanded by {self.expanded[node]}"
+        return _sharding_text(self.sharding[node]) if node in self.placement else "not in the plan"
+
     # -- as a document -----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -572,6 +620,12 @@ _COMPARED: dict[Space, str] = {
     "all": "any factorization of the devices (space 'all')",
 }
 """What the shardings were compared over."""
+
+
+def _total_text(what: str, mine: float, theirs: float, form: str) -> str:
+    number, unit = form.split()
+    more = f"({(theirs - mine) / mine:+.1%})" if mine else "(from nothing)"
+    return f"{what:8}{mine:>16{number}} {unit} -> {theirs:>16{number}} {unit} {more}"
 
 
 def _sharding_text(sharding: Mapping[str, int]) -> str:

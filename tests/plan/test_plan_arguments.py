@@ -217,6 +217,7 @@ ROWS: dict[str, Row] = {
     "Shard.range": Row(Shard.range, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "axis": "m"}),
     "Shard.length": Row(Shard.length, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "axis": "m"}),
     "Shard.extent": Row(Shard.extent, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "axis": "m"}),
+    "ShardPlan.diff": Row(ShardPlan.diff, lambda: {"self": planned(), "other": planned()}),
     "ShardPlan.explain": Row(ShardPlan.explain, lambda: {"self": planned(), "node": "fc"}, says=NAMED),
     "ShardPlan.from_json": Row(ShardPlan.from_json, lambda: {"text": text_of_plan()}, says={"text": "text|plan"}),
     "Signature": Row(Signature, lambda: {"axes": AXES, "inputs": (HOLDS,), "outputs": (HOLDS,)}),

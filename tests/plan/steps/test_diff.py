@@ -1,0 +1,103 @@
+"""What differs between two plans, line by line, against what the plans themselves say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, ops, plan
+from tapestry_plan.steps import least_memory, spill
+
+
+def layer(rows: int = 64) -> Graph:
+    g = Graph()
+    h = ops.relu(g.op("matmul", g.input("x", (rows, 64)), g.input("w", (64, 32)), name="first"), name="relu")
+    g.output(g.op("matmul", h, g.input("v", (32, 64)), name="second"), "y")
+    return g
+
+
+def totals(text: str) -> dict[str, tuple[float, float]]:
+    """The lines of totals, read back: by name both numbers."""
+    rows = re.findall(r"^(\w+) +([\d,.]+) (?:us|B) -> +([\d,.]+) (?:us|B) \(", text, re.MULTILINE)
+    return {name: (float(a.replace(",", "")), float(b.replace(",", ""))) for name, a, b in rows}
+
+
+def test_a_plan_differs_in_nothing_from_itself_written_and_read() -> None:
+    p = plan(layer(), Mesh(4))
+    assert p.diff(p) == p.diff(ShardPlan.from_json(p.to_json())) == ""
+
+
+def test_the_totals_are_those_of_the_plans() -> None:
+    g = layer()
+    p, q = plan(g, Mesh(4)), plan(g, Mesh(4), fix={"first": {"k": 4}, "second": {"k": 4}})
+    found = totals(p.diff(q))
+    assert found["moved"] == (p.nbytes_moved, q.nbytes_moved) and p.nbytes_moved != q.nbytes_moved
+    assert found["placed"] == (sum(p.nbytes_placed), sum(q.nbytes_placed))
+    assert found["time"] == pytest.approx((p.seconds * 1e6, q.seconds * 1e6), abs=0.005)
+    assert "spilled" not in found  # nothing is, in either
+    turned = totals(q.diff(p))
+    assert turned == {name: (b, a) for name, (a, b) in found.items()}
+
+
+def test_operators_are_listed_where_their_parts_lie_elsewhere() -> None:
+    g = layer()
+    p, q = plan(g, Mesh(4), fix={"first": {"m": 4}}), plan(g, Mesh(4), fix={"first": {"n": 4}, "relu": {"i0": 4}})
+    lines = p.diff(q).splitlines()
+    assert "first: m:4 -> n:4" in lines
+    named = {line.partition(":")[0] for line in lines} & set(g.nodes)
+    assert named == {name for name in g.nodes if p.placement[name] != q.placement[name]}
+
+
+def test_the_same_parts_on_other_devices_are_told() -> None:
+    g, turned = Graph(), Graph()
+    for one, view in ((g, False), (turned, True)):
+        e = ops.exp(one.input("x", (64,)), name="e")
+        one.output(ops.tanh(e.flip() if view else e, name="t"))
+    text = plan(g, Mesh(4)).diff(plan(turned, Mesh(4)))
+    assert re.search(r"^[et]: i0:4 -> i0:4, on other devices$", text, re.MULTILINE)
+
+
+def test_machines_graphs_expansions_and_memory_are_told() -> None:
+    p = plan(layer(), Mesh(4))
+    other = plan(layer(), Mesh((2,), device=Device(1e12)))
+    text = p.diff(other)
+    assert "mesh.shape: (4,) -> (2,)" in text and "mesh.device: Device(" in text and "mesh.link" not in text
+    g = Graph()
+    g.output(ops.relu(g.input("x", (8,)), name="alone"))
+    assert "alone: not in the plan -> " in p.diff(plan(g, Mesh(4))) and "first: " in p.diff(plan(g, Mesh(4)))
+    waits = Graph()
+    early = ops.exp(waits.input("x", (64, 64)))
+    waits.output(early @ waits.input("w", (64, 64)) @ waits.input("v", (64, 64)) + early)
+    roomy = plan(waits, Mesh(1))
+    small = spill(roomy, max(least_memory(roomy)))
+    assert totals(roomy.diff(small))["spilled"] == (0, sum(small.nbytes_spilled)) and sum(small.nbytes_spilled) > 0
+
+
+def test_an_expanded_operator_is_told() -> None:
+    h = Graph()
+    h.output(
+        ops.tanh(
+            h.op(
+                "conv",
+                ops.exp(h.input("x", (1, 8, 1024))),
+                h.input("w", (8, 8, 3)),
+                name="c",
+                dilations=(4,),
+                pads=(4, 4),
+            )
+        )
+    )
+    mesh = Mesh(4, device=Device(1e9, 1e12), link=Link(1e-7, 1e9))
+    whole, split = plan(h, mesh, expand=False), plan(h, mesh, expand=["space_to_batch", "split_axes"])
+    assert split.expanded["c"] == "space_to_batch"
+    assert (
+        f"c: {' '.join(f'{a}:{n}' for a, n in whole.sharding['c'].items())} -> expanded by space_to_batch"
+        in whole.diff(split)
+    )
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "plan", Graph()])
+def test_what_is_no_plan_is_refused_by_name(wrong: object) -> None:
+    with pytest.raises(TypeError, match=r"diff: other must be a ShardPlan"):
+        plan(layer(), Mesh(2)).diff(wrong)  # type: ignore[arg-type]
