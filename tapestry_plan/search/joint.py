@@ -225,7 +225,7 @@ class JointProblem(Problem):
         entries : int
             Of the tables of the graph as given; those of this problem are split where they would be many more.
         ticks, bound_ticks : int
-            What the best plan of the graph as given costs, and no more than any plan of it costs, in picoseconds.
+            What a plan that is there costs, and no more than any plan of the graph as given costs, in picoseconds.
         """
         total = min(tuning.MAX_ENTRIES, max(tuning.MIN_JOINT_ENTRIES, tuning.JOINT_ENTRIES_FACTOR * entries))
         cap = min(tuning.MAX_TABLE_ENTRIES, total // 4)
@@ -238,6 +238,8 @@ class JointProblem(Problem):
             expanded = [int(least[values > 0].min()) for least, values in mine if values[-1] > 0]
             lowest = max(lowest, min(ticks, max(marginals.bound_ticks, min([bound_ticks, *expanded]))))
             kept = marginals.list_kept(ticks)
+            if not all(map(len, kept)):  # whatever is here costs more
+                return ChosenExpansions((0,) * len(self.values), max(lowest, min(ticks, bound_ticks)), exact=True)
             if all(len(some) == 1 for some in kept[len(self.variables) :]):
                 return ChosenExpansions(now._first_values(kept), lowest, exact=True)
             is_last = (

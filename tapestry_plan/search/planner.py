@@ -264,6 +264,18 @@ def prepare(
             if is_better(other, result):
                 won = replace(other, bound=min(other.seconds, left.ticks / TICKS_PER_SECOND))
                 undominated, phases = left.names if won.gap else frozenset(), set()
+        base, likely = found, undominated & left.chosen
+        if likely and won is None and time.monotonic() < stop and len(undominated) <= tuning.MAX_COMPARED:
+            # Another one: beside a better plan less is undominated, often nothing.
+            made, expansions = _expand_all(Variants(graph, names, graph.nodes.keys() - likely, kept))
+            other = solved(made, limit)[0]
+            if is_better(other, result):
+                base = replace(found, ticks=round(other.seconds * TICKS_PER_SECOND))
+                some_left = {node: expandable[node] for node in undominated}
+                left = find_undominated(problem, some_left, (base.ticks, other.nbytes_moved), found.bound_ticks)
+                bound = min(other.seconds, left.ticks / TICKS_PER_SECOND)
+                won = replace(other, expansions=(*expansions, *other.expansions), bound=bound)
+                undominated, tried = left.names | likely if left.names else frozenset(), {*likely}
         if time.monotonic() >= stop or (names is True and len(undominated) > tuning.MAX_COMPARED):
             phases, undominated = phases | undominated if won is None else set(), frozenset()
         late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in phases]
@@ -272,7 +284,7 @@ def prepare(
         if compared is not None and compared.choices:
             more = is_split and time.monotonic() < stop
             joint = JointProblem(compared, _offer_more(compared, problem.asked, pinned) if more else problem.asked)
-            result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], is_better, found, limit)
+            result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], is_better, base, limit)
             if won is not None and not is_better(result, won):
                 won = replace(won, bound=min(won.seconds, max(won.bound, result.bound)))
         if won is not None and not is_better(result, won):
@@ -418,7 +430,10 @@ def _try_variants(
 
     values = (0,) * len(variants.choices)
     best = replace(whole, expansions=(*variants.build_graph(values)[1], *whole.expansions))
-    if any(found.values) and is_better(other := tried(found.values), best):
+    other = tried(found.values) if any(found.values) else best
+    if found.exact:  # whatever has other values costs more than what is there
+        lowest = max(lowest, min(other.bound, base.ticks / TICKS_PER_SECOND))
+    if is_better(other, best):
         best, values = other, variants.normalize(found.values)
     moves = None if found.exact else _moves(variants, values)
     while moves and lowest < best.seconds and time.monotonic() < stop and (move := next(moves, None)):
@@ -493,12 +508,16 @@ def _name_layouts(problem: Problem, choice: Sequence[int]) -> dict[tuple[str, st
     return {place: problem.variables[at].layouts[choice[at]] for place, at in problem.position.items()}
 
 
+def _expand_all(some: Variants) -> tuple[Graph, tuple[Expansions, ...]]:
+    """The graph with each of some operators in its first expansion, and nothing in these."""
+    return some.build_graph(some.normalize([int(not one.given) for one in some.choices]))
+
+
 def _try_by_phase(
     problem: Problem, choice: Sequence[int], some: Variants, asked: Asked, fan_in: int | None
 ) -> ShardPlan:
     """The graph with all of some operators expanded, in layouts near those of another plan; without a bound."""
-    values = some.normalize([int(not one.given) for one in some.choices])
-    graph, expansions = some.build_graph(values)
+    graph, expansions = _expand_all(some)
     nearby = Problem(graph, asked)
     found = _write_down(nearby, _solve_near(nearby, _name_layouts(problem, choice)), 0, fan_in)
     return replace(found, expansions=(*expansions, *found.expansions))

@@ -401,11 +401,11 @@ def test_expansions_are_tried_where_consumers_are_too_many(
     """Every expansion reads the tensor several times more: its consumers cannot be counted jointly."""
     g, mesh = fan(shape, ops, added), Mesh((devices,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
     p = plan(g, mesh, time_limit_seconds=60)
-    assert p.gap > 0 and p.expanded and p.seconds < plan(g, mesh, expand=False).seconds
+    assert p.expanded and p.seconds < plan(g, mesh, expand=False).seconds
     assert p.bound <= cheapest(g, mesh)[0] and (p.seconds, p.nbytes_moved) == cheapest(g, mesh)
     check_runs(g, p)
     for name in ("n1", "n2"):
-        if name not in p.expanded:
+        if name not in p.expanded and p.gap:
             assert "not found better (the gap is not closed) where expanded by" in p.explain(name)
 
 
