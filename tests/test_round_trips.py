@@ -108,6 +108,20 @@ MESHES = st.lists(st.integers(1, 4), min_size=1, max_size=3).flatmap(
 )
 
 
+@settings(max_examples=20)
+@given(recipes())
+def test_what_is_added_to_a_copy_of_a_graph_is_not_in_the_graph(recipe: Recipe) -> None:
+    for name, trip in TRIPS.items():
+        g = built(recipe)
+        text, again = g.to_json(), trip(g)
+        more = again.input("added", (3,))
+        again.output(more + more, "more")
+        assert g.to_json() == text and "added" not in g.stored, name
+        again = trip(g)
+        g.output(g.input("added", (3,)) * 2.0, "more")
+        assert again.to_json() == text and same_graph(again, built(recipe)), name
+
+
 @settings(max_examples=40)
 @given(MESHES)
 def test_a_mesh_is_itself_after_every_round_trip(mesh: Mesh) -> None:

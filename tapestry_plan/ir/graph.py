@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate, pairwise
 from types import ModuleType
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, Self, cast
 
 import msgspec
 import numpy as np
@@ -315,6 +315,13 @@ class Graph(Guarded):
         self._sources: dict[str, Source] = {}
         self._signatures: dict[str, Signature] = {}
         self._numbered: dict[tuple[str, str], int] = {}
+
+    def __copy__(self) -> Self:
+        """Return a graph of the same tensors and operators; what is added to one of both is not in the other."""
+        made = type(self).__new__(type(self))
+        own = {name: type(value)(value) if isinstance(value, dict) else value for name, value in vars(self).items()}
+        put_fields(made, **own)
+        return made
 
     # -- authoring ---------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ axes only. Cells of a strided window's block that lie between the windows are ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -128,13 +129,13 @@ def align_axes(shape: Shape, axes: Sequence[Axis]) -> list[LinearForm]:
 
 def common_shape(shapes: Sequence[Shape]) -> Shape:
     """The shape that shapes broadcast to, as in NumPy."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        listed = " and ".join(str(shape) for shape in shapes)
+    extents = [set(column) - {1} for column in zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)]
+    if any(len(others) > 1 for others in extents):
+        listed = " and ".join(quote(shape) for shape in shapes)
         raise ValueError(
             f"operands of shapes {listed} do not broadcast; aligned at the last axis, extents must be equal or 1"
-        ) from None
+        )
+    return tuple(others.pop() if others else 1 for others in reversed(extents))  # of any size, as NumPy's are not
 
 
 def spatial_names(shape: Shape, what: str) -> tuple[str, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_exec import evaluate
 from tapestry_plan import Graph
 from tapestry_plan.ir.graph import BUILTIN_OPS
 from tapestry_plan.ops import einsum
+from tapestry_plan.ops.operands import common_shape
 from tests.cutting import any_cut, broadcastable, close, run_cut
 
 
@@ -187,3 +189,17 @@ def test_attention_with_any_heads_and_any_cut(data: st.DataObject, causal: bool)
     scores = np.where(causal & (np.arange(keys) > np.arange(queries)[:, None]), -np.inf, scores)
     shares = np.exp(scores - scores.max(-1, keepdims=True))
     close(actual, np.einsum("bhst,bhte->bhse", shares / shares.sum(-1, keepdims=True), v), 1e-12)
+
+
+@given(st.lists(st.lists(st.sampled_from([1, 2, 3, 5]), max_size=3).map(tuple), min_size=1, max_size=3))
+@example([(2**32, 2**32), (2**32, 2**32)])
+@example([(2**40, 1), (2**41,)])
+def test_shapes_broadcast_as_numpys_and_at_any_size(shapes: list[tuple[int, ...]]) -> None:
+    small = [tuple(min(n, 7 + n % 5) for n in shape) for shape in shapes]  # 2**32, 2**40 and 2**41 stay different
+    try:
+        wanted = np.broadcast_shapes(*small)
+    except ValueError:
+        with pytest.raises(ValueError, match="do not broadcast"):
+            common_shape(shapes)
+        return
+    assert tuple(min(n, 7 + n % 5) for n in common_shape(shapes)) == wanted
