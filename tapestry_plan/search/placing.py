@@ -24,6 +24,7 @@ from tapestry_plan.search.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.problem import Problem, list_classes
 from tapestry_plan.search.pruning import find_marginals
 from tapestry_plan.search.reduction import cut_table
+from tapestry_sets.regions import DisjointRegions
 
 
 def place_least(
@@ -109,13 +110,14 @@ def _list_placed(problem: Problem, rows: Sequence[IntArray]) -> Iterator[Factor]
             readers = [(place, problem.number_held(problem.variables[place])[rows[place]])]
         else:
             readers = [(use.variable, use.numbers[rows[use.variable]]) for use in problem.uses[name]]
-        groups = [readers] if _is_small(readers) else [[reader] for reader in readers]
-        for group in groups:
-            ordered = sorted(group, key=lambda reader: reader[0])
-            numbers = [share(numbers) for _, numbers in ordered]
-            key = "placed", tensor.shape, tensor.itemsize, *map(id, numbers)
-            nbytes = problem.known.fact(key, partial(_count_held, table, numbers, tensor.itemsize))
-            yield _only_bytes(problem, [variable for variable, _ in ordered], nbytes)
+        # Where only one layout is left of a reader, it is no axis of the table.
+        settled = tuple(sorted({tuple(numbers[0].tolist()) for _, numbers in readers if len(numbers) == 1}))
+        open_ = sorted([reader for reader in readers if len(reader[1]) > 1], key=lambda reader: reader[0])
+        for group in [open_] if _is_small(open_) else [[reader] for reader in open_]:
+            numbers = [share(numbers) for _, numbers in group]
+            key = "placed", tensor.shape, tensor.itemsize, settled, *map(id, numbers)
+            nbytes = problem.known.fact(key, partial(_count_held, table, settled, numbers, tensor.itemsize))
+            yield _only_bytes(problem, [variable for variable, _ in group], nbytes)
 
 
 def _list_fullest(problem: Problem, rows: Sequence[IntArray]) -> Iterator[Factor]:
@@ -149,14 +151,23 @@ def _count_fullest(table: RegionTable, numbers: IntArray, itemsize: int) -> IntA
 
 
 def _is_small(readers: Sequence[tuple[int, IntArray]]) -> bool:
-    return prod(len(numbers) for _, numbers in readers) <= tuning.MAX_PLACED_ENTRIES
+    entries = prod(len(numbers) for _, numbers in readers)
+    return 0 < len(readers) <= tuning.MAX_JOINT_CONSUMERS and entries <= tuning.MAX_PLACED_ENTRIES
 
 
-def _count_held(table: RegionTable, readers: Sequence[IntArray], itemsize: int) -> IntArray:
-    """The bytes that all devices hold together, where each holds what any of some readers reads there."""
+def _count_held(
+    table: RegionTable, settled: Sequence[tuple[int, ...]], readers: Sequence[IntArray], itemsize: int
+) -> IntArray:
+    """The bytes that all devices hold together, where each holds what any of some readers reads there.
+
+    Of those that are settled there is one layout; of each other one a row for each layout, and an axis of the table.
+    """
     classes = [list_classes(numbers) for numbers in readers]
-    held = classes[0][0]
-    for numbers, _ in classes[1:]:
+    always = [unite([table.regions[number] for number in column], table.shape) for column in zip(*settled, strict=True)]
+    held = np.array([table.number(region) for region in always], np.int64)
+    if not settled:
+        held = np.full(readers[0].shape[1], table.number(DisjointRegions(table.shape)), np.int64)
+    for numbers, _ in classes:
         pairs = np.stack(np.broadcast_arrays(held[..., None, :], numbers), axis=-1).reshape(-1, 2)
         different, inverse = np.unique(pairs, axis=0, return_inverse=True)
         united = [one if one == two else _unite(table, one, two) for one, two in different.tolist()]

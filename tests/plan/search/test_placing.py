@@ -93,6 +93,17 @@ def test_no_optimal_plan_places_fewer_bytes(seed: int) -> None:
     assert sum(p.nbytes_placed) == count_placed(p) == min(placed.values())
 
 
+@pytest.mark.parametrize(("devices", "readers"), [(1, 100), (4, 40)])
+def test_a_tensor_that_very_many_read_is_placed_once(devices: int, readers: int) -> None:
+    g = Graph()
+    h = x = g.input("x", (8, 8))
+    for _ in range(readers):
+        h = ops.relu(h @ x)
+    g.output(h)
+    p = plan(g, Mesh(devices))
+    assert sum(p.nbytes_placed) == count_placed(p) <= devices * 8 * 8 * 4
+
+
 def test_seeds_draw_ties_that_differ_in_what_they_place() -> None:
     """Otherwise the test above would say nothing."""
     g = Graph()
