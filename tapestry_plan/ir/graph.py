@@ -839,6 +839,30 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
 
     __repr__ = hide_fields("graph")
 
+    def __eq__(self, other: object) -> bool:
+        """Whether two tensors are the same one of a graph; a graph has no values that could be compared.
+
+        Raises
+        ------
+        TypeError
+            For a number: NumPy would compare the elements, which the function `equal` does.
+        """
+        if isinstance(other, bool | int | float | complex | np.generic):
+            raise TypeError(
+                f"tensor {quote(self.name)} has no values before a run, and == or != with {quote(other)} compares "
+                "none; write xp.equal(x, y) or xp.not_equal(x, y) for tensors of truth values, with "
+                "xp = x.__array_namespace__()"
+            )
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        return self.graph is other.graph and self.name == other.name
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.name))
+
     @property
     def shape(self) -> Shape:
         """Extents."""
@@ -886,6 +910,12 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
             number = number[()]  # an array of rank 0 is a number
         if not isinstance(number, int | float | np.integer | np.floating | np.bool_):
             raise TypeError(f"{op}: {describe(number)} stands beside tensor {quote(self.name)}; {AS_TENSOR}")
+        if isinstance(number, bool | np.bool_) and self.dtype != "bool":  # as == of tensors gives, or a slip
+            raise TypeError(
+                f"{op}: {quote(number)} stands beside tensor {quote(self.name)} of {self.dtype}, and truth values go "
+                "with tensors of truth values alone, as in the array API; write 1 or 0, or where(mask, x, other) with "
+                "a mask made by equal(x, y) or x < y"
+            )
         check_cell(number, np.dtype(self.dtype), f"{op}:")
         if op == "pow" and not is_first and number < 0 and np.dtype(self.dtype).kind == "i":
             raise ValueError(

@@ -282,7 +282,8 @@ def ones_like(x: Tensor, /) -> Tensor:
 @_checked
 def full_like(x: Tensor, /, fill_value: float | builtins.bool) -> Tensor:
     """One value in x's shape and dtype: a constant of one cell, broadcast."""
-    one = x._number("full_like", fill_value)
+    is_truth = isinstance(fill_value, builtins.bool) and x.dtype != "bool"  # a fill is cast, as NumPy's is
+    one = x._number("full_like", builtins.int(fill_value) if is_truth else fill_value)
     return one.broadcast_to(x.shape) if x.shape else one
 
 

@@ -907,5 +907,12 @@ def _is_covered_lazy(factors: Sequence[Integers], theirs: Sequence[Nest], lo: in
 
 
 def _are_covered(factors: Sequence[Integers], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
-    """Return whether the common elements of explicit sets are all in a disjoint union."""
+    """Return whether the common elements of explicit sets are all in a disjoint union: few are looked up there."""
+    if len(theirs) > tuning.FEW_PAIRS and lo is not None and hi is not None and max(-lo, hi) < 1 << 62:
+        few, *rest = sorted(factors, key=lambda s: s._count(lo, hi))
+        if few._count(lo, hi) <= tuning.SHORT_LIST:
+            z = _in_all(few._elements(lo, hi), rest)
+            for t in theirs:
+                z = z[~nests.contains_each(t, z)] if len(z) else z
+            return not len(z)
     return all(conjunction.is_covered(each, theirs, lo, hi) for each in _conjunctions(factors))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from functools import reduce
-from itertools import combinations, product
+from itertools import combinations, count, product
 from math import lcm, prod
-from operator import and_
+from operator import and_, or_
 from unittest import mock
 
 import numpy as np
@@ -197,3 +197,18 @@ def test_a_union_of_a_thousand_members_compares_neighbors_alone() -> None:
     assert DisjointSetts(members).count(0, 10**7) == 2000
     with pytest.raises(ValueError, match="share 8; write one"):
         DisjointSetts([*members, Sett(Stripe(1, 10**7 - 1, 8))])
+
+
+@pytest.mark.parametrize("extra", [None, 5, 999_999_000])
+def test_few_elements_in_a_union_of_thousands_are_looked_up(extra: int | None) -> None:
+    rng = random.Random(5)
+    halves = [Sett(Stripe(p // 2, p - p // 2, rng.randrange(p))) for p in (11, 13, 17, 19, 23)]
+    union = reduce(or_, halves)
+    assert len(union.setts().members) > 1000
+    held = [z for z in rng.sample(range(10**9), 400) if any(z in s for s in halves)][:150]
+    points = held if extra is None else [*held, next(z for z in count(extra) if not any(z in s for s in halves))]
+    few = DisjointSetts([Sett(Stripe(1, 10**9 + 6, z)) for z in points])
+    assert few.issubset(union, within=(0, 10**9)) == (extra is None)
+    twice = few & Sett(Stripe(1, 1, min(points) % 2))  # every second integer, the first point among them
+    kept = [z for z in points if (z - min(points)) % 2 == 0]
+    assert twice.issubset(union, within=(0, 10**9)) == all(any(z in s for s in halves) for z in kept)
