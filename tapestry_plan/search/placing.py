@@ -110,7 +110,7 @@ def _list_placed(problem: Problem, rows: Sequence[IntArray]) -> Iterator[Factor]
             readers = [(place, problem.number_held(problem.variables[place])[rows[place]])]
         else:
             readers = [(use.variable, use.numbers[rows[use.variable]]) for use in problem.uses[name]]
-        # Where only one layout is left of a reader, it is no axis of the table.
+        # A reader of which one layout is left needs no axis in the table.
         settled = tuple(sorted({tuple(numbers[0].tolist()) for _, numbers in readers if len(numbers) == 1}))
         open_ = sorted([reader for reader in readers if len(reader[1]) > 1], key=lambda reader: reader[0])
         for group in [open_] if _is_small(open_) else [[reader] for reader in open_]:
