@@ -28,7 +28,7 @@ from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
 from bench_sets import machine  # noqa: E402
 from layered_models import bert, gpt, gpt2, vit  # noqa: E402
 
-from tapestry_plan import Device, Graph, Link, Mesh, Tensor, ops  # noqa: E402
+from tapestry_plan import Device, Graph, Link, Mesh, Tensor, gradient, load_onnx, ops  # noqa: E402
 from tapestry_plan.onnx import light_model  # noqa: E402
 
 RESULTS = SETS_RESULTS.with_name("bench_planner.md")
@@ -72,6 +72,32 @@ def layer() -> Graph:
     return g
 
 
+def reshaped_convs(uses: int) -> Graph:
+    """Gradients of convolutions that read one input in several shapes, so that its cells lie differently in each."""
+    shapes = ((6, 10), (10, 6), (4, 15), (15, 4))[:uses]
+    g = Graph()
+    x, w = g.input("x", (480,)), g.input("w", (2, 2, 3, 3))
+    first, *others = (ops.conv(x.reshape(4, 2, *shape), w, pads=1).reshape(480) for shape in shapes)
+    for one in others:
+        first = first + one
+    for name, grad in zip("xw", gradient(ops.sum(first * first), [x, w]), strict=True):
+        g.output(grad, f"d{name}")
+    return g
+
+
+def gpt2_backward() -> Graph:
+    """The tests' GPT-2 with the gradients of an attention's weight and of the embedding."""
+    g = load_onnx(MODELS / "gpt2.onnx")
+    logits = g.tensor(next(iter(g.outputs.values())))
+    names = ("h.0.attn.c_attn.weight", "wte.weight")
+    dict.clear(g.outputs)
+    for name, grad in zip(
+        names, gradient(ops.sum(logits * logits, keepdims=True), list(map(g.tensor, names))), strict=True
+    ):
+        g.output(grad, f"d{name}")
+    return g
+
+
 CASES = {
     **{
         f"gpt-{layers}": Case(partial(gpt, layers), Mesh((2, 4), **H100), aim)  # type: ignore[arg-type]
@@ -81,6 +107,8 @@ CASES = {
         f"gpt-{layers}-capped": Case(partial(gpt, layers), Mesh((2, 4), **H100), aim, 0.1, 0.3)  # type: ignore[arg-type]
         for layers, aim in ((12, 2.0), (48, 6.0), (96, 15.0))
     },
+    "gpt-12-on-64": Case(partial(gpt, 12), Mesh((8, 8), **H100), 10.0, 1.0),  # type: ignore[arg-type]
+    "gpt-12-on-1024": Case(partial(gpt, 12), Mesh((8, 8, 16), **H100), 60.0, 1.0),  # type: ignore[arg-type]
     "layer-capped": Case(layer, Mesh((8,), **H100), 2.0, 0.1, 141e6),  # type: ignore[arg-type]
     **{
         f"{make.__name__}-6-on-{devices}": Case(partial(make, 6), Mesh((devices,)), aim, 0.5)
@@ -89,16 +117,19 @@ CASES = {
     },
     **{
         f"resnet50-{devices}": Case(partial(light_model, "resnet50", seed=1), Mesh((devices,)), aim)
-        for devices, aim in ((4, 1.0), (8, 2.0))
+        for devices, aim in ((4, 1.0), (8, 2.0), (16, 6.0))
     },
+    "densenet121-4": Case(partial(light_model, "densenet121", seed=1), Mesh((4,)), 20.0),
+    **{f"convs-backward-{uses}": Case(partial(reshaped_convs, uses), Mesh((2,)), 0.5) for uses in (3, 4)},
+    "gpt2-backward-4": Case(gpt2_backward, Mesh((4,)), 5.0),
 }
-SLOW = frozenset(name for name in CASES if name.endswith("-on-16"))
+SLOW = frozenset({"gpt-12-on-1024"})
 """Left out where no rows are named."""
 
 
 def measure(name: str) -> dict[str, Any]:
     """One row: the model is imported first, which does not count."""
-    from tapestry_plan import load_onnx, plan
+    from tapestry_plan import plan
 
     case = CASES[name]
     begin = time.process_time()
@@ -167,7 +198,7 @@ def line(name: str, row: dict[str, Any] | None) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"also write the table to {RESULTS.name}")
-    parser.add_argument("--rows", help=f"some of {', '.join(CASES)}; without it all but those on 16 devices")
+    parser.add_argument("--rows", help=f"some of {', '.join(CASES)}; without it all but the slowest")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.only:
@@ -195,8 +226,9 @@ def main() -> None:
             "",
             "GPT: 16 operators a layer, batch 1, 2,048 tokens, width 1,024 (4,096 inside), devices of 4·10¹⁴ flop/s,",
             "3·10¹² B/s, links of 5 µs and 3·10¹¹ B/s. BERT, GPT-2, ViT: batch 2, 128 tokens (ViT 197), width 512,",
-            "and ResNet-50, on the mesh's own rates. Capped: in 30 % of the peak of the plan on one device; a layer of",
-            "width 4,096 in half precision in 141 MB. CPU seconds are those of `plan`, not of the import.",
+            "ResNet-50 and DenseNet-121, on the mesh's own rates. Capped: in 30 % of the peak of the plan on one device; a layer of",
+            "width 4,096 in half precision in 141 MB. Backward: the gradients of convolutions that read one input in",
+            "three and four shapes, and of the tests' GPT-2. CPU seconds are those of `plan`, not of the import.",
         ]
         RESULTS.write_text("\n".join([*head, *lines, *notes]) + "\n")
 
