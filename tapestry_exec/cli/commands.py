@@ -478,9 +478,10 @@ class Planning(Struct, frozen=True):
                     space=self.space,
                 )
             except (InfeasiblePlan, NotFound) as error:
-                if self.memory_nbytes is None or error.fastest is None:
+                caps = mesh.limit_memory(self.memory_nbytes)
+                if caps is None or error.fastest is None:
                     raise
-                return spill(error.fastest, self.memory_nbytes)
+                return spill(error.fastest, caps)
 
 
 PLANNING = (

@@ -15,7 +15,8 @@ the layouts that reach it are a plan to be looked at. Weights rise at moments th
 Then layouts whose least sum, so weighed, is above a limit are left out with proof (see `pruning`), and of what is left
 sums of picoseconds and bytes are carried along the elimination tree (see `frontier`): there is no plan up to the limit,
 or the least sum is found. The limit rises until a plan is found whose steps, written down, keep the cap in every arena.
-Moments are looked at as plans are found that need too much at them, those of other devices too.
+Moments are looked at as plans are found that need too much at them, those of other devices too. Where devices have
+more and less memory, what one has less than another counts as bytes that are always held there.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ class Capped(Struct):
     bound_ticks : int
         No plan that keeps the cap takes fewer picoseconds.
     least_nbytes : int
-        Bytes that any plan needs on some device, at least.
+        Bytes that any plan needs on `device`, at least.
+    device : int
+        The first of those with the least memory.
     found_nbytes : int
-        The least of the plans that were looked at.
+        The least of the plans that were looked at, counted on the device with the most memory.
     tried : int
         How many these were.
     none : bool
@@ -67,36 +70,37 @@ class Capped(Struct):
     bound_ticks: int
     least_nbytes: int
     found_nbytes: int
+    device: int = 0
     tried: int = 0
     none: bool = False
 
 
 def solve_capped(
     problem: Problem,
-    cap: int,
+    caps: Sequence[int],
     fastest: tuple[int, ...],
     bound_ticks: int,
     pack: Callable[[Sequence[int]], Packed],
     *,
     time_limit_seconds: float = inf,
 ) -> Capped:
-    """Look for the best layouts whose arenas are no larger than the cap.
+    """Look for the best layouts whose arenas are no larger than the caps.
 
     Parameters
     ----------
     problem : Problem
-    cap : int
-        Bytes of a device's arena.
+    caps : sequence of int
+        Bytes of each device's arena.
     fastest : tuple of int
         The layouts of the fastest plan, which needs more.
     bound_ticks : int
         Of plans without a cap.
     pack : callable
-        Arenas of the cap, as far as can be, when a choice of layouts is written down as steps.
+        Arenas of the caps, as far as can be, when a choice of layouts is written down as steps.
     time_limit_seconds : float
         After which no more choices are looked at.
     """
-    return _Search(problem, cap, fastest, bound_ticks, pack, time_limit_seconds).run()
+    return _Search(problem, caps, fastest, bound_ticks, pack, time_limit_seconds).run()
 
 
 class _Line(Struct, frozen=True):
@@ -111,14 +115,16 @@ class _Search:
     def __init__(
         self,
         problem: Problem,
-        cap: int,
+        caps: Sequence[int],
         fastest: tuple[int, ...],
         bound_ticks: int,
         pack: Callable[[Sequence[int]], Packed],
         seconds: float,
     ) -> None:
-        self.problem, self.cap, self.pack = problem, cap, pack
-        self.memories = {0: Memory(problem)}
+        self.problem, self.cap, self.pack = problem, max(caps), pack
+        self.taken = [self.cap - cap for cap in caps]
+        self.first = int(np.argmin(caps))
+        self.memories = {self.first: Memory(problem, self.first, self.taken[self.first])}
         """By device; all devices need much the same, so others are looked at when one of them needs more."""
         self.moments: set[Moment] = set()
         """Those at which sums of bytes are carried along the tree."""
@@ -126,25 +132,25 @@ class _Search:
         self.fastest = fastest
         self.fastest_ticks = problem.count_cost(fastest)[0]
         self.most_weight = tuning.MAX_WEIGHED // (
-            tuning.CAPPED_MOMENTS * max(int(self.memories[0].count_most().max()), 1)
+            tuning.CAPPED_MOMENTS * max(int(self.memories[self.first].count_most().max()), 1)
         )
         self.stop = time.monotonic() + seconds
         self.packed: dict[tuple[int, ...], Packed] = {}
         self.unpacked = [tuning.MAX_WEIGHED]
         """Picoseconds of choices that may fit the cap, though no places were found for them."""
-        self.found = Capped(None, (0, 0), bound_ticks, 0, tuning.MAX_WEIGHED)
+        self.found = Capped(None, (0, 0), bound_ticks, 0, tuning.MAX_WEIGHED, self.first)
         if self._fits_counted(fastest):  # it may do in arenas that are packed
             self._take(fastest)
 
     def run(self) -> Capped:
         """The best plan, with its bound; without one the least memory that is found and proved."""
-        least = LeastMemory(self.problem, self.memories[0], self.same)
-        self.found.least_nbytes = least.nbytes
+        least = LeastMemory(self.problem, self.memories[self.first], self.same)
+        self.found.least_nbytes = least.nbytes - self.taken[self.first]
         if least.nbytes <= self.cap:
             self._close(least.choice)
         if self.found.choice is None:
             least.close(self._is_late)
-            self.found.least_nbytes = least.nbytes
+            self.found.least_nbytes = least.nbytes - self.taken[self.first]
             self._take(least.choice)
         if self.found.choice is not None:
             self._improve()
@@ -161,7 +167,7 @@ class _Search:
 
     def _find_weights(self, factors: Sequence[Factor], small: tuple[int, ...]) -> IntArray:
         """The weights of a good bound: of the one moment that makes the best, then of others above the cap."""
-        memory = self.memories[0]
+        memory = self.memories[self.first]
         lines = [self._line(self.fastest, self.fastest_ticks), self._line(small, self.problem.count_cost(small)[0])]
         best, lowest, now, tried = np.zeros(memory.moments, np.int64), -1, lines[0], set[int]()
         for _ in range(tuning.CAPPED_MOMENTS):
@@ -176,7 +182,7 @@ class _Search:
         return best
 
     def _line(self, choice: tuple[int, ...], ticks: int) -> _Line:
-        return _Line(choice, ticks, self.memories[0].count(choice))
+        return _Line(choice, ticks, self.memories[self.first].count(choice))
 
     def _weigh_moment(
         self, factors: Sequence[Factor], start: IntArray, moment: int, lines: list[_Line]
@@ -191,7 +197,7 @@ class _Search:
                   │ ╱                   or the weight is the best one
                   └──────────────── weight
         """
-        weights, best, lowest = start.copy(), start, -1
+        memory, weights, best, lowest = self.memories[self.first], start.copy(), start, -1
         weights[moment] = 0
         others = weights.copy()
         for _ in range(tuning.CAPPED_STEPS):
@@ -208,7 +214,7 @@ class _Search:
             if weight > self.most_weight or self._is_late():
                 break
             weights[moment] = weight
-            found = minimize(self.problem.sizes, [*factors, *self.memories[0].weigh(weights)], reduces=False)
+            found = minimize(self.problem.sizes, [*factors, *memory.weigh(weights)], reduces=False)
             if found.bound_ticks - self._weigh_cap(weights) > lowest:
                 best, lowest = weights.copy(), found.bound_ticks - self._weigh_cap(weights)
             line = self._line(found.choice, evaluate(found.choice, factors)[0])
@@ -233,10 +239,10 @@ class _Search:
     def _close(self, small: tuple[int, ...]) -> None:
         """Raise the limit until a plan is found and proved to be the best."""
         search, bound = self.problem.factors(tuning.FIRST_FACTOR_ENTRIES)
-        memory, factors = self.memories[0], [*bound, *self.same]
+        memory, factors = self.memories[self.first], [*bound, *self.same]
         weights = self._find_weights(factors, small)
         marginals = find_marginals(self.problem.sizes, [*factors, *memory.weigh(weights)])
-        self.moments.update((0, int(moment)) for moment in np.flatnonzero(weights))
+        self.moments.update((self.first, int(moment)) for moment in np.flatnonzero(weights))
         self._raise_bound(marginals.bound_ticks - self._weigh_cap(weights))
         most = sum(int(factor.ticks.max()) for factor in search)
         step, searched, before = max(self.fastest_ticks // tuning.CAPPED_FIRST_STEP, 1), True, -1
@@ -264,7 +270,9 @@ class _Search:
 
         def carry(cap: int, unit: int, most: int = tuning.MAX_LABELS) -> Frontier:
             rows = [
-                self.memories[device].restrict(kept).list_row(moment, int(weights[moment]) if device == 0 else 0)
+                self.memories[device]
+                .restrict(kept)
+                .list_row(moment, int(weights[moment]) if device == self.first else 0)
                 for device, moment in sorted(self.moments)
             ]
             return Frontier(now.sizes, tables, rows, cap, limit, unit=unit, most=most)
@@ -337,7 +345,7 @@ class _Search:
         """Look for plans with fewer bytes, by what arenas were found to need beyond them; nothing is proved by it."""
         cap = self.cap
         for _ in range(tuning.CAPPED_TRIES):
-            cap -= max(max(self.packed[choice].lowered.peak_nbytes) - self.cap, 1)
+            cap -= max(self._reach(self.packed[choice].lowered.peak_nbytes) - self.cap, 1)
             try:
                 frontier = carry(cap, 1, tuning.MAX_LABELS)
             except TooManyLabels:
@@ -358,23 +366,27 @@ class _Search:
         """Look at moments at which a choice of layouts needs too much; whether there is one that was not looked at."""
         before = len(self.moments)
         if choice in self.packed:
-            device = int(np.argmax(self.packed[choice].least_nbytes))
+            device = int(np.argmax(np.add(self.packed[choice].least_nbytes, self.taken)))
             if device not in self.memories:
-                self.memories[device] = Memory(self.problem, device)
+                self.memories[device] = Memory(self.problem, device, self.taken[device])
         for device, memory in self.memories.items():
             counted = memory.count(choice)
             if counted.max() > self.cap:
                 self.moments.add((device, int(counted.argmax())))
         return len(self.moments) > before
 
+    def _reach(self, nbytes: Sequence[int]) -> int:
+        """The most bytes of a device, with those that it has less than the one with the most memory."""
+        return max(map(sum, zip(nbytes, self.taken, strict=True)))
+
     def _pack(self, choice: tuple[int, ...]) -> int:
-        """The bytes of the largest arena."""
+        """The bytes of the largest arena, as `_reach` counts them."""
         if choice not in self.packed:
             packed = self.packed[choice] = self.pack(choice)
             self.found.tried += 1
-            if max(packed.least_nbytes) <= self.cap < max(packed.lowered.peak_nbytes):
+            if self._reach(packed.least_nbytes) <= self.cap < self._reach(packed.lowered.peak_nbytes):
                 self.unpacked.append(self.problem.count_cost(choice)[0])
-        return max(self.packed[choice].lowered.peak_nbytes)
+        return self._reach(self.packed[choice].lowered.peak_nbytes)
 
     def _take(self, choice: tuple[int, ...]) -> bool:
         """Write a choice down; whether it keeps the cap and is better than what was found."""

@@ -282,7 +282,7 @@ class Transfers(Struct, frozen=True):
     cells: IntArray
     """Cells that devices receive, each counted once for each device."""
     fresh: IntArray
-    """The most cells that a device needs and that no consumer had asked for before."""
+    """By kind of device, then by class: the most cells that one needs and that no consumer had asked for before."""
     busiest: IntArray
     """By port, then by class: the most cells that one device sends through it, or receives."""
     rounds: IntArray
@@ -339,7 +339,9 @@ def count_transfers(table: RegionTable, held: Held, needs: Sequence[IntArray], m
                 sent, got = messages.sum(axis=-1).max(axis=0), messages.sum(axis=0).max(axis=-1)
                 rounds[port, row, some] = np.maximum(sent, got)
     shape = (classes, *at.shape[:-1])
-    most = np.broadcast_to(fresh[at].max(axis=-1), shape)
+    needed = fresh[at]
+    by_kind = [needed[..., list(mine)] for _, mine in mesh.kinds] if mesh.differs else [needed]
+    most = np.stack([np.broadcast_to(mine.max(axis=-1), shape) for mine in by_kind])
     return Transfers(cells.reshape(shape), most, busiest.reshape(-1, *shape), rounds.reshape(-1, *shape))
 
 
@@ -393,25 +395,34 @@ def transfer_ticks(busiest: IntArray, rounds: IntArray, itemsize: int | IntArray
 
 
 def merge_ticks(fresh: IntArray, parts: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
-    """Modeled time to merge partial results: every part is read once, at the memory's bandwidth.
+    """Modeled time to merge partial results: every part is read once, at the memory's bandwidth of the slowest device.
 
     Parameters
     ----------
-    fresh : array of int64
-        The most cells that a device merges.
-    parts, itemsize : arrays that broadcast to it
+    fresh : array of int64, (kinds of devices, …)
+        The most cells that a device of each kind merges.
+    parts, itemsize : arrays that broadcast to the stages
     mesh : Mesh
     """
-    nbytes = parts * (fresh.astype(np.float64) * itemsize)
-    seconds = mesh.device.launch_seconds + nbytes / mesh.device.memory_nbytes_per_second
-    return to_ticks(np.where((parts > 1) & (fresh > 0), seconds, 0.0))
+    slowest = np.zeros(fresh.shape[1:])
+    for (device, _), cells in zip(mesh.kinds, fresh, strict=True):
+        nbytes = parts * (cells.astype(np.float64) * itemsize)
+        seconds = device.launch_seconds + nbytes / device.memory_nbytes_per_second
+        slowest = np.maximum(slowest, np.where((parts > 1) & (cells > 0), seconds, 0.0))
+    return to_ticks(slowest)
 
 
-def compute_seconds(flop: float, nbytes: int, mesh: Mesh) -> float:
-    """Modeled time of one shard: its start, and its arithmetic or its memory traffic, whichever takes longer."""
-    return mesh.device.launch_seconds + max(
-        flop / mesh.device.flop_per_second, nbytes / mesh.device.memory_nbytes_per_second
-    )
+def compute_seconds(flop: NDArray[np.float64], nbytes: IntArray, mesh: Mesh) -> NDArray[np.float64]:
+    """Modeled time of shards: their start, and their arithmetic or their memory traffic, whichever takes longer.
+
+    Parameters
+    ----------
+    flop, nbytes : arrays (…, devices)
+    mesh : Mesh
+    """
+    rates = np.array([(d.launch_seconds, d.flop_per_second, d.memory_nbytes_per_second) for d in mesh.devices]).T
+    seconds: NDArray[np.float64] = rates[0] + np.maximum(flop / rates[1], nbytes / rates[2])
+    return seconds
 
 
 def to_ticks(seconds: NDArray[np.float64]) -> IntArray:

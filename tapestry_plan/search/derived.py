@@ -33,8 +33,8 @@ from tapestry_sets.digits import number_of, point_of
 
 Seats = tuple[int | None, ...]
 """For each device the number of its part, None for an idle one."""
-Cut = tuple[tuple[SplitAxis, ...], tuple[int, ...]]
-"""The digits of the index axes, if these are split, and the numbers of parts along them."""
+Cut = tuple[tuple[SplitAxis, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
+"""The digits of the index axes, if these are split, the numbers of parts along them, and their sizes if not even."""
 Partners = list[int | None]
 """For each part of a cut the part of another that lies with it, if there is one."""
 Mask = NDArray[np.bool_]
@@ -65,7 +65,7 @@ class Cuts(Struct, dict=True):
 
     def __post_init__(self) -> None:
         for row, layout in enumerate(self.variable.layouts):
-            cut, parts = (layout.digits, layout.parts), layout.parts
+            cut, parts = (layout.digits, layout.parts, layout.sizes), layout.parts
             seats = tuple(None if cell is None else int(number_of(cell, parts)) for cell in layout.cells)
             if cut not in self.seats:
                 devices = {part: device for device, part in enumerate(seats) if part is not None}

@@ -228,11 +228,14 @@ def _find_now(
 
 
 def _count_work(joint: JointProblem) -> Granted:
-    """The least work of an operator's expansions, whatever their layouts: no device's share is below the mean."""
+    """The least work of an operator's expansions, whatever their layouts: no device's share is below the mean.
+
+    The mean is that of devices as fast as any of them.
+    """
     own = len(joint.variables)
     made = []
     for given, node, read in joint.read:
-        least = np.array(joint._node_ticks(node, read).max() // joint.mesh.size)
+        least = np.array(joint.count_fastest(node, read).max() // joint.mesh.size)
         made.append(joint._restrict(given, Factor((), least, np.zeros((), np.int64))))
     chosen = [_keep(factor, own, slice(1, None)) for factor in made]
     sizes = [1 if at < own else n - (at == own) for at, n in enumerate(joint.sizes)]

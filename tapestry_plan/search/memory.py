@@ -55,9 +55,11 @@ class Memory:
     ----------
     problem : Problem
     device : int
+    taken : int
+        Bytes that are held at every moment beside: what a device has less than the one with the most memory.
     """
 
-    def __init__(self, problem: Problem, device: int = 0) -> None:
+    def __init__(self, problem: Problem, device: int = 0, taken: int = 0) -> None:
         self.problem, self.device = problem, device
         self.moments = 3 * len(problem.order) + 2
         self.holdings: list[Holding] = []
@@ -72,6 +74,8 @@ class Memory:
                 self._add_made(cost)
         for node in problem.order:
             self._add_work(node)
+        if taken and problem.sizes:
+            self._add((0,), np.full(problem.sizes[0], taken), 0, self.moments - 1)
         self._leave_out_moments()
 
     # -- moments -----------------------------------------------------------------------------------------

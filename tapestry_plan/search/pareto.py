@@ -91,15 +91,15 @@ def pareto(
         expand=expand,
         space=space,
     )
-    found = [planned.fastest]
-    most = max(planned.fastest.peak_nbytes)
+    found = [planned.within(mesh.limit_memory())]
+    most = max(found[0].peak_nbytes)
     least = planned.find_least() if points > 1 and most else most
     for number in range(1, points):
         cap = round(most * (least / most) ** (number / (points - 1))) if most else 0
         if max(found[-1].peak_nbytes) <= cap:  # the best plan of this cap is there
             continue
         try:
-            found.append(planned.keep_cap(cap))
+            found.append(planned.within(mesh.limit_memory(cap)))
         except (InfeasiblePlan, NotFound):
             continue
     return _leave_out_worse(found)

@@ -29,6 +29,7 @@ from tapestry_plan.search.variants import Variants, is_coarse
 from tapestry_plan.steps import (
     Alternative,
     ChosenLayouts,
+    Device,
     Expansions,
     InfeasiblePlan,
     Layout,
@@ -86,9 +87,10 @@ def plan(
         One without operators has a plan without stages, which moves nothing but what `placement` and `tie` ask for.
     mesh : Mesh
     memory_nbytes : int, optional
-        Bytes that a device's arena may have. Where the fastest plan needs more, slower plans of the graph as given are
-        searched that need less: its operators are not expanded then, nor their axes split, and `bound` and `gap` are
-        of such plans that keep the cap. Without it, `spill` makes any plan fit that can fit.
+        Bytes that a device's arena may have, beside what `Device.memory_nbytes` says of each: the smaller one counts.
+        Where the fastest plan needs more, slower plans of the graph as given are searched that need less: its
+        operators are not expanded then, nor their axes split, and `bound` and `gap` are of such plans that keep the
+        caps. Without either, `spill` makes any plan fit that can fit.
     seed : int
         Of the order of improving moves, which are made where tables would not fit.
     time_limit_seconds : float, optional
@@ -178,9 +180,12 @@ def plan(
         expand=expand,
         space=space,
     )
-    if memory_nbytes is None or max(planned.fastest.peak_nbytes) <= memory_nbytes:
-        return planned.fastest
-    return planned.keep_cap(memory_nbytes)
+    return planned.within(mesh.limit_memory(memory_nbytes))
+
+
+def _keeps(plan: ShardPlan, caps: Sequence[int] | None) -> bool:
+    """Whether each device's arena has at most the bytes that it may have; None for no limit."""
+    return caps is None or all(nbytes <= cap for nbytes, cap in zip(plan.peak_nbytes, caps, strict=True))
 
 
 def prepare(
@@ -211,6 +216,7 @@ def prepare(
     _check_names(graph, layout, fix, forbid)
     tie = _parse_tie(graph, tie, layout)
     names = _parse_expand(graph, expand)
+    caps = mesh.limit_memory(memory_nbytes)
     graph.validate()
 
     kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
@@ -235,7 +241,7 @@ def prepare(
         return made, problem, found
 
     def is_better(one: ShardPlan, than: ShardPlan) -> bool:
-        fits = memory_nbytes is None or max(one.peak_nbytes) <= memory_nbytes or max(than.peak_nbytes) > memory_nbytes
+        fits = _keeps(one, caps) or not _keeps(than, caps)
         return fits and _cost_of(one) < _cost_of(than)
 
     limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
@@ -334,35 +340,42 @@ class PlansByMemory:
     def _posed(self) -> tuple[Problem, Solved]:
         return self._pose()
 
-    def keep_cap(self, memory_nbytes: int) -> ShardPlan:
-        """The best plan of the graph as given that keeps a memory cap which the fastest one does not.
+    def within(self, caps: Sequence[int] | None) -> ShardPlan:
+        """The fastest plan where it keeps memory caps, one for each device, else the best of the graph as given.
 
         Raises
         ------
         InfeasiblePlan, NotFound
             As `plan`.
         """
+        if caps is None or _keeps(self.fastest, caps):
+            return self.fastest
         problem, base = self._posed
         capped = solve_capped(
             problem,
-            memory_nbytes,
+            caps,
             base.choice,
             base.bound_ticks,
-            lambda choice: pack(_lower(problem, choice, self._fan_in), memory_nbytes),
+            lambda choice: pack(_lower(problem, choice, self._fan_in), caps),
             time_limit_seconds=self._stop - time.monotonic(),
         )
         if capped.choice is not None:
-            found = _write_down(problem, capped.choice, capped.bound_ticks, self._fan_in, memory_nbytes)
+            found = _write_down(problem, capped.choice, capped.bound_ticks, self._fan_in, caps)
             return replace(found, expansions=tuple(_leave_out(*one) for one in self._expandable.items()))
-        asked = f"plan: memory_nbytes is {memory_nbytes:,}; "
-        mend = (
-            f"{capped.found_nbytes:,} bytes a device do{self._tell_more_devices()}: ask for so many, use more devices, "
-            "or let idle buffers wait in host memory: spill(plan(graph, mesh), memory_nbytes), or "
+        if len(set(caps)) == 1:
+            asked = f"plan: memory_nbytes is {caps[0]:,}; "
+            mend = f"{capped.found_nbytes:,} bytes a device do{self._tell_more_devices()}: ask for so many"
+        else:
+            asked = f"plan: devices have {quote([*caps])} bytes; "
+            mend = f"{capped.found_nbytes - max(caps):,} bytes more on each device do: give them these"
+        mend += (
+            ", use more devices, or let idle buffers wait in host memory: spill(plan(graph, mesh), memory_nbytes), or "
             "run(…, memory_nbytes=…)"
         )
-        if capped.least_nbytes > memory_nbytes and not self._expandable:
+        if capped.least_nbytes > caps[capped.device] and not self._expandable:
             raise InfeasiblePlan(
-                f"{asked}every plan has a moment at which device 0 holds {capped.least_nbytes:,} bytes or more; {mend}",
+                f"{asked}every plan has a moment at which device {capped.device} holds {capped.least_nbytes:,} bytes "
+                f"or more; {mend}",
                 self.fastest,
             )
         if capped.none and not self._expandable:
@@ -385,7 +398,9 @@ class PlansByMemory:
         """What twice as many devices need, in words; nothing where that would take long, or is not to be had."""
         problem = self._posed[0]
         asked = problem.asked
-        mesh = replace(asked.mesh, shape=(2 * asked.mesh.shape[0], *asked.mesh.shape[1:]))
+        old = asked.mesh
+        more_devices = old.device if isinstance(old.device, Device) else old.device * 2
+        mesh = replace(old, shape=(2 * old.shape[0], *old.shape[1:]), device=more_devices)
         if mesh.size > tuning.MAX_TOLD_DEVICES or time.monotonic() > self._stop:
             return ""
         try:
@@ -620,15 +635,15 @@ def _name_split(digits: Split) -> str:
 
 
 def _write_down(
-    problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None, memory_nbytes: int | None = None
+    problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None, caps: Sequence[int] | None = None
 ) -> ShardPlan:
     """The plan of a choice of layouts, in arenas of some memory if they are given it."""
     problem, choice, expansions = _split_axes(problem, choice)
     graph, mesh = problem.graph, problem.mesh
     layouts = {node.name: _chosen(problem, node, choice) for node in problem.order}
     lowered = _lower(problem, choice, fan_in)
-    if memory_nbytes is not None:
-        lowered = pack(lowered, memory_nbytes).lowered
+    if caps is not None:
+        lowered = pack(lowered, caps).lowered
     moved = problem.count_moved(choice)
     predicted = {key: m.links for key, m in moved.items() if m.links}
     if predicted != lowered.moved:

@@ -37,6 +37,7 @@ from tapestry_plan.steps import (
     Space,
     list_candidates,
     list_senders,
+    list_spread,
     number_ports,
     parse_layout,
     sort_layouts,
@@ -335,10 +336,8 @@ class Problem:
         """No place, and the layouts in which as many devices as can be have a share of their own."""
 
         def made() -> tuple[Layout, ...]:
-            options = list_candidates(shape, self.mesh, self.asked.space, replicas=False)
-            most = max(prod(option.parts) for option in options)
             nowhere = Layout(shape, (1,) * len(shape), (None,) * self.mesh.size)
-            return nowhere, *(option for option in options if prod(option.parts) == most > 1)
+            return nowhere, *list_spread(shape, self.mesh, self.asked.space)
 
         return self.known.fact(("landings", shape), made)
 
@@ -583,9 +582,16 @@ class Problem:
 
     def _node_ticks(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
         """Modeled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
-        return self.known.fact(("ticks", self.kind(node)), lambda: self._node_ticks_now(node, read))
+        return self.known.fact(("ticks", self.kind(node)), lambda: self._node_ticks_now(node, read, self.mesh))
 
-    def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
+    def count_fastest(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
+        """The same if all devices were as fast as any of them: no layout takes less."""
+        if not self.mesh.differs:
+            return self._node_ticks(node, read)
+        mesh = replace(self.mesh, device=self.mesh.fastest)
+        return self.known.fact(("fastest", self.kind(node)), lambda: self._node_ticks_now(node, read, mesh))
+
+    def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh) -> IntArray:
         at = self.position["operator", node.name]
         variable = self.variables[at]
         per_point = self.graph.ops[node.op].flop_per_point(self.graph.signature(node.name), node.attrs)
@@ -594,12 +600,10 @@ class Problem:
             nbytes += self.tables[name].sizes(numbers) * self.graph.stored[name].itemsize
         for cost in self.made[at]:
             nbytes += cost.table.sizes(cost.held.numbers) * cost.itemsizes(cost.held.parts)[:, None]
-        seconds = np.zeros(len(variable.layouts))
-        for row, option in enumerate(variable.layouts):
-            seconds[row] = max(
-                compute_seconds(per_point * (box.size if box else 0), int(nbytes[row, device]), self.mesh)
-                for device, box in enumerate(option.boxes)
-            )
+        flop = [[float(per_point * box.size) if box else 0.0 for box in one.boxes] for one in variable.layouts]
+        idle = [[box is None for box in one.boxes] for one in variable.layouts]
+        each = compute_seconds(np.reshape(flop, nbytes.shape), nbytes, mesh)
+        seconds = np.where(np.reshape(idle, nbytes.shape), 0.0, each).max(axis=1)
         if seconds.size and seconds.max() > tuning.MAX_STAGE_SECONDS:
             raise ValueError(
                 f"operator {quote(node.name)} ({node.op}) with index space "
@@ -872,7 +876,7 @@ class Problem:
         through = [np.where(ports == port, cells, 0) for port in range(len(self.mesh.ports))]
         busiest = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
         rounds = np.array([max((n > 0).sum(axis=0).max(), (n > 0).sum(axis=1).max()) for n in through])
-        most = np.array(max(new.size for new in fresh))
+        most = np.array([max(fresh[device].size for device in mine) for _, mine in self.mesh.kinds])
         ticks = transfer_ticks(busiest, rounds, size, self.mesh) + merge_ticks(most, np.array(parts), size, self.mesh)
         links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
         return Moved(cells.sum(axis=0) * size, links, int(ticks))

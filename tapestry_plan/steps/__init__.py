@@ -19,6 +19,7 @@ from tapestry_plan.steps.layout import (
     PeriodicBlock,
     SplitAxis,
     list_candidates,
+    list_spread,
     parse_layout,
     sort_layouts,
     tell_rule,

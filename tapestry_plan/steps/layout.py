@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import permutations, product
-from math import isqrt, prod
+from itertools import accumulate, pairwise, permutations, product
+from math import inf, isqrt, prod
 from typing import Any, cast
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.ir import Axis, parts_of
+from tapestry_plan.steps import tuning
 from tapestry_plan.steps.mesh import Mesh, Space, parse_parts
 from tapestry_sets.digits import number_of, point_of
 from tapestry_sets.limits import list_names, quote
@@ -89,23 +91,28 @@ class Layout(Struct, frozen=True, dict=True):
     extents : tuple of int
         Sizes of the index axes.
     parts : tuple of int
-        Number of parts along each axis; sizes differ by at most one, larger parts first.
+        Number of parts along each axis; sizes differ by at most one, larger parts first, unless `sizes` says them.
     cells : tuple of (tuple of int, or None)
         For each device the number of its part along each axis, None for an idle device.
     digits : tuple of SplitAxis
         For each index axis the digits that its points are numbered in, whose sizes are the extents then: so a part may
         be every fourth point. Empty where the axes are cut as they are.
+    sizes : tuple of tuple of int
+        For each index axis the sizes of its parts, as where devices are not equally fast. Empty for even parts.
     """
 
     extents: tuple[int, ...]
     parts: tuple[int, ...]
     cells: tuple[tuple[int, ...] | None, ...]
     digits: tuple[SplitAxis, ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def boxes(self) -> tuple[Box | None, ...]:
         """The part of the index space that each device has, None for an idle device."""
         cuts = [parts_of(n, k) for n, k in zip(self.extents, self.parts, strict=True)]
+        if self.sizes:
+            cuts = [tuple(pairwise(accumulate(sizes, initial=0))) for sizes in self.sizes]
         made: dict[tuple[int, ...], Box] = {}
         for cell in self.cells:
             if cell is not None and cell not in made:
@@ -128,10 +135,128 @@ class Layout(Struct, frozen=True, dict=True):
 
 
 def list_candidates(extents: tuple[int, ...], mesh: Mesh, space: Space, *, replicas: bool = True) -> tuple[Layout, ...]:
-    """The layouts of an index space that a search over some space compares, each once."""
+    """The layouts of an index space that a search over some space compares, each once.
+
+    Where devices differ they are those of each of `list_teams`, in even parts, and in parts of sizes in proportion to
+    what its devices compute in a second, or move within their memories.
+    """
+    if not mesh.differs:
+        return _list_plain(extents, mesh.shape, space, replicas)
+    found = (_list_on_team(extents, mesh, team, space, replicas) for team in list_teams(mesh))
+    return tuple(dict.fromkeys(layout for each in found for layout in each))
+
+
+def list_spread(extents: tuple[int, ...], mesh: Mesh, space: Space) -> tuple[Layout, ...]:
+    """Those candidates in which as many devices as can be, of all or of a team, have a share of their own."""
+    teams = list_teams(mesh) if mesh.differs else (tuple(range(mesh.size)),)
+    out: dict[Layout, None] = {}
+    for team in teams:
+        options = _list_on_team(extents, mesh, team, space, replicas=False)
+        most = max(prod(option.parts) for option in options)
+        out |= dict.fromkeys(option for option in options if prod(option.parts) == most > 1)
+    return tuple(out)
+
+
+def list_teams(mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+    """All devices, and those that are at least as fast as each of them: in arithmetic, or in moving bytes.
+
+    Of very many of these, `tuning.MAX_TEAMS`.
+
+    Examples
+    --------
+    >>> slow, fast = Device(1e12, 1e11), Device(5e12, 5e11)
+    >>> list_teams(Mesh(3, device=[fast, slow, fast]))
+    ((0, 1, 2), (0, 2))
+    """
+    teams: dict[tuple[int, ...], None] = {tuple(range(mesh.size)): None}
+    for rate in _list_rates(mesh):
+        limits = sorted(set(rate))
+        step = -(-len(limits) // tuning.MAX_TEAMS)
+        for limit in limits[::step]:
+            teams[tuple(device for device, mine in enumerate(rate) if mine >= limit)] = None
+    return tuple(teams)
+
+
+def _list_rates(mesh: Mesh) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What each device computes in a second, and moves within its memory."""
+    each = mesh.devices
+    return tuple(one.flop_per_second for one in each), tuple(one.memory_nbytes_per_second for one in each)
+
+
+def _list_plain(extents: tuple[int, ...], shape: tuple[int, ...], space: Space, replicas: bool) -> tuple[Layout, ...]:
+    """The layouts over some devices that are taken for equal ones."""
     if space == "all":
-        return list_layouts(extents, mesh.size, replicas=replicas)
-    return list_mesh_layouts(extents, mesh.shape, replicas=replicas)
+        return list_layouts(extents, prod(shape), replicas=replicas)
+    return list_mesh_layouts(extents, shape, replicas=replicas)
+
+
+def _list_on_team(
+    extents: tuple[int, ...], mesh: Mesh, team: tuple[int, ...], space: Space, replicas: bool
+) -> Iterator[Layout]:
+    """The layouts over some of the devices, the others idle: in even parts, and where devices differ in others too."""
+    rates = _list_rates(mesh) if mesh.differs else ()
+    for layout in _list_plain(extents, _find_shape(mesh, team), space, replicas):
+        even = replace(layout, cells=_seat(layout.cells, team, mesh.size))
+        yield even
+        yield from (_size_parts(even, rate) for rate in rates)
+
+
+def _find_shape(mesh: Mesh, team: tuple[int, ...]) -> tuple[int, ...]:
+    """The extents of some devices along the axes of the mesh, where they are a grid; else they are in a row."""
+    places = [sorted(set(along)) for along in zip(*map(mesh.coordinates, team), strict=True)]
+    shape = tuple(map(len, places))
+    return (
+        (tuple(n for n in shape if n > 1) or (1,))
+        if prod(shape) == len(team) < mesh.size
+        else (mesh.shape if len(team) == mesh.size else (len(team),))
+    )
+
+
+def _seat(
+    cells: Sequence[tuple[int, ...] | None], team: tuple[int, ...], size: int
+) -> tuple[tuple[int, ...] | None, ...]:
+    """Parts of a team's devices as those of a mesh of some size."""
+    mine = dict(zip(team, cells, strict=True))
+    return tuple(mine.get(device) for device in range(size))
+
+
+def _size_parts(layout: Layout, rate: Sequence[float]) -> Layout:
+    """The same parts in sizes that devices of some rates work through in about the same time; as it is if even."""
+    # Devices with one part do the same, so that the slowest of them counts. Along each axis a slab of parts is sized by
+    # what its devices do together:     rates   1 1    rows 2 : 6
+    #                                           3 3    columns 4 : 4
+    slowest: dict[tuple[int, ...], float] = {}
+    for cell, mine in zip(layout.cells, rate, strict=True):
+        if cell is not None:
+            slowest[cell] = min(mine, slowest.get(cell, inf))
+    sizes = []
+    for axis, (n, parts) in enumerate(zip(layout.extents, layout.parts, strict=True)):
+        wanted = [sum(mine for cell, mine in slowest.items() if cell[axis] == part) for part in range(parts)]
+        sizes.append(_share_out(n, wanted))
+    even = all(
+        mine == tuple(hi - lo for lo, hi in parts_of(n, len(mine)))
+        for n, mine in zip(layout.extents, sizes, strict=True)
+    )
+    return layout if even else replace(layout, sizes=tuple(sizes))
+
+
+def _share_out(n: int, wanted: Sequence[float]) -> tuple[int, ...]:
+    """Whole numbers above zero whose sum is given, as near to some proportions as can be.
+
+    Examples
+    --------
+    >>> _share_out(10, [1, 3]), _share_out(4, [1e-9, 1, 1])
+    ((3, 7), (1, 2, 1))
+    """
+    most = max(wanted)
+    exact = [n * mine / most / sum(each / most for each in wanted) for mine in wanted]
+    sizes = [max(1, int(mine)) for mine in exact]
+    while (more := n - sum(sizes)) != 0:
+        step = 1 if more > 0 else -1
+        open_ = [k for k, mine in enumerate(sizes) if mine + step >= 1]
+        at = max(open_, key=lambda k: (step * (exact[k] - sizes[k]), -k))
+        sizes[at] += step
+    return tuple(sizes)
 
 
 @lru_cache(maxsize=4096)
@@ -222,7 +347,8 @@ def sort_layouts(options: Iterable[Layout], axes: Sequence[Axis]) -> tuple[Layou
 
     def key(layout: Layout) -> tuple[Any, ...]:
         cells = [() if cell is None else tuple(cell[k] for k in order) for cell in layout.cells]
-        return -prod(layout.parts), cells.count(()), tuple(layout.parts[k] for k in order), cells
+        sizes = tuple(layout.sizes[k] for k in order) if layout.sizes else ()
+        return -prod(layout.parts), cells.count(()), tuple(layout.parts[k] for k in order), cells, sizes
 
     return tuple(sorted(options, key=key))
 

@@ -58,9 +58,13 @@ def _parse_machine(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
     fields = dict(entry)
     if "link" in fields:
         fields["link"] = _parse_links(fields["link"], f"machine {where}: link")
-    for name, kind in (("device", Device), ("host", Link)):
-        if name in fields:
-            fields[name] = _parse_rates(kind, fields[name], f"machine {where}: {name}")
+    if "host" in fields:
+        fields["host"] = _parse_rates(Link, fields["host"], f"machine {where}: host")
+    if isinstance(fields.get("device"), list):
+        each = enumerate(fields["device"])
+        fields["device"] = [_parse_rates(Device, one, f"machine {where}: device[{k}]") for k, one in each]
+    elif "device" in fields:
+        fields["device"] = _parse_rates(Device, fields["device"], f"machine {where}: device")
     return fields
 
 

@@ -24,7 +24,7 @@ Space = Literal["mesh", "all"]
 
 
 class Mesh(Struct, frozen=True):
-    """A grid of equal devices, numbered in row-major order.
+    """A grid of devices, numbered in row-major order.
 
     Devices that are near each other, as on one machine, lie along the last axes: what two devices exchange goes over
     the link of the outermost axis on which their coordinates differ. So does a transfer between machines, which crosses
@@ -40,8 +40,8 @@ class Mesh(Struct, frozen=True):
         One link through which a device sends and receives everything, or one for each axis, by name, ``{"x": …}``, or
         in order; those work at the same time. The name of another axis in place of a link says that it goes through
         that axis' link, as where several axes of the mesh lie behind one switch.
-    device : Device
-        The same for all devices.
+    device : Device, or sequence of Device
+        The same for all devices, or one for each, in the order of their numbers.
     host : Link
         Between each device and the host's memory, for each device alone: what spilling takes.
 
@@ -52,6 +52,8 @@ class Mesh(Struct, frozen=True):
     >>> ethernet, nvlink = Link(1e-5, 1e9), Link(1e-6, 1e11)
     >>> Mesh((2, 4), link={"x": ethernet, "y": nvlink}).ports == (ethernet, nvlink)
     True
+    >>> Mesh(2, device=[Device(flop_per_second=3e12), Device(flop_per_second=1e12)]).differs
+    True
     >>> Mesh((2, 0))
     Traceback (most recent call last):
     ...
@@ -61,7 +63,7 @@ class Mesh(Struct, frozen=True):
     shape: tuple[int, ...]
     names: tuple[str, ...] = ()
     link: Link | tuple[Link | str, ...] = field(default_factory=Link)
-    device: Device = field(default_factory=Device)
+    device: Device | tuple[Device, ...] = field(default_factory=Device)
     host: Link = field(default_factory=Link)
 
     def __post_init__(self) -> None:
@@ -85,12 +87,55 @@ class Mesh(Struct, frozen=True):
         force_setattr(self, "shape", shape)
         force_setattr(self, "names", names)
         force_setattr(self, "link", _parse_link(self.link, names))
+        force_setattr(self, "device", _parse_device(self.device, prod(shape), shape))
         check_fields(self)
 
     @property
     def size(self) -> int:
         """Number of devices."""
         return prod(self.shape)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The rates and memory of each device, by number."""
+        return (self.device,) * self.size if isinstance(self.device, Device) else self.device
+
+    @property
+    def differs(self) -> bool:
+        """Whether devices differ from each other."""
+        return not isinstance(self.device, Device)
+
+    @check_arguments
+    def limit_memory(self, memory_nbytes: int | None = None) -> tuple[int, ...] | None:
+        """Bytes that each device's arena may have: its own memory, and no more than is given; None for no limit.
+
+        Examples
+        --------
+        >>> Mesh(2, device=[Device(memory_nbytes=8 << 20), Device(memory_nbytes=2 << 20)]).limit_memory(4 << 20)
+        (4194304, 2097152)
+        """
+        limits = [[n for n in (one.memory_nbytes, memory_nbytes) if n is not None] for one in self.devices]
+        return tuple(map(min, limits)) if all(limits) else None
+
+    @property
+    def fastest(self) -> Device:
+        """A device that is as fast in everything as any of them."""
+        each = self.devices
+        return Device(
+            max(one.flop_per_second for one in each),
+            max(one.memory_nbytes_per_second for one in each),
+            min(one.launch_seconds for one in each),
+        )
+
+    @property
+    def kinds(self) -> tuple[tuple[Device, tuple[int, ...]], ...]:
+        """The devices that differ, each with the numbers of those that are so."""
+        if isinstance(self.device, Device):
+            return ((self.device, tuple(range(self.size))),)
+        numbers: dict[Device, list[int]] = {}
+        for number, device in enumerate(self.device):
+            numbers.setdefault(device, []).append(number)
+        return tuple((device, tuple(mine)) for device, mine in numbers.items())
 
     @property
     def ports(self) -> tuple[Link, ...]:
@@ -160,11 +205,12 @@ class Mesh(Struct, frozen=True):
         >>> Mesh.named("h100x8").regroup((2, 4)).ports == Mesh.named("h100x8").ports
         True
         """
-        made = replace(self, shape=tuple(shape), names=(), link=Link())
+        made = replace(self, shape=tuple(shape), names=(), link=Link(), device=Device())
         if made.size > self.size:
             raise ValueError(
                 f"the machine has {self.size} devices along {quote(self.shape)}; {quote(made.shape)} are {made.size}"
             )
+        made = replace(made, device=self.device if isinstance(self.device, Device) else self.device[: made.size])
         first: dict[int, str] = {}
         link: list[Link | str] = []
         for axis, n in enumerate(made.shape):
@@ -239,6 +285,28 @@ def _parse_link(link: Any, names: tuple[str, ...]) -> Link | tuple[Link | str, .
                 f"Mesh: link[{quote(name)}] is {quote(one)}, it must be a Link, as Link(1e-6, 1e10), or another axis"
             )
     return tuple(link) if len(own) > 1 else next(iter(own.values()))
+
+
+def _parse_device(device: Any, size: int, shape: tuple[int, ...]) -> Device | tuple[Device, ...]:
+    """One device for all where they are equal, else one for each."""
+    if isinstance(device, Device):
+        return device
+    if isinstance(device, str) or not isinstance(device, Sequence):
+        raise TypeError(f"Mesh: device is {quote(device)}, it must be a Device, or a list of them, one for each device")
+    for number, one in enumerate(device):
+        if not isinstance(one, Device):
+            raise TypeError(f"Mesh: device[{number}] is {quote(one)}, it must be a Device, as Device(1e13, 1e12)")
+    if len(device) != size:
+        raise ValueError(
+            f"Mesh: device has {len(device)} entries; {quote(shape)} has {size} devices: give one for each, or one for "
+            "all"
+        )
+    unlimited = [number for number, one in enumerate(device) if one.memory_nbytes is None]
+    if 0 < len(unlimited) < size:
+        raise ValueError(
+            f"Mesh: device[{unlimited[0]}] has no memory_nbytes and others have; give it to all of them, or to none"
+        )
+    return device[0] if len(set(device)) == 1 else tuple(device)
 
 
 def align(nbytes: int) -> int:

@@ -35,32 +35,35 @@ class Packed(Struct, frozen=True):
     least_nbytes: tuple[int, ...]
 
 
-def pack(lowered: Lowered, memory_nbytes: int) -> Packed:
+def pack(lowered: Lowered, memory_nbytes: int | Sequence[int]) -> Packed:
     """Lay out the arenas anew that are larger than some memory, where all that lies there at once may fit.
 
     Parameters
     ----------
     lowered : Lowered
-    memory_nbytes : int
-        Bytes that each device's arena may have. An arena that needs more is made as small as what lies there at once,
-        if places are found.
+    memory_nbytes : int, or sequence of int
+        Bytes that each device's arena may have, the same for all or one number for each. An arena that needs more is
+        made as small as what lies there at once, if places are found.
     """
-    if max(lowered.peak_nbytes) <= memory_nbytes:
+    caps = [memory_nbytes] * len(lowered.peak_nbytes) if isinstance(memory_nbytes, int) else memory_nbytes
+    if all(nbytes <= cap for nbytes, cap in zip(lowered.peak_nbytes, caps, strict=True)):
         return Packed(lowered, lowered.peak_nbytes)
     peak, least = list(lowered.peak_nbytes), list(lowered.peak_nbytes)
     offsets: dict[int, int] = {}
-    found: dict[tuple[Stay, ...], tuple[int, list[int] | None]] = {}  # devices with equal shards have equal arenas
+    found: dict[
+        tuple[int, tuple[Stay, ...]], tuple[int, list[int] | None]
+    ] = {}  # devices with equal shards have equal arenas
     for device, stays in enumerate(_list_stays(lowered)):
-        if peak[device] <= memory_nbytes:
+        if peak[device] <= caps[device]:
             continue
-        key = tuple(stays.values())
+        key = caps[device], tuple(stays.values())
         if key not in found:
-            most = _count_most(key)
-            found[key] = most, assign_offsets(key, max(most, memory_nbytes))
+            most = _count_most(key[1])
+            found[key] = most, assign_offsets(key[1], max(most, caps[device]))
         least[device], places = found[key]
         if places is not None:
             offsets.update(zip(stays, places, strict=True))
-            peak[device] = max(place + stay.nbytes for place, stay in zip(places, key, strict=True))
+            peak[device] = max(place + stay.nbytes for place, stay in zip(places, key[1], strict=True))
     buffers = tuple(_move(buffer, offsets) for buffer in lowered.buffers)
     return Packed(replace(lowered, buffers=buffers, peak_nbytes=tuple(peak)), tuple(least))
 

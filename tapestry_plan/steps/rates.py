@@ -7,11 +7,11 @@ from math import isfinite
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
-from tapestry_sets.limits import check_fields
+from tapestry_sets.limits import check_fields, quote
 
 
 class Device(Struct, frozen=True):
-    """The rates of one device; by default of a processor of a few cores.
+    """The rates and the memory of one device; by default of a processor of a few cores.
 
     Parameters
     ----------
@@ -19,17 +19,25 @@ class Device(Struct, frozen=True):
     memory_nbytes_per_second : float
     launch_seconds : float
         What it takes to start one computation: of an operator's shard, or of a merge of partial results.
+    memory_nbytes : int, optional
+        Bytes that its arena may have: plans keep to them, as to the `memory_nbytes` of `plan`. Without it there is no
+        limit.
     """
 
     flop_per_second: float = tuning.FLOP_PER_SECOND
     memory_nbytes_per_second: float = tuning.MEMORY_NBYTES_PER_SECOND
     launch_seconds: float = tuning.LAUNCH_SECONDS
+    memory_nbytes: int | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
         _check_rate("Device", "flop_per_second", self.flop_per_second)
         _check_rate("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
         _check_wait("Device", "launch_seconds", self.launch_seconds)
+        if self.memory_nbytes is not None and self.memory_nbytes <= 0:
+            raise ValueError(
+                f"Device: memory_nbytes is {quote(self.memory_nbytes)}, it must be > 0; leave it out for no limit"
+            )
 
 
 class Link(Struct, frozen=True):

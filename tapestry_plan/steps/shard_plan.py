@@ -731,12 +731,18 @@ def _read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
 
 
 def _read_mesh(entry: dict[str, Any]) -> Mesh:
-    kinds = {"device": Device, "host": Link}
     _require(entry, Mesh)
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     fields["shape"] = _read_list(entry["shape"])
-    fields |= {name: kind(*fields[name]) for name, kind in kinds.items() if name in fields}
+    fields["device"] = _read_device(fields["device"])
+    if "host" in fields:
+        fields["host"] = Link(*fields["host"])
     return Mesh(**{**fields, "link": _read_link(fields["link"])})
+
+
+def _read_device(entry: Sequence[Any]) -> Device | tuple[Device, ...]:
+    """A device for all of a mesh, or one for each."""
+    return tuple(Device(*one) for one in entry) if any(isinstance(one, list) for one in entry) else Device(*entry)
 
 
 def _read_link(entry: Sequence[Any]) -> Link | tuple[Link | str, ...]:

@@ -9,6 +9,8 @@ memory each (see `eviction`).
 
 MAX_DEVICES = 4096
 """A mesh larger than this is refused: the plan's steps would not fit a machine's memory."""
+MAX_TEAMS = 8
+"""Of devices that differ, how many of the sets of the fastest ones are planned for, by each of their rates."""
 ALIGNMENT_NBYTES = 64
 """Arenas are laid out in multiples of a cache line."""
 

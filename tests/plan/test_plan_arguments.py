@@ -182,6 +182,7 @@ ROWS: dict[str, Row] = {
     "Mesh.parse": Row(
         Mesh.parse, lambda: {"text": "2x2"}, refuses={"text": ("0", "2x", "")}, says={"text": "text|axis 0"}
     ),
+    "Mesh.limit_memory": Row(Mesh.limit_memory, lambda: {"self": Mesh((4,)), "memory_nbytes": 4096}),
     "Mesh.coordinates": Row(Mesh.coordinates, lambda: {"self": Mesh((4,)), "device": 3}, refuses={"device": (-1, 4)}),
     "Monoid": Row(Monoid, fields_of_monoid),
     "Monoid.state_dtype": Row(Monoid.state_dtype, lambda: {"self": MONOIDS["variance"], "dtype": "float32"}),

@@ -82,7 +82,7 @@ def test_exchanged_cells(data: st.DataObject, mesh: Mesh, consumers: int) -> Non
             for s in devices:
                 if s != d and sends[s, d]:
                     sent[ports[s, d], s, d] = (fresh & drawn[places[0, choice[0], s]][1]).sum()
-        assert found.cells[choice] == sent.sum() and found.fresh[choice] == most
+        assert found.cells[choice] == sent.sum() and found.fresh[0][choice] == most
         for port in axes:
             ends = sent[port].sum(axis=0), sent[port].sum(axis=1)
             assert found.busiest[port][choice] == max(map(np.max, ends))
@@ -132,9 +132,8 @@ def test_times() -> None:
     mesh = Mesh((2,), link=Link(1e-6, 1e9), device=Device(1e12, 1e11))
     ticks = transfer_ticks(np.array([[0, 250]]), np.array([[0, 3]]), 4, mesh)
     assert ticks.tolist() == [0, 4_000_000]  # 3 us of latency and 1,000 bytes at 1 GB/s
-    assert compute_seconds(1e12, 10, mesh) == 1.0
-    assert compute_seconds(1.0, 10**11, mesh) == 1.0
-    fresh, parts = np.array([0, 250, 250]), np.array([2, 1, 2])
+    assert compute_seconds(np.array([1e12, 1.0]), np.array([10, 10**11]), mesh).tolist() == [1.0, 1.0]
+    fresh, parts = np.array([[0, 250, 250]]), np.array([2, 1, 2])
     assert merge_ticks(fresh, parts, 4, mesh).tolist() == [0, 0, 20_000]  # 2,000 bytes at 100 GB/s
 
 
@@ -146,8 +145,17 @@ def test_the_slowest_port_takes_a_stage_s_time() -> None:
 
 def test_starting_takes_its_time() -> None:
     mesh = Mesh((2,), device=Device(1e12, 1e11, 3e-6))
-    assert compute_seconds(1e9, 10, mesh) == 3e-6 + 1e-3
-    assert merge_ticks(np.array([0, 250]), np.array([2, 2]), 4, mesh).tolist() == [0, 3_020_000]
+    assert compute_seconds(np.array([1e9, 0.0]), np.array([10, 0]), mesh).tolist() == [3e-6 + 1e-3, 3e-6]
+    assert merge_ticks(np.array([[0, 250]]), np.array([2, 2]), 4, mesh).tolist() == [0, 3_020_000]
+
+
+def test_the_slowest_device_takes_a_stage_s_time_at_its_own_rates() -> None:
+    mesh = Mesh(3, device=[Device(1e12, 1e11), Device(1e9, 1e12, 1e-6), Device(1e12, 1e11)])
+    assert compute_seconds(np.array([1e12, 1e9, 0.0]), np.array([0, 0, 10**11]), mesh).tolist() == [1, 1 + 1e-6, 1]
+    assert [numbers for _, numbers in mesh.kinds] == [(0, 2), (1,)]
+    # 250 cells of 4 bytes in two parts: 20 ns at 100 GB/s, 2 ns and a start of 1 us at 1 TB/s
+    fresh = np.array([[250, 250, 0], [0, 250, 1]])
+    assert merge_ticks(fresh, np.array([2, 2, 2]), 4, mesh).tolist() == [20_000, 1_002_000, 1_000_008]
 
 
 def test_times_beyond_the_count_are_refused() -> None:

@@ -60,7 +60,7 @@ def test_transfers_are_the_same_however_they_are_counted(name: str, value: int) 
         fresh = [masks[last[b, d]] & ~masks[first[a, d]] for d in range(2)]
         sent = [int((fresh[1 - d] & masks[holders[h, d]]).sum()) for d in range(2)]
         assert found.cells[h, a, b] == sum(sent)
-        assert found.fresh[h, a, b] == max(int(each.sum()) for each in fresh)
+        assert found.fresh[0, h, a, b] == max(int(each.sum()) for each in fresh)
 
 
 def test_every_block_of_a_holder_is_sent() -> None:

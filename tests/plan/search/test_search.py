@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import pairwise, permutations, product
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -22,6 +22,7 @@ from tapestry_plan.ops.windows.convolution import conv
 from tapestry_plan.ops.windows.windows import max_pool
 from tapestry_plan.steps import number_ports, spill
 from tapestry_sets import AffineMap, IndexProjection
+from tests.tiny_plans import Tiny, even, every_layout, make_chain
 
 COMPUTE_BOUND = {"device": Device(1e9, 1e30), "link": Link(0.0, 1e12)}
 """A mesh on which work is divided first and bytes decide between equal divisions."""
@@ -114,167 +115,14 @@ def test_uneven_rows_are_feasible() -> None:
     assert p.nbytes_received == (64, 128, 128, 64)
 
 
-# -- an oracle of its own: cells counted one by one ----------------------------------------------------------
-
-Cells = frozenset[tuple[str, tuple[int, ...]]]
-
-
-def even(n: int, k: int) -> list[range]:
-    """k parts of [0, n), the larger ones first."""
-    cuts = [0]
-    for j in range(k):
-        cuts.append(cuts[-1] + n // k + (1 if j < n % k else 0))
-    return [range(a, b) for a, b in pairwise(cuts)]
-
-
-def every_layout(extents: tuple[int, ...], devices: int) -> Iterator[list[list[range] | None]]:
-    """Each device's ranges, for every layout that the documentation promises."""
-
-    def cuts(total: int) -> list[tuple[int, ...]]:
-        grids = product(*(range(1, min(n, total) + 1) for n in extents))
-        return [parts for parts in grids if prod(parts) == total]
-
-    totals = [k for k in range(1, devices + 1) if devices % k == 0]
-    if not cuts(devices):
-        totals.append(max(k for k in range(1, devices + 1) if cuts(k)))
-    for total in totals:
-        for parts in cuts(total):
-            split = [axis for axis, k in enumerate(parts) if k > 1]
-            for order in permutations(split):
-                for copies in {1, devices // total if devices % total == 0 else 1}:
-                    layout: list[list[range] | None] = [None] * devices
-                    numbers = list(product(*(range(parts[axis]) for axis in order)))
-                    for device in range(total * copies):
-                        at = dict(zip(order, numbers[device // copies], strict=True))
-                        layout[device] = [
-                            even(n, k)[at.get(axis, 0)] for axis, (n, k) in enumerate(zip(extents, parts, strict=True))
-                        ]
-                    yield layout
-
-
-def hop(mesh: Mesh, sender: int, receiver: int) -> int:
-    """The outermost axis on which two devices differ; the number of axes for a device and itself."""
-    a, b = mesh.coordinates(sender), mesh.coordinates(receiver)
-    return next((axis for axis, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
-
-
-def senders(mesh: Mesh, holders: list[tuple[int, tuple[int, ...], set]], receiver: int) -> list[tuple]:
-    """Who a device reads a tensor from: of those that hold the same, the nearest, which take turns."""
-    alike: dict[object, list[tuple[int, tuple[int, ...], set]]] = {}
-    for holder in holders:
-        alike.setdefault((holder[1], frozenset(holder[2])), []).append(holder)
-    own = [same for same in alike.values() if receiver in [h[0] for h in same]]
-    if own:
-        place = sorted(h[0] for h in own[0]).index(receiver)
-    else:
-        place = sum(1 for d in range(receiver) if d not in [h[0] for h in holders])
-    chosen = []
-    for same in alike.values():
-        furthest = max(hop(mesh, device, receiver) for device, _, _ in same)
-        near = sorted((h for h in same if hop(mesh, h[0], receiver) == furthest), key=lambda h: h[0])
-        chosen.append(near[place % len(near)])
-    return chosen
-
-
-def stage_seconds(mesh: Mesh, sent: dict[tuple[int, int], int]) -> float:
-    """A stage's messages: by axis, the rounds that they take and the bytes of the busiest device."""
-    links = [mesh.link] if isinstance(mesh.link, Link) else list(mesh.link)
-    slowest = 0.0
-    for port, link in enumerate(links):
-        mine = {pair: n for pair, n in sent.items() if n and (len(links) == 1 or hop(mesh, *pair) == port)}
-        ends = [{}, {}]  # type: list[dict[int, list[int]]]
-        for pair, n in mine.items():
-            for end in (0, 1):
-                ends[end].setdefault(pair[end], []).append(n)
-        loads = [counts for end in ends for counts in end.values()]
-        if loads:
-            rounds, most = max(map(len, loads)), max(map(sum, loads))
-            slowest = max(slowest, rounds * link.latency_seconds + most / link.nbytes_per_second)
-    return slowest
-
-
-class Tiny:
-    """A chain of operators described by the cells that each index point reads and writes."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        self.mesh = mesh
-        self.stages: list[tuple[tuple[int, ...], Callable[..., set[tuple[str, tuple[int, ...]]]], str, Callable]] = []
-        self.reduces: list[int] = []
-        self.flop: list[float] = []
-
-    def stage(
-        self, extents: tuple[int, ...], reads: Callable, out: str, writes: Callable, reduces: int, flop: float
-    ) -> None:
-        self.stages.append((extents, reads, out, writes))
-        self.reduces.append(reduces)
-        self.flop.append(flop)
-
-    def cost(self, layouts: list[list[list[range] | None]], made: set[str]) -> tuple[int, int]:
-        """Picoseconds and bytes of a choice of layouts, by sets of cells."""
-        holders: dict[str, list[tuple[int, tuple[int, ...], set]]] = {}
-        arrived: dict[tuple[str, int], set] = {}
-        ticks = nbytes = 0
-        for (extents, reads, out, writes), reduces, flop, layout in zip(
-            self.stages, self.reduces, self.flop, layouts, strict=True
-        ):
-            got: dict[str, dict[tuple[int, int], int]] = {}
-            merged: dict[str, list[int]] = {}
-            seconds, launch = 0.0, self.mesh.device.launch_seconds
-            for device, ranges in enumerate(layout):
-                if ranges is None:
-                    continue
-                points = list(product(*ranges))
-                touched = {cell for point in points for cell in reads(*point)}
-                written = {writes(*point) for point in points}
-                traffic = 4 * (len(touched) + len(written))
-                seconds = max(
-                    seconds,
-                    len(points) * flop / self.mesh.device.flop_per_second,
-                    traffic / self.mesh.device.memory_nbytes_per_second,
-                )
-                for name in {name for name, _ in touched if name in made}:
-                    cells = {at for n, at in touched if n == name}
-                    fresh = cells - arrived.setdefault((name, device), set())
-                    parts = {part for _, part, _ in holders[name]}
-                    for source, _, held in senders(self.mesh, holders[name], device):
-                        if source != device:
-                            got.setdefault(name, {})[source, device] = 4 * len(fresh & held)
-                    merged.setdefault(name, []).append(len(fresh) * len(parts) if len(parts) > 1 else 0)
-                    arrived[name, device] |= cells
-            for name, counts in merged.items():
-                ticks += round(stage_seconds(self.mesh, got.get(name, {})) * 1e12)
-                if max(counts):
-                    ticks += round((launch + max(counts) * 4 / self.mesh.device.memory_nbytes_per_second) * 1e12)
-                nbytes += sum(got.get(name, {}).values())
-            ticks += round((launch + seconds) * 1e12)
-            made = made | {out}
-            for device, ranges in enumerate(layout):
-                if ranges is not None:
-                    part = tuple(r.start for r in ranges[len(extents) - reduces :]) if reduces else ()
-                    cells = {writes(*point)[1] for point in product(*ranges)}
-                    holders.setdefault(out, []).append((device, part, cells))
-        return ticks, nbytes
-
-
-def _chain(mesh: Mesh) -> tuple[Graph, Tiny, list[str]]:
-    """relu(x @ w) and then a second product: the middle tensor may be partial."""
-    g = Graph()
-    x, w, v = g.input("x", (4, 3)), g.input("w", (3, 5)), g.input("v", (5, 2))
-    h = g.op("matmul", x, w, name="first")
-    r = relu(h, name="relu")
-    g.output(g.op("matmul", r, v, name="second"))
-    tiny = Tiny(mesh)
-    tiny.stage((4, 5, 3), lambda m, n, k: {("x", (m, k)), ("w", (k, n))}, "h", lambda m, n, k: ("h", (m, n)), 1, 2.0)
-    tiny.stage((4, 5), lambda i, j: {("h", (i, j))}, "r", lambda i, j: ("r", (i, j)), 0, 1.0)
-    tiny.stage((4, 2, 5), lambda m, n, k: {("r", (m, k)), ("v", (k, n))}, "y", lambda m, n, k: ("y", (m, n)), 1, 2.0)
-    return g, tiny, ["first", "relu", "second"]
+# -- brute force over every layout, cells counted one by one -------------------------------------------------
 
 
 @pytest.mark.parametrize("devices", [2, 3])
 @pytest.mark.parametrize("bandwidth", [1e9, 1e12])
 def test_the_plan_is_the_best_of_all_layouts(devices: int, bandwidth: float) -> None:
     mesh = Mesh((devices,), link=Link(1e-9, bandwidth), device=Device(1e10, 1e12))
-    g, tiny, names = _chain(mesh)
+    g, tiny, names = make_chain(mesh)
     # The last operator is an output: a partial one is merged at the end, which the oracle does not model.
     forbid = {names[2]: {"k": devices}}
     spaces = [list(every_layout(extents, devices)) for extents, *_ in tiny.stages]
@@ -340,7 +188,7 @@ def test_bytes_of_any_layouts_equal_cells_counted_one_by_one(data: st.DataObject
     devices, links = prod(shape), [Link(1e-6, 1e9), Link(3e-7, 2e10)]
     link = links[0] if data.draw(st.booleans()) else tuple(links[: len(shape)])
     mesh = Mesh(shape, link=link, device=Device(launch_seconds=data.draw(st.sampled_from([0.0, 2e-6]))))
-    g, tiny, names = _chain(mesh)
+    g, tiny, names = make_chain(mesh)
     fix: dict[str, dict[str, int]] = {}
     layouts: list[list[list[range] | None]] = []
     for name, (extents, *_), axes in zip(names, tiny.stages, ("m n k", "i0 i1", "m n k"), strict=True):
@@ -667,7 +515,7 @@ def test_convolution_function_and_operator_agree() -> None:
 
 
 def test_every_plan_counts_its_flop() -> None:
-    g, _, _ = _chain(Mesh((3,)))
+    g, _, _ = make_chain(Mesh((3,)))
     p = plan(g, Mesh((3,)))
     assert sum(p.flop) >= g.flop() == 2 * 60 + 20 + 2 * 40
     assert np.isclose(sum(stage.seconds for stage in p.stages), p.seconds)

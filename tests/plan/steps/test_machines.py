@@ -72,6 +72,14 @@ def test_a_machine_of_one_s_own(tmp_path: Path) -> None:
             r"link\['y'\] is that of axis 'z', which has none; \['x'\]",
         ),
         ("shape = [0]", "axis 0 of .* has 0 devices"),
+        ("shape = [2]\ndevice = [{}]", "Mesh: device has 1 entries; .* has 2 devices: give one for each"),
+        ("shape = [2]\ndevice = [{}, {flops = 1}]", r"device\[1\]: there is no field 'flops'; known fields:"),
+        ("shape = [2]\ndevice = [{}, {launch_seconds = -1}]", r"device\[1\]: Device: launch_seconds is -1"),
+        ("shape = [2]\ndevice = {memory_nbytes = 0}", "device: Device: memory_nbytes is 0, it must be > 0; leave it"),
+        (
+            "shape = [2]\ndevice = [{}, {memory_nbytes = 9}]",
+            r"device\[0\] has no memory_nbytes and others have; give it",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_file(text: str, message: str, tmp_path: Path) -> None:
@@ -79,6 +87,25 @@ def test_what_is_wrong_in_a_file(text: str, message: str, tmp_path: Path) -> Non
     file.write_text(text)
     with pytest.raises(ValueError, match=f"machine .*mine.toml: .*{message}"):
         Mesh.from_toml(file)
+
+
+def test_a_machine_whose_devices_differ(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        """
+        shape = [2]
+        [[device]]
+        flop_per_second = 4e12
+        memory_nbytes = 1_000_000
+        [[device]]
+        flop_per_second = 1e12
+        memory_nbytes = 500_000
+        """
+    )
+    one, two = Device(4e12, memory_nbytes=10**6), Device(1e12, memory_nbytes=5 * 10**5)
+    mesh = Mesh.from_toml(file)
+    assert mesh == Mesh(2, device=[one, two]) and mesh.devices == (one, two) and mesh.differs
+    assert mesh.kinds == ((one, (0,)), (two, (1,)))
 
 
 def test_axes_of_a_mesh_lie_inside_those_of_the_machine() -> None:

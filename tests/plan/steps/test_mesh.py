@@ -102,7 +102,8 @@ def test_links_name_each_axis_once(link: Any, message: str) -> None:
         ({"link": "nvlink"}, "link is 'nvlink', it must be a Link"),
         ({"link": {"x": Link(), "y": 1e9}}, r"link\['y'\] is 1000000000.0, it must be a Link, as Link\("),
         ({"link": [Link(), None]}, r"link\['y'\] is None, it must be a Link, as .*, or another axis"),
-        ({"device": Link()}, "device must be a Device, not Link"),
+        ({"device": Link()}, "it must be a Device, or a list of them, one for each device"),
+        ({"device": [Device(), 5]}, r"device\[1\] is 5, it must be a Device, as Device\("),
         ({"host": None}, "host must be a Link, not None"),
     ],
 )

@@ -1,0 +1,161 @@
+"""Tiny graphs with every cell written out: all layouts over a few devices, and what they cost, counted one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise, permutations, product
+from math import prod
+
+from tapestry_plan import Graph, Link, Mesh
+from tapestry_plan.ops.cells.elementwise import relu
+
+Cells = frozenset[tuple[str, tuple[int, ...]]]
+
+
+def even(n: int, k: int) -> list[range]:
+    """k parts of [0, n), the larger ones first."""
+    cuts = [0]
+    for j in range(k):
+        cuts.append(cuts[-1] + n // k + (1 if j < n % k else 0))
+    return [range(a, b) for a, b in pairwise(cuts)]
+
+
+def every_layout(extents: tuple[int, ...], devices: int) -> Iterator[list[list[range] | None]]:
+    """Each device's ranges, for every layout that the documentation promises."""
+
+    def cuts(total: int) -> list[tuple[int, ...]]:
+        grids = product(*(range(1, min(n, total) + 1) for n in extents))
+        return [parts for parts in grids if prod(parts) == total]
+
+    totals = [k for k in range(1, devices + 1) if devices % k == 0]
+    if not cuts(devices):
+        totals.append(max(k for k in range(1, devices + 1) if cuts(k)))
+    for total in totals:
+        for parts in cuts(total):
+            split = [axis for axis, k in enumerate(parts) if k > 1]
+            for order in permutations(split):
+                for copies in {1, devices // total if devices % total == 0 else 1}:
+                    layout: list[list[range] | None] = [None] * devices
+                    numbers = list(product(*(range(parts[axis]) for axis in order)))
+                    for device in range(total * copies):
+                        at = dict(zip(order, numbers[device // copies], strict=True))
+                        layout[device] = [
+                            even(n, k)[at.get(axis, 0)] for axis, (n, k) in enumerate(zip(extents, parts, strict=True))
+                        ]
+                    yield layout
+
+
+def hop(mesh: Mesh, sender: int, receiver: int) -> int:
+    """The outermost axis on which two devices differ; the number of axes for a device and itself."""
+    a, b = mesh.coordinates(sender), mesh.coordinates(receiver)
+    return next((axis for axis, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
+
+
+def senders(mesh: Mesh, holders: list[tuple[int, tuple[int, ...], set]], receiver: int) -> list[tuple]:
+    """Who a device reads a tensor from: of those that hold the same, the nearest, which take turns."""
+    alike: dict[object, list[tuple[int, tuple[int, ...], set]]] = {}
+    for holder in holders:
+        alike.setdefault((holder[1], frozenset(holder[2])), []).append(holder)
+    own = [same for same in alike.values() if receiver in [h[0] for h in same]]
+    if own:
+        place = sorted(h[0] for h in own[0]).index(receiver)
+    else:
+        place = sum(1 for d in range(receiver) if d not in [h[0] for h in holders])
+    chosen = []
+    for same in alike.values():
+        furthest = max(hop(mesh, device, receiver) for device, _, _ in same)
+        near = sorted((h for h in same if hop(mesh, h[0], receiver) == furthest), key=lambda h: h[0])
+        chosen.append(near[place % len(near)])
+    return chosen
+
+
+def stage_seconds(mesh: Mesh, sent: dict[tuple[int, int], int]) -> float:
+    """A stage's messages: by axis, the rounds that they take and the bytes of the busiest device."""
+    links = [mesh.link] if isinstance(mesh.link, Link) else list(mesh.link)
+    slowest = 0.0
+    for port, link in enumerate(links):
+        mine = {pair: n for pair, n in sent.items() if n and (len(links) == 1 or hop(mesh, *pair) == port)}
+        ends = [{}, {}]  # type: list[dict[int, list[int]]]
+        for pair, n in mine.items():
+            for end in (0, 1):
+                ends[end].setdefault(pair[end], []).append(n)
+        loads = [counts for end in ends for counts in end.values()]
+        if loads:
+            rounds, most = max(map(len, loads)), max(map(sum, loads))
+            slowest = max(slowest, rounds * link.latency_seconds + most / link.nbytes_per_second)
+    return slowest
+
+
+class Tiny:
+    """A chain of operators described by the cells that each index point reads and writes."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.stages: list[tuple[tuple[int, ...], Callable[..., set[tuple[str, tuple[int, ...]]]], str, Callable]] = []
+        self.reduces: list[int] = []
+        self.flop: list[float] = []
+
+    def stage(
+        self, extents: tuple[int, ...], reads: Callable, out: str, writes: Callable, reduces: int, flop: float
+    ) -> None:
+        self.stages.append((extents, reads, out, writes))
+        self.reduces.append(reduces)
+        self.flop.append(flop)
+
+    def cost(self, layouts: list[list[list[range] | None]], made: set[str]) -> tuple[int, int]:
+        """Picoseconds and bytes of a choice of layouts, by sets of cells."""
+        holders: dict[str, list[tuple[int, tuple[int, ...], set]]] = {}
+        arrived: dict[tuple[str, int], set] = {}
+        ticks = nbytes = 0
+        for (extents, reads, out, writes), reduces, flop, layout in zip(
+            self.stages, self.reduces, self.flop, layouts, strict=True
+        ):
+            got: dict[str, dict[tuple[int, int], int]] = {}
+            merged: dict[str, list[float]] = {}
+            seconds = 0.0
+            for device, ranges in enumerate(layout):
+                if ranges is None:
+                    continue
+                points = list(product(*ranges))
+                touched = {cell for point in points for cell in reads(*point)}
+                written = {writes(*point) for point in points}
+                traffic = 4 * (len(touched) + len(written))
+                rates = self.mesh.devices[device]
+                work = max(len(points) * flop / rates.flop_per_second, traffic / rates.memory_nbytes_per_second)
+                seconds = max(seconds, rates.launch_seconds + work)
+                for name in {name for name, _ in touched if name in made}:
+                    cells = {at for n, at in touched if n == name}
+                    fresh = cells - arrived.setdefault((name, device), set())
+                    parts = {part for _, part, _ in holders[name]}
+                    for source, _, held in senders(self.mesh, holders[name], device):
+                        if source != device:
+                            got.setdefault(name, {})[source, device] = 4 * len(fresh & held)
+                    merging = 4 * len(fresh) * len(parts) if len(parts) > 1 else 0
+                    took = rates.launch_seconds + merging / rates.memory_nbytes_per_second if merging else 0.0
+                    merged.setdefault(name, []).append(took)
+                    arrived[name, device] |= cells
+            for name, took in merged.items():
+                ticks += round(stage_seconds(self.mesh, got.get(name, {})) * 1e12) + round(max(took) * 1e12)
+                nbytes += sum(got.get(name, {}).values())
+            ticks += round(seconds * 1e12)
+            made = made | {out}
+            for device, ranges in enumerate(layout):
+                if ranges is not None:
+                    part = tuple(r.start for r in ranges[len(extents) - reduces :]) if reduces else ()
+                    cells = {writes(*point)[1] for point in product(*ranges)}
+                    holders.setdefault(out, []).append((device, part, cells))
+        return ticks, nbytes
+
+
+def make_chain(mesh: Mesh) -> tuple[Graph, Tiny, list[str]]:
+    """relu(x @ w) and then a second product: the middle tensor may be partial."""
+    g = Graph()
+    x, w, v = g.input("x", (4, 3)), g.input("w", (3, 5)), g.input("v", (5, 2))
+    h = g.op("matmul", x, w, name="first")
+    r = relu(h, name="relu")
+    g.output(g.op("matmul", r, v, name="second"))
+    tiny = Tiny(mesh)
+    tiny.stage((4, 5, 3), lambda m, n, k: {("x", (m, k)), ("w", (k, n))}, "h", lambda m, n, k: ("h", (m, n)), 1, 2.0)
+    tiny.stage((4, 5), lambda i, j: {("h", (i, j))}, "r", lambda i, j: ("r", (i, j)), 0, 1.0)
+    tiny.stage((4, 2, 5), lambda m, n, k: {("r", (m, k)), ("v", (k, n))}, "y", lambda m, n, k: ("y", (m, n)), 1, 2.0)
+    return g, tiny, ["first", "relu", "second"]
