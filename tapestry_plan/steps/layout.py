@@ -151,7 +151,7 @@ def list_spread(extents: tuple[int, ...], mesh: Mesh, space: Space) -> tuple[Lay
     teams = list_teams(mesh) if mesh.differs else (tuple(range(mesh.size)),)
     out: dict[Layout, None] = {}
     for team in teams:
-        options = _list_on_team(extents, mesh, team, space, replicas=False)
+        options = [*_list_on_team(extents, mesh, team, space, replicas=False)]
         most = max(prod(option.parts) for option in options)
         out |= dict.fromkeys(option for option in options if prod(option.parts) == most > 1)
     return tuple(out)
