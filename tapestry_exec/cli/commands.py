@@ -451,6 +451,7 @@ class Planning(Struct, frozen=True):
     memory_nbytes: int | None
     expand: bool | list[str]
     space: Space | None
+    same_bits: bool
     machine: Mesh | None
     seed: int
     quiet: bool
@@ -476,6 +477,7 @@ class Planning(Struct, frozen=True):
                     seed=self.seed,
                     expand=self.expand,
                     space=self.space,
+                    same_bits=self.same_bits,
                 )
             except (InfeasiblePlan, NotFound) as error:
                 caps = mesh.limit_memory(self.memory_nbytes)
@@ -524,6 +526,9 @@ PLANNING = (
         type=click.Choice(get_args(Space)),
         help="Compare layouts along the mesh's axes, or every factorization of the devices; by default all up to 8.",
     ),
+    click.option(
+        "--same-bits", is_flag=True, help="Results have the same bits on any number of devices; the plan says the cost."
+    ),
     seed_option,
     quiet_option,
 )
@@ -542,7 +547,7 @@ def planning(command: Callable[..., None]) -> Callable[..., None]:
         no_expand: bool,
         **rest: Any,
     ) -> None:
-        how = {name: rest.pop(name) for name in ("space", "machine", "seed", "quiet")}
+        how = {name: rest.pop(name) for name in ("space", "same_bits", "machine", "seed", "quiet")}
         expand = parse_expand(wanted, no_expand)
         command(
             Planning(model, parse_shapes(shapes), parse_values(values), parse_nbytes(memory), expand, **how), **rest
@@ -571,7 +576,15 @@ def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str
             raise click.UsageError("--pareto prints plans of all memories: give it without --json, --explain, --memory")
         graph = asked.load()
         with timed(f"planning {asked.model.name} for {devices.size} devices", asked.quiet):
-            plans = pareto(graph, devices, points=points, seed=asked.seed, expand=asked.expand, space=asked.space)
+            plans = pareto(
+                graph,
+                devices,
+                points=points,
+                seed=asked.seed,
+                expand=asked.expand,
+                space=asked.space,
+                same_bits=asked.same_bits,
+            )
         return print_pareto(plans, f"{asked.model.name} on {devices.size} devices, in less and less memory")
     p = asked.plan(asked.load(), devices)
     if as_json:
@@ -608,9 +621,10 @@ def run_command(
     """Plan an ONNX model, or take a plan from a file, and run it."""
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
-    if plan_file is not None and (asked.expand is not True or asked.space or asked.machine):
+    if plan_file is not None and (asked.expand is not True or asked.space or asked.same_bits or asked.machine):
         raise click.UsageError(
-            "--expand, --no-expand, --space and --machine are for making a plan: --plan gives one that is made"
+            "--expand, --no-expand, --space, --same-bits and --machine are for making a plan: --plan gives one that is "
+            "made"
         )
     if save is not None:
         save = _npz_target(save)

@@ -41,17 +41,27 @@ class Axis(Struct, frozen=True):
         A parallel axis may be split freely; the parts of a reduction axis give partial results to merge.
     alias : str
         A second name that users may say, e.g. ``batch`` for the ``m`` of a linear operator.
+    parts : "any", "equal" or "one"
+        Into how many parts a plan may cut it: any number, as even as possible; numbers that divide its size; or none.
     """
 
     name: str
     size: int
     kind: Literal["parallel", "reduction"] = "parallel"
     alias: str = ""
+    parts: Literal["any", "equal", "one"] = "any"
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.size < 1:
             raise ValueError(f"Axis {quote(self.name)}: size is {self.size}; it must be at least 1")
+
+    @check_arguments
+    def may_have(self, parts: int) -> bool:
+        """Whether a plan may cut the axis into so many parts."""
+        if not 1 <= parts <= self.size:
+            return False
+        return parts == 1 or self.parts == "any" or (self.parts == "equal" and self.size % parts == 0)
 
 
 class Operand(Struct, frozen=True):

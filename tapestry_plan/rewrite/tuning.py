@@ -1,6 +1,7 @@
 """The numbers of this wing: which of them bound work, and which are tuning.
 
-A bound refuses what is beyond it; another value changes no answer that is given. Tuning changes how short the chains of
+A bound refuses what is beyond it; another value changes no answer that is given, but for leaves: how many there are
+says in which order an operator adds up, so another number gives other bits. Tuning changes how short the chains of
 views are that `motion` returns, or where a block's scratch memory begins, never a cell. They were chosen by hand; no
 sweep over them is recorded.
 """
@@ -9,6 +10,15 @@ sweep over them is recorded.
 
 MAX_REGIONS = 256
 """How many regions a message may have."""
+
+LEAVES = 16
+"""Into how many leaves at most the parallel axes of an operator are cut: each is a call of its block function."""
+
+FEW_LEAVES = 8
+"""And so where there is little work; a reduction axis is cut into so many too."""
+
+LEAF_POINTS = 1 << 15
+"""With so many index points for each of few leaves, the work is much."""
 
 # -- tuning --------------------------------------------------------------------------------------------------
 

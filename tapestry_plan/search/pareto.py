@@ -38,6 +38,7 @@ def pareto(
     fan_in: int | None = None,
     expand: bool | Collection[str] = True,
     space: Space | None = None,
+    same_bits: bool = False,
 ) -> tuple[ShardPlan, ...]:
     """Plans from the fastest one to one in the least memory that is found: what less memory costs in time.
 
@@ -48,7 +49,7 @@ def pareto(
     points : int
         How many plans at most, 1 to 100: fewer where two caps have the same best plan. The caps are a geometric
         sequence between the two ends.
-    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space
+    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space, same_bits
         As in `plan`; the time limit is of the whole call.
 
     Returns
@@ -90,6 +91,7 @@ def pareto(
         fan_in=fan_in,
         expand=expand,
         space=space,
+        same_bits=same_bits,
     )
     found = [planned.within(mesh.limit_memory())]
     most = max(found[0].peak_nbytes)

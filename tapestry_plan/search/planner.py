@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
-from tapestry_plan.rewrite import Draft, split_axes
+from tapestry_plan.rewrite import Draft, fix_bits, split_axes
 from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import solve_capped
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
@@ -75,6 +75,7 @@ def plan(
     fan_in: int | None = None,
     expand: bool | Collection[str] = True,
     space: Space | None = None,
+    same_bits: bool = False,
 ) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
@@ -140,6 +141,12 @@ def plan(
         as 4 as (2, 2). "all": every factorization of the number of devices, over any index axes in any order, whatever
         the mesh's axes; how many there are grows fast with the devices. By default "all" up to 8 devices, "mesh" for
         more, and for a mesh that has a link for each axis. `fix` and `layout` may ask for layouts of either.
+    same_bits : bool
+        Whether results have the same bits on any number of devices. Operators that round and do not work cell by cell
+        then work in leaves, blocks of one size that follow from the operator alone (`tapestry_plan.rewrite.leaves`):
+        the plan's graph has these. Parts begin between leaves, a reduction is cut into equal parts, and partial results
+        are merged two by two; no operator is expanded, for that depends on the mesh. What it costs is in the plan.
+        The same backend and libraries are needed, the BLAS on as many threads.
 
     Returns
     -------
@@ -179,6 +186,7 @@ def plan(
         fan_in=fan_in,
         expand=expand,
         space=space,
+        same_bits=same_bits,
     )
     return planned.within(mesh.limit_memory(memory_nbytes))
 
@@ -203,6 +211,7 @@ def prepare(
     fan_in: int | None = None,
     expand: bool | Collection[str] = True,
     space: Space | None = None,
+    same_bits: bool = False,
 ) -> PlansByMemory:
     """The fastest plan, from which those are found that need less memory; as `plan`, whose arguments these are."""
     began = time.monotonic()
@@ -218,6 +227,9 @@ def prepare(
     names = _parse_expand(graph, expand)
     caps = mesh.limit_memory(memory_nbytes)
     graph.validate()
+    if same_bits:
+        names, fan_in = _check_same_bits(expand, fan_in)
+        graph = fix_bits(graph)
 
     kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
     wanted = Asked(mesh, placement, layout, fix, forbid, space, tie)
@@ -824,6 +836,18 @@ def _check_names(
     both = set(fix).intersection(forbid)
     if both:
         raise ValueError(f"operator {quote(both.pop())} is in fix and in forbid; fixing alone says it all")
+
+
+def _check_same_bits(expand: bool | Collection[str], fan_in: int | None) -> tuple[Literal[False], int]:
+    """What plans with the same bits ask for beside leaves: nothing is expanded, and parts are merged two by two."""
+    if not isinstance(expand, bool):
+        raise ValueError(
+            f"expand is {quote(expand)}, but with same_bits no operator is expanded, since which are depends on the "
+            "mesh; expand the graph first (tapestry_plan.rewrite.expand), or leave one of the two out"
+        )
+    if fan_in not in (None, 2):
+        raise ValueError(f"fan_in is {fan_in}, but with same_bits parts are merged two by two; give 2, or leave it out")
+    return False, 2
 
 
 def _parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, Any]) -> dict[str, str]:

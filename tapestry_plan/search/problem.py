@@ -300,7 +300,14 @@ class Problem:
         """Every layout of an index space: one object for all spaces of the same extents and names."""
         extents = tuple(axis.size for axis in axes)
         key = "options", extents, tuple(axis.name for axis in axes)
-        return self.known.fact(key, lambda: sort_layouts(list_candidates(extents, self.mesh, self.asked.space), axes))
+        rules = tuple(axis.parts for axis in axes)
+        return self.known.fact((*key, rules), lambda: self._make_options(extents, axes))
+
+    def _make_options(self, extents: tuple[int, ...], axes: Sequence[Axis]) -> tuple[Layout, ...]:
+        found = list_candidates(extents, self.mesh, self.asked.space)
+        if any(axis.parts != "any" for axis in axes):
+            found = tuple(each for each in found if all(a.may_have(n) for a, n in zip(axes, each.parts, strict=True)))
+        return sort_layouts(found, axes)
 
     def _join_options(self, options: tuple[Layout, ...], more: tuple[Layout, ...]) -> tuple[Layout, ...]:
         """Some layouts and more: one object for the same ones."""

@@ -403,6 +403,9 @@ def parse_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, wh
         parts[axis] = parse_parts(value, mesh, f"{where}[{quote(name)}]")
         if parts[axis] > axes[axis].size:
             raise ValueError(f"{where}: axis {quote(name)} has {axes[axis].size} points, not {parts[axis]} parts")
+        if not axes[axis].may_have(parts[axis]):
+            kept = "is not cut" if axes[axis].parts == "one" else f"of {axes[axis].size} is cut into equal parts only"
+            raise ValueError(f"{where}: axis {quote(name)} {kept}, not into {parts[axis]} parts")
         if not hasattr(value, "__index__"):
             named[axis] = (value,) if isinstance(value, str) else tuple(value)
     extents = tuple(axis.size for axis in axes)

@@ -141,6 +141,7 @@ def fields_of_monoid() -> dict[str, Any]:
 
 ROWS: dict[str, Row] = {
     "Axis": Row(Axis, lambda: {"name": "h", "size": 4}, refuses={"size": (0, -1)}),
+    "Axis.may_have": Row(Axis.may_have, lambda: {"self": Axis("h", 4, parts="equal"), "parts": 2}),
     "Backward.op": Row(
         Backward.op,
         lambda: (lambda x: {"self": Backward((x,), (), (), {}), "name": "relu", "inputs": (x,)})(small().tensor("x")),

@@ -189,6 +189,7 @@ def test_wrong_expansions(file: Path, tmp_path: Path) -> None:
     refused(call("run", other, "--plan", made, "--no-expand"), "--plan gives one that is made")
     refused(call("run", other, "--plan", made, "--space", "all"), "--plan gives one that is made")
     refused(call("run", other, "--plan", made, "--machine", "cpu4"), "--plan gives one that is made")
+    refused(call("run", other, "--plan", made, "--same-bits"), "--plan gives one that is made")
     refused(call("run", file, "--plan", made), "another model", "cannot be expanded as the plan's were", "'row'")
     onnx.save(long_row(axis=0), other)
     refused(call("run", other, "--plan", made), "another model", "'row")
