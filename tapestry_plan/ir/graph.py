@@ -209,6 +209,9 @@ class Op(Struct, frozen=True):
         Whether the block needs NumPy arrays: then it runs on no GPU.
     work : callable, optional
         ``(shard) -> Form or None``: the block's work in words that backends may have kernels for.
+    points_per_launch : callable, optional
+        ``(signature, attrs) -> int``: index points of each launch, where the block launches work of one size again and
+        again; by default a shard is one launch.
     """
 
     name: str
@@ -226,6 +229,7 @@ class Op(Struct, frozen=True):
     defaults: tuple[tuple[str, Any], ...] = ()
     kinds: tuple[tuple[str, Kind], ...] = ()
     needed: tuple[str, ...] = ()
+    points_per_launch: Callable[[Signature, Attrs], int] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -254,6 +258,11 @@ class Op(Struct, frozen=True):
     def flop_per_point(self, signature: Signature, attrs: Attrs) -> float:
         """Floating-point operations at each index point."""
         return self.flop(signature, attrs) if callable(self.flop) else self.flop
+
+    @check_arguments
+    def count_launches(self, signature: Signature, attrs: Attrs, points: int) -> int:
+        """How often a shard of so many index points launches work, at least once."""
+        return 1 if self.points_per_launch is None else max(1, -(-points // self.points_per_launch(signature, attrs)))
 
     @check_arguments
     def complete(self, attrs: Attrs) -> dict[str, Any]:

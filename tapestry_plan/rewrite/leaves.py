@@ -243,6 +243,7 @@ def leaves_of(op: Op) -> Derived:
         workspace=workspace,
         attributes=(*op.attributes, *LEAF_ATTRIBUTES),
         host_only=op.host_only,
+        points_per_launch=lambda signature, attrs: prod(_known_leaves(op, attrs).extents),
     )
 
 
@@ -250,7 +251,7 @@ def _compute(
     xp: Any, op: Op, found: Leaves, leaf: Leaf, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard
 ) -> list[Any]:
     """Run the operator's block function on a leaf, from copies that lie alike for whoever makes them."""
-    given = []
+    given: list[Any] = []
     for array, frame, box in zip(inputs, shard.input_boxes, leaf.inputs, strict=True):
         if frame is None or box is None:
             given.append(None)

@@ -412,16 +412,19 @@ def merge_ticks(fresh: IntArray, parts: IntArray, itemsize: int | IntArray, mesh
     return to_ticks(slowest)
 
 
-def compute_seconds(flop: NDArray[np.float64], nbytes: IntArray, mesh: Mesh) -> NDArray[np.float64]:
-    """Modeled time of shards: their start, and their arithmetic or their memory traffic, whichever takes longer.
+def compute_seconds(
+    flop: NDArray[np.float64], nbytes: IntArray, mesh: Mesh, launches: int | IntArray = 1
+) -> NDArray[np.float64]:
+    """Modeled time of shards: their launches, and their arithmetic or their memory traffic, whichever takes longer.
 
     Parameters
     ----------
     flop, nbytes : arrays (…, devices)
     mesh : Mesh
+    launches : int or array that broadcasts to them
     """
     rates = np.array([(d.launch_seconds, d.flop_per_second, d.memory_nbytes_per_second) for d in mesh.devices]).T
-    seconds: NDArray[np.float64] = rates[0] + np.maximum(flop / rates[1], nbytes / rates[2])
+    seconds: NDArray[np.float64] = launches * rates[0] + np.maximum(flop / rates[1], nbytes / rates[2])
     return seconds
 
 

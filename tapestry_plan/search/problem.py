@@ -601,7 +601,8 @@ class Problem:
     def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh) -> IntArray:
         at = self.position["operator", node.name]
         variable = self.variables[at]
-        per_point = self.graph.ops[node.op].flop_per_point(self.graph.signature(node.name), node.attrs)
+        op, signature = self.graph.ops[node.op], self.graph.signature(node.name)
+        per_point = op.flop_per_point(signature, node.attrs)
         nbytes = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
         for name, numbers in read.items():
             nbytes += self.tables[name].sizes(numbers) * self.graph.stored[name].itemsize
@@ -609,12 +610,15 @@ class Problem:
             nbytes += cost.table.sizes(cost.held.numbers) * cost.itemsizes(cost.held.parts)[:, None]
         flop = [[float(per_point * box.size) if box else 0.0 for box in one.boxes] for one in variable.layouts]
         idle = [[box is None for box in one.boxes] for one in variable.layouts]
-        each = compute_seconds(np.reshape(flop, nbytes.shape), nbytes, mesh)
+        launches: Any = 1
+        if op.points_per_launch is not None:
+            points = ((box.size if box else 0 for box in one.boxes) for one in variable.layouts)
+            launches = np.array([[op.count_launches(signature, node.attrs, n) for n in row] for row in points])
+        each = compute_seconds(np.reshape(flop, nbytes.shape), nbytes, mesh, launches)
         seconds = np.where(np.reshape(idle, nbytes.shape), 0.0, each).max(axis=1)
         if seconds.size and seconds.max() > tuning.MAX_STAGE_SECONDS:
             raise ValueError(
-                f"operator {quote(node.name)} ({node.op}) with index space "
-                f"{quote(self.graph.signature(node.name).index_shape)} is "
+                f"operator {quote(node.name)} ({node.op}) with index space {quote(signature.index_shape)} is "
                 f"modeled to take {seconds.max():.3g} s, more than the {tuning.MAX_STAGE_SECONDS:.0f} s that are "
                 "counted exactly; give smaller extents or higher rates of the mesh"
             )

@@ -191,6 +191,10 @@ ROWS: dict[str, Row] = {
     "Op.flop_per_point": Row(
         Op.flop_per_point, lambda: {"self": ops.add.op, "signature": linear_signature(), "attrs": {}}
     ),
+    "Op.count_launches": Row(
+        Op.count_launches,
+        lambda: {"self": ops.add.op, "signature": linear_signature(), "attrs": {}, "points": 4},
+    ),
     "Op.complete": Row(Op.complete, lambda: {"self": ops.add.op, "attrs": {}}),
     "Op.check_attributes": Row(
         Op.check_attributes,

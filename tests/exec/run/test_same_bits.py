@@ -116,6 +116,13 @@ def test_merged_parts_and_less_memory_keep_the_bits() -> None:
     assert type(merged).from_json(merged.to_json()) == merged
 
 
+def test_each_leaf_is_a_launch() -> None:
+    g = Graph()
+    g.output(ops.softmax(g.input("x", (64, 64))))
+    mesh = Mesh((2,), device=Device(1e30, 1e30, 1e-3))
+    assert [plan(g, mesh, same_bits=same).seconds for same in (False, True)] == [1e-3, 4e-3]
+
+
 def test_leaves_follow_from_the_operator_alone() -> None:
     g = Graph()
     y = g.op("conv", g.input("x", (4, 16, 8, 8)), g.input("w", (16, 4, 3, 3)), groups=4, pads=(1,) * 4)
