@@ -198,7 +198,7 @@ FACTS = {
     "tapestry_plan.search.cost": "TICKS_PER_SECOND",
     "tapestry_plan.search.memory": "WEIGHT",
     "tapestry_plan.steps.layout": "REPLICAS IDLE",
-    "tapestry_plan.steps.shard_plan": "HOST",
+    "tapestry_plan.steps.step": "HOST",
     "tapestry_exec.cuda.kernels.scatter": "REPLACE",
 }
 """Numbers that nobody chooses, beside the code that they are of: of a format, an algorithm, a machine's words."""

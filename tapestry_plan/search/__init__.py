@@ -5,7 +5,6 @@ From the ground up; each row stands on rows above it:
     reduction  variants      values that no best assignment has; a graph with its expansions beside it
     elimination              least sums of tables
     pruning  cost            values that no sum below a plan's has; bytes and seconds of layouts, as numbers
-    sources                  what is read where a tensor is read
     problem  splits          operators as variables, tensors as tables; cuts of axes that neighbors' views ask for
     derived  placing         layouts that a neighbor asks for; of the best plans the one that places the fewest bytes
     solving                  rounds of tables, plan and proof

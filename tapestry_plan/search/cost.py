@@ -7,7 +7,7 @@ thousands of pairs of layouts are array arithmetic, at a cost that does not depe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from itertools import combinations, product
 from typing import Any, cast
@@ -436,14 +436,3 @@ def to_ticks(seconds: NDArray[np.float64]) -> IntArray:
             "that are counted exactly; check the mesh's rates"
         )
     return cast(IntArray, np.rint(seconds * TICKS_PER_SECOND).astype(np.int64))
-
-
-def unite(regions: Iterable[DisjointRegions], shape: tuple[int, ...]) -> DisjointRegions:
-    """The union of regions of one tensor."""
-    total = DisjointRegions(shape)
-    for region in regions:
-        if not total.members:
-            total = region
-        elif region.members and not region <= total:
-            total = region if total <= region else total | region
-    return total

@@ -32,8 +32,8 @@ from tapestry_plan.search.granted import Granted, ReadTensor, find_granted
 from tapestry_plan.search.problem import Problem, TensorCost, Use
 from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.reduction import Factor, IntArray
-from tapestry_plan.search.sources import stored_behind
 from tapestry_plan.search.variants import Variants
+from tapestry_plan.steps import list_stored
 from tapestry_sets.limits import put_item
 
 
@@ -341,7 +341,7 @@ def _cut_out(graph: Graph, node: OpNode) -> Graph:
     put_item(made.nodes, node.name, node)
     for selection in _views(graph, node):
         put_item(made.selections, selection.name, selection)
-    for name in stored_behind(graph, node.inputs):
+    for name in list_stored(graph, node.inputs):
         stored = graph.stored[name]
         put_item(made.stored, name, replace(stored, kind="input") if stored.kind == "result" else stored)
     for name in node.outputs:

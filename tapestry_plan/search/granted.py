@@ -18,14 +18,14 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Stored
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import Held, unite
+from tapestry_plan.search.cost import Held
 from tapestry_plan.search.elimination import minimize_beside
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Problem, TensorCost, Use, Variable, list_classes
 from tapestry_plan.search.reduction import Factor, IntArray
-from tapestry_plan.search.sources import pull_back, stored_behind
 from tapestry_plan.search.splits import asks_for_splits
 from tapestry_plan.search.variants import Option, Variants
+from tapestry_plan.steps import list_stored, pull_back, unite
 from tapestry_sets.regions import DisjointRegions
 
 
@@ -98,7 +98,7 @@ class Alone(JointProblem):
         """Whether expansions read no cells but those that the operator reads."""
         (node,) = self.variants.original.nodes.values()
         at = self.position["operator", node.name]
-        for name in stored_behind(self.graph, node.inputs):
+        for name in list_stored(self.graph, node.inputs):
             cells: dict[bool, list[DisjointRegions]] = {True: [], False: []}
             for use in self.uses[name]:
                 cells[use.variable == at] += [self.tables[name].regions[n] for n in np.unique(use.numbers)]
@@ -150,11 +150,11 @@ def _said(name: str, made: ReadTensor) -> tuple[object, ...]:
 def _list_made(problem: Problem, at: int, variants: Variants, open_: Collection[int]) -> dict[str, ReadTensor]:
     """What an operator reads that it is counted how to get, by its name in the graph of one operator."""
     (alone,) = variants.original.nodes.values()
-    names = stored_behind(variants.original, alone.inputs)
+    names = list_stored(variants.original, alone.inputs)
     node = problem.graph.nodes[problem.variables[at].name]
     out: dict[str, ReadTensor] = {}
     entries, taken = problem.sizes[at], set[int]()
-    for name, real in zip(names, stored_behind(problem.graph, node.inputs), strict=True):
+    for name, real in zip(names, list_stored(problem.graph, node.inputs), strict=True):
         costs = [cost for cost in problem.tensors if cost.tensor.name == real]
         mine = [cost for cost in costs if any(use.variable == at for use in cost.uses)]
         if len(mine) != 1 or mine[0].producer in open_ or mine[0].producer in taken:

@@ -28,8 +28,8 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.problem import Asked, Problem, Tables, TensorCost, Use
 from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
-from tapestry_plan.search.sources import list_viewed, stored_behind
 from tapestry_plan.search.variants import Given, Variants
+from tapestry_plan.steps import list_stored, list_viewed
 
 Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
@@ -73,7 +73,7 @@ class JointProblem(Problem):
 
     def stored_of(self, label: str) -> Sequence[str]:
         """The stored tensors behind a graph output, whatever is chosen."""
-        found = stored_behind(self.graph, (reading.names[0] for reading in self.variants.results[label]))
+        found = list_stored(self.graph, (reading.names[0] for reading in self.variants.results[label]))
         return list(dict.fromkeys(map(self.stored_as, found)))
 
     def _cost_of(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:

@@ -19,11 +19,12 @@ from math import prod
 import numpy as np
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import RegionTable, unite
+from tapestry_plan.search.cost import RegionTable
 from tapestry_plan.search.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.problem import Problem, list_classes
 from tapestry_plan.search.pruning import find_marginals
 from tapestry_plan.search.reduction import cut_table
+from tapestry_plan.steps import unite
 from tapestry_sets.regions import DisjointRegions
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from math import inf, prod
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
 from tapestry_plan.rewrite import Draft, fix_bits, split_axes
 from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import solve_capped
-from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
+from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.derived import derive_layouts
 from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
 from tapestry_plan.search.elimination import minimize
@@ -41,9 +41,11 @@ from tapestry_plan.steps import (
     ShardPlan,
     Space,
     Stage,
+    Step,
     lower,
     pack,
     tell_rule,
+    unite,
 )
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, put_fields, quote
 from tapestry_sets.regions import Box, DisjointRegions
@@ -515,19 +517,8 @@ def _chosen(problem: Problem, node: OpNode, choice: Sequence[int]) -> Layout:
 
 def _lower(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lowered:
     """The steps of chosen layouts."""
-    chosen = _name_layouts(problem, choice)
-    return lower(
-        ChosenLayouts(
-            problem.graph,
-            problem.mesh,
-            chosen,
-            problem.order,
-            problem.operand_needs,
-            problem.asked_outputs,
-            fan_in,
-            problem.kind,
-        )
-    )
+    chosen = ChosenLayouts(_name_layouts(problem, choice), problem.asked_outputs, fan_in)
+    return lower(problem.graph, problem.mesh, chosen, reads=problem.reads)
 
 
 def _name_layouts(problem: Problem, choice: Sequence[int]) -> dict[tuple[str, str], Layout]:
@@ -676,7 +667,7 @@ def _write_down(
         placement={name: _boxes(layout) for name, layout in layouts.items()},
         sharding={node.name: stage.sharding for node, stage in zip(problem.order, stages, strict=False)},
         buffers=lowered.buffers,
-        steps=lowered.steps,
+        steps=cast("tuple[Step, ...]", lowered.steps),
         stages=tuple(stages),
         outputs=lowered.outputs,
         nbytes_received=tuple(int(n) for n in totals),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 from math import prod
@@ -12,8 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Axis, Graph, Operand, OpNode, Signature, Stored, cells_of
-from tapestry_plan.rewrite import follow_cells
+from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import (
     Held,
@@ -23,65 +22,49 @@ from tapestry_plan.search.cost import (
     merge_ticks,
     to_ticks,
     transfer_ticks,
-    unite,
 )
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
 from tapestry_plan.search.reduction import cut_table
-from tapestry_plan.search.sources import list_viewed, pull_back, stored_behind
 from tapestry_plan.search.variants import Given
 from tapestry_plan.steps import (
+    Facts,
+    IndexBlock,
     InfeasiblePlan,
     Layout,
     Mesh,
-    PeriodicBlock,
+    Reads,
     Space,
     list_candidates,
+    list_images,
     list_senders,
     list_spread,
+    list_stored,
+    list_viewed,
     number_ports,
     parse_layout,
     sort_layouts,
+    unite,
 )
 from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 T = TypeVar("T")
 Kind = Literal["operator", "source", "output", "landing"]
-IndexBlock = Box | PeriodicBlock
 
 
-class Known(Struct):
+class Known(Facts):
     """Facts that problems of one mesh share: each is worked out once for all operators and tensors of one structure.
 
-    Everything is kept by what it depends on, never by name: a layer that stands many times is looked at once. Arrays
-    are known by their identity, so equal ones are one object (`share`), and are kept with what was made of them.
+    Arrays are known by their identity, so equal ones are one object (`share`), and are kept with what was made of them.
     """
 
-    keys: dict[Any, int] = field(default_factory=dict)
-    kept: dict[int, Any] = field(default_factory=dict)
     tables: dict[tuple[int, ...], RegionTable] = field(default_factory=dict)
     """By shape: regions of all tensors of a shape have one numbering."""
-    facts: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     shared: dict[tuple[Any, ...], IntArray] = field(default_factory=dict)
-
-    def key(self, thing: Any) -> int:
-        """A number for a value: equal values have one number."""
-        return self.keys.setdefault(thing, len(self.keys))
-
-    def identity(self, thing: Any) -> int:
-        """A number for an object, which is kept so that no other one gets it."""
-        return id(self.kept.setdefault(id(thing), thing))
 
     def share(self, array: IntArray) -> IntArray:
         """The one object for all arrays that are equal to one."""
         return self.shared.setdefault((array.shape, array.tobytes()), array)
-
-    def fact(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """The kept result for what it depends on, made now if it was not before."""
-        if key not in self.facts:
-            self.facts[key] = make()
-        found: T = self.facts[key]
-        return found
 
 
 class Asked(Struct, frozen=True):
@@ -217,10 +200,9 @@ class Problem:
 
     def __init__(self, graph: Graph, asked: Asked) -> None:
         self.graph, self.mesh, self.known, self.asked = graph, asked.mesh, asked.known, asked
+        self.reads = Reads(graph, asked.known)
         self.order = self._list_operators()
         self.variables: list[Variable] = []
-        self._kinds: dict[tuple[str, tuple[str, ...]], int] = {}
-        self._source_keys: dict[str, int] = {}
         self.position: dict[tuple[str, str], int] = {}
         self._declare_sources(asked)
         self._declare_operators(asked)
@@ -373,70 +355,27 @@ class Problem:
 
     def needs(self, node: OpNode, box: Box | None) -> dict[str, DisjointRegions]:
         """The exact cells of each stored tensor that an index box of an operator reads."""
-        names = stored_behind(self.graph, node.inputs)
+        names = list_stored(self.graph, node.inputs)
         if box is None:
             return {}
         key = "needs", self.kind(node), box
         return dict(zip(names, self.known.fact(key, lambda: self._needs_now(node, box)), strict=True))
 
     def _needs_now(self, node: OpNode, box: Box) -> tuple[DisjointRegions, ...]:
-        out: dict[str, list[DisjointRegions]] = {name: [] for name in stored_behind(self.graph, node.inputs)}
+        out: dict[str, list[DisjointRegions]] = {name: [] for name in list_stored(self.graph, node.inputs)}
         for operand in range(len(node.inputs)):
-            for stored, region in self.operand_needs(node, operand, box).items():
+            for stored, region in self.reads.of_operand(node, operand, box).items():
                 out[stored].append(region)
         return tuple(unite(regions, self.graph.stored[name].shape) for name, regions in out.items())
 
-    def operand_needs(self, node: OpNode, operand: int, box: Box) -> dict[str, DisjointRegions]:
-        """The exact cells of the stored tensors that one operand reads, through its selections."""
-        key = "operand", self.kind(node), operand, box
-        found = self.known.fact(key, lambda: self._operand_needs_now(node, operand, box))
-        return dict(zip(self.graph.source(node.inputs[operand]).stored, found, strict=True))
-
-    def _operand_needs_now(self, node: OpNode, operand: int, box: Box) -> tuple[DisjointRegions, ...]:
-        return self._image_all(node, operand, [box])[0]
-
-    def _image_all(self, node: OpNode, operand: int, boxes: Sequence[IndexBlock]) -> list[tuple[DisjointRegions, ...]]:
-        """The exact cells of the stored tensors that one operand reads for each of many boxes, made together."""
-        signature = self.graph.signature(node.name)
-        declared, name = signature.inputs[operand], node.inputs[operand]
-        source, starts = self.graph.source(name), declared.at_start_of
-        # Other operators may read a tensor of this structure in the same way.
-        read = "image", self.known.key(declared), self._source_key(name)
-        keys = [(*read, not starts or _is_at_start(signature, box, starts), box) for box in boxes]
-        fresh = [(key, box) for key, box in zip(keys, boxes, strict=True) if key not in self.known.facts]
-        made = partial(signature.input_regions, operand, shape=source.shape)
-        regions = _list_images(signature, declared, [box for _, box in fresh], made)
-        for (key, _), region in zip(fresh, regions, strict=True):
-            self.known.facts[key] = tuple(pull_back(self.graph, source, region).values())
-        return [self.known.facts[key] for key in keys]
-
-    def _source_key(self, name: str) -> int:
-        """A number for how a tensor is read from stored ones, whatever they are called."""
-        found = self._source_keys.get(name)
-        if found is None:
-            source = self.graph.source(name)
-            read = source.shape if source.direct else source.pieces
-            found = self._source_keys[name] = self.known.key((read, source.shape, source.dtype, source.stored_shapes))
-        return found
-
     def kind(self, node: OpNode) -> int:
-        """A number for the structure of an operator: what it and its layouts are, how it reads, and what is the same.
+        """A number for the structure of an operator, as `Reads.kind` has it, and of its layouts.
 
         Operators of one kind need, make and cost the same in the same layouts, whatever they and their tensors are
-        called. A product of a tensor with itself is of another kind than one of two tensors.
+        called.
         """
-        found = self._kinds.get((node.name, node.inputs))
-        if found is None:
-            behind = stored_behind(self.graph, node.inputs)
-            reads = tuple(
-                (self._source_key(name), tuple(behind.index(stored) for stored in self.graph.source(name).stored))
-                for name in node.inputs
-            )
-            declared = self.known.identity(self.graph.ops[node.op])
-            options = self.known.identity(self._variable("operator", node.name).layouts)
-            said = declared, repr(sorted(node.attrs.items())), reads, options
-            found = self._kinds[node.name, node.inputs] = self.known.key(said)
-        return found
+        options = self.known.identity(self._variable("operator", node.name).layouts)
+        return self.known.key(("kind", self.reads.kind(node), options))
 
     # -- costs -------------------------------------------------------------------------------------------
 
@@ -501,7 +440,7 @@ class Problem:
         table = self.tables[tensor.name]
         options = self._variable("operator", node.name).layouts
         made = partial(signature.output_regions, output, shape=tensor.shape)
-        regions = _list_images(signature, signature.outputs[output], self._list_blocks(options)[0], made)
+        regions = list_images(signature, signature.outputs[output], self._list_blocks(options)[0], made)
         empty = table.number(DisjointRegions(tensor.shape))
         cut = signature.reductions
         parts = [prod(option.parts[a] for a in cut) for option in options]
@@ -545,14 +484,14 @@ class Problem:
     def _number_read(self, node: OpNode) -> dict[str, IntArray]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
         found = self.known.fact(("read", self.kind(node)), lambda: self._number_read_now(node))
-        return dict(zip(stored_behind(self.graph, node.inputs), found, strict=True))
+        return dict(zip(list_stored(self.graph, node.inputs), found, strict=True))
 
     def _number_read_now(self, node: OpNode) -> tuple[IntArray, ...]:
         options = self._variable("operator", node.name).layouts
         blocks, _ = self._list_blocks(options)
-        read: dict[str, list[list[DisjointRegions]]] = {name: [] for name in stored_behind(self.graph, node.inputs)}
+        read: dict[str, list[list[DisjointRegions]]] = {name: [] for name in list_stored(self.graph, node.inputs)}
         for operand, name in enumerate(node.inputs):
-            found = self._image_all(node, operand, blocks)
+            found = self.reads.of_blocks(node, operand, blocks)
             for k, stored in enumerate(self.graph.source(name).stored):
                 read[stored].append([regions[k] for regions in found])
         out = []
@@ -913,29 +852,6 @@ class Problem:
                     ticks[value] += moved.ticks
                     nbytes[value] += int(moved.nbytes.sum())
         return ticks, nbytes
-
-
-def _list_images(
-    signature: Signature,
-    operand: Operand,
-    blocks: Sequence[IndexBlock],
-    made: Callable[[list[Box]], list[DisjointRegions]],
-) -> list[DisjointRegions]:
-    """The cells of an operand for some blocks: for boxes as they are made together, for periodic ones axis by axis."""
-    boxes = [block for block in blocks if isinstance(block, Box)]
-    images = iter(made(boxes) if boxes else [])
-    return [next(images) if isinstance(block, Box) else _follow(signature, operand, block) for block in blocks]
-
-
-def _follow(signature: Signature, operand: Operand, block: PeriodicBlock) -> DisjointRegions:
-    """The cells of an operand for a periodic block of an operator that works cell by cell."""
-    followed = follow_cells(signature, operand)
-    assert followed is not None, "only operators that work cell by cell are offered periodic blocks"
-    return block.cells.reduce_to([1 if k is None else signature.axes[k].size for k in followed])
-
-
-def _is_at_start(signature: Signature, block: IndexBlock, names: tuple[str, ...]) -> bool:
-    return isinstance(block, Box) and signature.starts(block, names)
 
 
 def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layout, ...]:

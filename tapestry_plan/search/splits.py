@@ -20,8 +20,7 @@ from math import gcd, prod
 from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, Signature, Source
 from tapestry_plan.rewrite import follow_cells, follow_inputs, selected_view
 from tapestry_plan.search import tuning
-from tapestry_plan.search.sources import pull_back
-from tapestry_plan.steps import Layout, SplitAxis
+from tapestry_plan.steps import Layout, SplitAxis, pull_back
 from tapestry_sets.digits import point_of
 from tapestry_sets.integers import Stripe
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one

@@ -7,13 +7,17 @@ From the ground up; each row stands on rows above it:
     misfits                what a plan holds against its annotations
     mesh                   devices, by number and place
     layout  routes         which device holds what, and who sends it to whom
-    shard_plan  cells      the plan, a document of steps; sets of cells, cut and compared once
+    step  cells            what a device does; sets of cells, cut and compared once
+    holders  reads         who holds a tensor, by device; which cells operators read
+    shard_plan             the plan, a document of steps
     lowering  timeline     a graph and its layouts as steps; when each buffer is used
+    programs               the steps of one device
     packing                arenas of written steps, laid out anew
     eviction               which buffers leave a full arena, and when they come back
     spill                  a plan again, with less memory
 """
 
+from tapestry_plan.steps.cells import Facts, unite
 from tapestry_plan.steps.layout import (
     Layout,
     PeriodicBlock,
@@ -28,28 +32,35 @@ from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Mesh, Space, align
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.packing import Packed, pack
+from tapestry_plan.steps.programs import Program, cut_steps, write_program
 from tapestry_plan.steps.rates import Device, Link
+from tapestry_plan.steps.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back
 from tapestry_plan.steps.routes import list_senders, number_ports
 from tapestry_plan.steps.shard_plan import (
-    HOST,
-    Alloc,
     Alternative,
-    Buffer,
-    Compute,
-    Copy,
     Expansions,
-    Fetch,
-    Free,
     InfeasiblePlan,
     NotFound,
     OnDemand,
-    Output,
     PlanVersionError,
-    Reduce,
     ShardPlan,
-    Spill,
     Stage,
-    Step,
 )
 from tapestry_plan.steps.spill import least_memory, spill
+from tapestry_plan.steps.step import (
+    HOST,
+    Alloc,
+    Buffer,
+    Compute,
+    Copy,
+    Fetch,
+    Free,
+    Output,
+    ProgramStep,
+    Recv,
+    Reduce,
+    Send,
+    Spill,
+    Step,
+)
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.offsets import Stay, assign_offsets
-from tapestry_plan.steps.shard_plan import Alloc, Buffer, Copy, Fetch, Free, Spill, Step
+from tapestry_plan.steps.step import Alloc, Buffer, Copy, Fetch, Free, Spill, Step
 from tapestry_plan.steps.timeline import StepUse, Timeline, find_widest
 
 Side = Literal["first", "last", "tightest"]

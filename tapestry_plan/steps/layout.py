@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, parts_of
 from tapestry_plan.steps import tuning
@@ -20,6 +21,8 @@ from tapestry_sets.limits import list_names, quote
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import allocate, roll
 
+Bounds = tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]
+"""Blocks of the devices as columns: whether each has one, and its first points and ends by (device, axis), or zeros."""
 REPLICAS, IDLE = -1, -2
 """What the devices along an axis of the mesh may do besides sharing an index axis."""
 
@@ -107,12 +110,17 @@ class Layout(Struct, frozen=True, dict=True):
     digits: tuple[SplitAxis, ...] = ()
     sizes: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def cuts(self) -> list[tuple[tuple[int, int], ...]]:
+        """Where the parts along each axis begin and end."""
+        if self.sizes:
+            return [tuple(pairwise(accumulate(sizes, initial=0))) for sizes in self.sizes]
+        return [parts_of(n, k) for n, k in zip(self.extents, self.parts, strict=True)]
+
     @cached_property
     def boxes(self) -> tuple[Box | None, ...]:
         """The part of the index space that each device has, None for an idle device."""
-        cuts = [parts_of(n, k) for n, k in zip(self.extents, self.parts, strict=True)]
-        if self.sizes:
-            cuts = [tuple(pairwise(accumulate(sizes, initial=0))) for sizes in self.sizes]
+        cuts = self.cuts
         made: dict[tuple[int, ...], Box] = {}
         for cell in self.cells:
             if cell is not None and cell not in made:
@@ -126,6 +134,31 @@ class Layout(Struct, frozen=True, dict=True):
         if not self.digits:
             return self.boxes
         return tuple(None if box is None else PeriodicBlock(box, self.digits) for box in self.boxes)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The same boxes as columns."""
+        busy = np.array([cell is not None for cell in self.cells], bool)
+        nothing = (0,) * len(self.extents)
+        numbers = np.array([nothing if cell is None else cell for cell in self.cells], np.int64).reshape(len(busy), -1)
+        low, high = np.zeros((2, len(busy), len(self.extents)), np.int64)
+        for axis, cuts in enumerate(self.cuts):
+            low[:, axis], high[:, axis] = np.array(cuts, np.int64)[numbers[:, axis]].T
+        return busy, low * busy[:, None], high * busy[:, None]
+
+    def box(self, device: int) -> Box | None:
+        """The part of one device, alone."""
+        busy, low, high = self.bounds
+        return Box.from_bounds(low[device].tolist(), high[device].tolist()) if busy[device] else None
+
+    def number_parts(self, axes: Sequence[int]) -> NDArray[np.int64]:
+        """Row-major number of each device's part among the parts along some axes; 0 for idle devices."""
+        nothing = (0,) * len(self.extents)
+        found: NDArray[np.int64] = np.zeros(len(self.cells), np.int64)
+        for axis in axes:
+            mine = [(nothing if cell is None else cell)[axis] for cell in self.cells]
+            found = found * self.parts[axis] + np.array(mine, np.int64)
+        return found
 
     def number_of(self, device: int, axes: Sequence[int]) -> int:
         """Row-major number of the device's part among the parts along some axes."""

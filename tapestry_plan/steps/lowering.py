@@ -4,46 +4,59 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import accumulate
 from math import inf, prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 
 from tapestry_plan.ir import Graph, OpNode, Shard, Stored
 from tapestry_plan.steps.cells import CellAlgebra
+from tapestry_plan.steps.holders import Holders, meets, project_bounds
 from tapestry_plan.steps.layout import Layout
 from tapestry_plan.steps.mesh import Mesh, align
-from tapestry_plan.steps.routes import BoolArray, list_senders
-from tapestry_plan.steps.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
+from tapestry_plan.steps.reads import Reads
+from tapestry_plan.steps.routes import BoolArray
+from tapestry_plan.steps.step import (
+    HOST,
+    Alloc,
+    Buffer,
+    Compute,
+    Copy,
+    Free,
+    Output,
+    ProgramStep,
+    Recv,
+    Reduce,
+    Send,
+)
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one
 from tapestry_sets.regions import Box, DisjointRegions, Region
-from tapestry_sets.views import Piece, piece_domain, piece_image
+from tapestry_sets.views import Guard, Piece, piece_domain, piece_image
 
+T = TypeVar("T")
 WORKSPACE = "(workspace)"
 
 
 class ChosenLayouts(Struct, frozen=True):
-    """The layouts that the search chose: of operators, of sources that have one, and of outputs."""
+    """The layouts that the search chose: of operators, of sources that have one, of landings and of outputs."""
 
-    graph: Graph
-    mesh: Mesh
     layouts: Mapping[tuple[str, str], Layout]
-    order: Sequence[OpNode]
-    operand_needs: Callable[[OpNode, int, Box], dict[str, DisjointRegions]]
-    asked_outputs: frozenset[str]
+    """By kind ("operator", "source", "landing" or "output") and name."""
+    asked_outputs: frozenset[str] = frozenset()
     """Outputs (by stored tensor) whose place the user chose."""
     fan_in: int | None = None
     """How many partial results are merged at a time; None for one after the other."""
-    kind: Callable[[OpNode], Hashable] = lambda node: (node.name, node.inputs)
-    """The structure of an operator: those of one kind read and make alike, whatever their tensors are called."""
 
 
 class Lowered(Struct, frozen=True):
     """The steps, and the bytes counted while they were written."""
 
     buffers: tuple[Buffer, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
     outputs: tuple[Output, ...]
     moved: dict[tuple[str, str], dict[tuple[int, int], int]]
     """Bytes from device to device for each (tensor, consumer) with any."""
@@ -96,28 +109,84 @@ class Arena(Struct):
 
 
 class Resident(NamedTuple):
-    """Cells of a tensor that a buffer has: complete, or a partial result where the buffer has a part's number."""
+    """Complete cells of a tensor that a buffer has."""
 
     buffer: Buffer
     cells: DisjointRegions
 
 
+class Wanted(NamedTuple):
+    """The cells of a stored tensor that a stage reads on each device."""
+
+    label: str
+    """Whose stage it is."""
+    tensor: str
+    near: Callable[[DisjointRegions], BoolArray]
+    """The devices that may read some of these cells: it is quick, and none is missing."""
+    cells: Callable[[int], DisjointRegions]
+    """What a device reads, exactly."""
+
+
+class Tags:
+    """Numbers for the copies between devices, which both ends find without each other.
+
+    The stages' reads are numbered in the order of the graph; a stage that reads a tensor through several operands may
+    copy it as often between two devices.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        reads = Counter(
+            (node.name, stored)
+            for node in graph.order()
+            for name in node.inputs
+            for stored in graph.source(name).stored
+        )
+        reads.update((name_stage(kind, name), name) for name in graph.stored for kind in ("landing", "output"))
+        self._first = dict(zip(reads, accumulate(reads.values(), initial=0), strict=False))
+        self._taken: Counter[tuple[str, str, int, int]] = Counter()
+
+    def take(self, label: str, tensor: str, source: int, target: int) -> int:
+        """The number of the next copy of a tensor for a stage from one device to another."""
+        copy = label, tensor, source, target
+        self._taken[copy] += 1
+        return self._first[label, tensor] + self._taken[copy] - 1
+
+
+def name_stage(kind: str, tensor: str) -> str:
+    """The stage in which a tensor lands, or is brought to where it lies at the end, as steps call it."""
+    return f"{kind} {tensor}"
+
+
 class _Lowering:
-    def __init__(self, chosen: ChosenLayouts) -> None:
-        self.chosen, self.graph, self.mesh = chosen, chosen.graph, chosen.mesh
-        self.arenas = [Arena() for _ in range(self.mesh.size)]
+    """Writes the steps of some devices; what the others hold and want follows from the layouts.
+
+    Where both ends of a copy are among the devices it is one step, else the half of it that one of them does. What
+    others have received before, only those know who sent it: cells that no device here holds matter to none of them.
+    """
+
+    def __init__(self, graph: Graph, mesh: Mesh, chosen: ChosenLayouts, reads: Reads, devices: Sequence[int]) -> None:
+        self.graph, self.mesh, self.chosen, self.reads, self.devices = graph, mesh, chosen, reads, devices
+        same: dict[Layout, Layout] = {}
+        self.layouts = {place: same.setdefault(layout, layout) for place, layout in chosen.layouts.items()}
+        self.order = graph.order()
+        self.arenas = {device: Arena() for device in devices}
         self.buffers: list[Buffer] = []
-        self.steps: list[Step] = []
+        self.steps: list[ProgramStep] = []
         self.live: defaultdict[str, dict[int, Buffer]] = defaultdict(dict)
         """By tensor and number."""
         self.algebra = CellAlgebra()
-        self.resident: dict[tuple[str, int], list[Resident]] = {}
-        self.holders: dict[str, list[Resident]] = {}
-        """Of tensors that devices made, or had from the start: what each has, complete or as a partial result."""
+        self.resident: defaultdict[tuple[str, int], list[Resident]] = defaultdict(list)
+        self.given: defaultdict[tuple[str, int], list[DisjointRegions]] = defaultdict(list)
+        """What other devices have asked for that read from these."""
+        self.held: dict[str, Holders] = {}
+        """Of tensors that devices made, or had from the start."""
+        self.made: dict[tuple[str, int], Buffer] = {}
+        """The same by device, where it is one of these."""
         self.monoid: dict[str, str] = {}
-        self.senders: dict[str, BoolArray] = {}
+        """Of tensors that are in partial results."""
+        self.tags = Tags(graph)
         self.moved: defaultdict[tuple[str, str], Counter[tuple[int, int]]] = defaultdict(Counter)
-        self.placed = [0] * self.mesh.size
+        self.placed = dict.fromkeys(devices, 0)
 
     # -- buffers -----------------------------------------------------------------------------------------
 
@@ -140,28 +209,29 @@ class _Lowering:
             self.arenas[buffer.device].give(buffer.offset, buffer.nbytes)
             self.steps.append(Free(buffer.id))
 
-    def copy(self, node: str, tensor: Stored, src: Buffer | None, dst: Buffer, cells: DisjointRegions) -> None:
+    def copy(self, label: str, tensor: str, src: Buffer | None, dst: Buffer, cells: DisjointRegions) -> None:
         """Copy cells from a buffer, or from the host, and count what crosses to another device."""
-        regions = cells.members
-        if not regions:
+        if not cells.members:
             return
-        self.steps.append(Copy(node, tensor.name, HOST if src is None else src.id, dst.id, regions))
-        nbytes = self.algebra.size(cells) * self._itemsize(dst.dtype)
+        self.steps.append(Copy(label, tensor, HOST if src is None else src.id, dst.id, cells.members))
         if src is None:
-            self.placed[dst.device] += nbytes
+            self.placed[dst.device] += self.algebra.size(cells) * self._itemsize(dst.dtype)
         elif src.device != dst.device:
-            self.moved[tensor.name, node][src.device, dst.device] += nbytes
+            self._count(label, src.device, dst.device, cells, dst)
+
+    def _count(self, label: str, source: int, target: int, cells: DisjointRegions, buffer: Buffer) -> None:
+        nbytes = self.algebra.size(cells) * self._itemsize(buffer.dtype)
+        self.moved[buffer.tensor, label][source, target] += nbytes
 
     # -- making cells available --------------------------------------------------------------------------
 
     def provide(
-        self, node: str, name: str, device: int, need: DisjointRegions, box: Box, fill: float | None = None
+        self, label: str, name: str, device: int, need: DisjointRegions, box: Box, fill: float | None = None
     ) -> Buffer:
         """A buffer on `device` over `box` in which the cells `need` of a stored tensor are complete."""
         # A buffer that has all of it serves as it is, unless its padding differs. Else a new one is filled: first from
         # the device's own buffers, which costs no bytes between devices, and what is missing then from others.
-        tensor = self.graph.stored[name]
-        mine = self.resident.setdefault((name, device), [])
+        tensor, mine = self.graph.stored[name], self.resident[name, device]
         inside = Box.of(tensor.shape).contains(box)
         for have in mine:
             padded = inside or have.buffer.fill == fill
@@ -171,71 +241,89 @@ class _Lowering:
         missing = need
         for have in mine:
             local = self.algebra.meet(missing, have.cells)
-            self.copy(node, tensor, have.buffer, target, local)
+            self.copy(label, name, have.buffer, target, local)
             missing = self.algebra.less(missing, local)
         if name in self.monoid:
-            self._merge(node, tensor, target, missing)
+            self._merge(label, name, target, need, missing)
+        elif name in self.held:
+            around = self.algebra.box_around(missing)
+            found = self._gather(label, name, self.held[name].list_nearest(device, around), target, need)
+            assert found == self.algebra.size(missing), f"no device holds all of {missing} of {name}"
         else:
-            self._fetch(node, tensor, target, missing)
+            self.copy(label, name, None, target, missing)
         mine.append(Resident(target, need))
         return target
 
-    def _fetch(self, node: str, tensor: Stored, target: Buffer, missing: DisjointRegions) -> None:
-        if tensor.name not in self.holders:
-            self.copy(node, tensor, None, target, missing)
-            return
-        self._gather(node, tensor, self._nearest(tensor.name, target.device), target, missing)
-
-    def _gather(
-        self, node: str, tensor: Stored, holders: Iterable[Resident], target: Buffer, missing: DisjointRegions
-    ) -> None:
-        """Copy cells from the first of some holders that has each."""
+    def _gather(self, label: str, name: str, holders: Iterable[int], target: Buffer, need: DisjointRegions) -> int:
+        """Copy what a device needs, and has not received so far, from those that hold it; count the cells."""
+        had = [have.cells for have in self.resident[name, target.device]]
+        found = 0
         for holder in holders:
-            some = self.algebra.meet(missing, holder.cells)
-            if self.algebra.size(some):
-                self.copy(node, tensor, holder.buffer, target, some)
-                missing = self.algebra.less(missing, some)
-            if not self.algebra.size(missing):
-                break
-        assert not self.algebra.size(missing), f"no device holds {missing} of {tensor.name}, part {target.part}"
+            cells = self._find_fresh(self._held_cells(name, holder), need, had)
+            found += self.algebra.size(cells)
+            if (name, holder) in self.made:
+                self.copy(label, name, self.made[name, holder], target, cells)
+            elif self.algebra.size(cells):
+                tag = self.tags.take(label, name, holder, target.device)
+                self.steps.append(Recv(tag, holder, label, name, target.id, cells.members))
+                self._count(label, holder, target.device, cells, target)
+        return found
 
-    def _merge(self, node: str, tensor: Stored, target: Buffer, missing: DisjointRegions) -> None:
+    def _find_fresh(
+        self, held: DisjointRegions, need: DisjointRegions, had: Iterable[DisjointRegions]
+    ) -> DisjointRegions:
+        """The cells of a block that are needed and were not had: in the same regions for sender and receiver."""
+        cells = self.algebra.meet(need, held)
+        for one in had:
+            cells = self.algebra.less(cells, one)
+        return cells
+
+    def _held_cells(self, name: str, device: int) -> DisjointRegions:
+        held, shape = self.held[name], self.graph.stored[name].shape
+        key = "held", self.algebra.identity(held), device
+        return self.algebra.fact(key, lambda: self.algebra.of_box(held.box(device), shape))
+
+    def _merge(self, label: str, name: str, target: Buffer, need: DisjointRegions, missing: DisjointRegions) -> None:
         """Collect every part's cells and merge them in ascending order of the parts."""
-        box = self.algebra.box_around(missing)
-        if box is None:
+        if not self.algebra.size(missing):
             return
-        parts = sorted({holder.buffer.part for holder in self.holders[tensor.name]})
-        inputs = [self._collect(node, tensor, target.device, part, missing, box) for part in parts]
-        self._reduce(node, tensor.name, inputs, target, missing)
-        made = {holder.buffer.id for holder in self.holders[tensor.name]}
+        parts = self.held[name].list_parts()
+        inputs = [self._collect(label, name, target.device, part, need, missing) for part in parts]
+        self._reduce(label, inputs, target, missing)
         for buffer in inputs:
-            if buffer.id not in made:
+            if buffer is not self.made.get((name, target.device)):
                 self.free(buffer)
 
-    def _reduce(self, node: str, tensor: str, parts: Sequence[Buffer], target: Buffer, cells: DisjointRegions) -> None:
+    def _reduce(self, label: str, parts: Sequence[Buffer], target: Buffer, cells: DisjointRegions) -> None:
         ids = tuple(buffer.id for buffer in parts)
-        self.steps.append(Reduce(node, self.monoid[tensor], ids, target.id, cells.members, self.chosen.fan_in))
+        monoid = self.monoid[target.tensor]
+        self.steps.append(Reduce(label, monoid, ids, target.id, cells.members, self.chosen.fan_in))
 
-    def _collect(self, node: str, tensor: Stored, device: int, part: int, cells: DisjointRegions, box: Box) -> Buffer:
+    def _collect(
+        self, label: str, name: str, device: int, part: int, need: DisjointRegions, missing: DisjointRegions
+    ) -> Buffer:
         """A buffer on `device` with one part's cells: where they were made, or one of their own."""
-        holders = [h for h in self._nearest(tensor.name, device) if h.buffer.part == part]
-        if holders[0].buffer.device == device and self.algebra.is_within(cells, holders[0].cells):
-            return holders[0].buffer
-        landing = self.alloc(device, tensor.name, box, holders[0].buffer.dtype, part)
-        self._gather(node, tensor, holders, landing, cells)
+        mine = self.made.get((name, device))
+        if mine is not None and mine.part == part and self._holds(name, device, missing):
+            return mine
+        box = self.algebra.box_around(missing)
+        assert box is not None, "cells are missing, so there is a block"
+        landing = self.alloc(device, name, box, self._made_dtype(name), part)
+        found = self._gather(label, name, self.held[name].list_nearest(device, box, part), landing, need)
+        assert found == self.algebra.size(missing), f"no device holds all of {missing} of {name}, part {part}"
         return landing
 
-    def _nearest(self, name: str, device: int) -> list[Resident]:
-        """Who a device reads a tensor from, one for each part and region: itself first, then around the mesh."""
-        if name not in self.senders:
-            first: dict[tuple[int, Box], int] = {}
-            groups = [-1] * self.mesh.size
-            for h in (h for h in self.holders[name] if self.algebra.size(h.cells)):
-                groups[h.buffer.device] = first.setdefault((h.buffer.part, h.buffer.box), h.buffer.device)
-            self.senders[name] = list_senders(groups, self.mesh)
-        sends, size = self.senders[name][:, device], self.mesh.size
-        near = (h for h in self.holders[name] if sends[h.buffer.device])
-        return sorted(near, key=lambda h: (h.buffer.device - device) % size)
+    def _holds(self, name: str, device: int, cells: DisjointRegions) -> bool:
+        return self.algebra.is_within(cells, self._held_cells(name, device))
+
+    def _made_dtype(self, name: str) -> str:
+        """The dtype that the maker of a tensor writes: of partial results where it makes them."""
+        maker = self._makers[name]
+        return self.graph.written_dtypes(maker.name)[maker.outputs.index(name)]
+
+    @cached_property
+    def _makers(self) -> dict[str, OpNode]:
+        return {name: node for node in self.order for name in node.outputs}
 
     def provide_view(self, node: OpNode, operand: int, device: int, index: Box) -> tuple[Buffer | None, bool]:
         """A buffer with an operand's block, and whether it serves this shard alone."""
@@ -244,7 +332,7 @@ class _Lowering:
         if box is None:
             return None, False
         source = self.graph.source(node.inputs[operand])
-        needs = self.chosen.operand_needs(node, operand, index)
+        needs = self.reads.of_operand(node, operand, index)
         if source.direct:
             name = source.stored[0]
             return self.provide(node.name, name, device, needs[name], box, declared.pad), False
@@ -263,18 +351,18 @@ class _Lowering:
         return target, True
 
     def _input_box(self, node: OpNode, operand: int, index: Box) -> Box | None:
-        key = "input", self.chosen.kind(node), operand, index
+        key = "input", self.reads.kind(node), operand, index
         return self.algebra.fact(key, lambda: self.graph.signature(node.name).input_box(operand, index))
 
     def _output_box(self, node: OpNode, output: int, index: Box) -> Box:
-        key = "output", self.chosen.kind(node), output, index
+        key = "output", self.reads.kind(node), output, index
         box = self.algebra.fact(key, lambda: self.graph.signature(node.name).output_box(output, index))
         assert box is not None, "shards are not empty"
         return box
 
     def _list_pieces(self, node: OpNode, operand: int, index: Box) -> list[tuple[Piece, tuple[Region, ...]]]:
         """Of a block of a viewed tensor: the pieces that it reads through, and the cells that each gives."""
-        key = "pieces", self.chosen.kind(node), operand, index
+        key = "pieces", self.reads.kind(node), operand, index
         return self.algebra.fact(key, lambda: list(self._find_pieces(node, operand, index)))
 
     def _find_pieces(self, node: OpNode, operand: int, index: Box) -> Iterator[tuple[Piece, tuple[Region, ...]]]:
@@ -289,145 +377,255 @@ class _Lowering:
             if reads:
                 yield piece, cells.members
 
+    # -- what other devices want -------------------------------------------------------------------------
+
+    def _in_order(self, own: Mapping[int, T], wanted: Iterable[Wanted]) -> Iterator[tuple[int, T]]:
+        """These devices' blocks of a stage, in order, with what is sent to others in between."""
+        sends: dict[int, list[Send]] = {}
+        if len(self.devices) < self.mesh.size:
+            for one in wanted:
+                self._add_sends(one, sends)
+        for device in sorted({*own, *sends}):
+            self.steps += sends.get(device, ())
+            if device in own:
+                yield device, own[device]
+
+    def _add_sends(self, wanted: Wanted, sends: dict[int, list[Send]]) -> None:
+        name = wanted.tensor
+        needs: dict[int, DisjointRegions] = {}
+        for device in self.devices if name in self.held else ():
+            source = self.made.get((name, device))
+            if source is None:
+                continue
+            cells = self._held_cells(name, device)
+            near = self.held[name].senders[device] & wanted.near(cells)
+            for receiver in np.flatnonzero(near).tolist():
+                if receiver in self.arenas:
+                    continue
+                needs[receiver] = need = wanted.cells(receiver)
+                fresh = self._find_fresh(cells, need, self.given[name, receiver])
+                if self.algebra.size(fresh):
+                    tag = self.tags.take(wanted.label, name, device, receiver)
+                    send = Send(tag, receiver, wanted.label, name, source.id, fresh.members)
+                    sends.setdefault(receiver, []).append(send)
+                    self._count(wanted.label, device, receiver, fresh, source)
+        for receiver, need in needs.items():
+            self.given[name, receiver].append(need)
+
+    def _list_wanted(self, node: OpNode) -> Iterator[Wanted]:
+        """What an operator reads, operand by operand."""
+        for operand, name in enumerate(node.inputs):
+            for k, stored in enumerate(self.graph.source(name).stored):
+                near = partial(self._list_readers, node, operand, k)
+                yield Wanted(node.name, stored, near, partial(self._read, node, operand, stored))
+
+    def _read(self, node: OpNode, operand: int, stored: str, device: int) -> DisjointRegions:
+        index = self.layouts["operator", node.name].box(device)
+        assert index is not None, "idle devices read nothing"
+        return self.reads.of_operand(node, operand, index)[stored]
+
+    def _list_readers(self, node: OpNode, operand: int, k: int, cells: DisjointRegions) -> BoolArray:
+        """The devices on which an operator may read some cells of the k-th stored tensor behind an operand."""
+        layout = self.layouts["operator", node.name]
+        declared = self.graph.signature(node.name).inputs[operand]
+        if declared.outside != "forbid":
+            return layout.bounds[0]
+        kind = "readers", self.reads.kind(node), operand, self.algebra.identity(layout)
+
+        def found() -> BoolArray:
+            seen = self._look_through(node.inputs[operand], k, cells)
+            return meets(self.algebra.fact(kind, lambda: project_bounds(declared, layout)), seen)
+
+        return self.algebra.fact((*kind, k, self.algebra.identity(cells)), found)
+
+    def _look_through(self, name: str, k: int, cells: DisjointRegions) -> Box:
+        """A box around the cells of a tensor that are read from some of the k-th stored one behind it."""
+        source = self.graph.source(name)
+        pieces = [piece for piece in source.pieces if piece.source == k]
+        key = "view", self.reads.source_key(name), k, self.algebra.identity(cells)
+        found = self.algebra.fact(key, lambda: ask_one(REFUSALS, _find_around, source.shape, pieces, cells))
+        return Box.of(source.shape) if found is OPEN else found
+
+    def _want_blocks(self, kind: str, name: str, layout: Layout) -> Wanted:
+        """A tensor in the blocks of a layout of its own."""
+        shape = self.graph.stored[name].shape
+
+        def near(cells: DisjointRegions) -> BoolArray:
+            around = self.algebra.box_around(cells)
+            return layout.bounds[0] & False if around is None else meets(layout.bounds, around)
+
+        def wanted(device: int) -> DisjointRegions:
+            box = layout.box(device)
+            assert box is not None, "idle devices want nothing"
+            return self.algebra.of_box(box, shape)
+
+        return Wanted(name_stage(kind, name), name, near, wanted)
+
     # -- stages ------------------------------------------------------------------------------------------
 
     def place_sources(self) -> None:
         """Inputs and constants start on the devices: in the layout they have, else where they are read."""
-        used = {s for node in self.chosen.order for n in node.inputs for s in self.graph.source(n).stored}
+        used = {s for node in self.order for n in node.inputs for s in self.graph.source(n).stored}
         used.update(self._output_sources())
         for name, tensor in self.graph.stored.items():
-            layout = self.chosen.layouts.get(("source", name))
+            layout = self.layouts.get(("source", name))
             if tensor.kind != "result" and layout is not None and name in used:
                 self._place_layout(tensor, layout)
-        for node in self.chosen.order:
-            for device, index in self._shards(node):
+        for node in self.order:
+            for device, index in self._own_blocks(self.layouts["operator", node.name]).items():
                 for operand in range(len(node.inputs)):
                     self._place_operand(node, operand, device, index)
         for name in dict.fromkeys(self._output_sources()):
             tensor = self.graph.stored[name]
-            if tensor.kind != "result" and name not in self.holders:
+            if tensor.kind != "result" and name not in self.held and 0 in self.arenas:
                 self._place_rest(tensor)
 
     def _place_rest(self, tensor: Stored) -> None:
         """Cells of an input or constant that is a graph output, and that no operator reads anywhere."""
         missing = DisjointRegions.full(tensor.shape)
-        for device in range(self.mesh.size):
-            for have in self.resident.get((tensor.name, device), []):
-                missing = missing - have.cells
+        for cells in self._list_read(tensor.name).values():
+            for one in cells:
+                missing = self.algebra.less(missing, one)
         box = self.algebra.box_around(missing)
         if box is not None:
             self.provide("(place)", tensor.name, 0, missing, box)
 
+    def _list_read(self, name: str) -> dict[int, list[DisjointRegions]]:
+        """What operators read of a tensor, by device."""
+        found: dict[int, list[DisjointRegions]] = {device: [] for device in range(self.mesh.size)}
+        for node in self.order:
+            for device, index in enumerate(self.layouts["operator", node.name].boxes):
+                for operand, read in enumerate(node.inputs if index is not None else ()):
+                    if index is not None and name in self.graph.source(read).stored:
+                        found[device].append(self.reads.of_operand(node, operand, index)[name])
+        return found
+
     def _place_layout(self, tensor: Stored, layout: Layout) -> None:
-        for device, box in enumerate(layout.boxes):
-            if box is None:
-                continue
+        self.held[tensor.name] = self._hold_blocks(layout)
+        for device, box in self._own_blocks(layout).items():
             buffer = self.alloc(device, tensor.name, box, tensor.dtype)
-            cells = self.algebra.of_box(box, tensor.shape)
-            self.copy("(place)", tensor, None, buffer, cells)
-            self._hold(tensor.name, Resident(buffer, cells))
+            self.copy("(place)", tensor.name, None, buffer, self.algebra.of_box(box, tensor.shape))
+            self._hold(buffer)
+
+    def _hold_blocks(self, layout: Layout) -> Holders:
+        """Who holds a tensor that lies in the blocks of a layout of its own."""
+        return self.algebra.fact(("blocks", self.algebra.identity(layout)), lambda: Holders(self.mesh, layout.bounds))
 
     def _place_operand(self, node: OpNode, operand: int, device: int, index: Box) -> None:
         source = self.graph.source(node.inputs[operand])
         if all(self.graph.stored[name].kind == "result" for name in source.stored):
             return
-        needs = self.chosen.operand_needs(node, operand, index)
+        needs = self.reads.of_operand(node, operand, index)
         for name, need in needs.items():
-            if self.graph.stored[name].kind == "result" or name in self.holders or not self.algebra.size(need):
+            if self.graph.stored[name].kind == "result" or name in self.held or not self.algebra.size(need):
                 continue
             box = self._input_box(node, operand, index) if source.direct else self.algebra.box_around(need)
             assert box is not None, "cells are needed, so there is a block"
             fill = self.graph.signature(node.name).inputs[operand].pad if source.direct else None
             self.provide("(place)", name, device, need, box, fill)
 
-    def _hold(self, name: str, holder: Resident) -> None:
-        self.senders.pop(name, None)
-        self.holders.setdefault(name, []).append(holder)
-        if holder.buffer.part < 0:
-            self.resident.setdefault((name, holder.buffer.device), []).append(holder)
+    def _hold(self, buffer: Buffer) -> None:
+        """A buffer has its device's block of a tensor."""
+        self.made[buffer.tensor, buffer.device] = buffer
+        if buffer.part < 0:
+            cells = self._held_cells(buffer.tensor, buffer.device)
+            self.resident[buffer.tensor, buffer.device].append(Resident(buffer, cells))
 
-    def _shards(self, node: OpNode) -> Iterator[tuple[int, Box]]:
-        for device, box in enumerate(self.chosen.layouts["operator", node.name].boxes):
-            if box is not None:
-                yield device, box
+    def _own_blocks(self, layout: Layout) -> dict[int, Box]:
+        """The blocks of these devices."""
+        blocks = ((device, layout.box(device)) for device in self.devices)
+        return {device: box for device, box in blocks if box is not None}
 
     def run_node(self, node: OpNode) -> None:
         """One stage: gather every shard's operands, compute, free what only this stage needed."""
         # With a reduction cut each shard makes a part, and who reads the tensor merges them (`_merge`). An operator
         # with states makes a part also where it is not cut; that one is unwrapped where it lies.
-        op = self.graph.ops[node.op]
-        signature = self.graph.signature(node.name)
-        layout = self.chosen.layouts["operator", node.name]
-        parts = prod(layout.parts[a] for a in signature.reductions)
-        inputs: dict[int, list[int | None]] = {}
+        op, signature = self.graph.ops[node.op], self.graph.signature(node.name)
+        layout = self.layouts["operator", node.name]
+        shards, cut = self._own_blocks(layout), signature.reductions
+        parts = prod(layout.parts[a] for a in cut)
+        inputs: dict[int, tuple[int | None, ...]] = {}
         private: list[Buffer] = []
-        for device, index in self._shards(node):
-            inputs[device] = []
-            for operand in range(len(node.inputs)):
-                buffer, alone = self.provide_view(node, operand, device, index)
-                inputs[device].append(None if buffer is None else buffer.id)
-                if buffer is not None and alone:
-                    private.append(buffer)
-        for device, index in self._shards(node):
-            part = layout.number_of(device, signature.reductions) if parts > 1 else -1
-            outputs = self._outputs(node, device, index, part, parts == 1 and op.has_states)
+        for device, index in self._in_order(shards, self._list_wanted(node)):
+            found = [self.provide_view(node, operand, device, index) for operand in range(len(node.inputs))]
+            inputs[device] = tuple(None if buffer is None else buffer.id for buffer, _ in found)
+            private += [buffer for buffer, alone in found if buffer is not None and alone]
+        if op.monoid is not None and (parts > 1 or op.has_states):
+            self.monoid.update(dict.fromkeys(node.outputs, op.monoid.name))
+        for k, name in enumerate(node.outputs):
+            self.held[name] = self._hold_output(node, k, layout)
+        for device, index in shards.items():
+            part = layout.number_of(device, cut) if parts > 1 else 0 if op.has_states else -1
+            outputs = self._alloc_outputs(node, device, index, part)
             wanted = self._workspace(node, index)
             work = self.alloc(device, WORKSPACE, Box((0,), (wanted,)), "uint8") if wanted else None
-            ids = tuple(inputs[device]), tuple(buffer.id for buffer in outputs)
+            ids = inputs[device], tuple(buffer.id for buffer in outputs)
             self.steps.append(Compute(node.name, device, index.start, index.shape, *ids, work.id if work else None))
             if work:
                 self.free(work)
         for buffer in private:
             self.free(buffer)
-        if op.monoid is not None and (parts > 1 or op.has_states):
-            self.monoid.update(dict.fromkeys(node.outputs, op.monoid.name))
         if parts == 1 and op.has_states:
             self._unwrap(node)
         for name in node.outputs:
-            landing = self.chosen.layouts.get(("landing", name))
-            if landing is not None and name in self.monoid and any(landing.boxes):
+            landing = self.layouts.get(("landing", name))
+            if landing is not None and name in self.monoid and any(landing.cells):
                 self._land(self.graph.stored[name], landing)
 
     def _workspace(self, node: OpNode, index: Box) -> int:
         """Bytes of scratch memory that a shard wants."""
         op, itemsize = self.graph.ops[node.op], self.graph.stored[node.outputs[0]].itemsize
-        key = "workspace", self.chosen.kind(node), index
+        key = "workspace", self.reads.kind(node), index
         return self.algebra.fact(key, lambda: op.workspace(shard_of(self.graph, node, index), itemsize))
 
-    def _outputs(self, node: OpNode, device: int, index: Box, part: int, only_part: bool) -> list[Buffer]:
-        """Buffers for what a shard writes: complete values, or states, of which this may be the only part."""
+    def _hold_output(self, node: OpNode, output: int, layout: Layout) -> Holders:
+        """Who holds an output: complete, or in partial results where a reduction is cut."""
+        signature = self.graph.signature(node.name)
+        cut = signature.reductions
+
+        def made() -> Holders:
+            numbers = layout.number_parts(cut) if prod(layout.parts[a] for a in cut) > 1 else None
+            return Holders(self.mesh, project_bounds(signature.outputs[output], layout), numbers)
+
+        return self.algebra.fact(("made", self.reads.kind(node), output, self.algebra.identity(layout)), made)
+
+    def _alloc_outputs(self, node: OpNode, device: int, index: Box, part: int) -> list[Buffer]:
+        """Buffers for what a shard writes: complete values, or the states of a part."""
         out = []
         for k, (name, dtype) in enumerate(zip(node.outputs, self.graph.written_dtypes(node.name), strict=True)):
-            box = self._output_box(node, k, index)
-            buffer = self.alloc(device, name, box, dtype, 0 if only_part else part)
-            cells = self.algebra.of_box(box, self.graph.stored[name].shape)
-            self._hold(name, Resident(buffer, cells))
+            buffer = self.alloc(device, name, self._output_box(node, k, index), dtype, part)
+            self._hold(buffer)
             out.append(buffer)
         return out
 
     def _unwrap(self, node: OpNode) -> None:
         """Make complete values of states that have no other part, where they are."""
         (name,) = node.outputs
-        for holder in self.holders.pop(name):
-            target = self.alloc(holder.buffer.device, name, holder.buffer.box, self.graph.stored[name].dtype)
-            self._reduce(node.name, name, [holder.buffer], target, holder.cells)
-            self._hold(name, Resident(target, holder.cells))
-            self.free(holder.buffer)
+        for device in self.devices:
+            states = self.made.get((name, device))
+            if states is not None:
+                target = self.alloc(device, name, states.box, self.graph.stored[name].dtype)
+                self._reduce(node.name, [states], target, self._held_cells(name, device))
+                self._hold(target)
+                self.free(states)
         del self.monoid[name]
 
     def _land(self, tensor: Stored, layout: Layout) -> None:
         """Merge partial results in the places of a layout; from then on the tensor is complete and lies there."""
-        made, landed = self.holders[tensor.name], []
-        for device, box in enumerate(layout.boxes):
-            if box is not None:
-                cells = self.algebra.of_box(box, tensor.shape)
-                buffer = self.provide(f"landing {tensor.name}", tensor.name, device, cells, box)
-                landed.append(Resident(buffer, cells))
-        for holder in made:
-            self.free(holder.buffer)
-        self.holders[tensor.name] = landed
-        self.senders.pop(tensor.name, None)
-        del self.monoid[tensor.name]
+        name, wanted = tensor.name, self._want_blocks("landing", tensor.name, layout)
+        for buffer in self._bring(wanted, layout):
+            self.free(buffer)
+        del self.monoid[name]
+
+    def _bring(self, wanted: Wanted, layout: Layout) -> list[Buffer]:
+        """Let a tensor lie in the blocks of a layout from here on; give the buffers that it lay in before."""
+        name, brought = wanted.tensor, {}
+        for device, box in self._in_order(self._own_blocks(layout), [wanted]):
+            brought[name, device] = self.provide(wanted.label, name, device, wanted.cells(device), box)
+        before = [self.made.pop((name, device)) for device in self.devices if (name, device) in self.made]
+        self.held[name] = self._hold_blocks(layout)
+        self.made.update(brought)
+        return before
 
     def free_all(self, tensors: Iterable[str]) -> None:
         """Free every buffer of some tensors, in the order in which they were taken."""
@@ -449,47 +647,73 @@ class _Lowering:
             out.append(Output(label, name, source.shape, source.dtype, blocks, replicas))
         return tuple(out)
 
-    def _place_output(self, tensor: Stored) -> tuple[list[tuple[int, Region]], list[tuple[int, Region]]]:
-        """Where the whole tensor lies, every cell once, and the replicas that were asked for.
+    def _place_output(self, tensor: Stored) -> tuple[list[OutputBlock], list[OutputBlock]]:
+        """Where the whole tensor lies on these devices, every cell once, and the replicas that were asked for.
 
         Partial results are merged for it first.
         """
-        layout = self.chosen.layouts.get(("output", tensor.name))
-        kept: list[Resident] = []
-        if layout is not None and (tensor.name in self.monoid or tensor.name in self.chosen.asked_outputs):
-            for device, box in enumerate(layout.boxes):
-                if box is not None:
-                    need = self.algebra.of_box(box, tensor.shape)
-                    buffer = self.provide(f"output {tensor.name}", tensor.name, device, need, box)
-                    kept.append(Resident(buffer, need))
-        asked = len(kept)
-        for device in range(self.mesh.size):
-            kept += self.resident.get((tensor.name, device), [])
+        layout, name = self.layouts.get(("output", tensor.name)), tensor.name
+        if layout is not None and (name in self.monoid or name in self.chosen.asked_outputs):
+            self._bring(self._want_blocks("output", name, layout), layout)
+            return self._share_out(name)
+        return (self._share_out(name) if name in self.held else self._share_read(tensor))[0], []
+
+    def _share_out(self, name: str) -> tuple[list[OutputBlock], list[OutputBlock]]:
+        """The blocks of a tensor that these devices hold: cells that no device before has, and the other ones."""
+        blocks, again = [], []
+        for device in self.devices:
+            buffer = self.made.get((name, device))
+            if buffer is not None:
+                first = cells = self._held_cells(name, device)
+                for other in np.flatnonzero(meets(self.held[name].bounds, buffer.box)).tolist():
+                    if other < device:
+                        first = self.algebra.less(first, self._held_cells(name, other))
+                blocks += [(buffer.id, region) for region in first.members]
+                again += [(buffer.id, region) for region in self.algebra.less(cells, first).members]
+        return blocks, again
+
+    def _share_read(self, tensor: Stored) -> tuple[list[OutputBlock], list[OutputBlock]]:
+        """The same of an input or constant that lies where operators read it."""
+        blocks = []
         missing = DisjointRegions.full(tensor.shape)
-        blocks: list[tuple[int, Region]] = []
-        replicas: list[tuple[int, Region]] = []
-        for k, have in enumerate(kept):
-            part = missing & have.cells
-            blocks += [(have.buffer.id, region) for region in part.members]
-            if k < asked:
-                replicas += [(have.buffer.id, region) for region in (have.cells - part).members]
-            missing = missing - part
-        assert not missing.size, f"no device holds {missing} of the output {tensor.name}"
-        return blocks, replicas
+        for device, read in self._list_read(tensor.name).items():
+            mine = self.resident[tensor.name, device] if device in self.arenas else None
+            for k, cells in enumerate(read if mine is None else [have.cells for have in mine]):
+                part = self.algebra.meet(missing, cells)
+                missing = self.algebra.less(missing, part)
+                blocks += [] if mine is None else [(mine[k].buffer.id, region) for region in part.members]
+        return blocks, []
 
 
-def lower(chosen: ChosenLayouts) -> Lowered:
+OutputBlock = tuple[int, Region]
+
+
+def lower(
+    graph: Graph, mesh: Mesh, chosen: ChosenLayouts, *, reads: Reads | None = None, device: int | None = None
+) -> Lowered:
     """Write down the steps of a choice of layouts.
 
     Every buffer lives from the step that fills it to the last one that reads it; arenas are laid out
     first-fit as the steps are written, so the high-water marks are those that a run has.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    chosen : ChosenLayouts
+    reads : Reads, optional
+        What the graph's operators read, as far as it is known.
+    device : int, optional
+        The one whose steps are wanted: they are its steps of all, in the same order, but for copies between it and
+        others, of which they have its own half. All devices by default.
     """
-    lowering = _Lowering(chosen)
+    devices = range(mesh.size) if device is None else [device]
+    lowering = _Lowering(graph, mesh, chosen, Reads(graph) if reads is None else reads, devices)
     lowering.place_sources()
     read_last: defaultdict[int, list[str]] = defaultdict(list)
-    for name, position in _last_reads(chosen).items():
+    for name, position in _last_reads(graph, lowering.order).items():
         read_last[position].append(name)
-    for position, node in enumerate(chosen.order):
+    for position, node in enumerate(lowering.order):
         lowering.run_node(node)
         lowering.free_all(read_last[position])
     outputs = lowering.outputs()  # which adds steps
@@ -498,8 +722,8 @@ def lower(chosen: ChosenLayouts) -> Lowered:
         tuple(lowering.steps),
         outputs,
         {key: dict(value) for key, value in lowering.moved.items()},
-        tuple(lowering.placed),
-        tuple(arena.peak for arena in lowering.arenas),
+        tuple(lowering.placed.values()),
+        tuple(arena.peak for arena in lowering.arenas.values()),
     )
 
 
@@ -519,16 +743,29 @@ def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:
     return cells & piece_domain(Piece(piece.source, front, piece.map, piece.fill), Box(cells.start, cells.shape))
 
 
-def _last_reads(chosen: ChosenLayouts) -> dict[str, int]:
+def _find_around(shape: tuple[int, ...], pieces: Iterable[Piece], cells: DisjointRegions) -> Box:
+    """The box around the cells of a view that read some cells through one of its pieces."""
+    around = None
+    for piece in pieces:
+        for member in cells.members:
+            guards = *piece.guards, Guard(len(piece.map.steps), member)
+            bounds = piece_domain(Piece(piece.source, guards, piece.map, piece.fill), Box.of(shape)).bounds()
+            if bounds is not None:
+                box = Box.from_bounds(*bounds)
+                around = box if around is None else around.hull(box)
+    return Box((0,) * len(shape), (0,) * len(shape)) if around is None else around
+
+
+def _last_reads(graph: Graph, order: Sequence[OpNode]) -> dict[str, int]:
     """Position of the last operator that reads each stored tensor; outputs are kept to the end."""
     last: dict[str, int] = {}
-    for position, node in enumerate(chosen.order):
+    for position, node in enumerate(order):
         for name in node.outputs:
             last[name] = position
         for name in node.inputs:
-            for stored in chosen.graph.source(name).stored:
+            for stored in graph.source(name).stored:
                 last[stored] = position
-    for name in chosen.graph.outputs.values():
-        for stored in chosen.graph.source(name).stored:
+    for name in graph.outputs.values():
+        for stored in graph.source(name).stored:
             last.pop(stored, None)
     return last

@@ -48,7 +48,7 @@ def find_misfit(value: Any, wanted: Any, where: str) -> str | None:
     return _first(find_misfit(getattr(value, name), kind, f"{where}.{name}") for name, kind in _fields(wanted).items())
 
 
-DECLARED = ("tapestry_plan.steps.shard_plan", "tapestry_plan.steps.layout")
+DECLARED = ("tapestry_plan.steps.shard_plan", "tapestry_plan.steps.step", "tapestry_plan.steps.layout")
 """The modules of a plan's structures, which say by their annotations alone what they hold."""
 NUMBERS = {int: (int, np.integer), float: (int, float, np.integer, np.floating)}
 NAMES = {int: "an integer", float: "a number", str: "a text", NoneType: "None"}

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tapestry_plan.steps.lowering import Lowered
 from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.offsets import Stay, assign_offsets
-from tapestry_plan.steps.shard_plan import Alloc, Buffer, Free
+from tapestry_plan.steps.step import Alloc, Buffer, Free
 
 
 class Packed(Struct, frozen=True):

@@ -41,27 +41,32 @@ def list_senders(groups: Sequence[int], mesh: Mesh) -> BoolArray:
 def _list_senders(groups: tuple[int, ...], shape: tuple[int, ...]) -> BoolArray:
     common = _count_common_axes(shape)
     sends = np.zeros(common.shape, bool)
-    place = np.array([groups[:device].count(group) for device, group in enumerate(groups)])
+    members: dict[int, list[int]] = {}
+    place = np.zeros(len(groups), np.int16)
+    for device, group in enumerate(groups):
+        of_group = members.setdefault(group, [])
+        place[device] = len(of_group)
+        of_group.append(device)
     by_size: dict[int, list[list[int]]] = {}
-    for group in set(groups) - {-1}:
-        members = [device for device, mine in enumerate(groups) if mine == group]
-        by_size.setdefault(len(members), []).append(members)
+    for group, found in members.items():
+        if group >= 0:
+            by_size.setdefault(len(found), []).append(found)
     for alike in by_size.values():
         places = np.array(alike)  # (groups, devices of each)
         shared = common[places]  # and receivers
         near = shared == shared.max(axis=1, keepdims=True)
-        turn = place % near.sum(axis=1, keepdims=True)
-        sends[places] = near & (near.cumsum(axis=1) - 1 == turn)
+        count = near.cumsum(axis=1, dtype=np.int16)
+        sends[places] = near & (count == place % count[:, -1:] + 1)
     sends.flags.writeable = False
     return sends
 
 
 @lru_cache(maxsize=64)
-def _count_common_axes(shape: tuple[int, ...]) -> NDArray[np.int64]:
+def _count_common_axes(shape: tuple[int, ...]) -> NDArray[np.int8]:
     """How many of the outer axes of a mesh two devices have the same coordinates on, before the first that differs."""
     places = np.indices(shape).reshape(len(shape), -1)
     same = places[:, :, None] == places[:, None, :]
-    found: NDArray[np.int64] = np.logical_and.accumulate(same, axis=0).sum(axis=0)
+    found: NDArray[np.int8] = np.logical_and.accumulate(same, axis=0).sum(axis=0, dtype=np.int8)
     return found
 
 

@@ -7,26 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.eviction import Eviction, evict
 from tapestry_plan.steps.mesh import align
-from tapestry_plan.steps.shard_plan import (
-    Alloc,
-    Compute,
-    Copy,
-    Fetch,
-    Free,
-    InfeasiblePlan,
-    Reduce,
-    ShardPlan,
-    Stage,
-    Step,
-)
-from tapestry_plan.steps.timeline import READ, WRITTEN, Timeline, find_widest, is_placing, list_timelines
+from tapestry_plan.steps.shard_plan import InfeasiblePlan, ShardPlan, Stage
+from tapestry_plan.steps.step import Alloc, Compute, Copy, Fetch, Free, Reduce, Step, renumber
+from tapestry_plan.steps.timeline import Timeline, find_widest, is_placing, list_timelines
 from tapestry_sets.limits import check_arguments, quote
 from tapestry_sets.regions import Region
 
@@ -216,23 +205,12 @@ def _list_steps(plan: ShardPlan, tight: dict[int, Eviction]) -> list[Step]:
         for eviction in tight.values():
             out += eviction.before.get(at, ())
             numbers.update(eviction.numbers.get(at, {}))
-        out.append(_renumber(step, numbers))
+        out.append(renumber(step, {n: number for n, number in numbers.items() if n != number}))
         for eviction in tight.values():
             out += eviction.after.get(at, ())
     for eviction in tight.values():
         out += eviction.before.get(len(plan.steps), ())
     return out
-
-
-def _renumber(step: Step, numbers: dict[int, int]) -> Step:
-    if all(n == number for n, number in numbers.items()):
-        return step
-
-    def new(value: Any) -> Any:
-        return tuple(map(new, value)) if isinstance(value, tuple) else numbers.get(value, value)
-
-    names = (*READ.get(type(step), ()), *WRITTEN.get(type(step), ()))
-    return replace(step, **{name: new(getattr(step, name)) for name in names})
 
 
 def _drop_last_copies(steps: Sequence[Step], outputs: dict[int, int]) -> tuple[Step, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
 from tapestry_plan.steps.mesh import align
-from tapestry_plan.steps.shard_plan import HOST, Buffer, Compute, Copy, Reduce, ShardPlan, Step
+from tapestry_plan.steps.shard_plan import ShardPlan
+from tapestry_plan.steps.step import HOST, READ, WRITTEN, Buffer, Copy, Step, list_buffers
 
 
 class StepUse(Struct, frozen=True):
@@ -44,7 +45,7 @@ def list_timelines(plan: ShardPlan, devices: Iterable[int]) -> dict[int, Timelin
             if timeline is not None:
                 timeline.placings.setdefault(step.dst, []).append((at, step))
             continue
-        read, written = _list_buffers(step, READ), _list_buffers(step, WRITTEN)
+        read, written = list_buffers(step, READ), list_buffers(step, WRITTEN)
         used = dict.fromkeys((*read, *written))
         for timeline in {id(home[n]): home[n] for n in used}.values():
             if timeline is not None:
@@ -71,19 +72,6 @@ def _add_outputs(plan: ShardPlan, home: dict[int, Timeline | None]) -> None:
 def is_placing(step: Step) -> bool:
     """Whether a step brings cells of an input or constant from the host."""
     return isinstance(step, Copy) and step.src == HOST and step.piece is None
-
-
-READ: dict[type[Step], tuple[str, ...]] = {Copy: ("src",), Compute: ("inputs",), Reduce: ("inputs",)}
-"""The fields of a step that say which buffers it reads."""
-WRITTEN: dict[type[Step], tuple[str, ...]] = {Copy: ("dst",), Compute: ("outputs", "workspace"), Reduce: ("output",)}
-"""The same of those that it writes."""
-
-
-def _list_buffers(step: Step, names: Mapping[type[Step], Sequence[str]]) -> list[int]:
-    """The buffers in some fields of a step."""
-    values = (getattr(step, name) for name in names.get(type(step), ()))
-    every = (n for value in values for n in (value if isinstance(value, tuple) else (value,)))
-    return [n for n in every if n is not None and n != HOST]
 
 
 def find_widest(timeline: Timeline) -> tuple[StepUse | None, int]:

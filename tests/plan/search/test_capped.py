@@ -60,11 +60,7 @@ def every_choice(problem: Problem, step: int = 1) -> list[Tried]:
     out = []
     for choice in list(product(*map(range, problem.sizes)))[::step]:
         layouts = {(v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)}
-        steps = lower(
-            ChosenLayouts(
-                problem.graph, problem.mesh, layouts, problem.order, problem.operand_needs, problem.asked_outputs
-            )
-        )
+        steps = lower(problem.graph, problem.mesh, ChosenLayouts(layouts, problem.asked_outputs))
         out.append(Tried(choice, problem.count_cost(choice), steps.peak_nbytes, most_held(steps)))
     return out
 

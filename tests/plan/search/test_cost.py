@@ -16,9 +16,8 @@ from tapestry_plan.search.cost import (
     merge_ticks,
     to_ticks,
     transfer_ticks,
-    unite,
 )
-from tapestry_plan.steps import list_senders, number_ports
+from tapestry_plan.steps import list_senders, number_ports, unite
 from tapestry_sets import DisjointRegions, Region
 
 SHAPE = (6, 5)

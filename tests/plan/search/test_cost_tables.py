@@ -13,7 +13,8 @@ import pytest
 
 from tapestry_plan import Mesh
 from tapestry_plan.search import cost, tuning
-from tapestry_plan.search.cost import Held, RegionTable, count_transfers, to_ticks, unite
+from tapestry_plan.search.cost import Held, RegionTable, count_transfers, to_ticks
+from tapestry_plan.steps import unite
 from tapestry_sets import DisjointRegions, Region
 
 SHAPE = (9, 8)

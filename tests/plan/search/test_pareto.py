@@ -35,11 +35,7 @@ def list_pairs(problem: Problem) -> list[tuple[int, int]]:
     out = []
     for choice in product(*map(range, problem.sizes)):
         layouts: dict[Any, Any] = {(v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)}
-        steps = lower(
-            ChosenLayouts(
-                problem.graph, problem.mesh, layouts, problem.order, problem.operand_needs, problem.asked_outputs
-            )
-        )
+        steps = lower(problem.graph, problem.mesh, ChosenLayouts(layouts, problem.asked_outputs))
         buffers = {buffer.id: buffer for buffer in steps.buffers}
         now, most = [0] * problem.mesh.size, 0
         for step in steps.steps:

@@ -20,7 +20,7 @@ def steps_of(seed: int, devices: int) -> Lowered:
     g.output(h @ x[:, : h.shape[1]].T, "y")
     problem = Problem(g, Asked(Mesh((devices,), link=Link(1e-8, 1e8), device=Device(1e9, 1e10))))
     chosen = {(v.kind, v.name): v.layouts[seed * (k + 3) % len(v.layouts)] for k, v in enumerate(problem.variables)}
-    return lower(ChosenLayouts(g, problem.mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs))
+    return lower(g, problem.mesh, ChosenLayouts(chosen, problem.asked_outputs))
 
 
 def check_places(lowered: Lowered) -> list[int]:

@@ -1,0 +1,294 @@
+"""What a device does: buffers in its arena, and the steps that fill, read and free them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tapestry_sets.regions import Box, Region
+from tapestry_sets.views import Piece
+
+T = TypeVar("T", bound=Struct)
+HOST = -1
+"""The place that graph inputs and constants come from; no device of the mesh."""
+
+
+class Buffer(Struct, frozen=True):
+    """A block of a tensor's coordinates in one device's arena.
+
+    Parameters
+    ----------
+    id : int
+        Number of the buffer in the plan.
+    device : int
+    tensor : str
+        Whose cells it holds; for a block that an operator reads through selections, the selection's name.
+    start, shape : tuple of int
+        The box of coordinates that it holds, row-major. It may reach outside the tensor (padding).
+    dtype : str
+    offset, nbytes : int
+        Place in the arena, in bytes.
+    part : int
+        Which partial result of a sharded reduction it holds; -1 for complete values.
+    fill : float, optional
+        Value of the cells outside the tensor.
+    """
+
+    id: int
+    device: int
+    tensor: str
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    nbytes: int
+    part: int = -1
+    fill: float | None = None
+
+    @property
+    def box(self) -> Box:
+        """The coordinates that the buffer holds."""
+        return Box(self.start, self.shape)
+
+
+class Alloc(Struct, frozen=True, tag="alloc"):
+    """Take a buffer's place in its arena."""
+
+    buffer: int
+
+
+class Free(Struct, frozen=True, tag="free"):
+    """Give a buffer's place back."""
+
+    buffer: int
+
+
+class Copy(Struct, frozen=True, tag="copy"):
+    """Copy cells between buffers.
+
+    Without a piece, `regions` are in the stored tensor's coordinates, the same in both buffers; between
+    devices each region travels row-major. With a piece, source and target are on one device, the regions are
+    boxes in the target's coordinates, and the source's cell is found through the piece's map.
+
+    Parameters
+    ----------
+    node : str
+        The operator on whose behalf the cells are copied.
+    tensor : str
+        Stored tensor that the cells belong to.
+    src : int
+        Source buffer, or HOST for a graph input or constant that is placed.
+    dst : int
+        Target buffer.
+    regions : tuple of Region
+    piece : Piece, optional
+    again : bool
+        From HOST: the device held these cells before, and gave their place up for others (see `spilled`).
+    """
+
+    node: str
+    tensor: str
+    src: int
+    dst: int
+    regions: tuple[Region, ...]
+    piece: Piece | None = None
+    again: bool = False
+
+
+class Compute(Struct, frozen=True, tag="compute"):
+    """Run one shard of an operator.
+
+    Parameters
+    ----------
+    node : str
+    device : int
+    start, shape : tuple of int
+        Index box of the shard.
+    inputs : tuple of (int or None)
+        Buffers that hold the input blocks, possibly larger than the block; None for an input not read.
+    outputs : tuple of int
+        Buffers that the shard fills.
+    workspace : int or None
+        Scratch buffer.
+    """
+
+    node: str
+    device: int
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    workspace: int | None = None
+
+    @property
+    def index(self) -> Box:
+        """Index box of the shard."""
+        return Box(self.start, self.shape)
+
+
+class Reduce(Struct, frozen=True, tag="reduce"):
+    """Merge partial results, in ascending order of their parts, over regions of the tensor.
+
+    Parameters
+    ----------
+    node : str
+        The operator on whose behalf the parts are merged.
+    monoid : str
+        Name of the operator's monoid.
+    inputs : tuple of int
+        Buffers of the parts, in merge order.
+    output : int
+        Buffer that gets the complete values.
+    regions : tuple of Region
+    fan_in : int, optional
+        How many are merged at a time, in a tree; without it one after the other.
+    """
+
+    node: str
+    monoid: str
+    inputs: tuple[int, ...]
+    output: int
+    regions: tuple[Region, ...]
+    fan_in: int | None = None
+
+
+class Spill(Struct, frozen=True, tag="spill"):
+    """Copy a whole buffer to host memory, where it is kept under the buffer's number.
+
+    The buffer itself stays; a `Free` gives its place back.
+    """
+
+    buffer: int
+
+
+class Fetch(Struct, frozen=True, tag="fetch"):
+    """Fill a buffer with the spilled bytes of another one of the same device, box and dtype.
+
+    Parameters
+    ----------
+    buffer : int
+        Allocated, and nothing written to it yet.
+    spilled : int
+        The buffer that was spilled.
+    keep : bool
+        Whether the host keeps its copy, for a further `Fetch` or for the plan's outputs.
+    """
+
+    buffer: int
+    spilled: int
+    keep: bool = False
+
+
+class Send(Struct, frozen=True, tag="send"):
+    """Hand cells of a buffer to another device, in a program: they are packed at once, and nothing is waited for.
+
+    Parameters
+    ----------
+    tag : int
+        Which of the copies between the two devices it is: both have the same number.
+    peer : int
+        The device that they go to.
+    node : str
+        The operator on whose behalf the cells are copied.
+    tensor : str
+        Stored tensor that the cells belong to.
+    src : int
+        Source buffer.
+    regions : tuple of Region
+        In the stored tensor's coordinates; each travels row-major.
+    """
+
+    tag: int
+    peer: int
+    node: str
+    tensor: str
+    src: int
+    regions: tuple[Region, ...]
+
+
+class Recv(Struct, frozen=True, tag="recv"):
+    """Wait for the cells that another device sends, and put them into a buffer; fields as those of `Send`."""
+
+    tag: int
+    peer: int
+    node: str
+    tensor: str
+    dst: int
+    regions: tuple[Region, ...]
+
+
+Step = Alloc | Copy | Compute | Reduce | Free | Spill | Fetch
+"""The steps of a plan, of all devices."""
+ProgramStep = Step | Send | Recv
+"""The steps of one device: its copies to and from others are cut in two."""
+
+
+READ: dict[type[Struct], tuple[str, ...]] = {
+    Copy: ("src",),
+    Compute: ("inputs",),
+    Reduce: ("inputs",),
+    Send: ("src",),
+}
+"""The fields of a step that say which buffers it reads."""
+WRITTEN: dict[type[Struct], tuple[str, ...]] = {
+    Copy: ("dst",),
+    Compute: ("outputs", "workspace"),
+    Reduce: ("output",),
+    Recv: ("dst",),
+}
+"""The same of those that it writes."""
+KEPT: dict[type[Struct], tuple[str, ...]] = {
+    Alloc: ("buffer",),
+    Free: ("buffer",),
+    Spill: ("buffer",),
+    Fetch: ("buffer", "spilled"),
+}
+"""The same of those whose place it takes or gives back, or whose bytes it brings away or back."""
+
+
+def list_buffers(step: ProgramStep, names: Mapping[type[Struct], Sequence[str]]) -> list[int]:
+    """The buffers in some fields of a step."""
+    values = (getattr(step, name) for name in names.get(type(step), ()))
+    every = (n for value in values for n in (value if isinstance(value, tuple) else (value,)))
+    return [n for n in every if n is not None and n != HOST]
+
+
+def renumber(step: T, numbers: Mapping[int, int]) -> T:
+    """A step on the same buffers under other numbers; those that are not given stay."""
+    if not numbers:
+        return step
+
+    def new(value: Any) -> Any:
+        return tuple(map(new, value)) if isinstance(value, tuple) else numbers.get(value, value)
+
+    names = (name for table in (READ, WRITTEN, KEPT) for name in table.get(type(step), ()))
+    return replace(step, **{name: new(getattr(step, name)) for name in names})
+
+
+class Output(Struct, frozen=True):
+    """Where a graph output lies when the plan has run.
+
+    Parameters
+    ----------
+    name : str
+        Label of the output.
+    tensor : str
+        The graph's tensor; when it is viewed through selections, the blocks are of its stored sources.
+    shape, dtype
+        Of the tensor.
+    blocks : tuple of (int, Region)
+        Buffers, on their devices or spilled to the host, and the cells of the buffer's stored tensor to take
+        from each; disjoint, and together the whole of each stored tensor.
+    replicas : tuple of (int, Region)
+        Further places that the layout asked for fills with the same cells.
+    """
+
+    name: str
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: str
+    blocks: tuple[tuple[int, Region], ...]
+    replicas: tuple[tuple[int, Region], ...] = ()
