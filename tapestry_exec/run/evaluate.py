@@ -189,11 +189,36 @@ def match_inputs(
 
 
 def hold(graph: Graph, inputs: Mapping[str, Array], constants: Mapping[str, Any] | None = None) -> dict[str, Array]:
-    """The arrays of a graph's matched inputs and of its constants, contiguous, by name."""
+    """The arrays of a graph's matched inputs and of its constants, contiguous, by name.
+
+    Of constants that nothing reads only those that are at hand.
+    """
     constant = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "constant"}
+    absent = {name for name, tensor in constant.items() if tensor.data is None} - (constants or {}).keys()
+    for name in absent - _list_read(graph) if absent else ():
+        del constant[name]
     return {name: make_contiguous(array) for name, array in inputs.items()} | {
         name: make_contiguous(_constant(tensor, constants or {})) for name, tensor in constant.items()
     }
+
+
+def _list_read(graph: Graph) -> set[str]:
+    """The stored tensors that operators and outputs read."""
+    names = {name for node in graph.nodes.values() for name in node.inputs} | set(graph.outputs.values())
+    return {stored for name in names for stored in graph.source(name).stored}
+
+
+def check_unified(host: Mapping[str, Array], unified: Mapping[str, str]) -> None:
+    """Raise ValueError where a constant is not equal any more to that which a plan reads in its place."""
+    for name, other in unified.items():
+        one, two = host.get(name), host.get(other)
+        if one is None or two is None or one.__array_interface__["data"] == two.__array_interface__["data"]:
+            continue
+        if not np.array_equal(one.reshape(-1).view(np.uint8), two.reshape(-1).view(np.uint8)):
+            raise ValueError(
+                f"constants {quote(name)} and {quote(other)} were equal when the plan was made, so that it reads "
+                f"{quote(other)} for both, and are not now: plan again, or with unify=False"
+            )
 
 
 def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:

@@ -20,6 +20,7 @@ from tapestry_exec.run.check import describe
 from tapestry_exec.run.evaluate import (
     FEEDS,
     check_finite,
+    check_unified,
     difference,
     evaluate_with_scale,
     hold,
@@ -182,6 +183,7 @@ def run(
     copied = {name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous}
     check_copies(copied)
     host = hold(shard_plan.graph, given, constants)
+    check_unified(host, shard_plan.unified)
     if copied:
         prepared.check_room()  # of what is left beside the copies
     if verify:

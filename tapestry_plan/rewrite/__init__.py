@@ -5,11 +5,12 @@ From the ground up; each row stands on rows above it:
     draft  derived  motion           a graph being edited; operators made of others; where views are evaluated
     derivation  fusion  selections   rules, recorded and replayed; two operators in one block; shorter cascades
     rules                            shard, fuse, expand, fold, forward, move, simplify, split_axes
-    online_softmax  leaves           one rule more, made of these; blocks that no plan divides
+    online_softmax  equals  leaves   one rule more, made of these; what is the same, once; blocks that no plan divides
 """
 
 from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewrite, rule
 from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite, as_tuple
+from tapestry_plan.rewrite.equals import unify, unify_equal
 from tapestry_plan.rewrite.leaves import count_leaves, fix_bits, leaves
 from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view
 from tapestry_plan.rewrite.online_softmax import key_blocks

@@ -111,14 +111,15 @@ RULES: dict[str, Rule] = FrozenDict()
 """The rules by name; the module `tapestry_plan.rewrite.rules` fills it."""
 
 
-def rule(requires: str, keeps: str, selections: bool = False) -> Callable[[Callable[..., None]], Rule]:
+def rule(
+    requires: str, keeps: str, places: Callable[[Graph], Iterable[str]] = attrgetter("nodes")
+) -> Callable[[Callable[..., None]], Rule]:
     """Make a rule of the function that edits a draft, under the function's name, and add it to `RULES`.
 
     What is asked of it is checked against the function's annotations: a wrong type is a TypeError that names it.
     """
 
     def made(edit: Callable[..., None]) -> Rule:
-        places = attrgetter("selections" if selections else "nodes")
         found = Rule(edit.__name__, requires, keeps, check_arguments(edit), places)
         put_item(RULES, found.name, found)
         return found

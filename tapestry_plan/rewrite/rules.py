@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 from tapestry_plan.ir import CellBlock, Op, Operand, OpNode, Selection, Signature, Tensor, parts_of
@@ -605,7 +606,7 @@ def _is_read(draft: Draft, node: OpNode) -> bool:
 # -- selections --------------------------------------------------------------------------------------------
 
 
-@rule(requires="a selection that has a shorter cascade", keeps="every cell", selections=True)
+@rule(requires="a selection that has a shorter cascade", keeps="every cell", places=attrgetter("selections"))
 def simplify(draft: Draft, at: str) -> None:
     """As `simplify_selection`."""
     check_selection(draft, at, "simplify_selection")
@@ -613,7 +614,7 @@ def simplify(draft: Draft, at: str) -> None:
         raise NotApplicable("its cascade is the shortest already")
 
 
-@rule(requires="a selection over stored tensors with places", keeps="every cell", selections=True)
+@rule(requires="a selection over stored tensors with places", keeps="every cell", places=attrgetter("selections"))
 def move(draft: Draft, at: str, placement: Mapping[str, int], consumer: int) -> None:
     """As `move_selection`: the holders pack cells, then the consumer makes the view of them."""
     move_in(draft, at, dict(placement), consumer)

@@ -2,8 +2,8 @@
 
 A bound refuses what is beyond it; another value changes no answer that is given, but for leaves: how many there are
 says in which order an operator adds up, so another number gives other bits. Tuning changes how short the chains of
-views are that `motion` returns, or where a block's scratch memory begins, never a cell. They were chosen by hand; no
-sweep over them is recorded.
+views are that `motion` returns, where a block's scratch memory begins, or how long equal constants are looked for,
+never a cell. They were chosen by hand; no sweep over them is recorded.
 """
 
 # -- bounds of work ------------------------------------------------------------------------------------------
@@ -26,3 +26,5 @@ FEW_REGIONS = 32
 """Of so many regions a cascade is looked through for a shorter one."""
 ALIGNMENT_NBYTES = 64
 """Scratch memory of each of two blocks in one begins at a multiple of so many bytes: a cache line."""
+LOOKED_AT_NBYTES = 64
+"""So many bytes of constants are compared before digests of all of them are."""

@@ -2,6 +2,7 @@
 
 From the ground up; each row stands on rows above it:
 
+    arguments                names that the graph has, and what they ask for
     reduction  variants      values that no best assignment has; a graph with its expansions beside it
     elimination              least sums of tables
     pruning  cost            values that no sum below a plan's has; bytes and seconds of layouts, as numbers

@@ -39,6 +39,7 @@ def pareto(
     expand: bool | Collection[str] = True,
     space: Space | None = None,
     same_bits: bool = False,
+    unify: bool = True,
 ) -> tuple[ShardPlan, ...]:
     """Plans from the fastest one to one in the least memory that is found: what less memory costs in time.
 
@@ -49,7 +50,7 @@ def pareto(
     points : int
         How many plans at most, 1 to 100: fewer where two caps have the same best plan. The caps are a geometric
         sequence between the two ends.
-    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space, same_bits
+    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space, same_bits, unify
         As in `plan`; the time limit is of the whole call.
 
     Returns
@@ -92,6 +93,7 @@ def pareto(
         expand=expand,
         space=space,
         same_bits=same_bits,
+        unify=unify,
     )
     found = [planned.within(mesh.limit_memory())]
     most = max(found[0].peak_nbytes)

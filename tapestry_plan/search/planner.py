@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from math import inf, prod
 from typing import Any, Literal, cast
 
 import numpy as np
 from msgspec.structs import replace
 
-from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
-from tapestry_plan.rewrite import Draft, fix_bits, split_axes
+from tapestry_plan.ir import Axis, Graph, OpNode
+from tapestry_plan.rewrite import Draft, fix_bits, split_axes, unify_equal
 from tapestry_plan.search import tuning
-from tapestry_plan.search.capped import solve_capped
+from tapestry_plan.search.arguments import check_least, check_names, check_same_bits, parse_expand, parse_tie
+from tapestry_plan.search.capped import Capped, solve_capped
 from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.derived import derive_layouts
 from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
@@ -38,6 +39,7 @@ from tapestry_plan.steps import (
     Mesh,
     NotFound,
     OnDemand,
+    Packed,
     ShardPlan,
     Space,
     Stage,
@@ -47,7 +49,7 @@ from tapestry_plan.steps import (
     tell_rule,
     unite,
 )
-from tapestry_sets.limits import FrozenDict, check_arguments, list_names, put_fields, quote
+from tapestry_sets.limits import FrozenDict, check_arguments, put_fields, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -78,6 +80,7 @@ def plan(
     expand: bool | Collection[str] = True,
     space: Space | None = None,
     same_bits: bool = False,
+    unify: bool = True,
 ) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
@@ -149,6 +152,13 @@ def plan(
         the plan's graph has these. Parts begin between leaves, a reduction is cut into equal parts, and partial results
         are merged two by two; no operator is expanded, for that depends on the mesh. What it costs is in the plan.
         The same backend and libraries are needed, the BLAS on as many threads.
+    unify : bool
+        Whether constants of equal content are one, and operators that do the same with the same operands run once;
+        `ShardPlan.unified` says which, and `ShardPlan.derivation` how. What `fix`, `forbid`, `layout` and `tie` name
+        stays apart from others. Where bytes would have to move because a result is there once, the graph as given is
+        planned too, without expansions, and the better plan taken; the bound is over both then. Under a cap the graph
+        as given is planned where no plan of the other one is found. Constants are compared as they are when the graph
+        is planned: a run of a plan raises ValueError where one of them was written to since.
 
     Returns
     -------
@@ -189,6 +199,7 @@ def plan(
         expand=expand,
         space=space,
         same_bits=same_bits,
+        unify=unify,
     )
     return planned.within(mesh.limit_memory(memory_nbytes))
 
@@ -214,26 +225,33 @@ def prepare(
     expand: bool | Collection[str] = True,
     space: Space | None = None,
     same_bits: bool = False,
+    unify: bool = True,
 ) -> PlansByMemory:
     """The fastest plan, from which those are found that need less memory; as `plan`, whose arguments these are."""
     began = time.monotonic()
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
     stop = inf if time_limit_seconds is None else began + time_limit_seconds
-    _check_least("time_limit_seconds", time_limit_seconds, "seconds >= 0, or None", 0)
-    _check_least("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
-    _check_least("fan_in", fan_in, "an integer >= 2, or None", 2)
+    check_least("time_limit_seconds", time_limit_seconds, "seconds >= 0, or None", 0)
+    check_least("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
+    check_least("fan_in", fan_in, "an integer >= 2, or None", 2)
     if space is None:
         space = _choose_space(mesh)
-    _check_names(graph, layout, fix, forbid)
-    tie = _parse_tie(graph, tie, layout)
-    names = _parse_expand(graph, expand)
+    check_names(graph, layout, fix, forbid)
+    tie = parse_tie(graph, tie, layout)
+    names = parse_expand(graph, expand)
     caps = mesh.limit_memory(memory_nbytes)
     graph.validate()
     if same_bits:
-        names, fan_in = _check_same_bits(expand, fan_in)
+        names, fan_in = check_same_bits(expand, fan_in)
         graph = fix_bits(graph)
 
     kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
+    given, unified = graph, dict[str, str]()
+    if unify:
+        named = {*fix, *forbid, *layout, *tie.values(), *_list_makers(graph, kept)}
+        graph, unified = unify_equal(graph, named)
+    # Beside that, equal operators may stay apart; constants cost nothing to be one where they start anywhere.
+    apart, still = unify_equal(given, named, operators=False) if unified and placement == "free" else (given, {})
     wanted = Asked(mesh, placement, layout, fix, forbid, space, tie)
 
     is_split = names is True or (names is not False and split_axes.name in names)
@@ -260,6 +278,13 @@ def prepare(
 
     limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, found = solved(graph, limit)
+    lowest = None  # the bound of what is not taken of the graph with equal ones unified and that with them apart
+    if time.monotonic() < stop and _may_be_better_apart(apart, unified, problem, found, placement):
+        beside = solved(apart, limit)
+        lowest = beside[2].bound_ticks
+        if is_better(beside[0], result):
+            graph, unified, lowest = apart, still, found.bound_ticks
+            result, problem, found = beside
     if time_limit_seconds is None:
         limit = min(limit, max(tuning.MIN_TRYING_SECONDS, time.monotonic() - began))
     limit = min(limit, stop - time.monotonic())
@@ -310,18 +335,35 @@ def prepare(
         if won is not None and not is_better(result, won):
             result, compared, rest = won, None, {node: each for node, each in rest.items() if node not in tried}
         result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, compared)))
+    bound = result.bound if lowest is None else min(result.bound, lowest / TICKS_PER_SECOND)
+    result = replace(result, unified=unified, bound=bound)
 
-    def pose() -> tuple[Problem, Solved]:
-        if not is_split:
+    def pose(one: Graph) -> tuple[Problem, Solved]:
+        if one is graph and not is_split:
             return problem, found
-        plain = Problem(graph, wanted)
+        plain = Problem(one, wanted)
         if derived := derive_layouts(plain, {*fix, *forbid}) if time.monotonic() < stop else {}:
-            plain = Problem(graph, replace(wanted, derived=derived))
-        if plain.sizes == problem.sizes:
+            plain = Problem(one, replace(wanted, derived=derived))
+        if one is graph and plain.sizes == problem.sizes:
             return problem, found
         return plain, solve(plain, seed=seed, time_limit_seconds=limit, stop=stop)
 
-    return PlansByMemory(result, pose, expandable, fan_in, stop)
+    return PlansByMemory(result, pose, (graph, given) if unified else (graph,), expandable, fan_in, stop)
+
+
+def _may_be_better_apart(
+    apart: Graph, unified: Mapping[str, str], problem: Problem, found: Solved, placement: str
+) -> bool:
+    """Whether a graph may have a better plan where equal operators, or inputs in one copy, are not one.
+
+    It has none where the work alone takes longer: each operator at its best, and those that are there once now again.
+    """
+    again = [name for name in unified if name in apart.nodes]
+    if not again:
+        return bool(unified) and placement == "single"
+    least = {v.name: int(t.min()) for v, t in zip(problem.variables, problem.compute, strict=True) if t.size}
+    work = sum(int(ticks.min()) for ticks in problem.compute) + sum(least[unified[name]] for name in again)
+    return found.ticks >= work
 
 
 class PlansByMemory:
@@ -331,7 +373,9 @@ class PlansByMemory:
     ----------
     fastest : ShardPlan
     pose : callable
-        Gives the problem of the graph as given, without layouts over split axes, and its fastest layouts.
+        Gives the problem of a graph, without layouts over split axes, and its fastest layouts.
+    graphs : sequence of Graph
+        That of which the fastest plan is, but for expansions, and, where equal ones are unified in it, that without.
     expandable : mapping
         Operators that may be expanded, by name; they are not under a cap.
     fan_in : int, optional
@@ -342,17 +386,20 @@ class PlansByMemory:
     def __init__(
         self,
         fastest: ShardPlan,
-        pose: Callable[[], tuple[Problem, Solved]],
+        pose: Callable[[Graph], tuple[Problem, Solved]],
+        graphs: Sequence[Graph],
         expandable: Mapping[str, Variants],
         fan_in: int | None,
         stop: float,
     ) -> None:
-        self.fastest, self._pose = fastest, pose
+        self.fastest, self._pose, self._graphs = fastest, pose, graphs
+        self._known: dict[int, tuple[Problem, Solved]] = {}
         self._expandable, self._fan_in, self._stop = expandable, fan_in, stop
 
-    @cached_property
-    def _posed(self) -> tuple[Problem, Solved]:
-        return self._pose()
+    def _posed(self, graph: Graph) -> tuple[Problem, Solved]:
+        if id(graph) not in self._known:
+            self._known[id(graph)] = self._pose(graph)
+        return self._known[id(graph)]
 
     def within(self, caps: Sequence[int] | None) -> ShardPlan:
         """The fastest plan where it keeps memory caps, one for each device, else the best of the graph as given.
@@ -364,53 +411,62 @@ class PlansByMemory:
         """
         if caps is None or _keeps(self.fastest, caps):
             return self.fastest
-        problem, base = self._posed
-        capped = solve_capped(
-            problem,
-            caps,
-            base.choice,
-            base.bound_ticks,
-            lambda choice: pack(_lower(problem, choice, self._fan_in), caps),
-            time_limit_seconds=self._stop - time.monotonic(),
-        )
-        if capped.choice is not None:
-            found = _write_down(problem, capped.choice, capped.bound_ticks, self._fan_in, caps)
-            return replace(found, expansions=tuple(_leave_out(*one) for one in self._expandable.items()))
+        found: list[Capped] = []
+        for graph in self._graphs:
+            problem, base = self._posed(graph)
+            capped = solve_capped(
+                problem,
+                caps,
+                base.choice,
+                base.bound_ticks,
+                partial(_pack, problem, self._fan_in, caps),
+                time_limit_seconds=self._stop - time.monotonic(),
+            )
+            found.append(capped)
+            if capped.choice is not None:
+                bound = min(one.bound_ticks for one in found)
+                made = _write_down(problem, capped.choice, bound, self._fan_in, caps)
+                unified = self.fastest.unified if graph is self._graphs[0] else {}
+                left_out = tuple(_leave_out(*one) for one in self._expandable.items())
+                return replace(made, expansions=left_out, unified=unified)
+        enough = min(one.found_nbytes for one in found)
         if len(set(caps)) == 1:
             asked = f"plan: memory_nbytes is {caps[0]:,}; "
-            mend = f"{capped.found_nbytes:,} bytes a device do{self._tell_more_devices()}: ask for so many"
+            mend = f"{enough:,} bytes a device do{self._tell_more_devices()}: ask for so many"
         else:
             asked = f"plan: devices have {quote([*caps])} bytes; "
-            mend = f"{capped.found_nbytes - max(caps):,} bytes more on each device do: give them these"
+            mend = f"{enough - max(caps):,} bytes more on each device do: give them these"
         mend += (
             ", use more devices, or let idle buffers wait in host memory: spill(plan(graph, mesh), memory_nbytes), or "
             "run(…, memory_nbytes=…)"
         )
-        if capped.least_nbytes > caps[capped.device] and not self._expandable:
+        capped = min(found, key=lambda one: one.least_nbytes)
+        if all(one.least_nbytes > caps[one.device] for one in found) and not self._expandable:
             raise InfeasiblePlan(
                 f"{asked}every plan has a moment at which device {capped.device} holds {capped.least_nbytes:,} bytes "
                 f"or more; {mend}",
                 self.fastest,
             )
-        if capped.none and not self._expandable:
+        if all(one.none or one.least_nbytes > caps[one.device] for one in found) and not self._expandable:
             raise InfeasiblePlan(
                 f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", self.fastest
             )
         proved = f"of the graph as given every plan needs {capped.least_nbytes:,} bytes or more"
         raise NotFound(
-            f"{asked}none of {capped.tried} plans that were laid out in arenas keeps that, and {proved}; {mend}",
+            f"{asked}none of {sum(one.tried for one in found)} plans that were laid out in arenas keeps that, and "
+            f"{proved}; {mend}",
             self.fastest,
             capped.least_nbytes,
-            capped.found_nbytes,
+            enough,
         )
 
     def find_least(self) -> int:
         """Bytes a device of the smallest plan that is found."""
-        return _find_least(self._posed[0], self._fan_in, self._stop)
+        return _find_least(self._posed(self._graphs[0])[0], self._fan_in, self._stop)
 
     def _tell_more_devices(self) -> str:
         """What twice as many devices need, in words; nothing where that would take long, or is not to be had."""
-        problem = self._posed[0]
+        problem, _ = self._posed(self._graphs[0])
         asked = problem.asked
         old = asked.mesh
         more_devices = old.device if isinstance(old.device, Device) else old.device * 2
@@ -425,6 +481,11 @@ class PlansByMemory:
         except ValueError:  # layouts were asked for that these devices do not have
             return ""
         return f"; with {mesh.size} devices {_find_least(more, self._fan_in, self._stop):,} do"
+
+
+def _pack(problem: Problem, fan_in: int | None, caps: Sequence[int], choice: Sequence[int]) -> Packed:
+    """The steps of a choice of layouts, in arenas of some memory."""
+    return pack(_lower(problem, choice, fan_in), caps)
 
 
 def _find_least(problem: Problem, fan_in: int | None, stop: float) -> int:
@@ -793,102 +854,3 @@ def _summary(axes: Sequence[Axis], option: Layout) -> dict[str, int]:
 
 def _boxes(option: Layout) -> dict[int, tuple[Box, ...]]:
     return {device: (box,) for device, box in enumerate(option.boxes) if box is not None}
-
-
-def _check_least(what: str, value: float | None, wanted: str, least: float) -> None:
-    if value is not None and not value >= least:
-        raise ValueError(f"plan: {what} is {quote(value)}; it is {wanted}")
-
-
-def _check_names(
-    graph: Graph,
-    layout: Mapping[str, Any],
-    fix: Mapping[str, Any],
-    forbid: Mapping[str, Any],
-) -> None:
-    starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
-    for name, wanted in layout.items():
-        if len({str(axis) for axis in wanted}) < len(wanted):
-            raise ValueError(f"layout[{quote(name)}] is {quote(wanted)}, which gives an axis twice; give it once")
-        if name not in starts and name not in graph.outputs:
-            known = list_names([*starts, *graph.outputs], name, "tensors that begin or end the graph")
-            raise ValueError(f"layout: {quote(name)} is not a graph input, constant or output; {known}")
-        if name not in starts and graph.outputs[name] not in graph.stored:
-            behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"
-            raise ValueError(
-                f"layout: output {quote(name)} is a view of {behind}, which has no place of its own; ask for the "
-                "layout of an output that an operator makes, such as its sum with 0"
-            )
-    for what, given in (("fix", fix), ("forbid", forbid)):
-        for name in given:
-            if name not in graph.nodes:
-                known = list_names(graph.nodes, name, "operators")
-                raise ValueError(f"{what}: there is no operator {quote(name)}; {known}")
-    both = set(fix).intersection(forbid)
-    if both:
-        raise ValueError(f"operator {quote(both.pop())} is in fix and in forbid; fixing alone says it all")
-
-
-def _check_same_bits(expand: bool | Collection[str], fan_in: int | None) -> tuple[Literal[False], int]:
-    """What plans with the same bits ask for beside leaves: nothing is expanded, and parts are merged two by two."""
-    if not isinstance(expand, bool):
-        raise ValueError(
-            f"expand is {quote(expand)}, but with same_bits no operator is expanded, since which are depends on the "
-            "mesh; expand the graph first (tapestry_plan.rewrite.expand), or leave one of the two out"
-        )
-    if fan_in not in (None, 2):
-        raise ValueError(f"fan_in is {fan_in}, but with same_bits parts are merged two by two; give 2, or leave it out")
-    return False, 2
-
-
-def _parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, Any]) -> dict[str, str]:
-    """Which outputs lie where which inputs lie."""
-    if tie is None:
-        return {}
-    starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
-    for label, source in tie.items():
-        where = f"tie[{quote(label)}]"
-        if label not in graph.outputs:
-            known = list_names(graph.outputs, label, "outputs")
-            raise ValueError(f"{where}: there is no graph output {quote(label)}; {known}")
-        if source not in starts:
-            known = list_names(starts, source, "inputs and constants")
-            raise ValueError(f"{where}: {quote(source)} is not a graph input or constant; {known}")
-        name, there = graph.outputs[label], graph.stored[source]
-        if name not in graph.stored or graph.stored[name].kind != "result":
-            raise ValueError(
-                f"{where}: output {quote(label)} is not a result of an operator, so it has no place of its own; tie an "
-                "output that an operator makes, such as its sum with 0"
-            )
-        here = graph.stored[name]
-        if (here.shape, here.dtype) != (there.shape, there.dtype):
-            raise ValueError(
-                f"{where}: output {quote(label)} is {here.dtype} of shape {quote(here.shape)}, input "
-                f"{quote(source)} {there.dtype} of "
-                f"shape {quote(there.shape)}; they must be alike"
-            )
-        if label in layout and source in layout and dict(layout[label]) != dict(layout[source]):
-            raise ValueError(
-                f"{where}: layout asks for {quote(layout[label])} of {quote(label)} and for "
-                f"{quote(layout[source])} of {quote(source)}; "
-                "tied tensors lie alike, so ask for one of them"
-            )
-    for what, names in (("input", list(tie.values())), ("output", [graph.outputs[label] for label in tie])):
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise ValueError(f"tie: the {what} {quote(twice[0])} is tied twice, in {quote(dict(tie))}; tie it once")
-    return dict(tie)
-
-
-def _parse_expand(graph: Graph, expand: bool | Collection[str]) -> bool | tuple[str, ...]:
-    """What `expand` asks for, False for nothing."""
-    if isinstance(expand, bool):
-        return expand
-    known = {split_axes.name} | {
-        e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions
-    }
-    for name in expand:
-        if name not in known:
-            near = list_names(sorted(known), name, "expansions")
-            raise ValueError(f"plan: expand has {quote(name)}, which no declaration lists; {near}")
-    return tuple(sorted(expand) if isinstance(expand, Set) else expand) or False

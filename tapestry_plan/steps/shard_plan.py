@@ -204,13 +204,24 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """The operators whose expansions were compared with them, each with what was chosen."""
     space: Space = "all"
     """The layouts that were compared, over which the bound holds: "mesh" or "all", as in `plan`."""
+    unified: dict[str, str] = field(default_factory=dict)
+    """Operators and constants of the graph as given, by name, for which equal ones stand: the rule `unify`."""
 
     __repr__ = hide_fields(
-        "graph", "placement", "buffers", "steps", "stages", "outputs", "nbytes_by_link", "alternatives", "expansions"
+        "graph",
+        "placement",
+        "buffers",
+        "steps",
+        "stages",
+        "outputs",
+        "nbytes_by_link",
+        "alternatives",
+        "expansions",
+        "unified",
     )
 
     def __post_init__(self) -> None:
-        for name in ("placement", "sharding", "nbytes_by_link", "alternatives"):
+        for name in ("placement", "sharding", "nbytes_by_link", "alternatives", "unified"):
             force_setattr(self, name, freeze_dicts(getattr(self, name)))
         if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
             force_setattr(self, "nbytes_spilled", (0,) * self.mesh.size)
@@ -255,6 +266,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         the first of them pays for what arrives, so that a plan of the replayed graph may cost a little less or more.
         """
         steps = Derivation()
+        for name, other in self.unified.items():
+            steps = steps.then("unify", name, other=other)
         for found in self.expansions:
             if found.split:
                 steps = steps.then("split_axes", found.node, **tell_rule(found.split))
@@ -283,6 +296,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ValueError
             When the plan has no operator of that name.
         """
+        same = self.unified.get(node)
+        if same is not None and node not in self.stage and (same in self.stage or same in self.expanded):
+            return f"{node}: the same as {same}, which is computed once and stands for both\n{self.explain(same)}"
         found = {entry.node: entry for entry in self.expansions}
         if node in self.expanded:
             stands = ", ".join(found[node].nodes)
@@ -372,6 +388,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """How an operator is sharded; or what the plan has in its place."""
         if node in self.expanded:
             return f"expanded by {self.expanded[node]}"
+        if node in self.unified and node not in self.placement:
+            return f"as {self.unified[node]}"
         return _sharding_text(self.sharding[node]) if node in self.placement else "not in the plan"
 
     # -- as a document -----------------------------------------------------------------------------------
@@ -463,8 +481,9 @@ def _plain(value: Any) -> Any:
             return value
 
 
-OF_LATE = {"host", "nbytes_spilled", "expansions", "space"}
-"""Fields that documents have not which were written before plans could spill, be expanded, or say their space."""
+OF_LATE = {"host", "nbytes_spilled", "expansions", "space", "unified"}
+"""Fields that documents have not which were written before plans could spill, be expanded, say their space, or have one
+for equal ones."""
 STEPS = {kind.__struct_config__.tag: kind for kind in get_args(Step)}
 """The kinds of steps by the word that documents have for them."""
 

@@ -100,7 +100,7 @@ def check_seed(seed: int) -> set[str]:
     assert (r.nbytes_received, dict(r.nbytes_by_link)) == (p.nbytes_received, dict(p.nbytes_by_link))
     assert (r.nbytes_placed, r.peak_nbytes) == (p.nbytes_placed, p.peak_nbytes)
     np.testing.assert_allclose(r.outputs["new"], evaluate(g, feeds)["new"], rtol=2e-4, atol=1e-5)
-    assert 0 <= p.gap and p.bound <= p.seconds
+    assert p.gap >= 0 and p.bound <= p.seconds
     return said | kinds_of(p)
 
 

@@ -1,0 +1,189 @@
+"""What is the same is there once: constants of equal content, operators on equal operands.
+
+Operators are numbered by what they compute, each after those that it reads (value numbering)::
+
+    c1 = [1, 2]   c2 = [1, 2]              c2 is c1
+    a = x + c1    b = x + c2               b is a, as c2 is c1
+    u = a[::2]    v = b[::2]               views are compared by the cells that they show, not by their names
+    p = relu(u)   q = relu(v)              q is p
+
+A generator's seed and stream are attributes, so two are the same only where they draw the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_plan.ir import Graph, Stored, sha256_of
+from tapestry_plan.rewrite import tuning
+from tapestry_plan.rewrite.derivation import rule
+from tapestry_plan.rewrite.draft import Draft, NotApplicable
+from tapestry_sets.limits import FrozenDict, put_fields, quote
+
+
+def _list_places(graph: Graph) -> Iterator[str]:
+    """Operators, and constants that have not the name of one."""
+    yield from graph.nodes
+    yield from (name for name, one in graph.stored.items() if one.kind == "constant" and name not in graph.nodes)
+
+
+@rule(
+    requires="another operator with the same attributes on the same operands, or another constant of the same content",
+    keeps="values to the bit",
+    places=_list_places,
+)
+def unify(draft: Draft, at: str, other: str | None = None) -> None:
+    """Let what reads an operator's results, or a constant, read those of an equal one; the operator is removed.
+
+    A constant stays in the graph, though nothing reads it any more.
+
+    Parameters
+    ----------
+    at : str
+        The operator, or the constant where no operator has that name.
+    other : str, optional
+        The one that stands for it; the first one before it by default.
+    """
+    is_operator = at in draft.nodes
+    number = _number_operator if is_operator else _number_constant
+    mine = number(draft, at)
+    if other is None:
+        other = next((one for one in _list_before(draft, at) if number(draft, one) == mine), None)
+        if other is None:
+            raise NotApplicable("there is no equal one before it")
+    elif other == at:
+        raise NotApplicable("it cannot stand for itself")
+    elif number(draft, other) != mine:
+        what = "operator, attributes or operands" if is_operator else "dtype, shape or content"
+        raise NotApplicable(f"{quote(other)} has another {what}")
+    _join(draft, at, other)
+
+
+def _list_before(draft: Draft, at: str) -> list[str]:
+    """The operators, or the constants, that are before one in the graph."""
+    if at in draft.nodes:
+        names = [node.name for node in draft.order()]
+    else:
+        names = [name for name, one in draft.stored.items() if one.kind == "constant"]
+    return names[: names.index(at)] if at in names else []
+
+
+def _number_operator(draft: Draft, at: str) -> object:
+    """What an operator computes: equal operators on equal operands have equal ones."""
+    node = draft.node(at)
+    sources = map(draft.source, node.inputs)
+    reads = tuple((source.stored, source.pieces, source.shape) for source in sources)
+    return node.op, repr(sorted(node.attrs.items())), reads  # as text, 0.0 is not -0.0, nor 1
+
+
+def _number_constant(draft: Draft, at: str) -> object:
+    """What a constant is: constants of equal content have equal ones."""
+    tensor = draft.stored.get(at)
+    if tensor is None or tensor.kind != "constant":
+        raise NotApplicable(f"there is no operator and no constant {quote(at)} in graph {quote(draft.name)}")
+    outline = _outline(tensor)
+    if outline is None:
+        raise NotApplicable(f"of constant {quote(at)} neither values nor a digest are known")
+    return outline, _digest(tensor)
+
+
+def unify_equal(graph: Graph, apart: Collection[str] = (), *, operators: bool = True) -> tuple[Graph, dict[str, str]]:
+    """A graph in which constants of equal content are read as one, and equal operators are there once.
+
+    Parameters
+    ----------
+    graph : Graph
+        Not changed; given back where nothing in it is the same.
+    apart : collection of str
+        Operators and constants that stay as they are: none stands for them, nor they for another.
+    operators : bool
+        Whether operators are looked at, beside constants.
+
+    Returns
+    -------
+    graph, unified : Graph and dict of str to str
+        What is not read, or not there, any more, with the name of what stands for it: as the rule `unify` takes them,
+        in this order.
+
+    Examples
+    --------
+    >>> from tapestry_plan.ops import exp
+    >>> g = Graph()
+    >>> x = g.input("x", (4,))
+    >>> y = g.output(exp(x, name="one") + exp(x, name="two"))
+    >>> made, unified = unify_equal(g)
+    >>> unified, list(made.nodes)
+    ({'two': 'one'}, ['one', 'add'])
+    """
+    draft, unified = Draft(graph), dict[str, str]()
+    for name, other in list(_list_equal_constants(draft, apart)):
+        _join(draft, name, other)
+        unified[name] = other
+    known: dict[object, str] = {}
+    order = graph.order() if operators else []
+    for node in order:
+        if node.name not in apart:
+            other = known.setdefault(_number_operator(draft, node.name), node.name)
+            if other != node.name:
+                _join(draft, node.name, other)
+                unified[node.name] = other
+    if not unified:
+        return graph, {}
+    made = draft.done()
+    # Operators run in the order in which they did: the first reader of a tensor pays for what arrives.
+    kept = [node.name for node in graph.order() if node.name in made.nodes]
+    put_fields(made, nodes=FrozenDict((name, made.nodes[name]) for name in kept))
+    return made, unified
+
+
+def _join(draft: Draft, at: str, other: str) -> None:
+    """Let an equal operator, or constant, stand for one."""
+    if at not in draft.nodes:
+        draft.replace(at, draft.tensor(other))
+        return
+    node = draft.nodes[at]
+    for old, new in zip(node.outputs, draft.nodes[other].outputs, strict=True):
+        draft.replace(old, draft.tensor(new))
+    draft.remove(at)
+
+
+def _list_equal_constants(draft: Draft, apart: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Constants that are read, each with an equal one before it."""
+    alike: dict[object, list[Stored]] = {}
+    for name, tensor in draft.stored.items():
+        # At a place with the name of an operator the rule would look at that.
+        if tensor.kind != "constant" or name in apart or name in draft.nodes:
+            continue
+        is_read = draft.readers(name) or draft.is_output(name)
+        if is_read and (outline := _outline(tensor)) is not None:
+            alike.setdefault(outline, []).append(tensor)
+    first: dict[object, str] = {}
+    for outline, tensors in alike.items():
+        for tensor in tensors if len(tensors) > 1 else ():
+            other = first.setdefault((outline, _digest(tensor)), tensor.name)
+            if other != tensor.name:
+                yield tensor.name, other
+
+
+def _outline(tensor: Stored) -> object:
+    """What equal constants have in common that is quick to see: some of the bytes; None where nothing is known."""
+    if tensor.data is not None:
+        raw = _raw(tensor)
+        some = raw[np.linspace(0, len(raw) - 1, tuning.LOOKED_AT_NBYTES).astype(np.int64)].tobytes()
+        return tensor.dtype, tensor.shape, some
+    return None if tensor.sha256 is None else (tensor.dtype, tensor.shape, None)
+
+
+def _digest(tensor: Stored) -> str:
+    """SHA-256 of a constant's cells: of those that are there now, as their owner may have written to them."""
+    found = tensor.sha256 if tensor.data is None else sha256_of(tensor.data)
+    assert found is not None, "what has neither values nor a digest has no outline"
+    return found
+
+
+def _raw(tensor: Stored) -> NDArray[np.uint8]:
+    assert tensor.data is not None, "the caller has seen values"
+    return np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)

@@ -1,0 +1,109 @@
+"""The arguments of a plan: names that the graph has, and what they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Set
+from typing import Any, Literal
+
+from tapestry_plan.ir import BUILTIN_OPS, Graph
+from tapestry_plan.rewrite import split_axes
+from tapestry_sets.limits import list_names, quote
+
+
+def check_least(what: str, value: float | None, wanted: str, least: float) -> None:
+    if value is not None and not value >= least:
+        raise ValueError(f"plan: {what} is {quote(value)}; it is {wanted}")
+
+
+def check_names(
+    graph: Graph,
+    layout: Mapping[str, Any],
+    fix: Mapping[str, Any],
+    forbid: Mapping[str, Any],
+) -> None:
+    starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
+    for name, wanted in layout.items():
+        if len({str(axis) for axis in wanted}) < len(wanted):
+            raise ValueError(f"layout[{quote(name)}] is {quote(wanted)}, which gives an axis twice; give it once")
+        if name not in starts and name not in graph.outputs:
+            known = list_names([*starts, *graph.outputs], name, "tensors that begin or end the graph")
+            raise ValueError(f"layout: {quote(name)} is not a graph input, constant or output; {known}")
+        if name not in starts and graph.outputs[name] not in graph.stored:
+            behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"
+            raise ValueError(
+                f"layout: output {quote(name)} is a view of {behind}, which has no place of its own; ask for the "
+                "layout of an output that an operator makes, such as its sum with 0"
+            )
+    for what, given in (("fix", fix), ("forbid", forbid)):
+        for name in given:
+            if name not in graph.nodes:
+                known = list_names(graph.nodes, name, "operators")
+                raise ValueError(f"{what}: there is no operator {quote(name)}; {known}")
+    both = set(fix).intersection(forbid)
+    if both:
+        raise ValueError(f"operator {quote(both.pop())} is in fix and in forbid; fixing alone says it all")
+
+
+def check_same_bits(expand: bool | Collection[str], fan_in: int | None) -> tuple[Literal[False], int]:
+    """What plans with the same bits ask for beside leaves: nothing is expanded, and parts are merged two by two."""
+    if not isinstance(expand, bool):
+        raise ValueError(
+            f"expand is {quote(expand)}, but with same_bits no operator is expanded, since which are depends on the "
+            "mesh; expand the graph first (tapestry_plan.rewrite.expand), or leave one of the two out"
+        )
+    if fan_in not in (None, 2):
+        raise ValueError(f"fan_in is {fan_in}, but with same_bits parts are merged two by two; give 2, or leave it out")
+    return False, 2
+
+
+def parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, Any]) -> dict[str, str]:
+    """Which outputs lie where which inputs lie."""
+    if tie is None:
+        return {}
+    starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
+    for label, source in tie.items():
+        where = f"tie[{quote(label)}]"
+        if label not in graph.outputs:
+            known = list_names(graph.outputs, label, "outputs")
+            raise ValueError(f"{where}: there is no graph output {quote(label)}; {known}")
+        if source not in starts:
+            known = list_names(starts, source, "inputs and constants")
+            raise ValueError(f"{where}: {quote(source)} is not a graph input or constant; {known}")
+        name, there = graph.outputs[label], graph.stored[source]
+        if name not in graph.stored or graph.stored[name].kind != "result":
+            raise ValueError(
+                f"{where}: output {quote(label)} is not a result of an operator, so it has no place of its own; tie an "
+                "output that an operator makes, such as its sum with 0"
+            )
+        here = graph.stored[name]
+        if (here.shape, here.dtype) != (there.shape, there.dtype):
+            raise ValueError(
+                f"{where}: output {quote(label)} is {here.dtype} of shape {quote(here.shape)}, input "
+                f"{quote(source)} {there.dtype} of "
+                f"shape {quote(there.shape)}; they must be alike"
+            )
+        if label in layout and source in layout and dict(layout[label]) != dict(layout[source]):
+            raise ValueError(
+                f"{where}: layout asks for {quote(layout[label])} of {quote(label)} and for "
+                f"{quote(layout[source])} of {quote(source)}; "
+                "tied tensors lie alike, so ask for one of them"
+            )
+    for what, names in (("input", list(tie.values())), ("output", [graph.outputs[label] for label in tie])):
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"tie: the {what} {quote(twice[0])} is tied twice, in {quote(dict(tie))}; tie it once")
+    return dict(tie)
+
+
+def parse_expand(graph: Graph, expand: bool | Collection[str]) -> bool | tuple[str, ...]:
+    """What `expand` asks for, False for nothing."""
+    if isinstance(expand, bool):
+        return expand
+    known = {split_axes.name} | {
+        e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions
+    }
+    for name in expand:
+        if name not in known:
+            near = list_names(sorted(known), name, "expansions")
+            raise ValueError(f"plan: expand has {quote(name)}, which no declaration lists; {near}")
+    return tuple(sorted(expand) if isinstance(expand, Set) else expand) or False
