@@ -121,8 +121,10 @@ class Tiny:
                 written = {writes(*point) for point in points}
                 traffic = 4 * (len(touched) + len(written))
                 rates = self.mesh.devices[device]
-                work = max(len(points) * flop / rates.flop_per_second, traffic / rates.memory_nbytes_per_second)
-                seconds = max(seconds, rates.launch_seconds + work)
+                arithmetic = rates.flop_per_second if reduces else rates.cell_flop_per_second or rates.flop_per_second
+                work = max(len(points) * flop / arithmetic, traffic / rates.memory_nbytes_per_second)
+                start = rates.launch_seconds + rates.operand_seconds * (1 + len({name for name, _ in touched}))
+                seconds = max(seconds, start + work)
                 for name in {name for name, _ in touched if name in made}:
                     cells = {at for n, at in touched if n == name}
                     fresh = cells - arrived.setdefault((name, device), set())

@@ -46,6 +46,14 @@ from tapestry_sets.limits import escape_controls, list_names, quote
 from tapestry_sets.views import Allocation
 
 PATH = click.Path(path_type=Path)
+QUEUES = {
+    "work": "the work of",
+    "send": "what is sent by",
+    "receive": "what is received by",
+    "to host": "what goes to host memory from",
+    "from host": "what comes from host memory to",
+}
+"""The queues of a schedule, in words."""
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -391,6 +399,16 @@ def print_totals(p: ShardPlan) -> None:
         f"(gap {p.gap:.1%}, space {quote(p.space)}); "
         f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
     )
+    try:
+        schedule = p.schedule
+    except ValueError:  # a plan of before, which says less
+        return
+    if schedule.busiest is not None:
+        kind, device, _ = schedule.busiest
+        echo(
+            f"with copies beside work {p.makespan_seconds * 1e6:,.1f} us; busiest is {QUEUES[kind]} device {device}, "
+            f"{schedule.busy_seconds[schedule.busiest] * 1e6:,.1f} us"
+        )
 
 
 # ------------------------------------------------------------------------------------------------ commands

@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from tapestry_plan.ir import Operand, Signature
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import IntArray
 from tapestry_plan.steps import Mesh, list_senders, number_ports
@@ -413,7 +414,13 @@ def merge_ticks(fresh: IntArray, parts: IntArray, itemsize: int | IntArray, mesh
 
 
 def compute_seconds(
-    flop: NDArray[np.float64], nbytes: IntArray, mesh: Mesh, launches: int | IntArray = 1
+    flop: NDArray[np.float64],
+    nbytes: IntArray,
+    mesh: Mesh,
+    launches: int | IntArray = 1,
+    *,
+    operands: int = 0,
+    product: bool = True,
 ) -> NDArray[np.float64]:
     """Modeled time of shards: their launches, and their arithmetic or their memory traffic, whichever takes longer.
 
@@ -422,10 +429,44 @@ def compute_seconds(
     flop, nbytes : arrays (…, devices)
     mesh : Mesh
     launches : int or array that broadcasts to them
+    operands : int
+        How many a shard reads and writes.
+    product : bool
+        Whether the operator is one, see `is_product`.
     """
-    rates = np.array([(d.launch_seconds, d.flop_per_second, d.memory_nbytes_per_second) for d in mesh.devices]).T
-    seconds: NDArray[np.float64] = launches * rates[0] + np.maximum(flop / rates[1], nbytes / rates[2])
+    arithmetic = np.array([d.flop_per_second if product else d.cell_rate for d in mesh.devices])
+    memory = np.array([d.memory_nbytes_per_second for d in mesh.devices])
+    start = np.array([d.launch_seconds + operands * d.operand_seconds for d in mesh.devices])
+    seconds: NDArray[np.float64] = launches * start + np.maximum(flop / arithmetic, nbytes / memory)
     return seconds
+
+
+def is_product(signature: Signature, flop: float, cells: int) -> bool:
+    """Whether an operator does arithmetic on what it has read before, as products and convolutions do.
+
+    These sum over an axis along which at least two operands are read, or do very much with each cell, such as an
+    attention, whose keys every query reads. What others do to a cell takes as long as going through it.
+
+    Parameters
+    ----------
+    signature : Signature
+    flop : float
+        Of the whole index space.
+    cells : int
+        Of all operands together.
+    """
+    reads = [_list_axes(each) for each in signature.inputs]
+    summed = any(sum(axis in mine for mine in reads) > 1 for axis in signature.reductions)
+    return summed or flop > tuning.PRODUCT_FLOP_A_CELL * cells
+
+
+def _list_axes(operand: Operand) -> set[int]:
+    """The index axes along which an operand's cells are others."""
+    out = set()
+    for one in (operand.projection, *operand.also):
+        columns = [*range(one.index_rank), *(axis for axis, _ in one.splits for _ in range(2))]  # c//q and c%q
+        out |= {columns[k] for row in one.map.matrix for k, factor in enumerate(row) if factor}
+    return out
 
 
 def to_ticks(seconds: NDArray[np.float64]) -> IntArray:

@@ -790,6 +790,9 @@ def _stage(problem: Problem, node: OpNode, choice: Sequence[int], mine: Sequence
         ),
         flop=tuple(per_point * (box.size if box else 0) for box in boxes),
         seconds=ticks / TICKS_PER_SECOND,
+        work_seconds=problem.known.fact(
+            ("seconds", problem.kind(node), choice[at]), lambda: problem.count_seconds(node, choice[at])
+        ),
     )
 
 

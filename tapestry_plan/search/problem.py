@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
@@ -19,6 +20,7 @@ from tapestry_plan.search.cost import (
     RegionTable,
     compute_seconds,
     count_transfers,
+    is_product,
     merge_ticks,
     to_ticks,
     transfer_ticks,
@@ -538,23 +540,8 @@ class Problem:
         return self.known.fact(("fastest", self.kind(node)), lambda: self._node_ticks_now(node, read, mesh))
 
     def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh) -> IntArray:
-        at = self.position["operator", node.name]
-        variable = self.variables[at]
-        op, signature = self.graph.ops[node.op], self.graph.signature(node.name)
-        per_point = op.flop_per_point(signature, node.attrs)
-        nbytes = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
-        for name, numbers in read.items():
-            nbytes += self.tables[name].sizes(numbers) * self.graph.stored[name].itemsize
-        for cost in self.made[at]:
-            nbytes += cost.table.sizes(cost.held.numbers) * cost.itemsizes(cost.held.parts)[:, None]
-        flop = [[float(per_point * box.size) if box else 0.0 for box in one.boxes] for one in variable.layouts]
-        idle = [[box is None for box in one.boxes] for one in variable.layouts]
-        launches: Any = 1
-        if op.points_per_launch is not None:
-            points = ((box.size if box else 0 for box in one.boxes) for one in variable.layouts)
-            launches = np.array([[op.count_launches(signature, node.attrs, n) for n in row] for row in points])
-        each = compute_seconds(np.reshape(flop, nbytes.shape), nbytes, mesh, launches)
-        seconds = np.where(np.reshape(idle, nbytes.shape), 0.0, each).max(axis=1)
+        signature = self.graph.signature(node.name)
+        seconds = self._count_seconds(node, read, mesh, slice(None)).max(axis=1)
         if seconds.size and seconds.max() > tuning.MAX_STAGE_SECONDS:
             raise ValueError(
                 f"operator {quote(node.name)} ({node.op}) with index space {quote(signature.index_shape)} is "
@@ -562,6 +549,38 @@ class Problem:
                 "counted exactly; give smaller extents or higher rates of the mesh"
             )
         return to_ticks(seconds)
+
+    def count_seconds(self, node: OpNode, row: int) -> tuple[float, ...]:
+        """Modeled seconds of each device's own work, in one layout of an operator."""
+        found = self._count_seconds(node, self._number_read(node), self.mesh, slice(row, row + 1))
+        return tuple(found[0].tolist())
+
+    def _count_seconds(
+        self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh, rows: slice
+    ) -> NDArray[np.float64]:
+        """Modeled seconds of each device's own work, by layout and device."""
+        at = self.position["operator", node.name]
+        layouts = self.variables[at].layouts[rows]
+        op, signature = self.graph.ops[node.op], self.graph.signature(node.name)
+        per_point = op.flop_per_point(signature, node.attrs)
+        nbytes = np.zeros((len(layouts), self.mesh.size), np.int64)
+        for name, numbers in read.items():
+            nbytes += self.tables[name].sizes(numbers[rows]) * self.graph.stored[name].itemsize
+        for cost in self.made[at]:
+            itemsizes = cost.itemsizes(cost.held.parts[rows])
+            nbytes += cost.table.sizes(cost.held.numbers[rows]) * itemsizes[:, None]
+        flop = [[float(per_point * box.size) if box else 0.0 for box in one.boxes] for one in layouts]
+        idle = [[box is None for box in one.boxes] for one in layouts]
+        launches: Any = 1
+        if op.points_per_launch is not None:
+            points = ((box.size if box else 0 for box in one.boxes) for one in layouts)
+            launches = np.array([[op.count_launches(signature, node.attrs, n) for n in row] for row in points])
+        cells = sum(prod(self.graph.source(name).shape) for name in (*node.inputs, *node.outputs))
+        product = is_product(signature, per_point * signature.index.size, cells)
+        operands = len(node.inputs) + len(node.outputs)
+        flops = np.reshape(flop, nbytes.shape)
+        each = compute_seconds(flops, nbytes, mesh, launches, operands=operands, product=product)
+        return np.where(np.reshape(idle, nbytes.shape), 0.0, each)
 
     @cached_property
     def own(self) -> list[Factor]:

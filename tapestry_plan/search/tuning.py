@@ -29,6 +29,14 @@ MAX_WEIGHED = 2**61
 MAX_COUNTED = 2**62
 """Bytes of a plan times the number of choices: with more, ties are not broken by the number of expansions."""
 
+# -- what the model tells apart ------------------------------------------------------------------------------
+
+PRODUCT_FLOP_A_CELL = 64
+"""Flop for each cell of its operands above which an operator is a product for the model, whatever its signature.
+
+Of the operators that come along, cell by cell ones and those of whole rows do 1 to 20; an attention of 256 keys 256.
+"""
+
 # -- bounds of work ------------------------------------------------------------------------------------------
 
 MAX_FACTOR_ENTRIES = 4_000_000

@@ -9,6 +9,7 @@ From the ground up; each row stands on rows above it:
     layout  routes         which device holds what, and who sends it to whom
     step  cells            what a device does; sets of cells, cut and compared once
     holders  reads         who holds a tensor, by device; which cells operators read
+    schedule               when each step runs, where copies run beside work
     shard_plan             the plan, a document of steps
     lowering  timeline     a graph and its layouts as steps; when each buffer is used
     programs               the steps of one device
@@ -36,6 +37,7 @@ from tapestry_plan.steps.programs import Program, cut_steps, write_program
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_plan.steps.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back
 from tapestry_plan.steps.routes import list_senders, number_ports
+from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
 from tapestry_plan.steps.shard_plan import (
     Alternative,
     Expansions,

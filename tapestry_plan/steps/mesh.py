@@ -125,6 +125,8 @@ class Mesh(Struct, frozen=True):
             max(one.flop_per_second for one in each),
             max(one.memory_nbytes_per_second for one in each),
             min(one.launch_seconds for one in each),
+            cell_flop_per_second=max(one.cell_rate for one in each),
+            operand_seconds=min(one.operand_seconds for one in each),
         )
 
     @property

@@ -16,28 +16,45 @@ class Device(Struct, frozen=True):
     Parameters
     ----------
     flop_per_second : float
+        Of products: operators that sum over an axis along which they read several operands, or read each cell very
+        often (`tapestry_plan.search.cost.is_product`).
     memory_nbytes_per_second : float
     launch_seconds : float
         What it takes to start one computation: of an operator's shard, or of a merge of partial results.
     memory_nbytes : int, optional
         Bytes that its arena may have: plans keep to them, as to the `memory_nbytes` of `plan`. Without it there is no
         limit.
+    cell_flop_per_second : float, optional
+        Of all other operators, which go through memory once or more for each thing that they do to a cell; the same
+        as of products if not given.
+    operand_seconds : float
+        What it takes to start, for each operand that a shard reads or writes: an interpreter finds its array.
     """
 
     flop_per_second: float = tuning.FLOP_PER_SECOND
     memory_nbytes_per_second: float = tuning.MEMORY_NBYTES_PER_SECOND
     launch_seconds: float = tuning.LAUNCH_SECONDS
     memory_nbytes: int | None = None
+    cell_flop_per_second: float | None = None
+    operand_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         check_fields(self)
         _check_rate("Device", "flop_per_second", self.flop_per_second)
         _check_rate("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
         _check_wait("Device", "launch_seconds", self.launch_seconds)
+        _check_wait("Device", "operand_seconds", self.operand_seconds)
+        if self.cell_flop_per_second is not None:
+            _check_rate("Device", "cell_flop_per_second", self.cell_flop_per_second)
         if self.memory_nbytes is not None and self.memory_nbytes <= 0:
             raise ValueError(
                 f"Device: memory_nbytes is {quote(self.memory_nbytes)}, it must be > 0; leave it out for no limit"
             )
+
+    @property
+    def cell_rate(self) -> float:
+        """Flop a second of operators other than products."""
+        return self.cell_flop_per_second or self.flop_per_second
 
 
 class Link(Struct, frozen=True):

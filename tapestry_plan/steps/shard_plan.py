@@ -17,6 +17,7 @@ from tapestry_plan.steps.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.mesh import Mesh, Space
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.rates import Device, Link
+from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.step import Buffer, Output, Step
 from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote, read_json
 from tapestry_sets.regions import Box, Region
@@ -42,6 +43,8 @@ class Stage(msgspec.Struct, frozen=True):
         By device.
     seconds : float
         Modeled: slowest device's compute plus transfers.
+    work_seconds : tuple of float
+        Modeled, by device: its own compute, without transfers and merges. Empty in documents of before.
     """
 
     node: str
@@ -51,6 +54,7 @@ class Stage(msgspec.Struct, frozen=True):
     nbytes_shared: int
     flop: tuple[float, ...]
     seconds: float
+    work_seconds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
@@ -246,6 +250,31 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def cost(self) -> float:
         """The figure that the search minimized: `seconds`."""
         return self.seconds
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When each step runs where copies run beside work: what `makespan_seconds` is from, worked out when asked for.
+
+        Raises
+        ------
+        ValueError
+            For a plan from a document of before, which does not say what each device's work takes.
+        """
+        if any(node in self.stage and not self.stage[node].work_seconds for node in self.placement):
+            raise ValueError(
+                "schedule: the plan is from a document that does not say what each device's work takes; plan again"
+            )
+        work = {stage.node: stage.work_seconds for stage in self.stages}
+        return run_queues(list_queued(self.steps, self.buffers, self.mesh, work))
+
+    @property
+    def makespan_seconds(self) -> float:
+        """Modeled time with copies beside work: every device's work, and every link, in a queue of its own.
+
+        Messages of one device over one link go one after the other, whole, so that it may be more than `seconds`, of
+        which `bound` is a bound, where a stage's messages do not fit together; mostly it is less.
+        """
+        return self.schedule.seconds
 
     @property
     def gap(self) -> float:
@@ -481,9 +510,9 @@ def _plain(value: Any) -> Any:
             return value
 
 
-OF_LATE = {"host", "nbytes_spilled", "expansions", "space", "unified"}
-"""Fields that documents have not which were written before plans could spill, be expanded, say their space, or have one
-for equal ones."""
+OF_LATE = {"host", "nbytes_spilled", "expansions", "space", "unified", "work_seconds"}
+"""Fields that documents have not which were written before plans could spill, be expanded, say their space or each
+device's work, or have one for equal ones."""
 STEPS = {kind.__struct_config__.tag: kind for kind in get_args(Step)}
 """The kinds of steps by the word that documents have for them."""
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_plan import Device, Link, Mesh
+from tapestry_plan import Device, Graph, Link, Mesh, ops
 from tapestry_plan.search.cost import (
     Held,
     RegionTable,
     compute_seconds,
     count_transfers,
+    is_product,
     merge_ticks,
     to_ticks,
     transfer_ticks,
@@ -155,6 +158,34 @@ def test_the_slowest_device_takes_a_stage_s_time_at_its_own_rates() -> None:
     # 250 cells of 4 bytes in two parts: 20 ns at 100 GB/s, 2 ns and a start of 1 us at 1 TB/s
     fresh = np.array([[250, 250, 0], [0, 250, 1]])
     assert merge_ticks(fresh, np.array([2, 2, 2]), 4, mesh).tolist() == [20_000, 1_002_000, 1_000_008]
+
+
+def test_operators_that_are_no_products_have_a_rate_of_their_own() -> None:
+    mesh = Mesh(
+        2, device=[Device(1e12, 1e11, 1e-6, cell_flop_per_second=1e9, operand_seconds=1e-6), Device(1e12, 1e11)]
+    )
+    flop, nbytes = np.array([1e9, 1e9]), np.array([0, 0])
+    assert compute_seconds(flop, nbytes, mesh, operands=3).tolist() == pytest.approx([1e-3 + 4e-6, 1e-3])
+    assert compute_seconds(flop, nbytes, mesh, operands=3, product=False).tolist() == pytest.approx([1 + 4e-6, 1e-3])
+    assert compute_seconds(flop, nbytes, mesh, 2, operands=3).tolist() == pytest.approx([1e-3 + 8e-6, 1e-3])
+    assert mesh.fastest == Device(1e12, 1e11, 0.0, cell_flop_per_second=1e12)
+
+
+def test_products_are_told_by_their_signatures() -> None:
+    g = Graph()
+    x, w, image = g.input("x", (64, 32)), g.input("w", (32, 48)), g.input("i", (1, 8, 32, 32))
+    q, row = g.input("q", (1, 2, 128, 64)), g.input("row", (1, 32))
+    ops.relu(x @ w, name="relu"), ops.softmax(x, axis=-1), ops.sum(x, axis=0), ops.max_pool(image, 2)
+    ops.conv(image, g.input("k", (4, 8, 3, 3))), ops.linear(x, w), ops.attention(q, q, q), row @ w
+    ops.layer_normalization(x, g.input("s", (32,)), g.input("b", (32,)), axis=-1), x[:, None] * x[None]
+    found = {}
+    for name, node in g.nodes.items():
+        signature = g.signature(name)
+        flop = g.ops[node.op].flop_per_point(signature, node.attrs) * signature.index.size
+        cells = sum(prod(g.source(each).shape) for each in (*node.inputs, *node.outputs))
+        found[name] = is_product(signature, flop, cells)
+    products = {"matmul", "conv", "linear", "attention", "matmul_1"}
+    assert len(found) == 10 + 1 and {name for name, yes in found.items() if yes} == products
 
 
 def test_times_beyond_the_count_are_refused() -> None:

@@ -14,8 +14,15 @@ from tapestry_plan.steps import ChosenLayouts, Layout, Space, list_candidates, l
 from tapestry_plan.steps.layout import list_teams
 from tests.tiny_plans import make_chain
 
-RATES = st.tuples(st.sampled_from([1e9, 3e9, 1e10]), st.sampled_from([1e10, 4e10]), st.sampled_from([0.0, 4e-9]))
-"""Of a device: arithmetic, memory, and starting."""
+RATES = st.tuples(
+    st.sampled_from([1e9, 3e9, 1e10]),
+    st.sampled_from([1e10, 4e10]),
+    st.sampled_from([0.0, 4e-9]),
+    st.none(),
+    st.sampled_from([None, 5e8]),
+    st.sampled_from([0.0, 1e-9]),
+)
+"""Of a device: arithmetic, memory, starting, no limit of memory, arithmetic cell by cell, starting by operand."""
 
 
 def list_ranges(layout: Layout) -> list[list[range] | None]:

@@ -74,6 +74,8 @@ def test_a_machine_of_one_s_own(tmp_path: Path) -> None:
         ("shape = [0]", "axis 0 of .* has 0 devices"),
         ("shape = [2]\ndevice = [{}]", "Mesh: device has 1 entries; .* has 2 devices: give one for each"),
         ("shape = [2]\ndevice = [{}, {flops = 1}]", r"device\[1\]: there is no field 'flops'; known fields:"),
+        ("shape = [2]\ndevice.cell_flop_per_second = -1", "cell_flop_per_second is -1, it must be finite and > 0"),
+        ("shape = [2]\ndevice.operand_seconds = -1", "operand_seconds is -1, it must be finite and >= 0"),
         ("shape = [2]\ndevice = [{}, {launch_seconds = -1}]", r"device\[1\]: Device: launch_seconds is -1"),
         ("shape = [2]\ndevice = {memory_nbytes = 0}", "device: Device: memory_nbytes is 0, it must be > 0; leave it"),
         (
