@@ -13,7 +13,7 @@ view is named here: flips give reversed devices, rolls shifted ones, slices a pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -38,6 +38,8 @@ Cut = tuple[tuple[SplitAxis, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
 Partners = list[int | None]
 """For each part of a cut the part of another that lies with it, if there is one."""
 Mask = NDArray[np.bool_]
+Placed = tuple[int, int, int, Cut, Seats, bool]
+"""Idle devices, a running number, a variable, one of its cuts, who has which part, and whether that was given."""
 
 
 class Cuts(Struct, dict=True):
@@ -84,6 +86,12 @@ class Cuts(Struct, dict=True):
         ends = [*list(self.first.values())[1:], len(self.places)]
         return {cut: end - at for (cut, at), end in zip(self.first.items(), ends, strict=True)}
 
+    @cached_property
+    def offered(self) -> list[Cut]:
+        """The cuts over split axes with a part for each device."""
+        devices = len(self.variable.layouts[0].cells)
+        return [cut for cut in self.first if cut[0] and self.counts[cut] == devices]
+
     def numbers(self, by_layout: IntArray) -> IntArray:
         """Region numbers of all parts, from those by layout and device."""
         rows, devices = np.array(self.places, np.int64).reshape(-1, 2).T
@@ -100,6 +108,8 @@ class Edge(Struct, dict=True):
     problem: Problem
     cost: TensorCost
     use: Use
+    numbers: IntArray
+    """What is read: by all operands of the reader, or by one of them."""
     maker: Cuts
     reader: Cuts
 
@@ -107,13 +117,13 @@ class Edge(Struct, dict=True):
     def fits(self) -> Mask:
         """By a part of the maker and a part of the reader: whether the one holds all that the other reads."""
         held = self.cost.held
-        arrays = id(held.numbers), id(held.parts), id(self.use.numbers)  # shared, so that alike ones are one object
+        arrays = id(held.numbers), id(held.parts), id(self.numbers)  # shared, so that alike ones are one object
         layouts = map(self.problem.known.identity, (self.maker.variable.layouts, self.reader.variable.layouts))
         return self.problem.known.fact(("fits", self.cost.tensor.shape, *arrays, *layouts), self._fit)
 
     def _fit(self) -> Mask:
         table, held = self.cost.table, self.cost.held
-        has, reads = self.maker.numbers(held.numbers), self.reader.numbers(self.use.numbers)
+        has, reads = self.maker.numbers(held.numbers), self.reader.numbers(self.numbers)
         is_whole = held.parts[[row for row, _ in self.maker.places]] == 1
         wanted = table.sizes(reads)
         fits = table.sizes(has[:, None], reads[None, :]) == wanted
@@ -154,9 +164,10 @@ def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple
     """
     cuts = [Cuts(variable, tuning.MAX_DERIVED_PARTS) for variable in problem.variables]
     edges = [
-        Edge(problem, cost, use, cuts[cost.producer], cuts[use.variable])
+        Edge(problem, cost, use, numbers, cuts[cost.producer], cuts[use.variable])
         for cost in problem.tensors
         for use in cost.uses
+        for numbers in (use.numbers, *use.apart)
         if use.variable != cost.producer and not _exclude(cost.given, use.given)
     ]
     if not any(edge.use.viewed for edge in edges):
@@ -188,11 +199,22 @@ class _Walk:
     def go(self) -> None:
         # Those that leave the fewest devices idle go first, since an operator takes a few only.
         turn = count()
-        queue: list[tuple[int, int, int, Cut, Seats, bool]] = []
+        queue: list[Placed] = []
         for at in self.around:
             for cut, each in self.cuts[at].seats.items():
                 queue += [(seats.count(None), next(turn), at, cut, seats, at in self.open) for seats in each]
         heapify(queue)
+        self._carry(queue, turn)
+        # Cuts over split axes that nobody asks for may lie with each other: one that is as fine as can be takes the
+        # devices in their order, and is carried on in turn.
+        for at in sorted(self.open & self.around.keys()):
+            for cut in self.cuts[at].offered:
+                seats = tuple(range(self.cuts[at].counts[cut]))
+                if not self.cuts[at].seats[cut] and self._add(at, cut, seats):
+                    self._carry([(0, next(turn), at, cut, seats, False)], turn)
+
+    def _carry(self, queue: list[Placed], turn: Iterator[int]) -> None:
+        """Carry placements on from neighbor to neighbor."""
         while queue:
             _, _, at, cut, seats, is_given = heappop(queue)
             for edge in self.around[at]:

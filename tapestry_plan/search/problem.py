@@ -106,6 +106,8 @@ class Use(Struct):
     """Whether an operator reads it through a view."""
     free: IntArray | None = None
     """1 for layouts in which it has the tensor at no cost, as that is counted elsewhere; none by default."""
+    apart: tuple[IntArray, ...] = ()
+    """What each operand reads of it, where several operands of one operator do."""
 
 
 class Moved(Struct, frozen=True):
@@ -481,7 +483,8 @@ class Problem:
         at = self.position["operator", node.name]
         viewed = list_viewed(self.graph, node.inputs)
         for name, numbers in self._number_read(node).items():
-            self.uses[name].append(Use(at, numbers, viewed=name in viewed))
+            apart = self._number_apart(node, name) if name in viewed else ()
+            self.uses[name].append(Use(at, numbers, viewed=name in viewed, apart=apart))
 
     def _number_read(self, node: OpNode) -> dict[str, IntArray]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
@@ -502,6 +505,25 @@ class Problem:
             regions = lists[0] if len(lists) == 1 else [unite(some, shape) for some in zip(*lists, strict=True)]
             out.append(self._number_blocks(options, self.tables[name], regions))
         return tuple(out)
+
+    def _number_apart(self, node: OpNode, stored: str) -> tuple[IntArray, ...]:
+        """Region numbers of what each operand of an operator reads of a tensor; none where only one reads it."""
+        reading = [k for k, name in enumerate(node.inputs) if stored in self.graph.source(name).stored]
+        if len(reading) < 2:
+            return ()
+        options = self._variable("operator", node.name).layouts
+        blocks, _ = self._list_blocks(options)
+
+        def made() -> tuple[IntArray, ...]:
+            out = []
+            for k in reading:
+                at = self.graph.source(node.inputs[k]).stored.index(stored)
+                found = [regions[at] for regions in self.reads.of_blocks(node, k, blocks)]
+                out.append(self._number_blocks(options, self.tables[stored], found))
+            return tuple(out)
+
+        behind = list_stored(self.graph, node.inputs).index(stored)
+        return self.known.fact(("apart", self.kind(node), behind), made)
 
     def _list_blocks(self, options: Sequence[Layout]) -> tuple[list[IndexBlock], IntArray]:
         """The blocks of some layouts, each once, and their places in that list by (layout, device); -1 where idle."""

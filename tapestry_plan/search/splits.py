@@ -17,14 +17,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import gcd, prod
 
-from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, Signature, Source
+from msgspec.structs import replace
+
+from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, Signature, Source, cells_of
 from tapestry_plan.rewrite import follow_cells, follow_inputs, selected_view
 from tapestry_plan.search import tuning
-from tapestry_plan.steps import Layout, SplitAxis, pull_back
+from tapestry_plan.steps import Layout, PeriodicBlock, SplitAxis, pull_back, unite
 from tapestry_sets.digits import point_of
 from tapestry_sets.integers import Stripe
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one
-from tapestry_sets.regions import Box, DisjointRegions, Region
+from tapestry_sets.regions import Box, DisjointRegions
 
 Split = tuple[SplitAxis, ...]
 """Index axes for which others stand."""
@@ -177,6 +179,7 @@ class _Splits:
         self.counts = [k for k in range(devices, 1, -1) if devices % k == 0]
         self.makers = {out: node for node in graph.nodes.values() for out in node.outputs}
         self.known: dict[object, list[tuple[Digits, ...]]] = {}
+        self.known_together: dict[object, tuple[list[tuple[Digits, ...]], list[tuple[Digits, ...]]]] = {}
         self.cellwise: dict[str, bool] = {}
 
     def asks(self) -> bool:
@@ -203,9 +206,17 @@ class _Splits:
                     for at, split in self._follow(node, k, name, source):
                         if split:
                             every.setdefault(at, {})[split] = None
+            for at, split in self._follow_together(node, names):
+                if split:
+                    every.setdefault(at, {})[split] = None
         if every:
             self._carry_on(every)
-        return {at: tuple(splits)[: tuning.MAX_SPLITS] for at, splits in every.items()}
+        return {at: self._join(at, tuple(splits)[: tuning.MAX_SPLITS]) for at, splits in every.items() if splits}
+
+    def _join(self, at: str, splits: tuple[Split, ...]) -> tuple[Split, ...]:
+        """Splits of an operator, behind the one that has the digits of all, whose cuts include theirs."""
+        joined = _join_splits(self.graph.signature(at).axes, splits)
+        return splits if joined in splits else (joined, *splits)
 
     def _is_cellwise(self, node: OpNode) -> bool:
         if node.name not in self.cellwise:
@@ -232,42 +243,151 @@ class _Splits:
                 for digits in self._known("is read", name, source, t, (signature, k)):
                     yield maker.name, _name_axes(made.axes, dict(zip(writes, digits, strict=True)))
 
+    def _follow_together(self, node: OpNode, names: Sequence[str]) -> Iterator[tuple[str, Split]]:
+        """What an operator that reads one tensor through several operands says, of what it reads through all of them.
+
+        A flip and swapped halves map blocks to blocks each, but only the blocks of every fourth cell to the same ones.
+        """
+        graph, signature = self.graph, self.graph.signature(node.name)
+        read: dict[str, list[int]] = {}
+        for k, name in enumerate(names):
+            for t in dict.fromkeys(graph.source(name).stored):
+                read.setdefault(t, []).append(k)
+        for t, operands in read.items():
+            maker = self.makers.get(t)
+            if len(operands) < 2 or maker is None or not self._is_cellwise(maker) or not self._is_cellwise(node):
+                continue
+            followed, *others = (follow_cells(signature, signature.inputs[k]) for k in operands)
+            if followed is None or None in followed or any(other != followed for other in others):
+                continue  # what is broadcast says nothing of the other operands' blocks
+            made, used = graph.signature(maker.name).axes, [names[k] for k in operands]
+            reads, is_read = self._known_together(node, t, operands, used)
+            for digits in reads:
+                yield node.name, _name_axes(signature.axes, dict(zip(followed, digits, strict=True)))
+            for digits in is_read:
+                yield maker.name, _name_axes(made, dict(enumerate(digits)))
+
+    def _known_together(
+        self, node: OpNode, stored: str, operands: Sequence[int], names: Sequence[str]
+    ) -> tuple[list[tuple[Digits, ...]], list[tuple[Digits, ...]]]:
+        """The digits of what reads a block of a tensor, and of what blocks of the operands read of it, all in one."""
+        graph, signature = self.graph, self.graph.signature(node.name)
+        sources = [graph.source(name) for name in names]
+        alike = tuple((s.shape, s.stored_shapes, s.pieces, s.stored.index(stored)) for s in sources)
+        key = "together", alike, tuple(operands), signature
+        if key not in self.known_together:
+            behind, shape = graph.stored[stored].shape, sources[0].shape
+            # Blocks half as large as a device's: together several of them are as large as one again.
+            finer = [2 * count for count in self.counts]
+            blocks = [cells_of(box, behind) for box in self._blocks(behind, finer)]
+            indices = list(self._blocks(signature.index_shape, finer))
+            readers = [
+                blocks if source.direct else list(self._list_readers(name, stored, blocks))
+                for source, name in zip(sources, names, strict=True)
+            ]
+            behinds = [
+                list(self._list_read(source, stored, signature.inputs[k].images(indices, Box.of(shape))))
+                for source, k in zip(sources, operands, strict=True)
+            ]
+            self.known_together[key] = (
+                [digits for cells in _unite_each(readers, shape) for digits in _list_digits(cells, shape)],
+                [digits for cells in _unite_each(behinds, behind) for digits in _list_digits(cells, behind)],
+            )
+        return self.known_together[key]
+
     def _known(
-        self, what: str, name: str, source: Source, stored: str, reader: tuple[Signature, int] | None
+        self,
+        what: str,
+        name: str,
+        source: Source,
+        stored: str,
+        reader: tuple[Signature, int] | None,
+        split: Split = (),
     ) -> list[tuple[Digits, ...]]:
-        """The digits of a tensor's axes, or of a view's; of what is alike they are found once."""
-        key = what, source.shape, source.stored_shapes, source.pieces, source.stored.index(stored), reader
+        """The digits of a tensor's axes, or of a view's, that follow from even blocks, or parts over split axes.
+
+        Of what is alike they are found once.
+        """
+        key = what, source.shape, source.stored_shapes, source.pieces, source.stored.index(stored), reader, split
         if key not in self.known:
+            behind = self.graph.stored[stored].shape
             if reader is None:
-                regions, shape = self._list_readers(name, stored), source.shape
+                axes = tuple(Axis(str(c), n) for c, n in enumerate(behind))
+                regions, shape = self._list_readers(name, stored, self._list_parts(axes, split)), source.shape
             else:
-                regions, shape = self._list_read(source, stored, *reader), self.graph.stored[stored].shape
-            self.known[key] = [digits for cells in regions for digits in _list_digits(cells, shape)]
+                regions, shape = self._list_read(source, stored, self._list_images(*reader, source, split)), behind
+            found = [digits for cells in regions for digits in _list_digits(cells, shape)]
+            if not split:
+                found += self._list_shares(name, source, stored, reader)
+            self.known[key] = found
         return self.known[key]
 
-    def _list_readers(self, name: str, stored: str) -> Iterator[DisjointRegions]:
-        """The cells of a view that read a block of a tensor, for blocks along each of its axes."""
-        view, shape = selected_view(self.graph, name), self.graph.stored[stored].shape
+    def _list_shares(
+        self, name: str, source: Source, stored: str, reader: tuple[Signature, int] | None
+    ) -> Iterator[tuple[Digits, ...]]:
+        """The digits in which what is read of a tensor at all, or the part of a view that reads it, is a block.
+
+        So a tensor of which one operator reads the upper half may be cut in each of its halves.
+        """
+        behind = self.graph.stored[stored].shape
+        if reader is None:
+            parts = self._list_readers(name, stored, [DisjointRegions.full(behind)])
+            shape = source.shape
+        else:
+            signature, k = reader
+            whole = signature.inputs[k].image(Box.of(signature.index_shape), Box.of(source.shape))
+            parts, shape = self._list_read(source, stored, [whole]), behind
+        for cells in parts:
+            bounds = cells.bounds()
+            if bounds is not None and cells.size == prod(b - a for a, b in zip(*bounds, strict=True)):
+                sizes = [
+                    b - a if a % (b - a) == n % (b - a) == 0 else n for a, b, n in zip(*bounds, shape, strict=True)
+                ]
+                if sizes != list(shape):
+                    yield tuple(((n,) if n == m else (n // m, m), 0) for n, m in zip(shape, sizes, strict=True))
+
+    def _list_readers(self, name: str, stored: str, parts: Iterable[DisjointRegions]) -> Iterator[DisjointRegions]:
+        """The cells of a view that read parts of a tensor."""
+        view = selected_view(self.graph, name)
         home = next((each for each in view.cells if each.name == stored), None)
-        for box in self._blocks(shape) if home is not None else ():  # of what a view has parts it may read no cell
-            found = ask_one(
-                REFUSALS, view.preimage, {home: Region.from_slices(shape, tuple(map(slice, box.start, box.stop)))}
-            )
+        for part in parts if home is not None else ():  # of what a view has parts it may read no cell
+            found = ask_one(REFUSALS, view.preimage, {home: part})
             if found is not OPEN and isinstance(found, DisjointRegions):
                 yield found
 
-    def _list_read(self, source: Source, stored: str, signature: Signature, k: int) -> Iterator[DisjointRegions]:
-        """The cells of a tensor that an operator reads for blocks of its index space, and for all of it."""
-        within = Box.of(source.shape)
-        for box in (Box.of(signature.index_shape), *self._blocks(signature.index_shape)):
-            cells = signature.inputs[k].image(box, within)
-            found = ask_one(REFUSALS, pull_back, self.graph, source, cells)
+    def _list_read(self, source: Source, stored: str, parts: Iterable[DisjointRegions]) -> Iterator[DisjointRegions]:
+        """The cells of a tensor behind parts of a view."""
+        for part in parts:
+            found = ask_one(REFUSALS, pull_back, self.graph, source, part)
             if found is not OPEN:
                 yield found[stored]
 
-    def _blocks(self, shape: Sequence[int]) -> Iterator[Box]:
+    def _list_images(self, signature: Signature, k: int, source: Source, split: Split) -> Iterator[DisjointRegions]:
+        """The cells of an operand that an operator reads for all of its index space, and for parts of it."""
+        operand, within = signature.inputs[k], Box.of(source.shape)
+        if not split:
+            yield from operand.images([Box.of(signature.index_shape), *self._blocks(signature.index_shape)], within)
+            return
+        followed = follow_cells(signature, operand)
+        assert followed is not None, "only what works cell by cell has parts over split axes"
+        extents = [1 if c is None else signature.axes[c].size for c in followed]
+        for cells in self._list_parts(signature.axes, split):
+            yield cells.reduce_to(extents)
+
+    def _list_parts(self, axes: Sequence[Axis], split: Split) -> Iterator[DisjointRegions]:
+        """Parts of a space: the first two of each way to cut it along one axis, or over split axes."""
+        shape = tuple(axis.size for axis in axes)
+        if not split:
+            yield from (cells_of(box, shape) for box in self._blocks(shape))
+            return
+        for layout in _list_cuts(axes, [split], self.counts[0]):
+            for block in layout.blocks[:2]:
+                if isinstance(block, PeriodicBlock):
+                    yield block.cells
+
+    def _blocks(self, shape: Sequence[int], counts: Iterable[int] = ()) -> Iterator[Box]:
         """The first two of several blocks along each axis: one of them lies in one piece where a view goes around."""
-        for count in self.counts:
+        for count in counts or self.counts:
             for axis, n in enumerate(shape):
                 if n % count == 0:
                     size = (*shape[:axis], n // count, *shape[axis + 1 :])
@@ -275,21 +395,49 @@ class _Splits:
                     yield from (Box((*before, begin, *after), size) for begin in (0, n // count))
 
     def _carry_on(self, every: dict[str, dict[Split, None]]) -> None:
-        """Offer the same to all that work cell by cell on the same cells, with no view in between."""
+        """Offer the same to all that work cell by cell on the same cells, and through views what these make of it."""
         around: dict[str, list[str]] = {}
+        behind: dict[str, list[tuple[OpNode, int, str]]] = {}
+        """By the operator at either end of a view: who reads through it, by which operand, and its name."""
         for node, names in self.reads:
-            for name in names if self._is_cellwise(node) else ():
-                maker = self.makers.get(name)
-                if maker is not None and self._is_cellwise(maker) and self._axes(maker) == self._axes(node):
-                    around.setdefault(node.name, []).append(maker.name)
-                    around.setdefault(maker.name, []).append(node.name)
-        left = [(at, split) for at, found in every.items() for split in found]
+            for k, name in enumerate(names) if self._is_cellwise(node) else ():
+                source = self.graph.source(name)
+                makers = [maker for t in source.stored if (maker := self.makers.get(t)) and self._is_cellwise(maker)]
+                if not source.direct:
+                    for at in {node.name, *(maker.name for maker in makers)} if makers else ():
+                        behind.setdefault(at, []).append((node, k, name))
+                elif makers and self._axes(makers[0]) == self._axes(node):
+                    around.setdefault(node.name, []).append(makers[0].name)
+                    around.setdefault(makers[0].name, []).append(node.name)
+        left = [(at, split) for at, found in every.items() for split in tuple(found)[: tuning.MAX_SPLITS]]
         while left:
             at, split = left.pop()
-            for other in around.get(at, ()):
-                if split not in every.setdefault(other, {}):
-                    every[other][split] = None
-                    left.append((other, split))
+            found = [(other, split) for other in around.get(at, ())]
+            for node, k, name in behind.get(at, ()):
+                found += self._follow_split(at, split, node, k, name)
+            for other, new in found:
+                known = every.setdefault(other, {})
+                if new and new not in known and len(known) < tuning.MAX_SPLITS:
+                    known[new] = None
+                    left.append((other, new))
+
+    def _follow_split(self, at: str, split: Split, node: OpNode, k: int, name: str) -> Iterator[tuple[str, Split]]:
+        """What the parts of one end of a view, over split axes, say of the other end."""
+        graph, source = self.graph, self.graph.source(name)
+        signature = graph.signature(node.name)
+        followed = follow_cells(signature, signature.inputs[k])
+        assert followed is not None, "what works cell by cell reads cell by cell"
+        for t in source.stored:
+            maker = self.makers.get(t)
+            if maker is None or not self._is_cellwise(maker):
+                continue
+            made = graph.signature(maker.name).axes
+            if at == node.name:
+                for digits in self._known("is read", name, source, t, (signature, k), split):
+                    yield maker.name, _name_axes(made, dict(enumerate(digits)))
+            if at == maker.name:
+                for digits in self._known("reads", name, source, t, None, _number_axes(made, split)):
+                    yield node.name, _name_axes(signature.axes, dict(zip(followed, digits, strict=True)))
 
     def _axes(self, node: OpNode) -> list[tuple[str, int]]:
         return [(axis.name, axis.size) for axis in self.graph.signature(node.name).axes]
@@ -299,6 +447,36 @@ def _name_axes(axes: Sequence[Axis], digits: Mapping[int | None, Digits]) -> Spl
     """The index axes for which others stand, by name; those that stay as they are left out."""
     kept = ((k, each) for k, each in digits.items() if k is not None and each != ((axes[k].size,), 0))
     return tuple(SplitAxis(axes[k].name, *each) for k, each in kept)
+
+
+def _number_axes(axes: Sequence[Axis], split: Split) -> Split:
+    """A split of an operator's index axes as one of the coordinates of what it writes cell by cell."""
+    names = [axis.name for axis in axes]
+    return tuple(replace(one, axis=str(names.index(one.axis))) for one in split)
+
+
+def _unite_each(each: Sequence[Sequence[DisjointRegions]], shape: Sequence[int]) -> Iterator[DisjointRegions]:
+    """The unions of the first regions of some lists, of the second ones, and so on; none where one is missing."""
+    if len({len(regions) for regions in each}) == 1:
+        yield from (unite(regions, tuple(shape)) for regions in zip(*each, strict=True))
+
+
+def _join_splits(axes: Sequence[Axis], splits: Sequence[Split]) -> Split:
+    """The split that cuts each axis wherever one of some splits does, as far as these divide each other.
+
+    An operator that reads two views, each of which asks for periods of its own, may lie with both in both's digits.
+    """
+    found = []
+    for axis in axes:
+        each = [one for split in splits for one in split if one.axis == axis.name]
+        if each:
+            first = each[0].first
+            ends = {prod(one.sizes[k:]) for one in each if one.first == first for k in range(1, len(one.sizes))}
+            chain = [axis.size, *_list_divisors(axis.size, ends), 1]
+            found.append(
+                SplitAxis(axis.name, tuple(a // b for a, b in pairwise(chain) if a > b) or (axis.size,), first)
+            )
+    return tuple(found)
 
 
 def _list_digits(cells: DisjointRegions, shape: Sequence[int]) -> Iterator[tuple[Digits, ...]]:
