@@ -8,7 +8,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import date
 from functools import partial, reduce, wraps
+from os import cpu_count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
@@ -30,6 +32,7 @@ from tapestry_exec.run import (
     RunResult,
     StepFailed,
     TransferMismatch,
+    calibrate,
     check_target,
     difference,
     evaluate,
@@ -675,6 +678,34 @@ def run_command(
     if save is not None:
         with replace_file(save) as file:
             np.savez(file, allow_pickle=False, **r.outputs)
+
+
+@main.command("calibrate")
+@click.argument("file", type=PATH, metavar="FILE.toml")
+@click.option(
+    "--backend",
+    type=click.Choice(sorted(set(BACKENDS) - {"simulated"})),
+    default="numpy",
+    show_default=True,
+    help="Whose kernels and copies are measured; nobody has measured GPUs yet.",
+)
+@click.option(
+    "--devices", type=click.IntRange(1), default=4, show_default=True, help="How many such devices the machine has."
+)
+@quiet_option
+def calibrate_command(file: Path, backend: str, devices: int, quiet: bool) -> None:
+    """Measure kernels and copies of this machine, and write FILE.toml for --machine."""
+    if file.suffix != ".toml":
+        raise click.UsageError(f"FILE.toml: {quote(str(file))} does not end in .toml, as --machine wants; rename it")
+    target = check_target(file, "FILE.toml")
+    found = calibrate(backend, devices=devices, report=None if quiet else partial(echo, err=True))
+    text = found.to_toml()
+    with replace_file(target) as written:
+        written.write(
+            f"# Measured by `tapestry calibrate` on {date.today()}: backend {backend}, {cpu_count()} cores of this "
+            f"machine.\n{text}\n".encode()
+        )
+    echo(text)
 
 
 def _npz_target(path: Path) -> Path:

@@ -6,6 +6,7 @@ From the ground up; each row stands on rows above it:
     backends                        the protocol of a backend, and their table
     prepared                        what is done once for a plan and a backend
     interpreter                     one loop over the steps
+    calibration                     what kernels and copies take, from the timelines of small plans
 """
 
 from tapestry_exec.run.backends import (
@@ -21,6 +22,7 @@ from tapestry_exec.run.backends import (
     Writes,
     load_from_wing,
 )
+from tapestry_exec.run.calibration import calibrate
 from tapestry_exec.run.check import InvalidPlan, check_plan
 from tapestry_exec.run.evaluate import difference, evaluate, read_array
 from tapestry_exec.run.interpreter import ResultMismatch, RunResult, StepFailed, TransferMismatch, run

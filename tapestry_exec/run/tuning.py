@@ -25,3 +25,14 @@ ROUNDINGS = 16
 
 SHOWN_REGIONS = 8
 """How many regions of a step that failed are listed."""
+
+# -- calibration ---------------------------------------------------------------------------------------------
+
+CALIBRATION_RUNS = 7
+"""How many times each kernel and copy is run, besides once before: the fastest counts."""
+CALIBRATION_REPEATS = 10
+"""How many kernels there are of each kind."""
+COPIED_SIDES = (8, 64, 512, 2048)
+"""Rows and columns of the square tensors of which quarters are sent: 64 bytes to 4 MiB."""
+MIN_WORKING = 0.25
+"""The least share of a kernel's time that is not taken for its start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -66,6 +67,51 @@ def _parse_machine(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
     elif "device" in fields:
         fields["device"] = _parse_rates(Device, fields["device"], f"machine {where}: device")
     return fields
+
+
+def write_machine(fields: Mapping[str, Any]) -> str:
+    """The text of a TOML file that describes a machine, from the fields of its mesh: `read_machine` gives them back.
+
+    Examples
+    --------
+    >>> print(write_machine({"shape": (2,), "link": Link(1e-6, 1e9), "device": (Device(1e12), Device(3e12))}))
+    shape = [2]
+    link = { latency_seconds = 1e-06, nbytes_per_second = 1000000000.0 }
+    device = [
+        { flop_per_second = 1000000000000.0 },
+        { flop_per_second = 3000000000000.0 },
+    ]
+    """
+    lines = []
+    for name, value in fields.items():
+        if name == "link" and not isinstance(value, Link):
+            lines += [f"link.{_write(axis)} = {_write(one)}" for axis, one in zip(fields["names"], value, strict=True)]
+        elif name == "device" and not isinstance(value, Device):
+            lines += ["device = [", *(f"    {_write(one)}," for one in value), "]"]
+        else:
+            lines.append(f"{name} = {_write(value)}")
+    return "\n".join(lines)
+
+
+def _write(value: object) -> str:
+    """A value in TOML; of rates those that are not the usual ones."""
+    match value:
+        case Device() | Link():
+            usual = type(value)()
+            names = [
+                name
+                for name in value.__struct_fields__
+                if getattr(value, name) != getattr(usual, name) or isinstance(value, Link)
+            ]
+            return "{ " + ", ".join(f"{name} = {_write(getattr(value, name))}" for name in names) + " }"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case tuple() | list():
+            return "[" + ", ".join(map(_write, value)) + "]"
+        case float():
+            return repr(value)
+        case _:
+            return str(value)
 
 
 def _parse_links(entry: object, where: str) -> Any:

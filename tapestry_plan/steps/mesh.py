@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.machines import find_machine, read_machine
+from tapestry_plan.steps.machines import find_machine, read_machine, write_machine
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_sets.digits import point_of
 from tapestry_sets.limits import as_int, check_arguments, check_fields, conform, kind_of, list_names, quote
@@ -190,6 +190,10 @@ class Mesh(Struct, frozen=True):
             return cls(**fields)
         except (TypeError, ValueError) as error:
             raise ValueError(f"machine {path}: {error}") from None
+
+    def to_toml(self) -> str:
+        """The text of a file that `from_toml` reads as this mesh."""
+        return write_machine({name: getattr(self, name) for name in self.__struct_fields__})
 
     @check_arguments
     def regroup(self, shape: Sequence[int]) -> Mesh:

@@ -1,0 +1,224 @@
+"""What this machine's devices and copies take: small plans are run, and their timelines say the rates of a mesh.
+
+The model has a few numbers for a device, and one kind of operator says each best::
+
+    launch_seconds, operand_seconds    on a few cells, with two to six operands        t = launch + operands * o
+    flop_per_second                    products and convolutions                       t - start = flop / rate
+    cell_flop_per_second               rows: softmax, normalization                    t - start = flop / rate
+    memory_nbytes_per_second           sums of two tensors                             t - start = bytes / rate
+    link                               halves of rows that go to another device        t = latency + bytes / rate
+    host                               inputs that are placed
+
+Of several runs each step counts at its fastest: other work on the machine only ever adds to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import exp, log, prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from tapestry_exec.run import tuning
+from tapestry_exec.run.backends import BACKENDS
+from tapestry_exec.run.interpreter import run
+from tapestry_exec.run.trace import TraceEvent
+from tapestry_plan import ops
+from tapestry_plan.ir import Graph, Stored, Tensor
+from tapestry_plan.search import plan
+from tapestry_plan.steps import Device, Link, Mesh, ShardPlan
+from tapestry_sets.limits import check_arguments, list_names, quote
+
+Report = Callable[[str], None]
+
+
+@check_arguments(
+    backend="give a name, as 'numpy'", devices="give a number of devices", report="it is called with a text"
+)
+def calibrate(backend: str = "numpy", *, devices: int = 4, report: Report | None = None) -> Mesh:
+    """Measure what kernels and copies of this machine take, and return a mesh with these rates.
+
+    It takes a few seconds. Devices of NumPy's backend share the processor: one runs at a time, with the threads that
+    the process has, and is measured so. Nobody has run it on a GPU yet.
+
+    Parameters
+    ----------
+    backend : str
+        "numpy" or "cupy".
+    devices : int
+        How many devices the mesh is to have; they are taken for equal, and one of them is measured.
+    report : callable, optional
+        Called with a line of text before each kind of measurement.
+
+    Returns
+    -------
+    Mesh
+        Of one axis. Its `to_toml` is the text of a file for `Mesh.from_toml` and ``--machine``.
+
+    Raises
+    ------
+    ValueError
+        For other backends, and fewer than one device.
+    BackendUnavailable
+        When the backend cannot run here.
+    """
+    measured = sorted(set(BACKENDS) - {"simulated"})
+    if backend not in measured:
+        why = "; times of simulated GPUs are those of the simulator" if backend == "simulated" else ""
+        raise ValueError(f"calibrate: backend is {quote(backend)}; {list_names(measured, backend, 'backends')}{why}")
+    if devices < 1:
+        raise ValueError(f"calibrate: devices is {quote(devices)}; give an integer >= 1")
+    say = report or (lambda text: None)
+    say("kernels: products, rows, sums, and a few cells")
+    device = _measure_device(backend)
+    say("copies: between devices, and from the host")
+    link, host = _measure_copies(backend)
+    return Mesh(devices, link=link, device=device, host=host)
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------
+
+
+def _measure_device(backend: str) -> Device:
+    # Kernels of all kinds in turn, as in a network: a kernel that follows itself finds warm caches, and starts in half
+    # the time.
+    g = Graph()
+    kinds: dict[str, list[str]] = {"few": [], "product": [], "row": [], "sum": []}
+    makers = (_add_product, _add_few, _add_row, _add_few, _add_sum, _add_few)
+    for number in range(tuning.CALIBRATION_REPEATS):
+        for turn, make in enumerate(makers):
+            before = set(g.nodes)
+            make(g, number, f"{number}_{turn}")
+            kinds[make.__name__.removeprefix("_add_")] += [name for name in g.nodes if name not in before]
+    for name, node in list(g.nodes.items()):
+        g.output(g.tensor(node.outputs[0]), name)
+    p = plan(g, Mesh(1), expand=False)
+    seconds = {e.node: e.seconds for e in _run(p, backend) if e.kind == "compute"}
+    launch, operand = _fit_starts([(_count_operands(g, name), seconds[name]) for name in kinds["few"]])
+
+    def rate(kind: str, counted: Callable[[Graph, str], float]) -> float:
+        return _find_rate((counted(g, n), seconds[n], launch + operand * _count_operands(g, n)) for n in kinds[kind])
+
+    return Device(
+        rate("product", _count_flop),
+        rate("sum", _count_nbytes),
+        launch,
+        cell_flop_per_second=rate("row", _count_flop),
+        operand_seconds=operand,
+    )
+
+
+def _add_few(g: Graph, number: int, label: str) -> None:
+    """An operator with two, three, or six operands, on a few cells."""
+    x, w = g.input(f"x{label}", (1, 8, 8, 8)), g.input(f"w{label}", (1, 8, 8, 8))
+    _ = ops.relu(x), x + w, ops.batch_normalization(x, *(g.input(f"c{label}_{k}", (8,)) for k in range(4)))
+
+
+def _add_product(g: Graph, number: int, label: str) -> None:
+    """One of some products and convolutions."""
+    makers: list[tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]] = [
+        (ops.matmul, (512, 512), (512, 512)),
+        (partial(ops.conv, pads=1), (1, 64, 28, 28), (64, 64, 3, 3)),
+        (ops.matmul, (256, 512), (512, 1024)),
+        (ops.conv, (1, 256, 14, 14), (256, 256, 1, 1)),
+        (ops.matmul, (8, 128, 64), (8, 64, 128)),
+    ]
+    make, *shapes = makers[number % len(makers)]
+    make(*(g.input(f"p{label}_{k}", shape) for k, shape in enumerate(shapes)))
+
+
+def _add_row(g: Graph, number: int, label: str) -> None:
+    """A softmax or a normalization of rows."""
+    rows = g.input(f"r{label}", (256, 512))
+    if number % 2:
+        ops.softmax(rows, axis=-1)
+    else:
+        ops.layer_normalization(rows, *(g.input(f"s{label}_{k}", (512,)) for k in range(2)), axis=-1)
+
+
+def _add_sum(g: Graph, number: int, label: str) -> None:
+    """The sum of two tensors of 64 KiB to 8 MiB."""
+    cells = 1 << (14 + 7 * (number % 4) // 3)
+    _ = g.input(f"a{label}", (cells,)) + g.input(f"b{label}", (cells,))
+
+
+def _count_operands(g: Graph, name: str) -> int:
+    return len(g.nodes[name].inputs) + len(g.nodes[name].outputs)
+
+
+def _count_flop(g: Graph, name: str) -> float:
+    signature, node = g.signature(name), g.nodes[name]
+    return g.ops[node.op].flop_per_point(signature, node.attrs) * signature.index.size
+
+
+def _count_nbytes(g: Graph, name: str) -> float:
+    node = g.nodes[name]
+    sources = [g.source(each) for each in (*node.inputs, *node.outputs)]
+    return sum(prod(source.shape) * np.dtype(source.dtype).itemsize for source in sources)
+
+
+# -- copies ----------------------------------------------------------------------------------------------------
+
+
+def _measure_copies(backend: str) -> tuple[Link, Link]:
+    """Rows on two devices become columns: each sends a quarter, in pieces of half a row."""
+    g, fix = Graph(), dict[str, dict[str, int]]()
+    for side in tuning.COPIED_SIDES:
+        made = ops.relu(g.input(f"x{side}", (side, side)), name=f"rows{side}")
+        g.output(ops.relu(made, name=f"columns{side}"))
+        fix |= {f"rows{side}": {"i0": 2}, f"columns{side}": {"i1": 2}}
+    events = _run(plan(g, Mesh(2), fix=fix, expand=False), backend)
+    across = [(e.nbytes, e.seconds) for e in events if e.kind == "copy" and e.phases]
+    return _fit_link(across), _fit_link([(e.nbytes, e.seconds) for e in events if e.kind == "place"])
+
+
+# -- running and fitting ---------------------------------------------------------------------------------------
+
+
+def _run(p: ShardPlan, backend: str) -> list[TraceEvent]:
+    """The steps of a plan with the shortest time that each took in several runs; the first runs are not counted."""
+    rng = np.random.default_rng(0)
+    given: Mapping[str, Stored] = p.graph.stored
+    inputs = {name: rng.random(one.shape, np.float32) for name, one in given.items() if one.kind == "input"}
+    best: dict[int, TraceEvent] = {}
+    with TemporaryDirectory() as folder:
+        for number in range(tuning.CALIBRATION_RUNS + 1):
+            # with a trace, so that devices which work ahead of the host tell their own times
+            timeline = run(p, inputs, backend=backend, trace=Path(folder, "trace.json")).timeline
+            for event in timeline if number else ():
+                known = best.get(event.step)
+                if known is None or event.seconds < known.seconds:
+                    best[event.step] = event
+    return list(best.values())
+
+
+def _fit_starts(found: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Seconds to start a shard, and for each of its operands: the line nearest to the medians, neither below zero."""
+    many = np.array(sorted({number for number, _ in found}), float)
+    seconds = np.array([np.median([each for number, each in found if number == mine]) for mine in many])
+    slope = float(((many - many.mean()) * (seconds - seconds.mean())).sum() / ((many - many.mean()) ** 2).sum())
+    slope = min(max(slope, 0.0), float((many * seconds).sum() / (many**2).sum()))
+    return _round(max(float(seconds.mean()) - slope * float(many.mean()), 0.0)), _round(slope)
+
+
+def _find_rate(found: Iterable[tuple[float, float, float]]) -> float:
+    """The geometric mean of amounts by seconds, without what it takes to start: at most most of it."""
+    rates = [amount / max(seconds - start, seconds * tuning.MIN_WORKING) for amount, seconds, start in found]
+    return _round(exp(sum(map(log, rates)) / len(rates)))
+
+
+def _fit_link(found: Sequence[tuple[int, float]]) -> Link:
+    """Latency from the smallest messages, bandwidth from the largest ones."""
+    sizes = sorted({nbytes for nbytes, _ in found})
+    small, large = ([seconds for nbytes, seconds in found if nbytes == size] for size in (sizes[0], sizes[-1]))
+    latency = float(np.median(small))
+    longest = float(np.median(large))
+    return Link(_round(latency), _round(sizes[-1] / max(longest - latency, longest * tuning.MIN_WORKING)))
+
+
+def _round(value: float) -> float:
+    """Three digits: more are not known."""
+    return float(f"{value:.3g}")

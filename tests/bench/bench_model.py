@@ -1,0 +1,132 @@
+"""Is the cost model right about what takes long? Modeled against measured work of every operator of two networks.
+
+python tests/bench/bench_model.py            prints the table
+python tests/bench/bench_model.py --write    also writes it to tests/bench/results/bench_model.md
+
+The rates are those that `tapestry calibrate` measures on this machine first. A plan is made for them, run by NumPy's
+backend, and each operator's shards are taken from the run's timeline: the device that takes longest, at its fastest of
+several runs. Ranks are compared (Spearman's correlation), as a planner chooses between alternatives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: times of one thread can be repeated
+
+import numpy as np
+from msgspec.structs import replace
+
+HERE = Path(__file__).resolve()
+ROOT = HERE.parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
+from bench_sets import machine  # noqa: E402
+from layered_models import gpt  # noqa: E402
+
+from tapestry_exec import calibrate, run  # noqa: E402
+from tapestry_plan import Device, Graph, Mesh, load_onnx, plan  # noqa: E402
+from tapestry_plan.onnx import light_model  # noqa: E402
+
+RESULTS = SETS_RESULTS.with_name("bench_model.md")
+RUNS, AIM = 12, 0.9
+MODELS: dict[str, Callable[[], Graph]] = {
+    "ResNet-50": lambda: load_onnx(light_model("resnet50")),
+    "GPT, 2 layers of width 512, 256 tokens": lambda: load_onnx(gpt(2, length=256, width=512, inner=2048)),
+}
+
+
+class Found(NamedTuple):
+    """Of every operator its modeled and its measured seconds."""
+
+    modeled: list[float]
+    measured: list[float]
+
+
+def measure(graph: Graph, mesh: Mesh) -> Found:
+    """Plan a graph for a mesh, run it, and read off the work of each operator."""
+    p = plan(graph, mesh, expand=False)
+    rng = np.random.default_rng(0)
+    given = p.graph.stored.values()
+    inputs = {one.name: rng.random(one.shape, np.float32).astype(one.dtype) for one in given if one.kind == "input"}
+    best: dict[tuple[str, int], float] = {}
+    for _ in range(RUNS):
+        for event in run(p, inputs).timeline:
+            if event.kind == "compute":
+                key = event.node, event.device
+                best[key] = min(best.get(key, float("inf")), event.seconds)
+    stages = [stage for stage in p.stages if stage.work_seconds]
+    devices = range(mesh.size)
+    slowest = [max(best.get((stage.node, device), 0.0) for device in devices) for stage in stages]
+    return Found([max(stage.work_seconds) for stage in stages], slowest)
+
+
+def correlate_ranks(one: Sequence[float], two: Sequence[float]) -> float:
+    """Spearman's rank correlation; equal values have the mean of their ranks."""
+
+    def rank(values: Sequence[float]) -> np.ndarray:
+        _, number, count = np.unique(values, return_inverse=True, return_counts=True)
+        last = np.cumsum(count)
+        return (last - (count - 1) / 2)[number]
+
+    return float(np.corrcoef(rank(one), rank(two))[0, 1])
+
+
+def rows(machine_found: Mesh) -> list[str]:
+    """A line of the table for each network and number of devices."""
+    device = machine_found.device
+    assert isinstance(device, Device), "calibrate takes devices for equal"
+    plain = replace(device, cell_flop_per_second=None, operand_seconds=0.0)
+    lines = []
+    for name, make in MODELS.items():
+        graph = make()
+        for devices in (1, 4):
+            mesh = replace(machine_found, shape=(devices,))
+            found = measure(graph, mesh)
+            without = measure(graph, replace(mesh, device=plain))
+            rank, bare = correlate_ranks(*found), correlate_ranks(*without)
+            total = f"{sum(found.modeled) * 1e3:.1f} / {sum(found.measured) * 1e3:.1f} ms"
+            told = f"{rank:.3f}" if rank >= AIM else f"**{rank:.3f}**"
+            lines.append(f"| {name} | {devices} | {len(found.measured)} | {told} | {bare:.3f} | {total} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    asked = parser.parse_args()
+    found = calibrate()
+    text = "\n".join(
+        [
+            "# The cost model against what operators take",
+            "",
+            f"{date.today()}, {machine()}, one BLAS thread. Written by `tests/bench/bench_model.py`.",
+            "",
+            "Rank correlation of modeled and measured seconds of every operator's work, with the rates that",
+            f"`tapestry calibrate` measures (aim: {AIM}). Two rates are products' arithmetic and memory alone.",
+            "Sums are modeled / measured, of the slowest device of each operator.",
+            "",
+            "| network | devices | operators | ranks | two rates | sums |",
+            "|---|---|---|---|---|---|",
+            *rows(found),
+            "",
+            "```toml",
+            found.to_toml(),
+            "```",
+            "",
+        ]
+    )
+    print(text)
+    if asked.write:
+        RESULTS.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

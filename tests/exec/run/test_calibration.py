@@ -1,0 +1,118 @@
+"""What `calibrate` measures becomes a machine's file: fits of known times, and a run on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tapestry_exec import calibrate
+from tapestry_exec.cli import main
+from tapestry_exec.run import calibration, tuning
+from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
+
+SECONDS = st.floats(0, 1e-3)
+RATES = st.floats(1e6, 1e15)
+
+
+@given(SECONDS, SECONDS)
+@example(0.0, 0.0)
+@example(1e-5, 3e-6)
+def test_starts_are_found_again(launch: float, operand: float) -> None:
+    found = [(many, launch + operand * many) for many in (2, 3, 3, 6)]
+    noisy = [*found, (2, 1.0)] if launch else found  # one that was disturbed: its median is between two
+    assert calibration._fit_starts(found) == pytest.approx((launch, operand), rel=0.02, abs=2e-8)
+    assert all(seconds >= 0 for seconds in calibration._fit_starts(noisy))
+
+
+@given(RATES, SECONDS, st.lists(st.integers(1, 10**12), min_size=1, max_size=5))
+def test_rates_are_found_again(rate: float, start: float, amounts: list[int]) -> None:
+    timed = [(float(amount), start + amount / rate, start) for amount in amounts]
+    found, least = calibration._find_rate(timed), tuning.MIN_WORKING
+    assert rate * (1 - 0.01) / 1 >= 0 and found <= rate * 1.01
+    if all(amount / rate >= least * seconds for amount, seconds, _ in timed):
+        assert found == pytest.approx(rate, rel=0.01)
+
+
+@given(SECONDS, RATES)
+@example(1e-6, 1e9)
+def test_links_are_found_again(latency: float, rate: float) -> None:
+    link = calibration._fit_link([(nbytes, latency + nbytes / rate) for nbytes in (64, 64, 4096, 1 << 22, 1 << 22)])
+    exact = Link(latency + 64 / rate, rate)
+    assert link.latency_seconds == pytest.approx(exact.latency_seconds, rel=0.01)
+    if latency * 3 < (1 << 22) / rate:
+        assert link.nbytes_per_second == pytest.approx(rate, rel=0.01)
+
+
+def test_this_machine_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "CALIBRATION_RUNS", 1)
+    file = tmp_path / "mine.toml"
+    done = CliRunner().invoke(main, ["calibrate", str(file), "--devices", "2"])
+    assert done.exit_code == 0 and "kernels: " in done.output
+    mesh = Mesh.from_toml(file)
+    assert mesh.shape == (2,) and mesh.to_toml() in file.read_text() and "# Measured by" in file.read_text()
+    device = mesh.device
+    assert isinstance(device, Device) and device.cell_flop_per_second is not None
+    assert device.cell_flop_per_second > 1e8 and 1e8 < device.flop_per_second < 1e14
+    assert 1e8 < device.memory_nbytes_per_second < 1e13 and 1e6 < mesh.ports[0].nbytes_per_second < 1e13
+    assert 0 < device.launch_seconds + device.operand_seconds < 0.1
+    g = Graph()
+    g.output(ops.relu(g.input("x", (64, 64)) @ g.input("w", (64, 64))))
+    assert plan(g, mesh).makespan_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none/mine.toml"], "FILE.toml: the folder of 'none/mine.toml' does not exist; make it first"),
+        (["mine.txt"], "'mine.txt' does not end in .toml"),
+        (["mine.toml", "--devices", "0"], "0 is not in the range x>=1"),
+        (["mine.toml", "--backend", "simulated"], "'simulated' is not one of 'cupy', 'numpy'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_once(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(calibration, "_measure_device", lambda backend: pytest.fail("nothing is to be measured"))
+    done = CliRunner().invoke(main, ["calibrate", *arguments])
+    assert done.exit_code == 2 and message in " ".join(done.output.split()) and not list(tmp_path.iterdir())
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"backend is 'tpu'; known backends: 'cupy', 'numpy'"):
+        calibrate("tpu")
+    with pytest.raises(ValueError, match="times of simulated GPUs are those of the simulator"):
+        calibrate("simulated")
+    with pytest.raises(ValueError, match="devices is 0; give an integer >= 1"):
+        calibrate(devices=0)
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+LINKS = st.builds(Link, st.floats(0, 1), st.floats(1, 1e20))
+DEVICES = st.builds(
+    Device,
+    st.floats(1, 1e20),
+    st.floats(1, 1e20),
+    st.floats(0, 1),
+    st.integers(1, 10**15),
+    st.none() | st.floats(1, 1e20),
+    st.floats(0, 1),
+)
+
+
+@given(st.lists(DEVICES, min_size=6, max_size=6) | DEVICES, st.lists(LINKS, min_size=2, max_size=2) | LINKS, LINKS)
+@example(Device(), [Link(), Link(0.0)], Link())
+def test_a_mesh_is_what_its_text_says(device: object, link: object, host: Link) -> None:
+    mesh = Mesh((2, 3), ("rack", 'a "b" é'), link, device, host)  # type: ignore[arg-type]
+    import tomllib
+
+    from tapestry_plan.steps.machines import _parse_machine
+
+    assert Mesh(**_parse_machine(tomllib.loads(mesh.to_toml()), "mine")) == mesh
+    shared = Mesh((2, 3), link=[Link(), "x"], host=host)
+    assert Mesh(**_parse_machine(tomllib.loads(shared.to_toml()), "mine")) == shared
