@@ -76,7 +76,7 @@ def calibrate(backend: str = "numpy", *, devices: int = 4, report: Report | None
     device = _measure_device(backend)
     say("copies: between devices, and from the host")
     link, host = _measure_copies(backend)
-    return Mesh(devices, link=link, device=device, host=host)
+    return Mesh((devices,), link=link, device=device, host=host)
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def _measure_device(backend: str) -> Device:
             kinds[make.__name__.removeprefix("_add_")] += [name for name in g.nodes if name not in before]
     for name, node in list(g.nodes.items()):
         g.output(g.tensor(node.outputs[0]), name)
-    p = plan(g, Mesh(1), expand=False)
+    p = plan(g, Mesh((1,)), expand=False)
     seconds = {e.node: e.seconds for e in _run(p, backend) if e.kind == "compute"}
     launch, operand = _fit_starts([(_count_operands(g, name), seconds[name]) for name in kinds["few"]])
 
@@ -170,7 +170,7 @@ def _measure_copies(backend: str) -> tuple[Link, Link]:
         made = ops.relu(g.input(f"x{side}", (side, side)), name=f"rows{side}")
         g.output(ops.relu(made, name=f"columns{side}"))
         fix |= {f"rows{side}": {"i0": 2}, f"columns{side}": {"i1": 2}}
-    events = _run(plan(g, Mesh(2), fix=fix, expand=False), backend)
+    events = _run(plan(g, Mesh((2,)), fix=fix, expand=False), backend)
     across = [(e.nbytes, e.seconds) for e in events if e.kind == "copy" and e.phases]
     return _fit_link(across), _fit_link([(e.nbytes, e.seconds) for e in events if e.kind == "place"])
 
