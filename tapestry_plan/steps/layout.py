@@ -218,9 +218,12 @@ def _list_rates(mesh: Mesh) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 def _list_plain(extents: tuple[int, ...], shape: tuple[int, ...], space: Space, replicas: bool) -> tuple[Layout, ...]:
     """The layouts over some devices that are taken for equal ones."""
-    if space == "all":
-        return list_layouts(extents, prod(shape), replicas=replicas)
-    return list_mesh_layouts(extents, shape, replicas=replicas)
+    along = list_mesh_layouts(extents, shape, replicas=replicas)
+    if space == "mesh":
+        return along
+    # An axis of fewer points than devices has as many parts as points, which the factorizations may not have.
+    short = (layout for layout in along if prod(shape) % prod(layout.parts))
+    return tuple(dict.fromkeys((*list_layouts(extents, prod(shape), replicas=replicas), *short)))
 
 
 def _list_on_team(
