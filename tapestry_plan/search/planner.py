@@ -144,8 +144,9 @@ def plan(
         The layouts that are compared; `ShardPlan.space` says which, and `ShardPlan.bound` holds over them. "mesh": each
         axis of the mesh cuts one index axis, holds replicas, or idles, so that 64 devices as (8, 8) have as few layouts
         as 4 as (2, 2). "all": every factorization of the number of devices, over any index axes in any order, whatever
-        the mesh's axes, and as many parts as points of an axis that has fewer than devices; how many there are grows fast with the devices. By default "all" up to 8 devices, "mesh" for
-        more, and for a mesh that has a link for each axis. `fix` and `layout` may ask for layouts of either.
+        the mesh's axes, and along an axis of fewer points than devices as many parts as points; how many there are
+        grows fast with the devices. By default "all" up to 8 devices, "mesh" for more, and for a mesh that has a link
+        for each axis. `fix` and `layout` may ask for layouts of either.
     same_bits : bool
         Whether results have the same bits on any number of devices. Operators that round and do not work cell by cell
         then work in leaves, blocks of one size that follow from the operator alone (`tapestry_plan.rewrite.leaves`):
