@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Operand, Signature
 from tapestry_plan.search import tuning
+from tapestry_plan.search.along import Exchanged, Spreads, count_along
 from tapestry_plan.search.elimination import IntArray
 from tapestry_plan.steps import Mesh, list_senders, number_ports
+from tapestry_sets.batch import RegionArray
 from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.regions import DisjointRegions, Region
 
@@ -60,6 +62,7 @@ class RegionTable(Struct):
     _axes: range = range(0)
     _pairs: list[IntArray] = field(default_factory=list)
     """Of each axis, by two numbers of sets: cells that both have, -1 where nobody has asked."""
+    _batches: dict[int, tuple[RegionArray, IntArray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
@@ -108,6 +111,16 @@ class RegionTable(Struct):
                 cells *= self._axis_sizes(axis, [c[..., axis] for c in chosen])
             total += cells
         return total
+
+    def list_sets(self, numbers: IntArray) -> IntArray:
+        """The sets whose product a region is, by number, (…, rank): 0 for nothing, -1 for no one product."""
+        many = np.array([len(members) for members in self._members] or [0])[numbers][..., None]
+        sets: IntArray = np.where(many > 1, -1, self._rows()[numbers, 0])
+        return sets
+
+    def count_along_axis(self, axis: int, one: IntArray, two: IntArray) -> IntArray:
+        """Cells along an axis that two sets of it have in common, by their numbers: arrays that broadcast."""
+        return self._axis_sizes(axis, [one, two])
 
     def count_meets(self, rows: IntArray, others: IntArray) -> list[tuple[IntArray, IntArray]]:
         """Cells that intersections of some regions share with each of some others, as terms of a sum.
@@ -191,8 +204,8 @@ class RegionTable(Struct):
         codes, table = ids[0] * base + ids[1], self._pair_table(axis)
         wanted = np.zeros(len(table), bool)
         wanted[codes] = True
-        for code in np.flatnonzero(wanted & (table < 0)).tolist():
-            table[code] = self._count_set_common(axis, divmod(code, base))
+        new = np.flatnonzero(wanted & (table < 0))
+        table[new] = self._count_pairs(axis, new // base, new % base)
         found: IntArray = table[codes]
         return found
 
@@ -207,7 +220,31 @@ class RegionTable(Struct):
     def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""
         rows, codes = _list_tuples(ids, [len(self._axis_spans[axis])] * len(ids))
-        return np.array([self._count_set_common(axis, row) for row in rows.tolist()], np.int64)[codes]
+        return self._count_pairs(axis, *rows.T)[codes]
+
+    def _count_pairs(self, axis: int, one: IntArray, two: IntArray) -> IntArray:
+        """Cells that pairs of sets of an axis share, by their numbers: of many, single nests are counted together."""
+        if len(one) < tuning.MIN_BATCHED:
+            return np.array([self._count_set_common(axis, row) for row in zip(one.tolist(), two.tolist(), strict=True)])
+        many, places = self._batch(axis)
+        out = np.zeros(len(one), np.int64)
+        at = places[one], places[two]
+        single = (at[0] >= 0) & (at[1] >= 0)
+        out[single] = many[at[0][single]].count_common(many[at[1][single]])
+        for k in np.flatnonzero(~single).tolist():
+            out[k] = self._count_set_common(axis, (int(one[k]), int(two[k])))
+        return out
+
+    def _batch(self, axis: int) -> tuple[RegionArray, IntArray]:
+        """The sets of an axis that are single nests as one batch, and the place of each set in it, -1 for others."""
+        every = self._axis_list[axis]
+        if axis not in self._batches or len(self._batches[axis][1]) < len(every):
+            single = [(k, sett) for k, sett in enumerate(every) if isinstance(sett, Sett)]
+            places = np.full(len(every), -1)
+            places[[k for k, _ in single]] = range(len(single))
+            box = (self.shape[axis] if self.shape else 1,)
+            self._batches[axis] = RegionArray.of(Region(box, (sett,)) for _, sett in single), places
+        return self._batches[axis]
 
     def _count_set_common(self, axis: int, row: Sequence[int]) -> int:
         """Cells that two sets of an axis share, in closed form."""
@@ -305,6 +342,55 @@ def count_transfers(table: RegionTable, held: Held, needs: Sequence[IntArray], m
         Region numbers that the consumers need, in the order in which they run.
     mesh : Mesh
     """
+    if len(needs) == 1 and mesh.size >= tuning.MIN_ALONG_DEVICES:
+        return _count_one_consumer(table, held, needs[0], mesh)
+    return _count_by_pairs(table, held, needs, mesh)
+
+
+def _count_one_consumer(table: RegionTable, held: Held, need: IntArray, mesh: Mesh) -> Transfers:
+    """As `count_transfers` of one consumer: along the axes of the mesh where layouts are products along them."""
+    has, wants = table.list_sets(held.numbers), table.list_sets(need)
+    for finely in (False, True):
+        spreads = Spreads(mesh, finely=finely)
+        holders = [spreads.find(*one) for one in zip(has, held.groups, strict=True)]
+        consumers = [spreads.find(sets) for sets in wants]
+        if None not in holders and None not in consumers:
+            break
+    (mine, others), (theirs, rest) = _part(holders), _part(consumers)
+    shape, ports = (len(holders), len(consumers)), len(mesh.ports)
+    cells, (busiest, rounds) = np.zeros(shape, np.int64), np.zeros((2, ports, *shape), np.int64)
+
+    def put(rows: IntArray, columns: IntArray, found: Exchanged | Transfers) -> None:
+        at = np.ix_(rows, columns)
+        cells[at] = found.cells
+        for port in range(ports):
+            busiest[port][at], rounds[port][at] = found.busiest[port], found.rounds[port]
+
+    if mine.size and theirs.size:
+        first, second = ([one for one in each if one is not None] for each in (holders, consumers))
+        put(mine, theirs, count_along(first, second, spreads, table.count_along_axis))
+    for rows, columns in ((others, theirs), (np.arange(len(holders)), rest)):
+        if rows.size and columns.size:
+            few = Held(held.numbers[rows], held.parts[rows], held.groups[rows])
+            put(rows, columns, _count_by_pairs(table, few, [need[columns]], mesh))
+    fresh = _list_most(table.sizes(need), mesh)
+    return Transfers(cells, np.broadcast_to(fresh[:, None, :], (len(fresh), *shape)), busiest, rounds)
+
+
+def _part(found: Sequence[object]) -> tuple[IntArray, IntArray]:
+    """The places of what was found, and of what was not."""
+    there = np.array([one is not None for one in found], bool)
+    return np.flatnonzero(there), np.flatnonzero(~there)
+
+
+def _list_most(cells: IntArray, mesh: Mesh) -> IntArray:
+    """The most cells that a device of each kind has, of cells by (…, device)."""
+    by_kind = [cells[..., list(mine)] for _, mine in mesh.kinds] if mesh.differs else [cells]
+    return np.stack([mine.max(axis=-1) for mine in by_kind])
+
+
+def _count_by_pairs(table: RegionTable, held: Held, needs: Sequence[IntArray], mesh: Mesh) -> Transfers:
+    """As `count_transfers`, from every device to every other one."""
     # The cells that two devices exchange depend on what one holds and what the other needs, of which there are few
     # different ones: a matrix is counted once, and the tables of all classes look them up.
     #
@@ -340,9 +426,8 @@ def count_transfers(table: RegionTable, held: Held, needs: Sequence[IntArray], m
                 sent, got = messages.sum(axis=-1).max(axis=0), messages.sum(axis=0).max(axis=-1)
                 rounds[port, row, some] = np.maximum(sent, got)
     shape = (classes, *at.shape[:-1])
-    needed = fresh[at]
-    by_kind = [needed[..., list(mine)] for _, mine in mesh.kinds] if mesh.differs else [needed]
-    most = np.stack([np.broadcast_to(mine.max(axis=-1), shape) for mine in by_kind])
+    most = _list_most(fresh[at], mesh)
+    most = np.broadcast_to(most[:, None], (len(most), *shape))
     return Transfers(cells.reshape(shape), most, busiest.reshape(-1, *shape), rounds.reshape(-1, *shape))
 
 

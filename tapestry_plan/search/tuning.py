@@ -45,6 +45,8 @@ FIRST_FACTOR_ENTRIES = 250_000
 """The same in the first round, before layouts are left out: of most large tables little is needed then."""
 NEAR_FACTOR_ENTRIES = 20_000
 """The same near another plan: what may be better there is known by few layouts."""
+MAX_COUNTED_PAIRS = 1_000_000_000
+"""Pairs of devices times entries of a table over several consumers, which are counted from device to device."""
 MAX_DIRECT_ENTRIES = 10_000_000
 """Entries of all tables, of alike ones once, up to which they are made at once: the search over them may be exact."""
 MAX_KEPT_SHARE = 0.9
@@ -170,6 +172,10 @@ MIN_PACKED_ENTRIES = 4096
 """Entries of a joint table from which pairs of ticks and bytes are packed in single numbers: packing has its price."""
 MAX_SHARED_ENTRIES = 250_000
 """Entries of what is outside of a bucket up to which it is compared with that of alike ones, as bytes."""
+MIN_BATCHED = 64
+"""Pairs of sets of an axis from which they are counted together: making columns of them has its price."""
+MIN_ALONG_DEVICES = 32
+"""Devices from which what they exchange is counted along the axes of the mesh, where layouts allow it."""
 COLUMNS = 128
 """Of a table that are looked at before all of them, to see whether a value may be dominated."""
 FEW_ENTRIES = 20_000_000

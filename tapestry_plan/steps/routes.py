@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import isqrt, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,10 @@ def list_senders(groups: Sequence[int], mesh: Mesh) -> BoolArray:
     Devices of one group hold the same cells. Of each group a device reads from one that is nearest: on the way to it
     the outermost axis of the mesh whose coordinate differs lies as far inside as can be; a device of the group reads
     from itself. Where several are nearest they are taken in turn: the first of them by the first device of each group,
-    the second by its second one, and so on, so that replicas share the work of sending.
+    the second by its second one, and so on, so that replicas share the work of sending. A device that holds nothing has
+    no place in a group: of the nearest it reads from one with its own coordinates on as many of the other axes as can
+    be, the outer ones first, where an axis of 16 devices counts as four of 2. So where replicas lie along some axes of
+    the mesh, every device reads from those that have its own coordinates on them.
 
     Parameters
     ----------
@@ -37,10 +41,22 @@ def list_senders(groups: Sequence[int], mesh: Mesh) -> BoolArray:
     return _list_senders(tuple(groups), mesh.shape)
 
 
+def list_factors(n: int) -> tuple[int, ...]:
+    """The prime factors of a number, ascending.
+
+    Examples
+    --------
+    >>> list_factors(12), list_factors(7), list_factors(1)
+    ((2, 2, 3), (7,), ())
+    """
+    least = next((k for k in range(2, isqrt(n) + 1) if n % k == 0), n)
+    return () if n == 1 else (least, *list_factors(n // least))
+
+
 @lru_cache(maxsize=1024)
 def _list_senders(groups: tuple[int, ...], shape: tuple[int, ...]) -> BoolArray:
-    common = _count_common_axes(shape)
-    sends = np.zeros(common.shape, bool)
+    nearness = np.where(np.array(groups) < 0, _rank_alike(shape), _count_common_axes(shape))
+    sends = np.zeros(nearness.shape, bool)
     members: dict[int, list[int]] = {}
     place = np.zeros(len(groups), np.int16)
     for device, group in enumerate(groups):
@@ -53,7 +69,7 @@ def _list_senders(groups: tuple[int, ...], shape: tuple[int, ...]) -> BoolArray:
             by_size.setdefault(len(found), []).append(found)
     for alike in by_size.values():
         places = np.array(alike)  # (groups, devices of each)
-        shared = common[places]  # and receivers
+        shared = nearness[places]  # and receivers
         near = shared == shared.max(axis=1, keepdims=True)
         count = near.cumsum(axis=1, dtype=np.int16)
         sends[places] = near & (count == place % count[:, -1:] + 1)
@@ -67,6 +83,19 @@ def _count_common_axes(shape: tuple[int, ...]) -> NDArray[np.int8]:
     places = np.indices(shape).reshape(len(shape), -1)
     same = places[:, :, None] == places[:, None, :]
     found: NDArray[np.int8] = np.logical_and.accumulate(same, axis=0).sum(axis=0, dtype=np.int8)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _rank_alike(shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """How alike the coordinates of two devices are: an outer axis counts more than all further inside.
+
+    An axis of 16 devices counts as four axes of 2.
+    """
+    digits = tuple(n for each in shape for n in list_factors(each)) or (1,)
+    found = np.zeros((prod(shape), prod(shape)), np.int64)
+    for here in np.indices(digits).reshape(len(digits), -1):
+        found = 2 * found + (here[:, None] == here)
     return found
 
 

@@ -226,8 +226,8 @@ def main() -> None:
             "",
             "GPT: 16 operators a layer, batch 1, 2,048 tokens, width 1,024 (4,096 inside), devices of 4·10¹⁴ flop/s,",
             "3·10¹² B/s, links of 5 µs and 3·10¹¹ B/s. BERT, GPT-2, ViT: batch 2, 128 tokens (ViT 197), width 512,",
-            "ResNet-50 and DenseNet-121, on the mesh's own rates. Capped: in 30 % of the peak of the plan on one device; a layer of",
-            "width 4,096 in half precision in 141 MB. Backward: the gradients of convolutions that read one input in",
+            "and the CNNs, on the mesh's own rates. Capped: in 30 % of the peak of the plan on one device; a layer",
+            "of width 4,096 in half precision in 141 MB. Backward: gradients of convolutions that read one input in",
             "three and four shapes, and of the tests' GPT-2. CPU seconds are those of `plan`, not of the import.",
         ]
         RESULTS.write_text("\n".join([*head, *lines, *notes]) + "\n")

@@ -528,6 +528,8 @@ NOT_SWEPT = {
     "plan.search.MAX_PAIRS": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.MIN_PACKED_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.MAX_SHARED_ENTRIES": "larger ones are rarely alike, and take memory: below, a pass takes as long",
+    "plan.search.MIN_ALONG_DEVICES": "whole plans on 16 devices take 1.7 times as long with it",
+    "plan.search.MIN_BATCHED": "of fewer pairs both ways take milliseconds",
     "plan.search.MAX_CODES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.steps.DISTANCE_EXPONENTS": "more of them are better plans in more time: no speed alone",
     "plan.steps.SLACKS": "more of them are better plans in more time: no speed alone",

@@ -33,10 +33,11 @@ def samples(count: int) -> Iterator[tuple[DisjointRegions, np.ndarray]]:
         yield region, mask
 
 
+@pytest.mark.parametrize("batched", [0, tuning.MIN_BATCHED])
 @pytest.mark.parametrize("most_codes", [tuning.MAX_CODES, 30, 0])
-def test_a_table_that_grows_has_the_sizes_of_masks(most_codes: int) -> None:
+def test_a_table_that_grows_has_the_sizes_of_masks(most_codes: int, batched: int) -> None:
     table, numbers, masks, rng = RegionTable(SHAPE), [], [], Random(5)
-    with mock.patch.object(cost.tuning, "MAX_CODES", most_codes):
+    with mock.patch.multiple(cost.tuning, MAX_CODES=most_codes, MIN_BATCHED=batched):
         for region, mask in samples(12):
             numbers.append(table.number(region))
             masks.append(mask)

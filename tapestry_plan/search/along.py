@@ -1,0 +1,250 @@
+"""What devices exchange, counted along the axes of a mesh: for 1,024 devices no table has 1,024 × 1,024 entries.
+
+In most layouts the cells of a device are a product, each of whose sets depends on the device's coordinates on some axes
+of the mesh, and no axis matters for two of them. What one device holds and another one needs is a product then too, and
+what a device receives from all others, a sum over their coordinates, is a product of sums over few of them::
+
+    mesh (8, 8, 16)     holds  rows by x, columns by z          cells(s, d) = rows(s.x, d.y) · columns(s.z, d.z)
+                        needs  rows by y, columns by z          received(d) = Σ_x rows(x, d.y) · Σ_z columns(z, d.z)
+
+Where parts are numbered across two axes of a tensor, an axis of 16 devices may matter for both: then it is taken as
+four axes of 2. Of replicas a device reads from that with its own coordinates on the axes along which they lie, as
+`list_senders` says, so that these are not summed over; nor are the outer axes when links differ: what comes over the
+link of an axis is what comes from devices that agree on all axes outside of it, less what comes from those that agree
+on it too. Messages are counted in the same way, of sets that meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import accumulate
+from math import prod
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tapestry_plan.search.elimination import IntArray
+from tapestry_plan.steps import Mesh, list_factors
+
+MeshAxes = tuple[int, ...]
+"""Some axes of a mesh, ascending."""
+Working = NDArray[np.bool_]
+"""Which devices have something, in the shape of the mesh."""
+
+
+class Spread(Struct, frozen=True):
+    """A number for each device that depends on its coordinates on some axes of the mesh alone."""
+
+    axes: MeshAxes
+    numbers: IntArray
+    """In the shape of the mesh, with one entry along all other axes."""
+
+
+class Along(Struct, frozen=True):
+    """A class of layouts as a product of sets that depend on different axes of the mesh.
+
+    Parameters
+    ----------
+    sets : tuple of int
+        For each axis of the tensor the place of its `Spread` in `Spreads`: numbers of sets, 0 for none.
+    busy : int
+        The same for the axes of the mesh that only say who has nothing: 1 for who has something, 0 for who has not.
+    replicas : tuple of int
+        Axes of the mesh along which devices hold the same, the same part of a sum too.
+    rest : tuple of int
+        Axes of the mesh on which no set depends, those of replicas among them.
+    """
+
+    sets: tuple[int, ...]
+    busy: int
+    replicas: MeshAxes
+    rest: MeshAxes
+
+
+class Spreads:
+    """The different ways in which one axis of a tensor is laid along the axes of a mesh, each once.
+
+    Parameters
+    ----------
+    mesh : Mesh
+    finely : bool
+        Whether an axis of the mesh is taken as axes of prime numbers of devices.
+    """
+
+    def __init__(self, mesh: Mesh, *, finely: bool = False) -> None:
+        self.mesh = mesh
+        digits = [list_factors(n) if finely and n > 1 else (n,) for n in mesh.shape]
+        self.shape = tuple(n for each in digits for n in each)
+        self.outer = (0, *accumulate(map(len, digits)))
+        """How many axes lie before each axis of the mesh, and how many there are."""
+        self.all: list[Spread] = []
+        self._places: dict[tuple[MeshAxes, bytes], int] = {}
+
+    def add(self, axes: MeshAxes, numbers: IntArray) -> int:
+        """The place of what depends on some axes."""
+        key = axes, numbers.tobytes()
+        if key not in self._places:
+            self._places[key] = len(self.all)
+            self.all.append(Spread(axes, numbers))
+        return self._places[key]
+
+    def find(self, sets: IntArray, groups: IntArray | None = None) -> Along | None:
+        """A class of layouts along the axes of the mesh, or None where it is not such a product.
+
+        Parameters
+        ----------
+        sets : array of int64, (devices, rank)
+            For each device the numbers of the sets whose product it has, all 0 for nothing, -1 for no one product.
+        groups : array of int64, (devices,)
+            Of holders, as in `Held`.
+        """
+        shape = self.shape
+        grids = sets.T.reshape(-1, *shape)
+        works: Working = np.logical_and.reduce(grids > 0, axis=0)
+        if not works.flat[0] or (sets < 0).any():
+            return None
+        axes = range(len(shape))
+        varies = [tuple(k for k in axes if _varies(grid, works, k)) for grid in grids]
+        taken = [k for each in varies for k in each]
+        if len(set(taken)) < len(taken):
+            return None
+        idle = tuple(k for k in axes if k not in taken and (works != works.take([0], k)).any())
+        numbers = [_take_first(grid, each) for grid, each in zip(grids, varies, strict=True)]
+        busy = _take_first(np.asarray(works, np.int64), idle)
+        made = reduce(np.logical_and, (each > 0 for each in numbers), busy > 0)
+        if (made != works).any() or any(
+            ((each != grid) & works).any() for each, grid in zip(numbers, grids, strict=True)
+        ):
+            return None
+        rest = tuple(k for k in axes if k not in taken and k not in idle)
+        replicas = rest
+        if groups is not None:
+            grid = groups.reshape(shape)
+            replicas = tuple(k for k in rest if not _varies(grid, works, k))
+            alike = prod(shape[k] for k in replicas)
+            if len(np.unique(grid[works])) * alike != works.sum():
+                return None
+        places = tuple(self.add(each, one) for each, one in zip(varies, numbers, strict=True))
+        return Along(places, self.add(idle, busy), replicas, rest)
+
+
+def _varies(grid: IntArray, works: Working, axis: int) -> bool:
+    """Whether what devices have that have something depends on their coordinate on an axis."""
+    return bool(((grid != grid.take([0], axis)) & works & works.take([0], axis)).any())
+
+
+def _take_first(grid: IntArray, axes: MeshAxes) -> IntArray:
+    """What depends on some axes, at the first coordinate on all others."""
+    return np.ascontiguousarray(grid[tuple(slice(None) if k in axes else slice(0, 1) for k in range(grid.ndim))])
+
+
+class Exchanged(Struct, frozen=True):
+    """What devices exchange, for each class of holders and each of consumers: as the fields of `Transfers`."""
+
+    cells: IntArray
+    busiest: IntArray
+    rounds: IntArray
+
+
+def count_along(
+    holders: Sequence[Along],
+    consumers: Sequence[Along],
+    spreads: Spreads,
+    sizes: Callable[[int, IntArray, IntArray], IntArray],
+) -> Exchanged:
+    """What devices exchange where holders and consumers are products along the axes of the mesh.
+
+    Parameters
+    ----------
+    holders, consumers : sequence of Along
+    spreads : Spreads
+        Their sets.
+    sizes : callable
+        Cells along an axis of the tensor that sets have in common, by their numbers: arrays that broadcast.
+    """
+    mesh, counter = spreads.mesh, _Counter(holders, consumers, spreads, sizes)
+    shape, ports = (len(holders), len(consumers)), len(mesh.ports)
+    found = Exchanged(np.zeros(shape, np.int64), *np.zeros((2, ports, *shape), np.int64))
+    of_level = mesh.ports_of_axes if ports > 1 else (0,)
+    outer, whole = spreads.outer, spreads.outer[-1]
+    for row, holder in enumerate(holders):
+        alike = counter.count(holder, whole, received=True)
+        for received in (True, False):
+            ends = [*(counter.count(holder, outer[level], received) for level in range(len(of_level))), alike]
+            for port in range(ports):
+                levels = [k for k, one in enumerate(of_level) if one == port]
+                cells, messages = (np.sum([ends[k][at] - ends[k + 1][at] for k in levels], axis=0) for at in (0, 1))
+                np.maximum(found.busiest[port, row], cells.max(axis=1), out=found.busiest[port, row])
+                np.maximum(found.rounds[port, row], messages.max(axis=1), out=found.rounds[port, row])
+                if received:
+                    found.cells[row] += cells.sum(axis=1) * (mesh.size // cells.shape[1])
+    return found
+
+
+class _Counter:
+    """Sums over devices as products of sums over few coordinates, each of which is made once."""
+
+    def __init__(
+        self,
+        holders: Sequence[Along],
+        consumers: Sequence[Along],
+        spreads: Spreads,
+        sizes: Callable[[int, IntArray, IntArray], IntArray],
+    ) -> None:
+        self.spreads, self.sizes, self.shape = spreads, sizes, spreads.shape
+        self.consumers = consumers
+        axes = range(len(holders[0].sets))
+        wanted = np.array([[*one.sets, one.busy] for one in consumers]).T
+        self.wanted = [np.unique(row, return_inverse=True) for row in wanted]
+        """For each factor the different spreads of consumers, and which of them each consumer has."""
+        self.factors = [*axes, -1]
+        self.made: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
+
+    def count(self, holder: Along, level: int, received: bool) -> tuple[IntArray, IntArray]:
+        """Cells, and messages, by consumer and device, where senders agree with receivers on some axes.
+
+        One column stands for all devices where they do not differ. The axes are those along which the holder has
+        replicas, and so many of the outer ones. `received` says whether it is a sum over senders, by receiver, or over
+        receivers, by sender.
+        """
+        tied = frozenset(holder.replicas) | frozenset(range(level))
+        rests = [holder.rest] * len(self.consumers) if received else [one.rest for one in self.consumers]
+        alike = np.array([prod(self.shape[k] for k in rest if k not in tied) for rest in rests])
+        cells = messages = alike[:, None]
+        for factor, mine, (_, which) in zip(self.factors, (*holder.sets, holder.busy), self.wanted, strict=True):
+            sums = self._sum_of(factor, mine, tied, received)
+            cells, messages = cells * sums[0][which], messages * sums[1][which]
+        return cells, messages
+
+    def _sum_of(self, factor: int, mine: int, tied: frozenset[int], received: bool) -> tuple[IntArray, IntArray]:
+        """One factor of such a sum, for each different spread of consumers: (spreads, devices), or (spreads, 1)."""
+        key = factor, mine, tied, received
+        if key not in self.made:
+            different = self.wanted[factor][0].tolist()
+            each = [self._sum_one(factor, mine, theirs, tied, received) for theirs in different]
+            whole = any(cells.size > 1 for cells, _ in each)
+            shape = self.shape if whole else (1,) * len(self.shape)
+            cells, messages = (
+                np.array([np.broadcast_to(one[what], shape).reshape(-1) for one in each]) for what in (0, 1)
+            )
+            self.made[key] = cells, messages
+        return self.made[key]
+
+    def _sum_one(
+        self, factor: int, mine: int, theirs: int, tied: frozenset[int], received: bool
+    ) -> tuple[IntArray, IntArray]:
+        held, wanted = self.spreads.all[mine], self.spreads.all[theirs]
+        stays, summed = (wanted, held) if received else (held, wanted)
+        # The device that is asked about has the first axes, who is summed over the others, but for what they agree on.
+        here = stays.numbers.reshape(*stays.numbers.shape, *(1,) * len(self.shape))
+        agreed = [k for k in range(len(self.shape)) if k in tied]
+        free = [k for k in range(len(self.shape)) if k not in tied]
+        there = summed.numbers
+        first = [n if k in tied else 1 for k, n in enumerate(there.shape)]
+        last = [1 if k in tied else n for k, n in enumerate(there.shape)]
+        there = there.transpose(*agreed, *free).reshape(*first, *last)
+        cells = here * there if factor < 0 else self.sizes(factor, here, there)
+        over = tuple(range(len(self.shape), 2 * len(self.shape)))
+        return cells.sum(axis=over), (cells > 0).sum(axis=over)
