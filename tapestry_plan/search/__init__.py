@@ -9,6 +9,7 @@ From the ground up; each row stands on rows above it:
     pruning  cost            values that no sum below a plan's has; bytes and seconds of layouts, as numbers
     problem  splits          operators as variables, tensors as tables; cuts of axes that neighbors' views ask for
     derived  placing         layouts that a neighbor asks for; of the best plans the one that places the fewest bytes
+    offers                   layouts that places of inputs and outputs say
     solving                  rounds of tables, plan and proof
     memory  joint            bytes held at every moment; expansions and layouts as one sum of tables
     frontier  granted        sums of picoseconds within a cap on bytes; what expansions cost at best

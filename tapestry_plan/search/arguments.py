@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph
 from tapestry_plan.rewrite import split_axes
+from tapestry_plan.steps import Placed
 from tapestry_sets.limits import list_names, quote
 
 
@@ -23,7 +24,7 @@ def check_names(
 ) -> None:
     starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
     for name, wanted in layout.items():
-        if len({str(axis) for axis in wanted}) < len(wanted):
+        if not isinstance(wanted, Placed) and len({str(axis) for axis in wanted}) < len(wanted):
             raise ValueError(f"layout[{quote(name)}] is {quote(wanted)}, which gives an axis twice; give it once")
         if name not in starts and name not in graph.outputs:
             known = list_names([*starts, *graph.outputs], name, "tensors that begin or end the graph")
@@ -82,7 +83,7 @@ def parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, 
                 f"{quote(source)} {there.dtype} of "
                 f"shape {quote(there.shape)}; they must be alike"
             )
-        if label in layout and source in layout and dict(layout[label]) != dict(layout[source]):
+        if label in layout and source in layout and not _are_alike(layout[label], layout[source]):
             raise ValueError(
                 f"{where}: layout asks for {quote(layout[label])} of {quote(label)} and for "
                 f"{quote(layout[source])} of {quote(source)}; "
@@ -93,6 +94,13 @@ def parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, 
         if twice:
             raise ValueError(f"tie: the {what} {quote(twice[0])} is tied twice, in {quote(dict(tie))}; tie it once")
     return dict(tie)
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Whether two tensors are asked to lie alike, in the same words."""
+    if isinstance(one, Placed) or isinstance(other, Placed):
+        return bool(one == other)
+    return dict(one) == dict(other)
 
 
 def parse_expand(graph: Graph, expand: bool | Collection[str]) -> bool | tuple[str, ...]:

@@ -38,7 +38,7 @@ Cut = tuple[tuple[SplitAxis, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
 Partners = list[int | None]
 """For each part of a cut the part of another that lies with it, if there is one."""
 Mask = NDArray[np.bool_]
-Placed = tuple[int, int, int, Cut, Seats, bool]
+Seated = tuple[int, int, int, Cut, Seats, bool]
 """Idle devices, a running number, a variable, one of its cuts, who has which part, and whether that was given."""
 
 
@@ -67,6 +67,8 @@ class Cuts(Struct, dict=True):
 
     def __post_init__(self) -> None:
         for row, layout in enumerate(self.variable.layouts):
+            if layout.lots:  # which are not parts that a neighbor could be cut into
+                continue
             cut, parts = (layout.digits, layout.parts, layout.sizes), layout.parts
             seats = tuple(None if cell is None else int(number_of(cell, parts)) for cell in layout.cells)
             if cut not in self.seats:
@@ -199,7 +201,7 @@ class _Walk:
     def go(self) -> None:
         # Those that leave the fewest devices idle go first, since an operator takes a few only.
         turn = count()
-        queue: list[Placed] = []
+        queue: list[Seated] = []
         for at in self.around:
             for cut, each in self.cuts[at].seats.items():
                 queue += [(seats.count(None), next(turn), at, cut, seats, at in self.open) for seats in each]
@@ -213,7 +215,7 @@ class _Walk:
                 if not self.cuts[at].seats[cut] and self._add(at, cut, seats):
                     self._carry([(0, next(turn), at, cut, seats, False)], turn)
 
-    def _carry(self, queue: list[Placed], turn: Iterator[int]) -> None:
+    def _carry(self, queue: list[Seated], turn: Iterator[int]) -> None:
         """Carry placements on from neighbor to neighbor."""
         while queue:
             _, _, at, cut, seats, is_given = heappop(queue)

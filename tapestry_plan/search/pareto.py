@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
 from tapestry_plan.search.planner import prepare
-from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space
+from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, Placed, ShardPlan, Space
 from tapestry_sets.limits import check_arguments, quote
 
 
@@ -31,7 +31,7 @@ def pareto(
     seed: int = 0,
     time_limit_seconds: float | None = None,
     placement: Literal["free", "single"] = "free",
-    layout: Mapping[str, Mapping[Any, Any]] | None = None,
+    layout: Mapping[str, Mapping[Any, Any] | Placed] | None = None,
     fix: Mapping[str, Mapping[str, Any]] | None = None,
     forbid: Mapping[str, Mapping[str, Any]] | None = None,
     tie: Mapping[str, str] | None = None,

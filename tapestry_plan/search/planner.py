@@ -23,6 +23,7 @@ from tapestry_plan.search.elimination import minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.least import LeastMemory, list_same
 from tapestry_plan.search.memory import Memory
+from tapestry_plan.search.offers import offer_asked
 from tapestry_plan.search.problem import Asked, Known, Moved, Problem
 from tapestry_plan.search.solving import Solved, solve
 from tapestry_plan.search.splits import Split, add_offered, derive_splits, offer_cuts
@@ -40,6 +41,7 @@ from tapestry_plan.steps import (
     NotFound,
     OnDemand,
     Packed,
+    Placed,
     ShardPlan,
     Space,
     Stage,
@@ -60,7 +62,7 @@ from tapestry_sets.regions import Box, DisjointRegions
     time_limit_seconds="give a number of seconds",
     fix="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
     forbid="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
-    layout="it maps tensors to axes to parts, as in {'x': {0: 2}}",
+    layout="it maps tensors to axes to parts, as in {'x': {0: 2}}, or to a Placed",
     tie="it maps outputs to inputs, as in {'new_w': 'w'}",
     expand="give True, False, or names of expansions as ['exp_sum']",
 )
@@ -72,7 +74,7 @@ def plan(
     seed: int = 0,
     time_limit_seconds: float | None = None,
     placement: Literal["free", "single"] = "free",
-    layout: Mapping[str, Mapping[Any, Any]] | None = None,
+    layout: Mapping[str, Mapping[Any, Any] | Placed] | None = None,
     fix: Mapping[str, Mapping[str, Any]] | None = None,
     forbid: Mapping[str, Mapping[str, Any]] | None = None,
     tie: Mapping[str, str] | None = None,
@@ -108,7 +110,8 @@ def plan(
     placement : "free" or "single"
         Whether inputs and weights start where the plan wants them, replicas included, or in one copy.
     layout : mapping, optional
-        Graph inputs, constants and outputs by name: tensor axis -> parts or mesh axes.
+        Graph inputs, constants and outputs by name: tensor axis -> parts or mesh axes, as in ``{"x": {0: 4}}``, or a
+        `Placed`, which says the boxes that each device has, as in ``{"x": Placed({0: np.s_[:3], 1: np.s_[3:]})}``.
     fix, forbid : mapping, optional
         Operators by name: index axis -> parts or mesh axes. Both say a whole sharding: axes that are not
         named stay whole, so ``forbid={"conv": {"h": 2}}`` leaves ``{"h": 2, "w": 2}`` allowed.
@@ -218,7 +221,7 @@ def prepare(
     seed: int = 0,
     time_limit_seconds: float | None = None,
     placement: Literal["free", "single"] = "free",
-    layout: Mapping[str, Mapping[Any, Any]] | None = None,
+    layout: Mapping[str, Mapping[Any, Any] | Placed] | None = None,
     fix: Mapping[str, Mapping[str, Any]] | None = None,
     forbid: Mapping[str, Mapping[str, Any]] | None = None,
     tie: Mapping[str, str] | None = None,
@@ -262,7 +265,7 @@ def prepare(
         in_time = time.monotonic() < stop
         offered = offer_cuts(one, mesh.size, {*fix, *forbid, *_list_makers(one, kept)}) if is_split and in_time else {}
         problem = Problem(one, replace(wanted, derived=offered))
-        derived = derive_layouts(problem, {*fix, *forbid}) if in_time else {}
+        derived = _derive(problem, {*fix, *forbid}) if in_time else {}
         if derived or offered:
             problem = Problem(one, replace(wanted, derived={**derived, **add_offered(offered, derived)}))
         found = solve(problem, seed=seed, time_limit_seconds=seconds, stop=stop)
@@ -343,7 +346,7 @@ def prepare(
         if one is graph and not is_split:
             return problem, found
         plain = Problem(one, wanted)
-        if derived := derive_layouts(plain, {*fix, *forbid}) if time.monotonic() < stop else {}:
+        if derived := _derive(plain, {*fix, *forbid}) if time.monotonic() < stop else {}:
             plain = Problem(one, replace(wanted, derived=derived))
         if one is graph and plain.sizes == problem.sizes:
             return problem, found
@@ -365,6 +368,12 @@ def _may_be_better_apart(
     least = {v.name: int(t.min()) for v, t in zip(problem.variables, problem.compute, strict=True) if t.size}
     work = sum(int(ticks.min()) for ticks in problem.compute) + sum(least[unified[name]] for name in again)
     return found.ticks >= work
+
+
+def _derive(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:
+    """The layouts that neighbors, and places that are asked for, say beyond those that operators have."""
+    found, asked = derive_layouts(problem, pinned), offer_asked(problem, pinned)
+    return {name: tuple(dict.fromkeys((*found.get(name, ()), *asked.get(name, ())))) for name in {**found, **asked}}
 
 
 class PlansByMemory:

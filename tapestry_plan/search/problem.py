@@ -34,8 +34,10 @@ from tapestry_plan.steps import (
     InfeasiblePlan,
     Layout,
     Mesh,
+    Placed,
     Reads,
     Space,
+    lay_boxes,
     list_candidates,
     list_images,
     list_senders,
@@ -69,12 +71,16 @@ class Known(Facts):
         return self.shared.setdefault((array.shape, array.tobytes()), array)
 
 
+Whereabouts = Mapping[Any, Any] | Placed
+"""Where a tensor is asked to lie: axis -> parts or mesh axes, or by device."""
+
+
 class Asked(Struct, frozen=True):
     """The arguments of a problem besides its graph, as in `plan`, and the facts known of others with the same ones."""
 
     mesh: Mesh
     placement: Literal["free", "single"] = "free"
-    layout: Mapping[str, Mapping[Any, Any]] = {}
+    layout: Mapping[str, Whereabouts] = {}
     fix: Mapping[str, Mapping[str, Any]] = {}
     forbid: Mapping[str, Mapping[str, Any]] = {}
     space: Space = "all"
@@ -242,13 +248,15 @@ class Problem:
         self.variables.append(variable)
 
     def _add_tensor(
-        self, kind: Kind, name: str, wanted: Mapping[Any, Any] | None, label: str, *, replicas: bool = False
+        self, kind: Kind, name: str, wanted: Whereabouts | None, label: str, *, replicas: bool = False
     ) -> None:
         """Let a tensor have the layout that is asked for, under a name of its own, or any."""
         shape = self.graph.stored[name].shape
         axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))  # of a tensor as an index space
         if wanted is None:
             options = list_candidates(shape, self.mesh, self.asked.space, replicas=replicas)
+        elif isinstance(wanted, Placed):
+            options = (lay_boxes(wanted, shape, self.mesh, f"layout[{quote(label)}]"),)
         else:
             parts = {str(axis): value for axis, value in wanted.items()}
             options = (parse_layout(axes, parts, self.mesh, f"layout[{quote(label)}]"),)
@@ -299,7 +307,7 @@ class Problem:
         """Some layouts and more: one object for the same ones."""
         return self.known.fact(("more", self.known.identity(options), more), lambda: (*options, *more))
 
-    def _declare_outputs(self, layout: Mapping[str, Mapping[Any, Any]]) -> None:
+    def _declare_outputs(self, layout: Mapping[str, Whereabouts]) -> None:
         """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""
         partial = self._in_parts()
         for label, source in self.asked.tie.items():  # one variable says where both lie

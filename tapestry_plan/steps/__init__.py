@@ -8,6 +8,7 @@ From the ground up; each row stands on rows above it:
     mesh                   devices, by number and place
     layout  routes         which device holds what, and who sends it to whom
     step  cells            what a device does; sets of cells, cut and compared once
+    placed                 where a tensor lies, said device by device
     holders  reads         who holds a tensor, by device; which cells operators read
     schedule               when each step runs, where copies run beside work
     shard_plan             the plan, a document of steps
@@ -21,8 +22,10 @@ From the ground up; each row stands on rows above it:
 from tapestry_plan.steps.cells import Facts, unite
 from tapestry_plan.steps.layout import (
     Layout,
+    Lot,
     PeriodicBlock,
     SplitAxis,
+    leave_out_even,
     list_candidates,
     list_spread,
     parse_layout,
@@ -33,6 +36,7 @@ from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Mesh, Space, align
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.packing import Packed, pack
+from tapestry_plan.steps.placed import Placed, lay_boxes
 from tapestry_plan.steps.programs import Program, cut_steps, write_program
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_plan.steps.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back

@@ -9,7 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Operand
-from tapestry_plan.steps.layout import Bounds, Layout
+from tapestry_plan.steps.layout import Bounds, Layout, Lot
 from tapestry_plan.steps.mesh import Mesh
 from tapestry_plan.steps.routes import BoolArray, list_senders
 from tapestry_sets.regions import Box
@@ -25,11 +25,14 @@ class Holders(Struct, frozen=True, dict=True, eq=False):
         By device, of the box of cells that it has.
     parts : array of int, optional
         By device, which partial result it has; without it the cells are complete.
+    lots : tuple of (Lot or None)
+        By device, what it has within its box where that is not all of it; empty for whole boxes.
     """
 
     mesh: Mesh
     bounds: Bounds
     parts: NDArray[np.int64] | None = None
+    lots: tuple[Lot | None, ...] = ()
 
     @cached_property
     def senders(self) -> BoolArray:
@@ -37,7 +40,9 @@ class Holders(Struct, frozen=True, dict=True, eq=False):
         busy, low, high = self.bounds
         parts = np.zeros(len(busy), np.int64) if self.parts is None else self.parts
         groups = np.full(len(busy), -1)
-        rows = np.column_stack([parts, low, high])[busy]
+        first: dict[Lot | None, int] = {}
+        kinds = np.array([first.setdefault(lot, len(first)) for lot in self.lots or (None,) * len(busy)], np.int64)
+        rows = np.column_stack([parts, kinds, low, high])[busy]
         groups[busy] = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
         return list_senders(groups.tolist(), self.mesh)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, pairwise, permutations, product
 from math import inf, isqrt, prod
+from operator import or_
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Axis, parts_of
+from tapestry_plan.ir import Axis, cells_of, parts_of
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.mesh import Mesh, Space, parse_parts
 from tapestry_sets.digits import number_of, point_of
@@ -86,6 +87,24 @@ class PeriodicBlock(Struct, frozen=True, dict=True):
         return cells.regions()
 
 
+class Lot(Struct, frozen=True, dict=True):
+    """A part of a tensor in boxes, which share no cells."""
+
+    boxes: tuple[Box, ...]
+    extents: tuple[int, ...]
+
+    @cached_property
+    def cells(self) -> DisjointRegions:
+        """The points, as products of axis sets."""
+        return reduce(or_, (cells_of(box, self.extents) for box in self.boxes))
+
+    @cached_property
+    def around(self) -> Box:
+        """The smallest box that has all of it."""
+        starts, stops = zip(*((box.start, box.stop) for box in self.boxes), strict=True)
+        return Box.from_bounds(tuple(map(min, *starts)), tuple(map(max, *stops))) if starts[1:] else self.boxes[0]
+
+
 class Layout(Struct, frozen=True, dict=True):
     """A cut of an index space and the part that each device has.
 
@@ -102,6 +121,9 @@ class Layout(Struct, frozen=True, dict=True):
         be every fourth point. Empty where the axes are cut as they are.
     sizes : tuple of tuple of int
         For each index axis the sizes of its parts, as where devices are not equally fast. Empty for even parts.
+    lots : tuple of (Lot or None)
+        Of a tensor: for each device what it has, where that is not a grid of parts (`Placed`); then there is one part,
+        which each device counts as having that has anything, and `boxes` are around what it has. Empty for parts.
     """
 
     extents: tuple[int, ...]
@@ -109,6 +131,7 @@ class Layout(Struct, frozen=True, dict=True):
     cells: tuple[tuple[int, ...] | None, ...]
     digits: tuple[SplitAxis, ...] = ()
     sizes: tuple[tuple[int, ...], ...] = ()
+    lots: tuple[Lot | None, ...] = ()
 
     @property
     def cuts(self) -> list[tuple[tuple[int, int], ...]]:
@@ -120,6 +143,8 @@ class Layout(Struct, frozen=True, dict=True):
     @cached_property
     def boxes(self) -> tuple[Box | None, ...]:
         """The part of the index space that each device has, None for an idle device."""
+        if self.lots:
+            return tuple(None if lot is None else lot.around for lot in self.lots)
         cuts = self.cuts
         made: dict[tuple[int, ...], Box] = {}
         for cell in self.cells:
@@ -129,8 +154,10 @@ class Layout(Struct, frozen=True, dict=True):
         return tuple(None if cell is None else made[cell] for cell in self.cells)
 
     @cached_property
-    def blocks(self) -> tuple[Box | PeriodicBlock | None, ...]:
-        """The part that each device has: a box of the index space, or of the digits of its axes."""
+    def blocks(self) -> tuple[Box | PeriodicBlock | Lot | None, ...]:
+        """The part that each device has: a box of the index space, or of the digits of its axes, or several boxes."""
+        if self.lots:
+            return self.lots
         if not self.digits:
             return self.boxes
         return tuple(None if box is None else PeriodicBlock(box, self.digits) for box in self.boxes)
@@ -142,6 +169,11 @@ class Layout(Struct, frozen=True, dict=True):
         nothing = (0,) * len(self.extents)
         numbers = np.array([nothing if cell is None else cell for cell in self.cells], np.int64).reshape(len(busy), -1)
         low, high = np.zeros((2, len(busy), len(self.extents)), np.int64)
+        if self.lots:
+            for device, box in enumerate(self.boxes):
+                if box is not None:
+                    low[device], high[device] = box.start, box.stop
+            return busy, low, high
         for axis, cuts in enumerate(self.cuts):
             low[:, axis], high[:, axis] = np.array(cuts, np.int64)[numbers[:, axis]].T
         return busy, low * busy[:, None], high * busy[:, None]
@@ -269,11 +301,20 @@ def _size_parts(layout: Layout, rate: Sequence[float]) -> Layout:
     for axis, (n, parts) in enumerate(zip(layout.extents, layout.parts, strict=True)):
         wanted = [sum(mine for cell, mine in slowest.items() if cell[axis] == part) for part in range(parts)]
         sizes.append(_share_out(n, wanted))
-    even = all(
-        mine == tuple(hi - lo for lo, hi in parts_of(n, len(mine)))
-        for n, mine in zip(layout.extents, sizes, strict=True)
-    )
-    return layout if even else replace(layout, sizes=tuple(sizes))
+    return replace(layout, sizes=leave_out_even(layout.extents, sizes))
+
+
+def leave_out_even(extents: Sequence[int], sizes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """The sizes of parts along each axis as layouts have them: none where they are even along all axes.
+
+    Examples
+    --------
+    >>> leave_out_even((5, 2), [(3, 2), (2,)]), leave_out_even((5, 2), [(2, 3), (2,)])
+    ((), ((2, 3), (2,)))
+    """
+    cuts = (parts_of(n, len(mine)) for n, mine in zip(extents, sizes, strict=bool(sizes)))
+    even = [tuple(high - low for low, high in cut) for cut in cuts]
+    return () if list(sizes) == even else tuple(sizes)
 
 
 def _share_out(n: int, wanted: Sequence[float]) -> tuple[int, ...]:

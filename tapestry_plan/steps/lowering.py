@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from tapestry_plan.ir import Graph, OpNode, Shard, Stored
 from tapestry_plan.steps.cells import CellAlgebra
 from tapestry_plan.steps.holders import Holders, meets, project_bounds
-from tapestry_plan.steps.layout import Layout
+from tapestry_plan.steps.layout import Layout, Lot
 from tapestry_plan.steps.mesh import Mesh, align
 from tapestry_plan.steps.reads import Reads
 from tapestry_plan.steps.routes import BoolArray
@@ -281,7 +281,12 @@ class _Lowering:
     def _held_cells(self, name: str, device: int) -> DisjointRegions:
         held, shape = self.held[name], self.graph.stored[name].shape
         key = "held", self.algebra.identity(held), device
-        return self.algebra.fact(key, lambda: self.algebra.of_box(held.box(device), shape))
+        return self.algebra.fact(key, lambda: self._find_cells(held.box(device), held.lots, device, shape))
+
+    def _find_cells(self, box: Box, lots: Sequence[Lot | None], device: int, shape: tuple[int, ...]) -> DisjointRegions:
+        """What a device has of a tensor: all of a box, or its lot within that."""
+        lot = lots[device] if lots else None
+        return self.algebra.of_box(box, shape) if lot is None else lot.cells
 
     def _merge(self, label: str, name: str, target: Buffer, need: DisjointRegions, missing: DisjointRegions) -> None:
         """Collect every part's cells and merge them in ascending order of the parts."""
@@ -457,7 +462,7 @@ class _Lowering:
         def wanted(device: int) -> DisjointRegions:
             box = layout.box(device)
             assert box is not None, "idle devices want nothing"
-            return self.algebra.of_box(box, shape)
+            return self._find_cells(box, layout.lots, device, shape)
 
         return Wanted(name_stage(kind, name), name, near, wanted)
 
@@ -504,12 +509,13 @@ class _Lowering:
         self.held[tensor.name] = self._hold_blocks(layout)
         for device, box in self._own_blocks(layout).items():
             buffer = self.alloc(device, tensor.name, box, tensor.dtype)
-            self.copy("(place)", tensor.name, None, buffer, self.algebra.of_box(box, tensor.shape))
+            self.copy("(place)", tensor.name, None, buffer, self._held_cells(tensor.name, device))
             self._hold(buffer)
 
     def _hold_blocks(self, layout: Layout) -> Holders:
         """Who holds a tensor that lies in the blocks of a layout of its own."""
-        return self.algebra.fact(("blocks", self.algebra.identity(layout)), lambda: Holders(self.mesh, layout.bounds))
+        key = "blocks", self.algebra.identity(layout)
+        return self.algebra.fact(key, lambda: Holders(self.mesh, layout.bounds, lots=layout.lots))
 
     def _place_operand(self, node: OpNode, operand: int, device: int, index: Box) -> None:
         source = self.graph.source(node.inputs[operand])

@@ -8,11 +8,11 @@ from functools import partial
 from tapestry_plan.ir import Graph, Operand, OpNode, Signature, Source
 from tapestry_plan.rewrite import follow_cells
 from tapestry_plan.steps.cells import Facts, unite
-from tapestry_plan.steps.layout import PeriodicBlock
+from tapestry_plan.steps.layout import Lot, PeriodicBlock
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
-IndexBlock = Box | PeriodicBlock
+IndexBlock = Box | PeriodicBlock | Lot
 
 
 class Reads:
@@ -113,7 +113,7 @@ def list_images(
     return [next(images) if isinstance(block, Box) else _follow(signature, operand, block) for block in blocks]
 
 
-def _follow(signature: Signature, operand: Operand, block: PeriodicBlock) -> DisjointRegions:
+def _follow(signature: Signature, operand: Operand, block: PeriodicBlock | Lot) -> DisjointRegions:
     """The cells of an operand for a periodic block of an operator that works cell by cell."""
     followed = follow_cells(signature, operand)
     assert followed is not None, "only operators that work cell by cell are offered periodic blocks"

@@ -28,6 +28,7 @@ from tapestry_plan import (
     Op,
     Operand,
     Operation,
+    Placed,
     PlanVersionError,
     Shard,
     ShardPlan,
@@ -285,6 +286,12 @@ ROWS: dict[str, Row] = {
     "gradient": Row(
         gradient,
         lambda: (lambda g: {"y": g.tensor("act").sum(), "wrt": [g.tensor("x")]})(small()),
+    ),
+    "Placed": Row(
+        Placed,
+        lambda: {"by_device": {0: ...}},
+        refuses={"by_device": ({"a": ...}, {0: 3})},
+        says={"by_device": "Placed"},
     ),
     "least_memory": Row(least_memory, lambda: {"plan": planned()}),
     "load_onnx": Row(
