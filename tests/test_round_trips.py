@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from tapestry_exec import check_plan, run
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, same_graph
 from tapestry_plan.rewrite import Derivation
-from tapestry_plan.steps import shard_plan, spill
+from tapestry_plan.steps import documents as plan_documents
+from tapestry_plan.steps import spill
 from tapestry_sets import AliasGraph, Region, Sett, Stripe
 from tapestry_sets.views import kind_from_dict, kind_to_dict, region_from_dict, region_to_dict
 from tests.edited_graphs import Play
@@ -127,7 +128,7 @@ def test_what_is_added_to_a_copy_of_a_graph_is_not_in_the_graph(recipe: Recipe) 
 def test_a_mesh_is_itself_after_every_round_trip(mesh: Mesh) -> None:
     for trip in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
         assert trip(mesh) == mesh and hash(trip(mesh)) == hash(mesh)
-    assert shard_plan._read_mesh(json.loads(json.dumps(shard_plan._plain(mesh)))) == mesh
+    assert plan_documents.read_mesh(json.loads(json.dumps(plan_documents.to_plain(mesh)))) == mesh
 
 
 # --------------------------------------------------------------------------------------------- changed documents
@@ -193,7 +194,7 @@ class Kind:
 
 def signed(data: dict[str, Any]) -> str:
     """A plan's document whose digest is right, as one has it who writes documents by himself."""
-    return json.dumps({**data, "sha256": shard_plan._digest(data)})
+    return json.dumps({**data, "sha256": plan_documents._digest(data)})
 
 
 def unsigned(p: ShardPlan) -> dict[str, Any]:
@@ -219,8 +220,9 @@ def documents() -> dict[str, Kind]:
     region = next(step.regions[0] for step in p.steps if hasattr(step, "regions"))
     defaults = ("attrs", "axis", "alpha", "pads", "strides", "dilations", "groups", "auto_pad")
     return {
-        "plan": Kind(
-            unsigned(p), lambda d: checked(ShardPlan.from_json(signed(d))), unsigned, (*shard_plan.OF_LATE, *defaults)
+        "plan": Kind(unsigned(p), lambda d: checked(ShardPlan.from_json(signed(d))), unsigned, defaults),
+        "plan with steps": Kind(
+            unsigned(p.with_steps()), lambda d: checked(ShardPlan.from_json(signed(d))), unsigned, defaults
         ),
         "graph": Kind(p.graph.to_dict(), Graph.from_dict, Graph.to_dict, defaults),
         "derivation": Kind(of_json(steps), lambda d: Derivation.from_json(json.dumps(d)), of_json),

@@ -32,6 +32,7 @@ from tapestry_plan.steps import (
     Spill,
     Step,
     align,
+    check_choices,
     find_misfit,
     shard_of,
 )
@@ -93,14 +94,21 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     >>> p = plan(g, Mesh(2))
     >>> len(check_plan(p))
     2
-    >>> check_plan(replace(p, steps=p.steps[1:]))  # doctest: +ELLIPSIS
+    >>> check_plan(p.with_steps(steps=p.steps[1:]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     tapestry_exec.run.check.InvalidPlan: step 0 (copy of 'x' ...): buffer 0 is not allocated here
     """
-    wrong = find_misfit(plan, ShardPlan, "plan") or _wrong_length(plan) or _wrong_tensor(plan.graph)
+    wrong = (
+        _wrong_step(plan) or find_misfit(plan, ShardPlan, "plan") or _wrong_length(plan) or _wrong_tensor(plan.graph)
+    )
     if wrong is not None:
         raise InvalidPlan(f"{wrong}; make the plan again")
+    try:
+        check_choices(plan.graph, plan.mesh, plan.choices)
+        plan.written  # noqa: B018 - the steps follow from choices that fit together, or are given
+    except ValueError as error:
+        raise InvalidPlan(f"plan.choices: {error}; make the plan again") from None
     follow = _Follow(plan)
     follow.follow()
     return follow.shards
@@ -511,6 +519,11 @@ class _Follow:
 
 def _first(wrong: Iterable[str | None]) -> str | None:
     return next(filter(None, wrong), None)
+
+
+def _wrong_step(plan: ShardPlan) -> str | None:
+    """Which step that somebody wrote is of no kind that plans have, or holds what it must not."""
+    return None if plan.explicit is None else find_misfit(plan.explicit.steps, tuple[Step, ...], "plan.steps")
 
 
 def _wrong_length(plan: ShardPlan) -> str | None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from math import inf, prod
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from tapestry_plan.search.splits import Split, add_offered, derive_splits, offer
 from tapestry_plan.search.variants import Variants, is_coarse
 from tapestry_plan.steps import (
     Alternative,
-    ChosenLayouts,
+    Choices,
     Device,
     Expansions,
     InfeasiblePlan,
@@ -45,7 +45,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     Space,
     Stage,
-    Step,
+    Written,
     lower,
     pack,
     tell_rule,
@@ -588,8 +588,14 @@ def _chosen(problem: Problem, node: OpNode, choice: Sequence[int]) -> Layout:
 
 def _lower(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lowered:
     """The steps of chosen layouts."""
-    chosen = ChosenLayouts(_name_layouts(problem, choice), problem.asked_outputs, fan_in)
-    return lower(problem.graph, problem.mesh, chosen, reads=problem.reads)
+    return lower(problem.graph, problem.mesh, _name_choices(problem, choice, fan_in), reads=problem.reads)
+
+
+def _name_choices(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Choices:
+    """The same, with what was asked for."""
+    layouts = _name_layouts(problem, choice).items()
+    landed = {place: layout for place, layout in layouts if any(layout.cells) or place[0] != "landing"}
+    return Choices(landed, tuple(sorted(problem.asked_outputs)), fan_in)
 
 
 def _name_layouts(problem: Problem, choice: Sequence[int]) -> dict[tuple[str, str], Layout]:
@@ -714,10 +720,12 @@ def _write_down(
     """The plan of a choice of layouts, in arenas of some memory if they are given it."""
     problem, choice, expansions = _split_axes(problem, choice)
     graph, mesh = problem.graph, problem.mesh
-    layouts = {node.name: _chosen(problem, node, choice) for node in problem.order}
-    lowered = _lower(problem, choice, fan_in)
+    choices = _name_choices(problem, choice, fan_in)
+    lowered = lower(graph, mesh, choices, reads=problem.reads)
     if caps is not None:
+        choices = replace(choices, memory_nbytes=tuple(caps))
         lowered = pack(lowered, caps).lowered
+    choices.remember(graph, mesh, Written(lowered.buffers, lowered.steps, lowered.outputs))
     moved = problem.count_moved(choice)
     predicted = {key: m.links for key, m in moved.items() if m.links}
     if predicted != lowered.moved:
@@ -735,12 +743,8 @@ def _write_down(
     return ShardPlan(
         graph=graph,
         mesh=mesh,
-        placement={name: _boxes(layout) for name, layout in layouts.items()},
-        sharding={node.name: stage.sharding for node, stage in zip(problem.order, stages, strict=False)},
-        buffers=lowered.buffers,
-        steps=cast("tuple[Step, ...]", lowered.steps),
+        choices=choices,
         stages=tuple(stages),
-        outputs=lowered.outputs,
         nbytes_received=tuple(int(n) for n in totals),
         nbytes_by_link=lowered.nbytes_by_link,
         nbytes_placed=lowered.nbytes_placed,
@@ -863,7 +867,3 @@ def _alternatives(problem: Problem, node: str, choice: Sequence[int], cost: tupl
 
 def _summary(axes: Sequence[Axis], option: Layout) -> dict[str, int]:
     return {axis.name: n for axis, n in zip(axes, option.parts, strict=True) if n > 1}
-
-
-def _boxes(option: Layout) -> dict[int, tuple[Box, ...]]:
-    return {device: (box,) for device, box in enumerate(option.boxes) if box is not None}

@@ -156,6 +156,8 @@ def derive_splits(graph: Graph, devices: int, reads: Sequence[Read] | None = Non
     >>> {name: str(splits[0][0]) for name, splits in derive_splits(g, 4).items()}
     {'tanh': 'i0=3x4', 'exp': 'i0=4x3'}
     """
+    if devices < 2:
+        return {}
     stand = [(node, node.inputs) for node in graph.order()]
     return _Splits(graph, devices, stand if reads is None else reads).list_found()
 

@@ -10,16 +10,25 @@ From the ground up; each row stands on rows above it:
     step  cells            what a device does; sets of cells, cut and compared once
     placed                 where a tensor lies, said device by device
     holders  reads         who holds a tensor, by device; which cells operators read
+    choices                all that a plan decides
+    documents              plain data of plans and programs
     schedule               when each step runs, where copies run beside work
-    shard_plan             the plan, a document of steps
     lowering  timeline     a graph and its layouts as steps; when each buffer is used
     programs               the steps of one device
+    collectives            copies that are one operation of a group
     packing                arenas of written steps, laid out anew
     eviction               which buffers leave a full arena, and when they come back
+    spilling               steps again, with less memory
+    deriving               from choices to steps, of all devices or of one
+    shard_plan             the plan, and its document
     spill                  a plan again, with less memory
 """
 
 from tapestry_plan.steps.cells import Facts, unite
+from tapestry_plan.steps.choices import Choices, check_choices
+from tapestry_plan.steps.collectives import Collective
+from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
+from tapestry_plan.steps.documents import PlanVersionError
 from tapestry_plan.steps.layout import (
     Layout,
     Lot,
@@ -32,12 +41,12 @@ from tapestry_plan.steps.layout import (
     sort_layouts,
     tell_rule,
 )
-from tapestry_plan.steps.lowering import ChosenLayouts, Lowered, lower, shard_of
+from tapestry_plan.steps.lowering import Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Mesh, Space, align
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.packing import Packed, pack
 from tapestry_plan.steps.placed import Placed, lay_boxes
-from tapestry_plan.steps.programs import Program, cut_steps, write_program
+from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.rates import Device, Link
 from tapestry_plan.steps.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back
 from tapestry_plan.steps.routes import list_factors, list_senders, number_ports
@@ -45,14 +54,13 @@ from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_
 from tapestry_plan.steps.shard_plan import (
     Alternative,
     Expansions,
-    InfeasiblePlan,
     NotFound,
     OnDemand,
-    PlanVersionError,
     ShardPlan,
     Stage,
 )
 from tapestry_plan.steps.spill import least_memory, spill
+from tapestry_plan.steps.spilling import InfeasiblePlan
 from tapestry_plan.steps.step import (
     HOST,
     Alloc,
@@ -68,5 +76,6 @@ from tapestry_plan.steps.step import (
     Send,
     Spill,
     Step,
+    Written,
 )
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

@@ -176,7 +176,10 @@ class Layout(Struct, frozen=True, dict=True):
             return busy, low, high
         for axis, cuts in enumerate(self.cuts):
             low[:, axis], high[:, axis] = np.array(cuts, np.int64)[numbers[:, axis]].T
-        return busy, low * busy[:, None], high * busy[:, None]
+        found = busy, low * busy[:, None], high * busy[:, None]
+        for column in found:
+            column.flags.writeable = False
+        return found
 
     def box(self, device: int) -> Box | None:
         """The part of one device, alone."""
@@ -229,6 +232,7 @@ def list_teams(mesh: Mesh) -> tuple[tuple[int, ...], ...]:
 
     Examples
     --------
+    >>> from tapestry_plan import Device
     >>> slow, fast = Device(1e12, 1e11), Device(5e12, 5e11)
     >>> list_teams(Mesh(3, device=[fast, slow, fast]))
     ((0, 1, 2), (0, 2))

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from tapestry_plan.ir import Graph, OpNode, Shard, Stored
 from tapestry_plan.steps.cells import CellAlgebra
+from tapestry_plan.steps.choices import Choices
 from tapestry_plan.steps.holders import Holders, meets, project_bounds
 from tapestry_plan.steps.layout import Layout, Lot
 from tapestry_plan.steps.mesh import Mesh, align
@@ -28,12 +29,14 @@ from tapestry_plan.steps.step import (
     Copy,
     Free,
     Output,
+    OutputBlock,
     ProgramStep,
     Recv,
     Reduce,
     Send,
+    Written,
 )
-from tapestry_sets.limits import OPEN, REFUSALS, ask_one
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Guard, Piece, piece_domain, piece_image
 
@@ -41,27 +44,15 @@ T = TypeVar("T")
 WORKSPACE = "(workspace)"
 
 
-class ChosenLayouts(Struct, frozen=True):
-    """The layouts that the search chose: of operators, of sources that have one, of landings and of outputs."""
+class Lowered(Written, frozen=True):
+    """The steps of some devices, and the bytes counted while they were written."""
 
-    layouts: Mapping[tuple[str, str], Layout]
-    """By kind ("operator", "source", "landing" or "output") and name."""
-    asked_outputs: frozenset[str] = frozenset()
-    """Outputs (by stored tensor) whose place the user chose."""
-    fan_in: int | None = None
-    """How many partial results are merged at a time; None for one after the other."""
-
-
-class Lowered(Struct, frozen=True):
-    """The steps, and the bytes counted while they were written."""
-
-    buffers: tuple[Buffer, ...]
-    steps: tuple[ProgramStep, ...]
-    outputs: tuple[Output, ...]
+    devices: tuple[int, ...]
     moved: dict[tuple[str, str], dict[tuple[int, int], int]]
     """Bytes from device to device for each (tensor, consumer) with any."""
     nbytes_placed: tuple[int, ...]
     peak_nbytes: tuple[int, ...]
+    """Of these devices, as the bytes that are placed."""
 
     @property
     def nbytes_by_link(self) -> dict[tuple[int, int], int]:
@@ -164,7 +155,7 @@ class _Lowering:
     others have received before, only those know who sent it: cells that no device here holds matter to none of them.
     """
 
-    def __init__(self, graph: Graph, mesh: Mesh, chosen: ChosenLayouts, reads: Reads, devices: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, mesh: Mesh, chosen: Choices, reads: Reads, devices: Sequence[int]) -> None:
         self.graph, self.mesh, self.chosen, self.reads, self.devices = graph, mesh, chosen, reads, devices
         same: dict[Layout, Layout] = {}
         self.layouts = {place: same.setdefault(layout, layout) for place, layout in chosen.layouts.items()}
@@ -662,6 +653,8 @@ class _Lowering:
         if layout is not None and (name in self.monoid or name in self.chosen.asked_outputs):
             self._bring(self._want_blocks("output", name, layout), layout)
             return self._share_out(name)
+        if name in self.monoid:
+            raise ValueError(f"output {quote(name)} is in partial results; the choices do not say where it is merged")
         return (self._share_out(name) if name in self.held else self._share_read(tensor))[0], []
 
     def _share_out(self, name: str) -> tuple[list[OutputBlock], list[OutputBlock]]:
@@ -691,11 +684,8 @@ class _Lowering:
         return blocks, []
 
 
-OutputBlock = tuple[int, Region]
-
-
 def lower(
-    graph: Graph, mesh: Mesh, chosen: ChosenLayouts, *, reads: Reads | None = None, device: int | None = None
+    graph: Graph, mesh: Mesh, chosen: Choices, *, reads: Reads | None = None, device: int | None = None
 ) -> Lowered:
     """Write down the steps of a choice of layouts.
 
@@ -706,7 +696,7 @@ def lower(
     ----------
     graph : Graph
     mesh : Mesh
-    chosen : ChosenLayouts
+    chosen : Choices
     reads : Reads, optional
         What the graph's operators read, as far as it is known.
     device : int, optional
@@ -727,6 +717,7 @@ def lower(
         tuple(lowering.buffers),
         tuple(lowering.steps),
         outputs,
+        tuple(devices),
         {key: dict(value) for key, value in lowering.moved.items()},
         tuple(lowering.placed.values()),
         tuple(arena.peak for arena in lowering.arenas.values()),

@@ -48,7 +48,13 @@ def find_misfit(value: Any, wanted: Any, where: str) -> str | None:
     return _first(find_misfit(getattr(value, name), kind, f"{where}.{name}") for name, kind in _fields(wanted).items())
 
 
-DECLARED = ("tapestry_plan.steps.shard_plan", "tapestry_plan.steps.step", "tapestry_plan.steps.layout")
+DECLARED = (
+    "tapestry_plan.steps.shard_plan",
+    "tapestry_plan.steps.step",
+    "tapestry_plan.steps.choices",
+    "tapestry_plan.steps.layout",
+    "tapestry_plan.steps.programs",
+)
 """The modules of a plan's structures, which say by their annotations alone what they hold."""
 NUMBERS = {int: (int, np.integer), float: (int, float, np.integer, np.floating)}
 NAMES = {int: "an integer", float: "a number", str: "a text", NoneType: "None"}
@@ -57,7 +63,7 @@ NAMES = {int: "an integer", float: "a number", str: "a text", NoneType: "None"}
 def _misfit_all(value: Any, kinds: Sequence[Any], where: str) -> str | None:
     """What is wrong with a value that may be of several kinds, by the one that it comes nearest to."""
     for kind in kinds:
-        if _take_apart(kind)[0] is None and isinstance(value, NUMBERS.get(kind, kind)):
+        if isinstance(value, _take_apart(kind)[0] or NUMBERS.get(kind, kind)):
             return find_misfit(value, kind, where)
     names = " or ".join(NAMES.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)
     return f"{where} is {quote(value)}; it must be {names}"

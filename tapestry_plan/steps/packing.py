@@ -45,7 +45,7 @@ def pack(lowered: Lowered, memory_nbytes: int | Sequence[int]) -> Packed:
         Bytes that each device's arena may have, the same for all or one number for each. An arena that needs more is
         made as small as what lies there at once, if places are found.
     """
-    caps = [memory_nbytes] * len(lowered.peak_nbytes) if isinstance(memory_nbytes, int) else memory_nbytes
+    caps = [memory_nbytes] * len(lowered.devices) if isinstance(memory_nbytes, int) else memory_nbytes
     if all(nbytes <= cap for nbytes, cap in zip(lowered.peak_nbytes, caps, strict=True)):
         return Packed(lowered, lowered.peak_nbytes)
     peak, least = list(lowered.peak_nbytes), list(lowered.peak_nbytes)
@@ -53,17 +53,17 @@ def pack(lowered: Lowered, memory_nbytes: int | Sequence[int]) -> Packed:
     found: dict[
         tuple[int, tuple[Stay, ...]], tuple[int, list[int] | None]
     ] = {}  # devices with equal shards have equal arenas
-    for device, stays in enumerate(_list_stays(lowered)):
-        if peak[device] <= caps[device]:
+    for at, stays in enumerate(_list_stays(lowered)):
+        if peak[at] <= caps[at]:
             continue
-        key = caps[device], tuple(stays.values())
+        key = caps[at], tuple(stays.values())
         if key not in found:
             most = _count_most(key[1])
-            found[key] = most, assign_offsets(key[1], max(most, caps[device]))
-        least[device], places = found[key]
+            found[key] = most, assign_offsets(key[1], max(most, caps[at]))
+        least[at], places = found[key]
         if places is not None:
             offsets.update(zip(stays, places, strict=True))
-            peak[device] = max(place + stay.nbytes for place, stay in zip(places, key[1], strict=True))
+            peak[at] = max(place + stay.nbytes for place, stay in zip(places, key[1], strict=True))
     buffers = tuple(_move(buffer, offsets) for buffer in lowered.buffers)
     return Packed(replace(lowered, buffers=buffers, peak_nbytes=tuple(peak)), tuple(least))
 
@@ -75,8 +75,8 @@ def _move(buffer: Buffer, offsets: dict[int, int]) -> Buffer:
 def _list_stays(lowered: Lowered) -> list[dict[int, Stay]]:
     """For each device its buffers' stays, in moments of its own: one each time that a buffer comes."""
     buffers = {buffer.id: buffer for buffer in lowered.buffers}
-    now = [0] * len(lowered.peak_nbytes)
-    stays: list[dict[int, Stay]] = [{} for _ in now]
+    now = dict.fromkeys(lowered.devices, 0)
+    stays: dict[int, dict[int, Stay]] = {device: {} for device in now}
     for step in lowered.steps:
         if isinstance(step, Alloc):
             buffer = buffers[step.buffer]
@@ -87,7 +87,7 @@ def _list_stays(lowered: Lowered) -> list[dict[int, Stay]]:
             stays[device][step.buffer] = stays[device][step.buffer]._replace(last=now[device])
     return [
         {number: stay if stay.last >= 0 else stay._replace(last=now[device]) for number, stay in mine.items()}
-        for device, mine in enumerate(stays)
+        for device, mine in stays.items()
     ]
 
 

@@ -89,7 +89,7 @@ def lay_boxes(placed: Placed, shape: Sequence[int], mesh: Mesh, where: str) -> L
             raise ValueError(f"{where}: there is no device {device}; the mesh has devices 0 to {mesh.size - 1}")
         boxes = (_read_box(item, shape, f"{where}: device {device}") for item in items)
         lots[device] = tuple(sorted(boxes, key=lambda box: (box.start, box.shape)))
-    _check_cells(lots, tuple(shape), where)
+    check_lots(lots, tuple(shape), where)
     grid, extents, rank = _find_grid(tuple(shape), lots), tuple(shape), len(shape)
     if grid is not None:
         return grid
@@ -139,7 +139,7 @@ def _read_slices(index: Sequence[Any], shape: Sequence[int], where: str) -> Box:
     return Box(tuple(low for low, _ in bounds), tuple(high - low for low, high in bounds))
 
 
-def _check_cells(lots: Sequence[tuple[Box, ...]], shape: tuple[int, ...], where: str) -> None:
+def check_lots(lots: Sequence[tuple[Box, ...]], shape: tuple[int, ...], where: str) -> None:
     """Raise ValueError unless each cell is in one box of each device that has it, and such devices have all alike."""
     holders: dict[tuple[Box, ...], int] = {}
     for device, lot in enumerate(lots):

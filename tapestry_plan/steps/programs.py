@@ -1,20 +1,26 @@
-"""Programs: what one device does by itself. A copy between devices is a half on either side::
+"""Programs: what one device does by itself. Of a copy between devices it has its own half::
 
-device 0    compute a ─► send 7 ─► compute b …                  send: right behind what wrote the cells
-                           ╲
-device 1    compute c ────── recv 7 ─► compute d …              recv: where the cells are used
+    device 0    compute a ─► send 7 ─► compute b …          right behind what wrote the cells
+                               ╲
+    device 1    compute c ────── recv 7 ─► compute d …      where the cells are used
+
+A tag is a number that both ends work out alone.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
+from tapestry_plan.steps.documents import read_written, require_fields, seal, to_plain, unseal
 from tapestry_plan.steps.lowering import Tags
+from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.step import (
     HOST,
     KEPT,
@@ -27,10 +33,12 @@ from tapestry_plan.steps.step import (
     ProgramStep,
     Recv,
     Send,
-    Step,
+    Written,
     list_buffers,
     renumber,
 )
+
+PROGRAM_FORMAT = "tapestry-program/1"
 
 
 class Program(Struct, frozen=True):
@@ -54,25 +62,53 @@ class Program(Struct, frozen=True):
     steps: tuple[ProgramStep, ...]
     outputs: tuple[Output, ...]
 
+    @property
+    def peak_nbytes(self) -> int:
+        """How far the device's arena reaches."""
+        return max((buffer.offset + align(buffer.nbytes) for buffer in self.buffers), default=0)
 
-def write_program(
-    device: int, buffers: Iterable[Buffer], steps: Sequence[ProgramStep], outputs: Iterable[Output]
-) -> Program:
+    def to_json(self) -> str:
+        """The program as a JSON document with its own SHA-256; operators are named as in the plan's graph."""
+        return seal({"format": PROGRAM_FORMAT, **to_plain(self)})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Program:
+        """A program from its JSON document; nothing is imported or run.
+
+        Raises
+        ------
+        PlanVersionError
+            For text that is not JSON, another format or version, or a document that was edited.
+        """
+        return unseal(text, "program document", PROGRAM_FORMAT, "make it again: plan.program(device)", cls._from_plain)
+
+    @classmethod
+    def _from_plain(cls, entry: dict[str, Any]) -> Program:
+        require_fields(entry, cls.__struct_fields__)
+        written = read_written({name: value for name, value in entry.items() if name != "device"}, ProgramStep)
+        made = cls(entry["device"], written.buffers, written.steps, written.outputs)
+        wrong = find_misfit(made, cls, "$")
+        if wrong is not None:
+            raise ValueError(wrong)
+        return made
+
+
+def write_program(device: int, written: Written) -> Program:
     """The program of a device whose steps are known: each send behind what wrote its cells, buffers numbered from 0."""
-    mine = sorted((buffer for buffer in buffers if buffer.device == device), key=lambda buffer: buffer.id)
+    mine = sorted((buffer for buffer in written.buffers if buffer.device == device), key=lambda buffer: buffer.id)
     numbers = {buffer.id: k for k, buffer in enumerate(mine)}
     other = {n: k for n, k in numbers.items() if n != k}
     return Program(
         device,
         tuple(replace(buffer, id=numbers[buffer.id]) for buffer in mine),
-        tuple(renumber(step, other) for step in _hoist(steps)),
+        tuple(renumber(step, other) for step in _hoist(written.steps)),
         tuple(
             replace(
                 out,
                 blocks=tuple((numbers[n], region) for n, region in out.blocks if n in numbers),
                 replicas=tuple((numbers[n], region) for n, region in out.replicas if n in numbers),
             )
-            for out in outputs
+            for out in written.outputs
         ),
     )
 
@@ -92,10 +128,10 @@ def _hoist(steps: Sequence[ProgramStep]) -> Iterator[ProgramStep]:
             yield from sends.get(at, ())
 
 
-def cut_steps(graph: Graph, buffers: Iterable[Buffer], steps: Iterable[Step], device: int) -> Iterator[ProgramStep]:
+def cut_steps(graph: Graph, written: Written, device: int) -> Iterator[ProgramStep]:
     """Of the steps of all devices those of one, and of its copies to and from others its own half."""
-    home, tags = {buffer.id: buffer.device for buffer in buffers}, Tags(graph)
-    for step in steps:
+    home, tags = {buffer.id: buffer.device for buffer in written.buffers}, Tags(graph)
+    for step in written.steps:
         if isinstance(step, Copy) and step.src != HOST and home[step.src] != home[step.dst]:
             source, target = home[step.src], home[step.dst]
             tag = tags.take(step.node, step.tensor, source, target)

@@ -1,29 +1,43 @@
-"""Shard plans: explicit steps over buffers, the executor's only input, as a versioned JSON document."""
+"""Shard plans: choices, and the steps that follow from them, the executor's only input; a versioned JSON document."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import asdict, astuple, force_setattr
+from msgspec.structs import asdict, force_setattr, replace
 
-from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite, same_graph
+from tapestry_plan.ir import Graph, Op, same_graph
 from tapestry_plan.rewrite import Derivation
+from tapestry_plan.steps.choices import Choices, check_choices
+from tapestry_plan.steps.collectives import Collective, find_collectives
+from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
+from tapestry_plan.steps.documents import (
+    read_choices,
+    read_each,
+    read_list,
+    read_mesh,
+    read_named,
+    read_written,
+    require_fields,
+    seal,
+    to_plain,
+    unseal,
+)
 from tapestry_plan.steps.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.mesh import Mesh, Space
 from tapestry_plan.steps.misfits import find_misfit
-from tapestry_plan.steps.rates import Device, Link
+from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
-from tapestry_plan.steps.step import Buffer, Output, Step
-from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote, read_json
-from tapestry_sets.regions import Box, Region
-from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
+from tapestry_plan.steps.step import Buffer, Output, Step, Written
+from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote
+from tapestry_sets.regions import Box
 
-PLAN_FORMAT = "tapestry-plan/2"
+PLAN_FORMAT = "tapestry-plan/3"
 T = TypeVar("T")
 
 
@@ -130,25 +144,6 @@ class OnDemand(Mapping[str, T]):
         return dict, (dict(self),)
 
 
-class PlanVersionError(ValueError):
-    """A plan document is of another version, was edited, or does not hold together."""
-
-
-class InfeasiblePlan(ValueError):
-    """No plan keeps what was asked for: that is proved.
-
-    Parameters
-    ----------
-    message : str
-    fastest : ShardPlan, optional
-        The plan that would be given if it did not need more memory than allowed; `spilled` may make it fit.
-    """
-
-    def __init__(self, message: str, fastest: Any = None) -> None:
-        super().__init__(message)
-        self.fastest = fastest
-
-
 class NotFound(ValueError):
     """No plan was found that keeps what was asked for; there may be one.
 
@@ -170,7 +165,7 @@ class NotFound(ValueError):
 
 
 class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
-    """A plan that says what runs where: placements, steps, and their predicted costs.
+    """A plan that says what runs where: its choices, the steps that follow from them, and their predicted costs.
 
     What is predicted was counted twice before a plan is given out: by region algebra on the layouts, and while
     the steps were written.
@@ -178,14 +173,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     graph: Graph
     mesh: Mesh
-    placement: dict[str, dict[int, tuple[Box, ...]]]
-    """For each operator, the index boxes of each device that takes part."""
-    sharding: dict[str, dict[str, int]]
-    """For each operator, its split index axes and their numbers of parts."""
-    buffers: tuple[Buffer, ...]
-    steps: tuple[Step, ...]
+    choices: Choices
+    """What was decided; the steps, of all devices or of one, follow from it."""
     stages: tuple[Stage, ...]
-    outputs: tuple[Output, ...]
     nbytes_received: tuple[int, ...]
     """Bytes that each device gets from other devices."""
     nbytes_by_link: dict[tuple[int, int], int]
@@ -210,34 +200,148 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """The layouts that were compared, over which the bound holds: "mesh" or "all", as in `plan`."""
     unified: dict[str, str] = field(default_factory=dict)
     """Operators and constants of the graph as given, by name, for which equal ones stand: the rule `unify`."""
+    explicit: Written | None = None
+    """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
 
     __repr__ = hide_fields(
-        "graph",
-        "placement",
-        "buffers",
-        "steps",
-        "stages",
-        "outputs",
-        "nbytes_by_link",
-        "alternatives",
-        "expansions",
-        "unified",
+        "graph", "choices", "stages", "nbytes_by_link", "alternatives", "expansions", "unified", "explicit"
     )
 
     def __post_init__(self) -> None:
-        for name in ("placement", "sharding", "nbytes_by_link", "alternatives", "unified"):
+        for name in ("nbytes_by_link", "alternatives", "unified"):
             force_setattr(self, name, freeze_dicts(getattr(self, name)))
         if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
             force_setattr(self, "nbytes_spilled", (0,) * self.mesh.size)
+
+    # -- what follows from the choices -------------------------------------------------------------------
+
+    @cached_property
+    def written(self) -> Written:
+        """The steps of all devices, with their buffers and outputs: written down when they are first asked for.
+
+        Raises
+        ------
+        ValueError
+            For choices that do not fit the graph.
+        """
+        return derive_steps(self.graph, self.mesh, self.choices) if self.explicit is None else self.explicit
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The blocks of memory that the steps use."""
+        return self.written.buffers
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of all devices, in an order in which they can be run."""
+        return cast("tuple[Step, ...]", self.written.steps)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """Where the graph's outputs lie at the end."""
+        return self.written.outputs
+
+    @cached_property
+    def placement(self) -> dict[str, dict[int, tuple[Box, ...]]]:
+        """For each operator, the index boxes of each device that takes part."""
+        return FrozenDict(
+            (name, FrozenDict((device, (box,)) for device, box in enumerate(layout.boxes) if box is not None))
+            for name, layout in self.choices.of_kind("operator").items()
+        )
+
+    @cached_property
+    def sharding(self) -> dict[str, dict[str, int]]:
+        """For each operator, its split index axes and their numbers of parts."""
+        return FrozenDict(
+            (name, FrozenDict((axis.name, n) for axis, n in zip(axes, layout.parts, strict=True) if n > 1))
+            for name, layout in self.choices.of_kind("operator").items()
+            for axes in [self.graph.signature(name).axes]
+        )
+
+    @check_arguments
+    def program(self, device: int) -> Program:
+        """The steps of one device, in which a copy between devices is a `Send` on one side and a `Recv` on the other.
+
+        It follows from the choices without the steps of other devices, and is the same wherever it is worked out. Only
+        where steps were written by hand it is cut out of these.
+
+        Parameters
+        ----------
+        device : int
+            A number of the mesh.
+
+        Raises
+        ------
+        ValueError
+            For a number that the mesh does not have.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> from tapestry_plan.ops import relu
+        >>> g = Graph()
+        >>> _ = g.output(relu(relu(g.input("x", (4, 4)), name="a").T, name="b"))
+        >>> p = plan(g, Mesh(2), fix={"a": {"i0": 2}, "b": {"i0": 2}})
+        >>> [(type(step).__name__, step.tag) for step in p.program(0).steps if hasattr(step, "peer")]
+        [('Send', 1), ('Recv', 1)]
+        """
+        if not 0 <= device < self.mesh.size:
+            raise ValueError(f"program: device is {device}; the mesh has devices 0 to {self.mesh.size - 1}")
+        if self.explicit is not None:
+            return cut_program(self.graph, self.explicit, device)
+        return derive_program(self.graph, self.mesh, self.choices, device)
+
+    @check_arguments
+    def collectives(self) -> tuple[Collective, ...]:
+        """The copies that are equal parts over one group of devices: what a library such as NCCL has in one call.
+
+        They are the plan's steps, counted as these; a backend may run each as what it is called, in this order.
+
+        Examples
+        --------
+        A product whose reduction is cut, its parts merged in rows, which all devices read:
+
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> from tapestry_plan.ops import relu
+        >>> g = Graph()
+        >>> product = g.op("matmul", g.input("x", (64, 64)), g.input("w", (64, 64)), name="product")
+        >>> _ = g.output(relu(product, name="r"))
+        >>> p = plan(g, Mesh(4), fix={"product": {"k": 4}, "r": {"i0": 4}})
+        >>> [(one.kind, one.group, one.axes, one.nbytes) for one in p.collectives()]
+        [('reduce_scatter', (0, 1, 2, 3), ('x',), 4096)]
+        """
+        return tuple(find_collectives(self.written, self.mesh))
+
+    @check_arguments(
+        steps="they are of Alloc, Copy, Compute, Reduce, Free, Spill and Fetch",
+        buffers="they are of Buffer",
+        outputs="they are of Output",
+    )
+    def with_steps(
+        self,
+        steps: Sequence[Step] | None = None,
+        *,
+        buffers: Sequence[Buffer] | None = None,
+        outputs: Sequence[Output] | None = None,
+    ) -> ShardPlan:
+        """The plan with steps, buffers or outputs of one's own; what is not given is as it follows from the choices.
+
+        Its document has them written out. Nothing is checked before the plan is run.
+        """
+        given = {"steps": steps, "buffers": buffers, "outputs": outputs}
+        found = {name: tuple(value) for name, value in given.items() if value is not None}
+        return replace(self, explicit=replace(self.written, **found))
 
     def __eq__(self, other: object) -> bool:
         """Whether two plans are of the same graph and say the same: so a plan that was written and read is."""
         if not isinstance(other, ShardPlan):
             return NotImplemented
-        fields = [name for name in self.__struct_fields__ if name != "graph"]
+        fields = [name for name in self.__struct_fields__ if name not in ("graph", "explicit")]
         if any(getattr(self, name) != getattr(other, name) for name in fields):
             return False
-        return self.graph is other.graph or same_graph(self.graph, other.graph)
+        if self.graph is not other.graph and not same_graph(self.graph, other.graph):
+            return False
+        return self.explicit == other.explicit or self.written == other.written
 
     __hash__ = None  # type: ignore[assignment]  # plans have dictionaries
 
@@ -427,12 +531,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """The plan as plain data."""
         links = [(*link, nbytes) for link, nbytes in self.nbytes_by_link.items()]
         body = {"format": PLAN_FORMAT, **asdict(self), "graph": self.graph.to_dict(), "nbytes_by_link": links}
-        return cast("dict[str, Any]", _plain(body))
+        return cast("dict[str, Any]", to_plain(body))
 
     def to_json(self) -> str:
         """The plan as a JSON document with its own SHA-256, so that an edited plan is recognized."""
-        body = self.to_dict()
-        return msgspec.json.encode({**body, "sha256": _digest(body)}).decode()
+        return seal(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str | bytes, ops: Mapping[str, Op] | None = None) -> ShardPlan:
@@ -443,26 +546,19 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         PlanVersionError
             For text that is not JSON, another format or version, or a document that was edited.
         """
-        try:
-            document = read_json(text, "plan document", PLAN_FORMAT, "make the plan again: tapestry plan MODEL --json")
-        except ValueError as error:
-            raise PlanVersionError(str(error)) from None
-        edited = document.pop("sha256", None) != _digest(document)
-        told = "its SHA-256 does not match, it was edited; make it again"
-        try:
-            _require(document, cls)
-            graph = Graph.from_dict(document["graph"], ops)
-            own = {name: value for name, value in document.items() if name not in ("format", "graph")}
-            made = cls(graph, **_read_fields(READERS, own))
-            wrong = find_misfit(made, cls, "$")
-            if wrong is not None:
-                raise ValueError(wrong)
-        except WRONG as error:
-            if isinstance(error, UnsupportedOp) and not edited:
-                raise
-            raise PlanVersionError(f"plan document: {error}{f'; {told}' if edited else ''}") from None
-        if edited:
-            raise PlanVersionError(f"plan document: {told}")
+        anew = "make the plan again: tapestry plan MODEL --json"
+        return unseal(text, "plan document", PLAN_FORMAT, anew, partial(cls._from_plain, ops))
+
+    @classmethod
+    def _from_plain(cls, ops: Mapping[str, Op] | None, entry: dict[str, Any]) -> ShardPlan:
+        require_fields(entry, cls.__struct_fields__)
+        graph = Graph.from_dict(entry["graph"], ops)
+        own = {name: value for name, value in entry.items() if name != "graph"}
+        made = cls(graph, **read_named(READERS, own))
+        wrong = find_misfit(made, cls, "$")
+        if wrong is not None:
+            raise ValueError(wrong)
+        _check_fit(made)
         return made
 
 
@@ -483,165 +579,21 @@ def _sharding_text(sharding: Mapping[str, int]) -> str:
     return " ".join(f"{axis}:{parts}" for axis, parts in sharding.items()) or "whole"
 
 
-def _plain(value: Any) -> Any:
-    """Steps and their parts as dicts, lists and numbers."""
-    match value:
-        case int() | str():  # most of a plan
-            return value
-        case tuple() | list():
-            return [_plain(item) for item in value]
-        case Region():
-            return region_to_dict(value)
-        case Piece():
-            return piece_to_dict(value)
-        case Box():
-            return [list(value.start), list(value.shape)]
-        case Link() | Device():
-            return list(astuple(value))
-        case msgspec.Struct():
-            fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
-            tag = value.__struct_config__.tag
-            return {"type": tag, **fields} if tag else fields
-        case float():
-            return finite(value)
-        case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
-        case _:
-            return value
-
-
-OF_LATE = {"host", "nbytes_spilled", "expansions", "space", "unified", "work_seconds"}
-"""Fields that documents have not which were written before plans could spill, be expanded, say their space or each
-device's work, or have one for equal ones."""
-STEPS = {kind.__struct_config__.tag: kind for kind in get_args(Step)}
-"""The kinds of steps by the word that documents have for them."""
-
-
-WRONG = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
-"""What is raised for plain data that cannot be read."""
-
-
-class _WrongAt(ValueError):
-    """What is wrong in a document, and where."""
-
-    def __init__(self, place: str, reason: str, shown: str) -> None:
-        super().__init__(f"{reason} - at `${place}`{shown}")
-        self.place, self.reason, self.shown = place, reason, shown
-
-
-def _wrong_at(place: str, value: Any, error: Exception) -> _WrongAt:
-    """The error of a value at a place, or of what is wrong inside of it."""
-    if isinstance(error, _WrongAt):
-        return _WrongAt(place + error.place, error.reason, error.shown)
-    return _WrongAt(
-        place, f"field {error} is missing" if isinstance(error, KeyError) else str(error), f", which is {quote(value)}"
-    )
-
-
-def _read_fields(readers: Mapping[str, Callable[[Any], Any]], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields, each by its reader, or as plain values."""
-    fields = {}
-    for name, value in entry.items():
-        try:
-            fields[name] = readers.get(name, from_finite)(value)
-        except WRONG as error:
-            raise _wrong_at(f".{name}", value, error) from None
-    return fields
-
-
-def _read_list(entries: Any) -> tuple[Any, ...]:
-    if not isinstance(entries, list):
-        raise TypeError("a list is needed")
-    return tuple(entries)
-
-
-def _read_all(read: Callable[[Any], Any], entries: Any) -> tuple[Any, ...]:
-    entries, made = _read_list(entries), []
-    for i, entry in enumerate(entries):
-        try:
-            made.append(read(entry))
-        except WRONG as error:
-            raise _wrong_at(f"[{i}]", entry, error) from None
-    return tuple(made)
-
-
-def _read_step(entry: dict[str, Any]) -> Step:
-    kind = STEPS.get(entry["type"])
-    if kind is None:
-        raise TypeError(f"there is no step {quote(entry['type'])}; {list_names(sorted(STEPS), entry['type'], 'steps')}")
-    return cast(Step, _read(kind, {name: value for name, value in entry.items() if name != "type"}))
-
-
-def _read(kind: Any, entry: dict[str, Any]) -> Any:
-    """A struct from its fields; regions and pieces by their own readers."""
-    _require(entry, kind)
-    return kind(**_read_fields(FIELDS, entry))
-
-
-def _read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
-    return _read_all(partial(_read, kind), entries)
-
-
-def _read_mesh(entry: dict[str, Any]) -> Mesh:
-    _require(entry, Mesh)
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    fields["shape"] = _read_list(entry["shape"])
-    fields["device"] = _read_device(fields["device"])
-    if "host" in fields:
-        fields["host"] = Link(*fields["host"])
-    return Mesh(**{**fields, "link": _read_link(fields["link"])})
-
-
-def _read_device(entry: Sequence[Any]) -> Device | tuple[Device, ...]:
-    """A device for all of a mesh, or one for each."""
-    return tuple(Device(*one) for one in entry) if any(isinstance(one, list) for one in entry) else Device(*entry)
-
-
-def _read_link(entry: Sequence[Any]) -> Link | tuple[Link | str, ...]:
-    """A link for all axes of a mesh, or one for each, or the name of an axis that has it."""
-    if any(isinstance(link, list) for link in entry):
-        return tuple(link if isinstance(link, str) else Link(*link) for link in entry)
-    return Link(*entry)
-
-
-def _require(entry: Mapping[str, Any], kind: type[Struct]) -> None:
-    missing = set(kind.__struct_fields__) - OF_LATE - entry.keys()
-    if missing:
-        raise ValueError(f"field {quote(min(missing))} is missing")
-
-
-def _read_boxes(boxes: Sequence[Any]) -> tuple[Box, ...]:
-    return tuple(Box(tuple(start), tuple(shape)) for start, shape in boxes)
-
-
-def _read_blocks(blocks: Sequence[Any]) -> tuple[tuple[int, Region], ...]:
-    return tuple((buffer, region_from_dict(region)) for buffer, region in blocks)
+def _check_fit(plan: ShardPlan) -> None:
+    try:
+        check_choices(plan.graph, plan.mesh, plan.choices)
+    except ValueError as error:
+        raise ValueError(f"{error} - at `$.choices`") from None
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled"), _read_list),
-    "mesh": _read_mesh,
-    "placement": lambda all_: {n: {int(d): _read_boxes(b) for d, b in places.items()} for n, places in all_.items()},
-    "buffers": partial(_read_each, Buffer),
-    "steps": partial(_read_all, _read_step),
-    "stages": partial(_read_each, Stage),
-    "outputs": partial(_read_each, Output),
+    **dict.fromkeys(("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled"), read_list),
+    "mesh": read_mesh,
+    "choices": read_choices,
+    "explicit": lambda entry: None if entry is None else read_written(entry, Step),
+    "stages": partial(read_each, Stage),
     "nbytes_by_link": lambda links: {(a, b): nbytes for a, b, nbytes in links},
-    "alternatives": lambda all_: {node: _read_each(Alternative, entries) for node, entries in all_.items()},
-    "expansions": partial(_read_each, Expansions),
+    "alternatives": lambda all_: {node: read_each(Alternative, entries) for node, entries in all_.items()},
+    "expansions": partial(read_each, Expansions),
 }
 """The fields of a plan that are more than plain values in its document, with what reads each."""
-FIELDS: dict[str, Callable[[Any], Any]] = {
-    "split": partial(_read_each, SplitAxis),
-    "regions": partial(_read_all, region_from_dict),
-    "piece": lambda piece: None if piece is None else piece_from_dict(piece),
-    "blocks": _read_blocks,
-    "replicas": _read_blocks,
-}
-"""The same of what is in these."""
-
-
-def _digest(body: dict[str, Any]) -> str:
-    import hashlib  # OpenSSL, loaded with the first document, not with the package
-
-    return hashlib.sha256(msgspec.json.encode(body, order="sorted")).hexdigest()

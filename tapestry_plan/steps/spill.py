@@ -1,23 +1,21 @@
 """Spilling: idle buffers wait in host memory, so that a plan fits less memory.
 
-`eviction` chooses, device by device, which buffers give way; the plan is then written down anew with what they do.
+`spilling` writes the steps; here is what it costs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tapestry_plan.steps import tuning
-from tapestry_plan.steps.eviction import Eviction, evict
-from tapestry_plan.steps.mesh import align
-from tapestry_plan.steps.shard_plan import InfeasiblePlan, ShardPlan, Stage
-from tapestry_plan.steps.step import Alloc, Compute, Copy, Fetch, Free, Reduce, Step, renumber
-from tapestry_plan.steps.timeline import Timeline, find_widest, is_placing, list_timelines
+from tapestry_plan.steps.eviction import Eviction
+from tapestry_plan.steps.shard_plan import ShardPlan, Stage
+from tapestry_plan.steps.spilling import evict_all, find_tight, write_evictions
+from tapestry_plan.steps.step import Compute, Copy, Reduce, Written
+from tapestry_plan.steps.timeline import find_widest, list_timelines
 from tapestry_sets.limits import check_arguments, quote
-from tapestry_sets.regions import Region
 
 OUTPUTS = "(outputs)"
 """The stage of what waits for the last step: outputs that come from the host."""
@@ -64,25 +62,38 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     ((49152,), (49152,), (0,))
     """
     given = _parse_memory(plan, memory_nbytes)
-    tight = [device for device, nbytes in enumerate(_reach(plan)) if nbytes > given[device]]
+    tight = find_tight(plan.written, dict(enumerate(given)))
     if not tight:
         return plan
     if any(plan.nbytes_spilled):
-        had = ", ".join(f"{nbytes:,}" for nbytes in _reach(plan))
+        had = ", ".join(f"{nbytes:,}" for nbytes in plan.peak_nbytes)
         raise ValueError(
             f"memory_nbytes is {quote(memory_nbytes)}, and the plan, which spills already, takes {had} B by "
             "device: it cannot be laid out anew in less; give the plan that it was made from"
         )
-    timelines = list_timelines(plan, tight)
-    for device in tight:
-        _check_fits(plan, timelines[device], given[device])
-    fresh = max(buffer.id for buffer in plan.buffers) + 1
-    found = []
-    for device in tight:
-        cap = given[device] // tuning.ALIGNMENT_NBYTES * tuning.ALIGNMENT_NBYTES
-        found.append(evict(timelines[device], cap, fresh))
-        fresh = found[-1].fresh
-    return _write_down(plan, found)
+    evictions = evict_all(plan.graph, plan.written, tight)
+    seconds = _time_transfers(plan, evictions)
+    peak, placed, moved = list(plan.peak_nbytes), list(plan.nbytes_placed), list(plan.nbytes_spilled)
+    for eviction in evictions:
+        device = eviction.timeline.device
+        peak[device], placed[device], moved[device] = eviction.peak, eviction.nbytes_placed, eviction.nbytes
+    return replace(
+        _with_written(plan, write_evictions(plan.written, evictions), tuple(given)),
+        stages=_time_stages(plan, seconds),
+        nbytes_placed=tuple(placed),
+        peak_nbytes=tuple(peak),
+        seconds=plan.seconds + sum(seconds.values()),
+        nbytes_spilled=tuple(moved),
+    )
+
+
+def _with_written(plan: ShardPlan, written: Written, spill_nbytes: tuple[int, ...]) -> ShardPlan:
+    """A plan that says how much memory it is given, and so has other steps; these themselves where they were given."""
+    if plan.explicit is not None:
+        return replace(plan, explicit=written)
+    choices = replace(plan.choices, spill_nbytes=spill_nbytes)
+    choices.remember(plan.graph, plan.mesh, written)
+    return replace(plan, choices=choices)
 
 
 @check_arguments
@@ -103,7 +114,7 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     TypeError
         If `plan` is not a plan.
     """
-    timelines = list_timelines(plan, range(plan.mesh.size))
+    timelines = list_timelines(plan.written, range(plan.mesh.size))
     return tuple(find_widest(timelines[device])[1] for device in range(plan.mesh.size))
 
 
@@ -118,70 +129,6 @@ def _parse_memory(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> list[i
     return given
 
 
-def _reach(plan: ShardPlan) -> list[int]:
-    """Bytes of each arena: as far as the plan's buffers reach."""
-    out = [0] * plan.mesh.size
-    for buffer in plan.buffers:
-        out[buffer.device] = max(out[buffer.device], buffer.offset + align(buffer.nbytes))
-    return out
-
-
-def _check_fits(plan: ShardPlan, timeline: Timeline, memory_nbytes: int) -> None:
-    use, nbytes = find_widest(timeline)
-    if use is None or nbytes <= memory_nbytes:
-        return
-    sizes = {n: align(timeline.buffers[n].nbytes) for n in use.buffers}
-    tensors = ", ".join(f"{quote(timeline.buffers[n].tensor)} {sizes[n]:,} B" for n in use.buffers[:6])
-    rest = sum(sizes[n] for n in use.buffers[6:])
-    more = f" and {len(use.buffers) - 6} more of {rest:,} B" if rest else ""
-    raise InfeasiblePlan(
-        f"device {timeline.device} needs {nbytes:,} B at once in {_describe(plan, use.at)}, memory is "
-        f"{memory_nbytes:,} B: it uses {tensors}{more}, in whole lines of {tuning.ALIGNMENT_NBYTES} B, which no "
-        f"spilling makes smaller; give at least {nbytes:,} B, plan for more devices, or cut the operator along "
-        "further axes with fix"
-    )
-
-
-def _describe(plan: ShardPlan, at: int) -> str:
-    """A step in words."""
-    if at == len(plan.steps):
-        return "the plan's outputs"
-    step = plan.steps[at]
-    assert isinstance(step, Copy | Compute | Reduce), "other steps use no buffers"
-    node = plan.graph.nodes.get(step.node)
-    kind = "" if node is None else f" ({node.op})"
-    return f"step {at}, {type(step).__name__.lower()} for operator {quote(step.node)}{kind}"
-
-
-def _write_down(plan: ShardPlan, evictions: Sequence[Eviction]) -> ShardPlan:
-    """The plan with the steps of the devices that were laid out anew."""
-    tight = {eviction.timeline.device: eviction for eviction in evictions}
-    outputs = {n: eviction.final(n) for eviction in evictions for n in eviction.timeline.outputs}
-    steps = _drop_last_copies(_list_steps(plan, tight), outputs)
-    seconds = _time_transfers(plan, evictions)
-    peak, placed, moved = list(plan.peak_nbytes), list(plan.nbytes_placed), list(plan.nbytes_spilled)
-    for device, eviction in tight.items():
-        peak[device], placed[device], moved[device] = eviction.peak, eviction.nbytes_placed, eviction.nbytes
-    others = [buffer for buffer in plan.buffers if buffer.device not in tight]
-
-    def renumber(blocks: Iterable[tuple[int, Region]]) -> tuple[tuple[int, Region], ...]:
-        return tuple((outputs.get(n, n), region) for n, region in blocks)
-
-    return replace(
-        plan,
-        buffers=tuple(sorted([*others, *(b for eviction in evictions for b in eviction.buffers)], key=lambda b: b.id)),
-        steps=steps,
-        stages=_time_stages(plan, seconds),
-        outputs=tuple(
-            replace(out, blocks=renumber(out.blocks), replicas=renumber(out.replicas)) for out in plan.outputs
-        ),
-        nbytes_placed=tuple(placed),
-        peak_nbytes=tuple(peak),
-        seconds=plan.seconds + sum(seconds.values()),
-        nbytes_spilled=tuple(moved),
-    )
-
-
 def _time_stages(plan: ShardPlan, seconds: dict[str, float]) -> tuple[Stage, ...]:
     """The plan's stages with the seconds of transfers; outputs that took no time so far have one of their own."""
     out = [replace(stage, seconds=stage.seconds + seconds.get(stage.node, 0.0)) for stage in plan.stages]
@@ -189,40 +136,6 @@ def _time_stages(plan: ShardPlan, seconds: dict[str, float]) -> tuple[Stage, ...
     fresh = seconds.keys() - {stage.node for stage in plan.stages}
     out += [Stage(node, "output", {}, none, 0, (0.0,) * plan.mesh.size, seconds[node]) for node in sorted(fresh)]
     return tuple(out)
-
-
-def _list_steps(plan: ShardPlan, tight: dict[int, Eviction]) -> list[Step]:
-    """The plan's steps in their order, with each device's own ones around them."""
-    theirs = {buffer.id for buffer in plan.buffers if buffer.device in tight}
-    out: list[Step] = []
-    for at, step in enumerate(plan.steps):
-        if isinstance(step, Alloc | Free):
-            out += [] if step.buffer in theirs else [step]
-            continue
-        if is_placing(step) and isinstance(step, Copy) and step.dst in theirs:
-            continue
-        numbers: dict[int, int] = {}
-        for eviction in tight.values():
-            out += eviction.before.get(at, ())
-            numbers.update(eviction.numbers.get(at, {}))
-        out.append(renumber(step, {n: number for n, number in numbers.items() if n != number}))
-        for eviction in tight.values():
-            out += eviction.after.get(at, ())
-    for eviction in tight.values():
-        out += eviction.before.get(len(plan.steps), ())
-    return out
-
-
-def _drop_last_copies(steps: Sequence[Step], outputs: dict[int, int]) -> tuple[Step, ...]:
-    """The steps, each last fetch of what was spilled giving the host's copy up, but for what outputs are read from."""
-    wanted = set(outputs.values())
-    out: list[Step] = []
-    for step in reversed(steps):
-        if isinstance(step, Fetch):
-            step, number = replace(step, keep=step.spilled in wanted), step.spilled
-            wanted.add(number)
-        out.append(step)
-    return tuple(reversed(out))
 
 
 def _time_transfers(plan: ShardPlan, evictions: Sequence[Eviction]) -> dict[str, float]:

@@ -268,6 +268,10 @@ def renumber(step: T, numbers: Mapping[int, int]) -> T:
     return replace(step, **{name: new(getattr(step, name)) for name in names})
 
 
+OutputBlock = tuple[int, Region]
+"""Cells in a buffer, by its number."""
+
+
 class Output(Struct, frozen=True):
     """Where a graph output lies when the plan has run.
 
@@ -290,5 +294,22 @@ class Output(Struct, frozen=True):
     tensor: str
     shape: tuple[int, ...]
     dtype: str
-    blocks: tuple[tuple[int, Region], ...]
-    replicas: tuple[tuple[int, Region], ...] = ()
+    blocks: tuple[OutputBlock, ...]
+    replicas: tuple[OutputBlock, ...] = ()
+
+
+class Written(Struct, frozen=True):
+    """Steps as they are run: of all devices, or of some, and the buffers that they are about.
+
+    Parameters
+    ----------
+    buffers : tuple of Buffer
+    steps : tuple of ProgramStep
+        In order.
+    outputs : tuple of Output
+        Where the graph's outputs lie afterwards.
+    """
+
+    buffers: tuple[Buffer, ...]
+    steps: tuple[ProgramStep, ...]
+    outputs: tuple[Output, ...]

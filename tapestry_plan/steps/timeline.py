@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from tapestry_plan.steps.mesh import align
-from tapestry_plan.steps.shard_plan import ShardPlan
-from tapestry_plan.steps.step import HOST, READ, WRITTEN, Buffer, Copy, Step, list_buffers
+from tapestry_plan.steps.step import HOST, READ, WRITTEN, Buffer, Copy, ProgramStep, Written, list_buffers
 
 
 class StepUse(Struct, frozen=True):
@@ -31,33 +30,33 @@ class Timeline(Struct):
     outputs: set[int] = field(default_factory=set)
 
 
-def list_timelines(plan: ShardPlan, devices: Iterable[int]) -> dict[int, Timeline]:
+def list_timelines(written: Written, devices: Iterable[int]) -> dict[int, Timeline]:
     """The timeline of each of some devices."""
     timelines = {device: Timeline(device) for device in devices}
-    home = {buffer.id: timelines.get(buffer.device) for buffer in plan.buffers}
-    for buffer in plan.buffers:
+    home = {buffer.id: timelines.get(buffer.device) for buffer in written.buffers}
+    for buffer in written.buffers:
         if buffer.device in timelines:
             timelines[buffer.device].buffers[buffer.id] = buffer
-    for at, step in enumerate(plan.steps):
+    for at, step in enumerate(written.steps):
         if is_placing(step):
             assert isinstance(step, Copy), "only copies place"
             timeline = home[step.dst]
             if timeline is not None:
                 timeline.placings.setdefault(step.dst, []).append((at, step))
             continue
-        read, written = list_buffers(step, READ), list_buffers(step, WRITTEN)
-        used = dict.fromkeys((*read, *written))
+        changed = list_buffers(step, WRITTEN)
+        used = dict.fromkeys((*list_buffers(step, READ), *changed))
         for timeline in {id(home[n]): home[n] for n in used}.values():
             if timeline is not None:
                 mine = tuple(n for n in used if home[n] is timeline)
-                timeline.uses.append(StepUse(at, mine, frozenset(mine).intersection(written)))
-    _add_outputs(plan, home)
+                timeline.uses.append(StepUse(at, mine, frozenset(mine).intersection(changed)))
+    _add_outputs(written, home)
     return timelines
 
 
-def _add_outputs(plan: ShardPlan, home: dict[int, Timeline | None]) -> None:
+def _add_outputs(written: Written, home: dict[int, Timeline | None]) -> None:
     """Outputs stay; those that the host places cells of after their last use are used once more, each for itself."""
-    for number in dict.fromkeys(n for out in plan.outputs for n, _ in (*out.blocks, *out.replicas)):
+    for number in dict.fromkeys(n for out in written.outputs for n, _ in (*out.blocks, *out.replicas)):
         timeline = home[number]
         if timeline is not None:
             timeline.outputs.add(number)
@@ -66,10 +65,10 @@ def _add_outputs(plan: ShardPlan, home: dict[int, Timeline | None]) -> None:
             last = {n: use.at for use in timeline.uses for n in use.buffers}
             late = {n for n, placed in timeline.placings.items() if n in last and placed[-1][0] > last[n]}
             again = timeline.outputs - last.keys() | timeline.outputs & late
-            timeline.uses += [StepUse(len(plan.steps), (n,), frozenset()) for n in sorted(again)]
+            timeline.uses += [StepUse(len(written.steps), (n,), frozenset()) for n in sorted(again)]
 
 
-def is_placing(step: Step) -> bool:
+def is_placing(step: ProgramStep) -> bool:
     """Whether a step brings cells of an input or constant from the host."""
     return isinstance(step, Copy) and step.src == HOST and step.piece is None
 

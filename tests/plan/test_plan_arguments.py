@@ -227,6 +227,8 @@ ROWS: dict[str, Row] = {
     "ShardPlan.diff": Row(ShardPlan.diff, lambda: {"self": planned(), "other": planned()}),
     "ShardPlan.explain": Row(ShardPlan.explain, lambda: {"self": planned(), "node": "fc"}, says=NAMED),
     "ShardPlan.from_json": Row(ShardPlan.from_json, lambda: {"text": text_of_plan()}, says={"text": "text|plan"}),
+    "ShardPlan.program": Row(ShardPlan.program, lambda: {"self": planned(), "device": 0}, refuses={"device": (-1, 7)}),
+    "ShardPlan.with_steps": Row(ShardPlan.with_steps, lambda: {"self": planned(), "steps": planned().steps}),
     "Signature": Row(Signature, lambda: {"axes": AXES, "inputs": (HOLDS,), "outputs": (HOLDS,)}),
     "Signature.axis": Row(Signature.axis, of_signature(name="m"), says=NAMED),
     "Signature.boxes": Row(

@@ -376,7 +376,7 @@ def test_a_plan_that_was_edited(file: Path, tmp_path: Path) -> None:
     plan_file = tmp_path / "plan.json"
     document = json.loads(text)
     for changed, part in (
-        (text.replace('"offset":0', '"offset":64', 1), "edited"),
+        (text.replace('"fan_in":null', '"fan_in":2', 1), "edited"),
         (json.dumps({**document, "format": "tapestry-plan/0"}), "tapestry-plan/0"),
         ("[]", "format"),
         ("{", "not a JSON document"),

@@ -434,7 +434,7 @@ def test_live_buffers_that_overlap_are_found() -> None:
     """A plan whose document was edited so that two buffers share bytes is refused; the checker finds it too."""
     p, feeds = faulty()
     live = sorted((b for b in p.buffers if b.device == 0), key=lambda b: b.offset)
-    moved = replace(p, buffers=tuple(with_offset(b, live[0].offset) if b.id == live[-1].id else b for b in p.buffers))
+    moved = p.with_steps(buffers=tuple(with_offset(b, live[0].offset) if b.id == live[-1].id else b for b in p.buffers))
     backend = make_simulated()
     devices = backend.open([1 << 16] * 2)
     with pytest.raises(OrderingFault, match=r"are given to buffer .* while buffer .* lives there"):

@@ -25,7 +25,7 @@ from tapestry_exec.run import check
 from tapestry_exec.run.prepared import Findings, PreparedPlan
 from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, UnsupportedOp, concat, plan
 from tapestry_plan.ops import conv, matmul, relu
-from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Reduce, Step
+from tapestry_plan.steps import Alloc, Buffer, Choices, Compute, Copy, Free, Reduce, Step
 from tapestry_sets import Box, DisjointRegions, Region
 from tapestry_sets.limits import put_item
 from tapestry_sets.views import piece_domain
@@ -89,7 +89,7 @@ def resized(p: ShardPlan, step: Copy) -> Iterator[tuple[str, Step | None]]:
 
 
 def with_step(p: ShardPlan, at: int, step: Step | None) -> ShardPlan:
-    return replace(p, steps=(*p.steps[:at], *(() if step is None else (step,)), *p.steps[at + 1 :]))
+    return p.with_steps(steps=(*p.steps[:at], *(() if step is None else (step,)), *p.steps[at + 1 :]))
 
 
 @pytest.mark.parametrize("at", range(len(FIXES)))
@@ -154,14 +154,14 @@ def test_an_early_free_is_found(at: int) -> None:
     p, _ = made(at)
     for k, step in enumerate(p.steps):
         if isinstance(step, Alloc):
-            early = replace(p, steps=(*p.steps[: k + 1], Free(step.buffer), *p.steps[k + 1 :]))
+            early = p.with_steps(steps=(*p.steps[: k + 1], Free(step.buffer), *p.steps[k + 1 :]))
             with pytest.raises(InvalidPlan):
                 check_plan(early)
 
 
 def changed_buffer(p: ShardPlan, number: int, **fields: Any) -> ShardPlan:
     buffers = [msgspec.structs.replace(b, **fields) if b.id == number else b for b in p.buffers]
-    return replace(p, buffers=tuple(buffers))
+    return p.with_steps(buffers=tuple(buffers))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_unfit_buffers_are_named(fields: dict[str, Any], message: str) -> None:
 def test_numbers_of_buffers_are_unique() -> None:
     p, _ = made(0)
     with pytest.raises(InvalidPlan, match="two buffers of this number"):
-        check_plan(replace(p, buffers=(*p.buffers, p.buffers[0])))
+        check_plan(p.with_steps(buffers=(*p.buffers, p.buffers[0])))
 
 
 def test_buffers_over_one_another_are_found() -> None:
@@ -255,7 +255,7 @@ def test_copies_are_into_tensors_of_the_graph() -> None:
     k = next(k for k, s in enumerate(p.steps) if s == Alloc(work.id))
     wrong = Copy("c1", work.tensor, HOST, work.id, (Region.full((4,)),))
     with pytest.raises(InvalidPlan, match=f"the graph has no tensor {re.escape(repr(work.tensor))}"):
-        check_plan(replace(p, steps=(*p.steps[: k + 1], wrong, *p.steps[k + 1 :])))
+        check_plan(p.with_steps(steps=(*p.steps[: k + 1], wrong, *p.steps[k + 1 :])))
 
 
 def test_padding_must_be_the_operators() -> None:
@@ -271,11 +271,11 @@ def test_outputs_must_be_covered() -> None:
     (out,) = p.outputs
     for blocks in (out.blocks[:-1], (*out.blocks, out.blocks[0])):
         with pytest.raises(InvalidPlan, match=r"do not cover|share the point"):
-            check_plan(replace(p, outputs=(msgspec.structs.replace(out, blocks=blocks),)))
+            check_plan(p.with_steps(outputs=(msgspec.structs.replace(out, blocks=blocks),)))
     with pytest.raises(InvalidPlan, match="are not the graph's"):
-        check_plan(replace(p, outputs=()))
+        check_plan(p.with_steps(outputs=()))
     with pytest.raises(InvalidPlan, match="output 'y' is float64"):
-        check_plan(replace(p, outputs=(msgspec.structs.replace(out, dtype="float64"),)))
+        check_plan(p.with_steps(outputs=(msgspec.structs.replace(out, dtype="float64"),)))
 
 
 @pytest.mark.parametrize("name", ["check_partition", "first_shared"])
@@ -298,7 +298,7 @@ def test_replicas_of_outputs_are_read_like_their_blocks() -> None:
     assert out.replicas and sum(region.size for _, region in out.blocks) == 6
     assert sum(region.size for _, region in out.replicas) == 6  # 2 parts on 4 devices
     check_plan(p)
-    without = replace(p, outputs=(msgspec.structs.replace(out, replicas=()),))
+    without = p.with_steps(outputs=(msgspec.structs.replace(out, replicas=()),))
     with pytest.raises(InvalidPlan, match=r"copies cells of .* that no later step reads"):
         check_plan(without)
     number, region = out.replicas[0]
@@ -311,7 +311,7 @@ def test_replicas_of_outputs_are_read_like_their_blocks() -> None:
     ):
         changed = msgspec.structs.replace(out, replicas=(*out.replicas, replica))
         with pytest.raises(InvalidPlan, match=message):
-            check_plan(replace(p, outputs=(changed,)))
+            check_plan(p.with_steps(outputs=(changed,)))
 
 
 def test_a_piece_of_another_view_is_found() -> None:
@@ -353,15 +353,8 @@ def hand_written() -> ShardPlan:
     low, high = Region.from_bounds((4,), (0,), (2,)), Region.from_bounds((4,), (2,), (4,))
     auto = plan(g, Mesh(2))
     (out,) = auto.outputs
-    return replace(
-        auto,
-        buffers=(
-            Buffer(0, 0, "x", (0,), (4,), "float32", 0, 16),
-            Buffer(1, 1, "x", (2,), (2,), "float32", 0, 8),
-            Buffer(2, 0, out.tensor, (0,), (2,), "float32", 64, 8),
-            Buffer(3, 1, out.tensor, (2,), (2,), "float32", 64, 8),
-        ),
-        steps=(
+    written = auto.with_steps(
+        (
             Alloc(0),
             Copy("(place)", "x", HOST, 0, (whole,)),
             Alloc(1),
@@ -371,7 +364,16 @@ def hand_written() -> ShardPlan:
             Alloc(3),
             Compute("r", 1, (2,), (2,), (1,), (3,)),
         ),
+        buffers=(
+            Buffer(0, 0, "x", (0,), (4,), "float32", 0, 16),
+            Buffer(1, 1, "x", (2,), (2,), "float32", 0, 8),
+            Buffer(2, 0, out.tensor, (0,), (2,), "float32", 64, 8),
+            Buffer(3, 1, out.tensor, (2,), (2,), "float32", 64, 8),
+        ),
         outputs=(msgspec.structs.replace(out, blocks=((2, low), (3, high))),),
+    )
+    return replace(
+        written,
         nbytes_received=(0, 8),
         nbytes_by_link={(0, 1): 8},
         nbytes_placed=(16, 0),
@@ -414,12 +416,17 @@ def test_the_plan_must_be_a_plan() -> None:
         ({"steps": ("alloc",)}, r"plan\.steps\[0\] is 'alloc'; it must be Alloc or Copy or"),
         ({"space": "some"}, r"plan\.space is 'some'; it must be 'mesh' or 'all'"),
         ({"space": ["mesh"]}, r"plan\.space is \['mesh'\]; it must be 'mesh' or 'all'"),
-        ({"sharding": {"r": {"i0": "2"}}}, r"plan\.sharding\['r'\]\['i0'\] is '2'; it must be an integer"),
+        ({"choices": Choices({}, ("y", 2))}, r"plan\.choices\.asked_outputs\[1\] is 2; it must be a text"),  # type: ignore[arg-type]
+        ({"choices": Choices({})}, "plan.choices: the choices have no layout of operator 'r'"),
     ],
 )
 def test_wrong_types_and_lengths_are_named(changes: dict[str, Any], message: str) -> None:
+    p = hand_written()
+    if "steps" in changes:
+        changes = {"explicit": replace(p.written, **changes)}
+    wrong = replace(p, **changes)
     with pytest.raises(InvalidPlan, match=message):
-        check_plan(replace(hand_written(), **changes))
+        check_plan(wrong)
 
 
 def test_lists_of_the_stages_have_an_entry_for_each_device() -> None:

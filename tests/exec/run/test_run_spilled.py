@@ -223,7 +223,7 @@ def test_too_little_memory_is_refused_before_the_first_step() -> None:
 
 def refused(p: ShardPlan, steps: Sequence[Step], message: str) -> None:
     with pytest.raises(InvalidPlan, match=message):
-        run(replace(p, steps=tuple(steps)), arrays_for(p), backend=Never())
+        run(p.with_steps(steps=tuple(steps)), arrays_for(p), backend=Never())
 
 
 def fetching() -> tuple[ShardPlan, list[int]]:

@@ -274,9 +274,9 @@ def planned(document: Document) -> bytes:
 
 @pytest.mark.parametrize(("constraint", "case", "edit", "message"), PLANS, ids=[f"{a} {b}" for a, b, _, _ in PLANS])
 def test_plan_documents(constraint: str, case: str, edit: Edit, message: str) -> None:
-    document = json.loads(a_plan().to_json())
+    document = json.loads(a_plan().with_steps().to_json())
     check_plan(ShardPlan.from_json(planned(document)))
-    edit(document)
+    edit(document["explicit"])
     with pytest.raises((InvalidPlan, PlanVersionError, UnsupportedOp), match=message):
         check_plan(ShardPlan.from_json(planned(document)))
 
@@ -345,10 +345,11 @@ def test_index_boxes_of_a_plans_document(start: int, shape: int, placed: bool, m
     """A replica that is computed in part only is not a partition, though nothing reads what is missing."""
     g = Graph()
     g.output(relu(g.input("x", (4,)), name="act"), "y")
-    document = json.loads(plan(g, Mesh(2), fix={"act": {}}).to_json())
+    document = json.loads(plan(g, Mesh(2), fix={"act": {}}).with_steps().to_json())
     check_plan(ShardPlan.from_json(planned(document)))
-    put(step(document, "compute", "act", 1), start=[start], shape=[shape])
-    document["placement"]["act"]["1"] = [[[start], [shape]]] if placed else [[[0], [3]]]
+    put(step(document["explicit"], "compute", "act", 1), start=[start], shape=[shape])
+    if not placed:
+        put(document["choices"]["layouts"][0], parts=[2], cells=[[0], [1]])
     with pytest.raises(InvalidPlan, match=message):
         check_plan(ShardPlan.from_json(planned(document)))
 

@@ -208,7 +208,7 @@ def test_a_plan_that_merges_states_otherwise_is_refused() -> None:
         (Reduce(step.node, "variance", step.inputs, step.output, step.regions, 1), "2 or more are needed"),
     ):
         with pytest.raises(InvalidPlan, match=message):
-            run(replace(made, steps=(*made.steps[:at], wrong, *made.steps[at + 1 :])), {"x": x})
+            run(made.with_steps(steps=(*made.steps[:at], wrong, *made.steps[at + 1 :])), {"x": x})
 
 
 # -- monoids of users ---------------------------------------------------------------------------------------

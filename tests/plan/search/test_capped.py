@@ -15,7 +15,7 @@ from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, T
 from tapestry_plan.search.least import LeastMemory, list_same
 from tapestry_plan.search.memory import WEIGHT, Memory
 from tapestry_plan.search.problem import Asked, Problem
-from tapestry_plan.steps import Alloc, ChosenLayouts, Free, Lowered, ShardPlan, lower, spill
+from tapestry_plan.steps import Alloc, Choices, Free, Lowered, ShardPlan, lower, spill
 
 
 def grown(words: list[str], rows: int = 4, columns: int = 6) -> Graph:
@@ -60,7 +60,7 @@ def every_choice(problem: Problem, step: int = 1) -> list[Tried]:
     out = []
     for choice in list(product(*map(range, problem.sizes)))[::step]:
         layouts = {(v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)}
-        steps = lower(problem.graph, problem.mesh, ChosenLayouts(layouts, problem.asked_outputs))
+        steps = lower(problem.graph, problem.mesh, Choices(layouts, tuple(problem.asked_outputs)))
         out.append(Tried(choice, problem.count_cost(choice), steps.peak_nbytes, most_held(steps)))
     return out
 

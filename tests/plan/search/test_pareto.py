@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, ops, pareto, plan
 from tapestry_plan.search.problem import Asked, Problem
-from tapestry_plan.steps import Alloc, ChosenLayouts, Free, lower
+from tapestry_plan.steps import Alloc, Choices, Free, lower
 
 MESH = Mesh((2,), link=Link(1e-8, 1e8), device=Device(1e9, 1e10))
 
@@ -35,7 +35,7 @@ def list_pairs(problem: Problem) -> list[tuple[int, int]]:
     out = []
     for choice in product(*map(range, problem.sizes)):
         layouts: dict[Any, Any] = {(v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)}
-        steps = lower(problem.graph, problem.mesh, ChosenLayouts(layouts, problem.asked_outputs))
+        steps = lower(problem.graph, problem.mesh, Choices(layouts, tuple(problem.asked_outputs)))
         buffers = {buffer.id: buffer for buffer in steps.buffers}
         now, most = [0] * problem.mesh.size, 0
         for step in steps.steps:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, ShardPlan, ops, pareto, plan
 from tapestry_plan.search.problem import Asked, Problem
-from tapestry_plan.steps import ChosenLayouts, Layout, Space, list_candidates, lower, pack
+from tapestry_plan.steps import Choices, Layout, Space, list_candidates, lower, pack
 from tapestry_plan.steps.layout import list_teams
 from tests.tiny_plans import make_chain
 
@@ -160,7 +160,7 @@ def test_plans_in_unlike_memories_are_the_best_of_all_choices(caps: tuple[int, i
     best = None
     for choice in product(*map(range, problem.sizes)):
         layouts = {(v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)}
-        packed = pack(lower(g, mesh, ChosenLayouts(layouts, problem.asked_outputs)), caps).lowered.peak_nbytes
+        packed = pack(lower(g, mesh, Choices(layouts, tuple(problem.asked_outputs))), caps).lowered.peak_nbytes
         if all(peak <= cap for peak, cap in zip(packed, caps, strict=True)):
             cost = problem.count_cost(choice)
             best = cost if best is None else min(best, cost)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, ops
 from tapestry_plan.search.problem import Asked, Problem
-from tapestry_plan.steps import Alloc, ChosenLayouts, Free, Lowered, lower, pack
+from tapestry_plan.steps import Alloc, Choices, Free, Lowered, lower, pack
 
 
 def steps_of(seed: int, devices: int) -> Lowered:
@@ -20,7 +20,7 @@ def steps_of(seed: int, devices: int) -> Lowered:
     g.output(h @ x[:, : h.shape[1]].T, "y")
     problem = Problem(g, Asked(Mesh((devices,), link=Link(1e-8, 1e8), device=Device(1e9, 1e10))))
     chosen = {(v.kind, v.name): v.layouts[seed * (k + 3) % len(v.layouts)] for k, v in enumerate(problem.variables)}
-    return lower(g, problem.mesh, ChosenLayouts(chosen, problem.asked_outputs))
+    return lower(g, problem.mesh, Choices(chosen, tuple(problem.asked_outputs)))
 
 
 def check_places(lowered: Lowered) -> list[int]:

@@ -16,25 +16,24 @@ from tapestry_plan.search.problem import Asked, Problem
 from tapestry_plan.steps import (
     HOST,
     Alloc,
-    ChosenLayouts,
+    Choices,
     Compute,
     Copy,
     Free,
     Layout,
-    Lowered,
     Program,
     Recv,
     Reduce,
     Send,
     align,
-    cut_steps,
+    cut_program,
+    derive_program,
     lower,
-    write_program,
 )
 from tests.spilling import LENGTHS, OPERATIONS
 
 MESHES = [(2,), (3,), (4,), (2, 2), (2, 3), (2, 1, 2)]
-Case = tuple[Graph, Mesh, ChosenLayouts]
+Case = tuple[Graph, Mesh, Choices]
 
 
 @st.composite
@@ -62,19 +61,7 @@ def cases(draw: st.DrawFn) -> Case:
         one = rng.choice(variable.layouts)
         cells = tuple(one.cells[device] for device in order) if permuted else one.cells
         layouts[variable.kind, variable.name] = Layout(one.extents, one.parts, cells)
-    return g, mesh, ChosenLayouts(layouts, problem.asked_outputs, draw(st.sampled_from([None, 2])))
-
-
-def projected(case: Case, whole: Lowered, device: int) -> Program:
-    """The program of a device, from the steps of all."""
-    steps = list(cut_steps(case[0], whole.buffers, whole.steps, device))  # type: ignore[arg-type]
-    return write_program(device, whole.buffers, steps, whole.outputs)
-
-
-def derived(case: Case, device: int) -> tuple[Program, Lowered]:
-    """The program of a device, alone."""
-    one = lower(*case, device=device)
-    return write_program(device, one.buffers, one.steps, one.outputs), one
+    return g, mesh, Choices(layouts, tuple(problem.asked_outputs), draw(st.sampled_from([None, 2])))
 
 
 @settings(max_examples=max(10, settings.default.max_examples // 4))
@@ -82,8 +69,8 @@ def derived(case: Case, device: int) -> tuple[Program, Lowered]:
 def test_a_program_derived_alone_is_that_of_the_whole_plan(case: Case) -> None:
     whole = lower(*case)
     for device in range(case[1].size):
-        program, one = derived(case, device)
-        assert program == projected(case, whole, device)
+        one = lower(*case, device=device)
+        assert derive_program(*case, device) == cut_program(case[0], whole, device)
         assert one.peak_nbytes == (whole.peak_nbytes[device],)
         assert one.nbytes_placed == (whole.nbytes_placed[device],)
         links = {link: nbytes for link, nbytes in whole.nbytes_by_link.items() if device in link}
@@ -94,7 +81,7 @@ def test_a_program_derived_alone_is_that_of_the_whole_plan(case: Case) -> None:
 @given(cases(), st.integers(0, 10**6))
 def test_programs_together_are_the_plan_and_end_in_any_order(case: Case, seed: int) -> None:
     whole, size = lower(*case), case[1].size
-    programs = [derived(case, device)[0] for device in range(size)]
+    programs = [derive_program(*case, device) for device in range(size)]
     home = {buffer.id: buffer.device for buffer in whole.buffers}
     across = Counter(
         (step.node, step.tensor, home[step.src], home[step.dst], step.regions)
@@ -192,9 +179,9 @@ def test_a_send_stands_right_behind_what_wrote_its_cells() -> None:
     rows = Layout((4, 4), (2, 1), ((0, 0), (1, 0)))
     layouts = {("operator", name): rows for name in ("h", "r1", "r2")}
     layouts["operator", "last"] = Layout((4, 4, 4), (2, 1, 1), ((0, 0, 0), (1, 0, 0)))
-    case = g, Mesh(2), ChosenLayouts(layouts)
+    case = g, Mesh(2), Choices(layouts)
     for device in (0, 1):
-        steps = derived(case, device)[0].steps
+        steps = derive_program(*case, device).steps
         (at,) = (k for k, step in enumerate(steps) if isinstance(step, Send))
         (use,) = (k for k, step in enumerate(steps) if isinstance(step, Recv))
         assert isinstance(before := steps[at - 1], Compute) and before.node == "r2" and at < use
@@ -211,8 +198,8 @@ def test_a_program_does_not_depend_on_names(shape: tuple[int, ...]) -> None:
         g.output(relu(h + h.T, name=f"{prefix}r"), "y")
         problem = Problem(g, Asked(Mesh(shape)))
         layouts = {(v.kind, v.name): v.layouts[len(v.layouts) * 2 // 3] for v in problem.variables}
-        case = g, Mesh(shape), ChosenLayouts(layouts)
-        programs = [derived(case, device)[0] for device in range(case[1].size)]
+        case = g, Mesh(shape), Choices(layouts)
+        programs = [derive_program(*case, device) for device in range(case[1].size)]
         return [
             [(step.tag, step.peer, step.regions) for step in p.steps if isinstance(step, Send | Recv)] for p in programs
         ]

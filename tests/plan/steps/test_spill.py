@@ -346,7 +346,7 @@ def test_faults_are_seen_by_who_follows() -> None:
     p = waiting()
     q = spill(p, least_memory(p))
     for k, step in enumerate(q.steps):
-        without = replace(q, steps=q.steps[:k] + q.steps[k + 1 :])
+        without = q.with_steps(steps=q.steps[:k] + q.steps[k + 1 :])
         if isinstance(step, Free):  # at the end nothing needs its place
             continue
         if isinstance(step, Alloc | Spill):
@@ -358,7 +358,7 @@ def test_faults_are_seen_by_who_follows() -> None:
         for other in (b for b in q.buffers if b.offset != buffer.offset):
             moved = msgspec.structs.replace(buffer, offset=other.offset)
             places = q.buffers[:k] + (moved,) + q.buffers[k + 1 :]
-            assert_alone_or_seen(replace(q, buffers=places))
+            assert_alone_or_seen(q.with_steps(buffers=places))
 
 
 def assert_alone_or_seen(p: ShardPlan) -> None:

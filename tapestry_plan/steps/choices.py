@@ -1,0 +1,135 @@
+"""Choices: all that a plan decides. Its steps, of all devices or of one, follow from them (`deriving`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from math import prod
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from tapestry_plan.ir import Graph
+from tapestry_plan.steps.layout import Layout
+from tapestry_plan.steps.mesh import Mesh
+from tapestry_plan.steps.placed import check_lots
+from tapestry_plan.steps.step import Written
+from tapestry_sets.limits import freeze_dicts, quote
+from tapestry_sets.regions import Box
+
+
+class Choices(Struct, frozen=True, dict=True):
+    """What a plan decides.
+
+    Parameters
+    ----------
+    layouts : dict of (kind, name) to Layout
+        Where each "operator" is computed, where a "source" (an input or a constant) lies that does not lie where it is
+        read, where partial results of a tensor are merged, its "landing", and where an "output" is brought.
+    asked_outputs : tuple of str
+        Outputs, by stored tensor, that are brought to their layout in any case; others only from partial results.
+    fan_in : int, optional
+        How many partial results are merged at a time; None for one after the other.
+    memory_nbytes : tuple of int, optional
+        By device: bytes within which arenas are laid out anew, as far as places are found.
+    spill_nbytes : tuple of int, optional
+        By device: bytes of its arena; what idles beyond them waits in host memory.
+    """
+
+    layouts: Mapping[tuple[str, str], Layout]
+    asked_outputs: tuple[str, ...] = ()
+    fan_in: int | None = None
+    memory_nbytes: tuple[int, ...] | None = None
+    spill_nbytes: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "layouts", freeze_dicts(self.layouts))
+
+    def of_kind(self, kind: str) -> dict[str, Layout]:
+        """The layouts of one kind, by name."""
+        return {name: layout for (one, name), layout in self.layouts.items() if one == kind}
+
+    def remember(self, graph: Graph, mesh: Mesh, written: Written) -> None:
+        """Keep the steps that follow for a graph on a mesh, for all plans with these choices."""
+        self._known.append((graph, mesh, written))
+
+    def recall(self, graph: Graph, mesh: Mesh) -> Written | None:
+        """The steps that were kept."""
+        return next((written for one, other, written in self._known if one is graph and other == mesh), None)
+
+    @cached_property
+    def _known(self) -> list[tuple[Graph, Mesh, Written]]:
+        return []
+
+
+def check_choices(graph: Graph, mesh: Mesh, choices: Choices) -> None:
+    """Check that choices say where each operator of a graph is computed, and of tensors only what can be.
+
+    Raises
+    ------
+    ValueError
+        Naming what is missing or does not fit.
+    """
+    placed = choices.of_kind("operator")
+    for name in graph.nodes:
+        if name not in placed:
+            raise ValueError(f"the choices have no layout of operator {quote(name)}; plan the graph as it is now")
+    for (kind, name), layout in choices.layouts.items():
+        what = f"the layout of {kind} {quote(name)}"
+        for wrong in _list_faults(what, _find_extents(graph, kind, name, what), mesh, layout, kind == "landing"):
+            raise ValueError(f"{what} {wrong}")
+    for what, given in (("memory_nbytes", choices.memory_nbytes), ("spill_nbytes", choices.spill_nbytes)):
+        if given is not None and (len(given) != mesh.size or min(given) < 0):
+            raise ValueError(f"{what} of the choices is {quote(given)}; it is bytes for each of {mesh.size} devices")
+    if choices.fan_in is not None and choices.fan_in < 2:
+        raise ValueError(f"fan_in of the choices is {choices.fan_in}; it is at least 2")
+
+
+def _find_extents(graph: Graph, kind: str, name: str, what: str) -> tuple[int, ...]:
+    """The index space or the shape that a layout is of."""
+    if kind == "operator" and name in graph.nodes:
+        return graph.signature(name).index_shape
+    tensor = graph.stored.get(name)
+    made = "result" if kind == "landing" else None
+    if kind not in ("source", "landing", "output") or tensor is None:
+        raise ValueError(f"{what} is of nothing that the graph has")
+    if ((kind == "source") == (tensor.kind == "result") and kind != "output") or made not in (None, tensor.kind):
+        raise ValueError(f"{what} is of a tensor that is {'made' if tensor.kind == 'result' else 'given'}")
+    return tensor.shape
+
+
+def _list_faults(
+    what: str, extents: tuple[int, ...], mesh: Mesh, layout: Layout, may_be_nowhere: bool
+) -> Iterator[str]:
+    """What is wrong with a layout."""
+    if layout.extents != extents or layout.digits:
+        yield f"cuts extents {quote(layout.extents)}; it must cut {quote(extents)}"
+    if len(layout.parts) != len(extents) or any(not 1 <= k <= n for k, n in zip(layout.parts, extents, strict=True)):
+        yield f"has {quote(layout.parts)} parts; extents {quote(extents)} have from 1 to so many along each axis"
+    if layout.sizes and [(len(each), sum(each), min(each, default=0) > 0) for each in layout.sizes] != [
+        (k, n, True) for k, n in zip(layout.parts, extents, strict=True)
+    ]:
+        yield f"has parts of sizes {quote(layout.sizes)}; they must make up {quote(extents)} in {quote(layout.parts)}"
+    if len(layout.cells) != mesh.size:
+        yield f"has the parts of {len(layout.cells)} devices; the mesh has {mesh.size}"
+    found = {cell for cell in layout.cells if cell is not None}
+    for cell in found:
+        if len(cell) != len(extents) or any(not 0 <= at < k for at, k in zip(cell, layout.parts, strict=True)):
+            yield f"has a device with part {quote(cell)}; there are {quote(layout.parts)} parts"
+    if layout.lots:
+        yield from _list_lot_faults(extents, layout)
+    if len(found) < prod(layout.parts) and (found or not may_be_nowhere):
+        yield f"leaves {prod(layout.parts) - len(found)} of its parts to no device"
+
+
+def _list_lot_faults(extents: tuple[int, ...], layout: Layout) -> Iterator[str]:
+    """What is wrong with boxes that devices have."""
+    if [lot is None for lot in layout.lots] != [cell is None for cell in layout.cells] or prod(layout.parts) > 1:
+        yield f"has lots of {len(layout.lots)} devices; each device of one part has one"
+    boxes = [() if lot is None else lot.boxes for lot in layout.lots]
+    if any(lot is not None and lot.extents != extents for lot in layout.lots) or any(
+        not Box.of(extents).contains(box) for each in boxes for box in each
+    ):
+        yield f"has boxes outside of {quote(extents)}"
+    else:
+        check_lots(boxes, extents, "its boxes")
