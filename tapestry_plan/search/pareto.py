@@ -40,6 +40,7 @@ def pareto(
     space: Space | None = None,
     same_bits: bool = False,
     unify: bool = True,
+    fuse: bool = False,
 ) -> tuple[ShardPlan, ...]:
     """Plans from the fastest one to one in the least memory that is found: what less memory costs in time.
 
@@ -50,7 +51,7 @@ def pareto(
     points : int
         How many plans at most, 1 to 100: fewer where two caps have the same best plan. The caps are a geometric
         sequence between the two ends.
-    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space, same_bits, unify
+    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space, same_bits, unify, fuse
         As in `plan`; the time limit is of the whole call.
 
     Returns
@@ -94,6 +95,7 @@ def pareto(
         space=space,
         same_bits=same_bits,
         unify=unify,
+        fuse=fuse,
     )
     found = [planned.within(mesh.limit_memory())]
     most = max(found[0].peak_nbytes)

@@ -20,6 +20,7 @@ from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.derived import derive_layouts
 from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
 from tapestry_plan.search.elimination import minimize
+from tapestry_plan.search.fusing import Pick, fuse_neighbors, fuse_plan
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.least import LeastMemory, list_same
 from tapestry_plan.search.memory import Memory
@@ -83,6 +84,7 @@ def plan(
     space: Space | None = None,
     same_bits: bool = False,
     unify: bool = True,
+    fuse: bool = False,
 ) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
@@ -164,6 +166,13 @@ def plan(
         as given is planned where no plan of the other one is found. Constants are compared as they are when the graph
         is planned: a run of a plan raises ValueError where one of them was written to since.
 
+    fuse : bool
+        Whether an operator and the one that alone reads its result are one block where each device makes just what it
+        reads itself, and that is modeled to take less time: what is between them is not stored, and one launch does
+        for both. `ShardPlan.fused` says which; a block has the name of its last operator. The bound is then of such
+        plans too, but for expansions that were not chosen, whose operators are apart in it, as those are of plans that
+        keep a cap which the fastest plan does not. What `fix`, `forbid` and `layout` name stays apart.
+
     Returns
     -------
     ShardPlan
@@ -204,6 +213,7 @@ def plan(
         space=space,
         same_bits=same_bits,
         unify=unify,
+        fuse=fuse,
     )
     return planned.within(mesh.limit_memory(memory_nbytes))
 
@@ -230,6 +240,7 @@ def prepare(
     space: Space | None = None,
     same_bits: bool = False,
     unify: bool = True,
+    fuse: bool = False,
 ) -> PlansByMemory:
     """The fastest plan, from which those are found that need less memory; as `plan`, whose arguments these are."""
     began = time.monotonic()
@@ -341,6 +352,16 @@ def prepare(
         result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, compared)))
     bound = result.bound if lowest is None else min(result.bound, lowest / TICKS_PER_SECOND)
     result = replace(result, unified=unified, bound=bound)
+    if fuse and time.monotonic() < stop and not (result.expanded and any(one.split for one in result.expansions)):
+        below = (problem, found) if not result.expanded else solved(result.graph, limit)[1:]
+        result = fuse_plan(
+            result,
+            *below,
+            {*fix, *forbid, *_list_makers(graph, kept)},
+            write=lambda choice, picks: _write_down(below[0], choice, 0, fan_in, picks=picks),
+            is_better=is_better,
+            again=lambda one: solve(one, seed=seed, time_limit_seconds=limit, stop=stop),
+        )
 
     def pose(one: Graph) -> tuple[Problem, Solved]:
         if one is graph and not is_split:
@@ -715,10 +736,16 @@ def _name_split(digits: Split) -> str:
 
 
 def _write_down(
-    problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None, caps: Sequence[int] | None = None
+    problem: Problem,
+    choice: Sequence[int],
+    bound_ticks: int,
+    fan_in: int | None,
+    caps: Sequence[int] | None = None,
+    picks: Mapping[str, Pick] | None = None,
 ) -> ShardPlan:
-    """The plan of a choice of layouts, in arenas of some memory if they are given it."""
+    """The plan of a choice of layouts, in arenas of some memory if they are given it, some neighbors in one block."""
     problem, choice, expansions = _split_axes(problem, choice)
+    problem, choice, fused = fuse_neighbors(problem, choice, picks) if picks else (problem, choice, ())
     graph, mesh = problem.graph, problem.mesh
     choices = _name_choices(problem, choice, fan_in)
     lowered = lower(graph, mesh, choices, reads=problem.reads)
@@ -755,6 +782,7 @@ def _write_down(
         space=problem.asked.space,
         alternatives=OnDemand([node.name for node in problem.order], _Comparison(problem, choice)),
         expansions=expansions,
+        fused=fused,
     )
 
 

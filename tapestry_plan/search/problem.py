@@ -594,11 +594,8 @@ class Problem:
         op, signature = self.graph.ops[node.op], self.graph.signature(node.name)
         per_point = op.flop_per_point(signature, node.attrs)
         nbytes = np.zeros((len(layouts), self.mesh.size), np.int64)
-        for name, numbers in read.items():
-            nbytes += self.tables[name].sizes(numbers[rows]) * self.graph.stored[name].itemsize
-        for cost in self.made[at]:
-            itemsizes = cost.itemsizes(cost.held.parts[rows])
-            nbytes += cost.table.sizes(cost.held.numbers[rows]) * itemsizes[:, None]
+        for _, mine in self._list_traffic(at, read, rows):
+            nbytes += mine
         flop = [[float(per_point * box.size) if box else 0.0 for box in one.boxes] for one in layouts]
         idle = [[box is None for box in one.boxes] for one in layouts]
         launches: Any = 1
@@ -611,6 +608,19 @@ class Problem:
         flops = np.reshape(flop, nbytes.shape)
         each = compute_seconds(flops, nbytes, mesh, launches, operands=operands, product=product)
         return np.where(np.reshape(idle, nbytes.shape), 0.0, each)
+
+    def _list_traffic(self, at: int, read: Mapping[str, IntArray], rows: slice) -> Iterator[tuple[str, IntArray]]:
+        """What an operator reads and writes of each tensor, in bytes by layout and device."""
+        for name, numbers in read.items():
+            yield name, self.tables[name].sizes(numbers[rows]) * self.graph.stored[name].itemsize
+        for cost in self.made[at]:
+            itemsizes = cost.itemsizes(cost.held.parts[rows])
+            yield cost.tensor.name, cost.table.sizes(cost.held.numbers[rows]) * itemsizes[:, None]
+
+    def count_traffic(self, node: OpNode) -> dict[str, IntArray]:
+        """The same for all layouts, by tensor."""
+        at = self.position["operator", node.name]
+        return dict(self._list_traffic(at, self._number_read(node), slice(None)))
 
     @cached_property
     def own(self) -> list[Factor]:

@@ -54,6 +54,7 @@ from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_
 from tapestry_plan.steps.shard_plan import (
     Alternative,
     Expansions,
+    Fused,
     NotFound,
     OnDemand,
     ShardPlan,

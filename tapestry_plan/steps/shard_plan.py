@@ -113,6 +113,21 @@ class Expansions(msgspec.Struct, frozen=True):
     split: tuple[SplitAxis, ...] = ()
 
 
+class Fused(msgspec.Struct, frozen=True):
+    """Two operators that are one block in the plan, under the name of the second one: as the rule `fuse` makes it.
+
+    Parameters
+    ----------
+    first, second : str
+    operand : int
+        The input of the second one that the first one makes.
+    """
+
+    first: str
+    second: str
+    operand: int
+
+
 class OnDemand(Mapping[str, T]):
     """A mapping whose values are made when they are asked for, each once; equal to the dict of all of them.
 
@@ -198,13 +213,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """The operators whose expansions were compared with them, each with what was chosen."""
     space: Space = "all"
     """The layouts that were compared, over which the bound holds: "mesh" or "all", as in `plan`."""
+    fused: tuple[Fused, ...] = ()
+    """Operators that are one block with the one that reads their result, where `fuse` was asked for."""
     unified: dict[str, str] = field(default_factory=dict)
     """Operators and constants of the graph as given, by name, for which equal ones stand: the rule `unify`."""
     explicit: Written | None = None
     """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
 
     __repr__ = hide_fields(
-        "graph", "choices", "stages", "nbytes_by_link", "alternatives", "expansions", "unified", "explicit"
+        "graph", "choices", "stages", "nbytes_by_link", "alternatives", "expansions", "unified", "fused", "explicit"
     )
 
     def __post_init__(self) -> None:
@@ -406,6 +423,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
                 steps = steps.then("split_axes", found.node, **tell_rule(found.split))
             elif found.chosen is not None:
                 steps = steps.then("expand", found.node, into=found.chosen)
+        for pair in self.fused:
+            steps = steps.then("fuse", pair.second, operand=pair.operand)
         return steps
 
     @cached_property
@@ -432,6 +451,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         same = self.unified.get(node)
         if same is not None and node not in self.stage and (same in self.stage or same in self.expanded):
             return f"{node}: the same as {same}, which is computed once and stands for both\n{self.explain(same)}"
+        block = {pair.first: pair.second for pair in self.fused}.get(node)
+        if block is not None:
+            return f"{node}: one block with {block}, so that what is between them is not stored\n{self.explain(block)}"
         found = {entry.node: entry for entry in self.expansions}
         if node in self.expanded:
             stands = ", ".join(found[node].nodes)
@@ -595,5 +617,6 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "nbytes_by_link": lambda links: {(a, b): nbytes for a, b, nbytes in links},
     "alternatives": lambda all_: {node: read_each(Alternative, entries) for node, entries in all_.items()},
     "expansions": partial(read_each, Expansions),
+    "fused": partial(read_each, Fused),
 }
 """The fields of a plan that are more than plain values in its document, with what reads each."""

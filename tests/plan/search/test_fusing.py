@@ -1,0 +1,152 @@
+"""Neighbors in one block: the best of all graphs with some of them fused, the bound below all, the same bits."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tapestry_exec import run
+from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, plan, same_graph
+from tapestry_plan.ir import NotApplicable
+from tapestry_plan.ops import exp, relu
+from tapestry_plan.rewrite import fuse
+
+SHAPE = (4, 6)
+STEPS = ["tanh", "relu", "add", "product", "softmax", "sum", "flip", "row"]
+
+
+def chained(steps: list[str]) -> Graph:
+    """Operators one after the other, each on what the one before made and on inputs of its own."""
+    g = Graph()
+    x = g.input("x", SHAPE)
+    for k, step in enumerate(steps):
+        if step == "add":
+            x = g.op("add", x, g.input(f"a{k}", x.shape), name=f"n{k}")
+        elif step == "row":
+            x = g.op("multiply", x, g.input(f"a{k}", x.shape[1:]), name=f"n{k}")
+        elif step == "product":
+            x = g.op("matmul", x, g.input(f"w{k}", (x.shape[1], 5)), name=f"n{k}")
+        elif step == "softmax":
+            x = g.op("softmax", x, axis=1, name=f"n{k}")
+        elif step == "sum":
+            x = g.op("sum", x, axis=(1,), keepdims=True, name=f"n{k}")
+        elif step == "flip":
+            x = g.op("negative", x[::-1], name=f"n{k}")
+        else:
+            x = g.op(step, x, name=f"n{k}")
+    g.output(x, "y")
+    return g
+
+
+def fused_in_every_way(g: Graph) -> list[Graph]:
+    """The graph with each choice of neighbors in one block, none of whose axes is whole that was cut before."""
+    found = []
+    for chosen in product([False, True], repeat=len(g.nodes) - 1):
+        made: Graph | None = g
+        for k, wanted in enumerate(chosen, 1):
+            if wanted and made is not None:
+                axes = made.signature(f"n{k}").axes
+                try:
+                    made = fuse.apply(made, f"n{k}")
+                except NotApplicable:
+                    made = None
+                if made is not None and made.signature(f"n{k}").axes != axes:
+                    made = None
+        if made is not None:
+            found.append(made)
+    return found
+
+
+@settings(max_examples=max(20, settings.default.max_examples // 10))
+@given(
+    st.lists(st.sampled_from(STEPS), min_size=1, max_size=4),
+    st.sampled_from([2, 3, 4]),
+    st.sampled_from(
+        [Device(1e9, 1e9), Device(1e7, 1e9), Device(1e9, 1e9, 1e-7), Device(1e9, 1e8, operand_seconds=1e-8)]
+    ),
+    st.sampled_from([Link(0, 1e8), Link(1e-8, 1e12), Link(1e-6, 1e9)]),
+    st.sampled_from([{}, {0: 2}, {1: 2}]),
+)
+def test_the_plan_is_the_best_of_all_graphs_with_neighbors_fused(
+    steps: list[str], devices: int, device: Device, link: Link, rows: dict[int, int]
+) -> None:
+    g, mesh = chained(steps), Mesh(devices, device=device, link=link)
+    asked: dict[str, Any] = {"expand": False, "layout": {"x": rows} if rows else None}
+    p = plan(g, mesh, fuse=True, **asked)
+    ways = [plan(one, mesh, **asked) for one in fused_in_every_way(g)]
+    best = min(each.seconds for each in ways)
+    assert all(each.gap == 0 for each in ways)
+    assert p.bound <= best + 1e-15 and p.seconds <= plan(g, mesh, **asked).seconds
+    if p.gap < 1e-9:
+        assert p.seconds == pytest.approx(best, rel=1e-9)
+    check_runs(g, p, plan(g, mesh, **asked))
+
+
+def check_runs(g: Graph, p: ShardPlan, apart: ShardPlan) -> None:
+    """The plan runs as predicted, with the bits of one whose operators are apart in the same layouts."""
+    rng = np.random.default_rng(0)
+    feeds = {t.name: rng.normal(size=t.shape).astype(t.dtype) for t in g.stored.values() if t.kind == "input"}
+    made = run(p, feeds, verify=True)
+    assert (made.nbytes_moved, made.peak_nbytes) == (p.nbytes_moved, p.peak_nbytes)
+    assert same_graph(p.derivation.replay(g), p.graph)
+    assert ShardPlan.from_json(p.to_json()) == p
+    if p.sharding.items() <= apart.sharding.items():
+        for label, array in run(apart, feeds).outputs.items():
+            np.testing.assert_array_equal(made.outputs[label], array)
+
+
+def layer() -> Graph:
+    g = Graph()
+    x, w, b = g.input("x", (64, 32)), g.input("w", (32, 48)), g.input("b", (48,))
+    h = g.op("matmul", x, w, name="product")
+    g.output(exp(relu(g.op("add", h, b, name="bias"), name="act"), name="last"), "y")
+    return g
+
+
+def test_a_product_and_what_follows_it_cell_by_cell_is_one_block() -> None:
+    mesh = Mesh(4, device=Device(1e9, 1e12, 1e-6))
+    p, apart = plan(layer(), mesh, fuse=True), plan(layer(), mesh)
+    assert [pair.first for pair in p.fused] == ["product", "bias", "act"] and list(p.graph.nodes) == ["last"]
+    assert apart.seconds - p.seconds >= 2.999e-6 and p.gap == 0  # three launches fewer
+    assert p.explain("bias").startswith("bias: one block with act, so that what is between them is not stored")
+    check_runs(layer(), p, apart)
+
+
+def test_what_the_user_names_and_what_others_read_stays_apart() -> None:
+    mesh = Mesh(4, device=Device(1e9, 1e12, 1e-6))
+    p = plan(layer(), mesh, fuse=True, fix={"act": {"i0": 4}})
+    assert [(pair.first, pair.second) for pair in p.fused] == [("product", "bias")]
+    g = layer()
+    g.output(g.tensor("act"), "also")
+    assert [(pair.first, pair.second) for pair in plan(g, mesh, fuse=True).fused] == [
+        ("product", "bias"),
+        ("bias", "act"),
+    ]
+
+
+def test_operators_that_read_one_tensor_stay_apart() -> None:
+    """Of two that read x the first pays for what arrives; in one block they would read it once."""
+    g = Graph()
+    h = relu(g.input("x", (8, 8)), name="h")
+    g.output(g.op("add", exp(h, name="e"), h, name="sum"), "y")
+    p = plan(g, Mesh(2, device=Device(1e9, 1e9, 1e-6)), fuse=True)
+    assert p.fused == () and p.gap == 0
+
+
+def test_neighbors_are_apart_unless_asked_for() -> None:
+    assert plan(layer(), Mesh(4)).fused == ()
+
+
+def test_expanded_operators_are_fused_too() -> None:
+    g = Graph()
+    g.output(relu(g.op("softmax", g.input("x", (1, 512)), axis=1, name="soft"), name="last"), "y")
+    mesh = Mesh(4, device=Device(1e7, 1e9, 1e-7), link=Link(1e-9, 1e9))
+    apart, p = plan(g, mesh), plan(g, mesh, fuse=True)
+    assert apart.expanded and p.expanded == apart.expanded
+    assert p.fused and p.bound <= p.seconds < apart.seconds
+    check_runs(g, p, apart)
