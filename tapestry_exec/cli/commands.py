@@ -43,7 +43,16 @@ from tapestry_exec.run import (
 from tapestry_plan.ir import Graph, Stored
 from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import pareto, plan
-from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, Space, spill
+from tapestry_plan.steps import (
+    DocumentKind,
+    InfeasiblePlan,
+    Mesh,
+    NotFound,
+    ShardPlan,
+    Space,
+    describe_document,
+    spill,
+)
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.limits import escape_controls, list_names, quote
 from tapestry_sets.views import Allocation
@@ -786,6 +795,13 @@ def _file(path: Path) -> Path:
     if not path.is_file():
         raise click.UsageError(f"there is no file {quote(str(path))}")
     return path
+
+
+@main.command("schema")
+@click.argument("document", type=click.Choice(get_args(DocumentKind)))
+def schema_command(document: DocumentKind) -> None:
+    """Print the JSON Schema of a DOCUMENT."""
+    echo(json.dumps(describe_document(document), indent=2))
 
 
 @main.command("overlap")

@@ -12,7 +12,7 @@ From the ground up; each row stands on rows above it:
 
 from tapestry_plan.ir.boundary import AROUND, resolve
 from tapestry_plan.ir.cover import NoPartition, check_partition
-from tapestry_plan.ir.document import finite, from_finite
+from tapestry_plan.ir.document import GRAPH_FORMAT, GraphDocument, finite, from_finite
 from tapestry_plan.ir.forms import Activation, Addition, Correlation, Form, MatrixProduct, RandomCells, Scatter
 from tapestry_plan.ir.graph import (
     BUILTIN_OPS,

@@ -21,7 +21,7 @@ From the ground up; each row stands on rows above it:
     spilling               steps again, with less memory
     deriving               from choices to steps, of all devices or of one
     shard_plan             the plan, and its document
-    spill                  a plan again, with less memory
+    spill  schemas         a plan again, with less memory; what documents are, as JSON Schema
 """
 
 from tapestry_plan.steps.cells import Facts, unite
@@ -51,6 +51,7 @@ from tapestry_plan.steps.rates import Device, Link
 from tapestry_plan.steps.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back
 from tapestry_plan.steps.routes import list_factors, list_senders, number_ports
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
+from tapestry_plan.steps.schemas import DocumentKind, describe_document
 from tapestry_plan.steps.shard_plan import (
     Alternative,
     Expansions,

@@ -74,10 +74,15 @@ def check_choices(graph: Graph, mesh: Mesh, choices: Choices) -> None:
     for name in graph.nodes:
         if name not in placed:
             raise ValueError(f"the choices have no layout of operator {quote(name)}; plan the graph as it is now")
+    fitting: set[tuple[Layout, tuple[int, ...]]] = set()  # many operators have one layout
     for (kind, name), layout in choices.layouts.items():
         what = f"the layout of {kind} {quote(name)}"
-        for wrong in _list_faults(what, _find_extents(graph, kind, name, what), mesh, layout, kind == "landing"):
-            raise ValueError(f"{what} {wrong}")
+        extents = _find_extents(graph, kind, name, what)
+        is_nowhere = kind == "landing" and not any(layout.cells)
+        if not is_nowhere and (layout, extents) not in fitting:
+            for wrong in _list_faults(extents, mesh, layout):
+                raise ValueError(f"{what} {wrong}")
+            fitting.add((layout, extents))
     for what, given in (("memory_nbytes", choices.memory_nbytes), ("spill_nbytes", choices.spill_nbytes)):
         if given is not None and (len(given) != mesh.size or min(given) < 0):
             raise ValueError(f"{what} of the choices is {quote(given)}; it is bytes for each of {mesh.size} devices")
@@ -98,9 +103,7 @@ def _find_extents(graph: Graph, kind: str, name: str, what: str) -> tuple[int, .
     return tensor.shape
 
 
-def _list_faults(
-    what: str, extents: tuple[int, ...], mesh: Mesh, layout: Layout, may_be_nowhere: bool
-) -> Iterator[str]:
+def _list_faults(extents: tuple[int, ...], mesh: Mesh, layout: Layout) -> Iterator[str]:
     """What is wrong with a layout."""
     if layout.extents != extents or layout.digits:
         yield f"cuts extents {quote(layout.extents)}; it must cut {quote(extents)}"
@@ -118,7 +121,7 @@ def _list_faults(
             yield f"has a device with part {quote(cell)}; there are {quote(layout.parts)} parts"
     if layout.lots:
         yield from _list_lot_faults(extents, layout)
-    if len(found) < prod(layout.parts) and (found or not may_be_nowhere):
+    if len(found) < prod(layout.parts):
         yield f"leaves {prod(layout.parts) - len(found)} of its parts to no device"
 
 

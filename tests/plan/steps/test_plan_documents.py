@@ -15,7 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tapestry_plan import Graph, Mesh, Placed, PlanVersionError, ShardPlan, plan
+from tapestry_plan import Device, Graph, Mesh, Placed, PlanVersionError, ShardPlan, ops, plan
 from tapestry_plan.ops import relu
 from tapestry_plan.steps import (
     Copy,
@@ -98,6 +98,42 @@ def test_a_plan_under_a_cap_is_read_with_its_arenas() -> None:
         assert_read(p)
         capped += 1
     assert capped
+
+
+def in_turn(g: Graph) -> None:
+    x = g.input("x", (24, 16))
+    g.output(ops.tanh(ops.exp(x).reshape(4, -1).T, name="last"), "y")
+
+
+def with_a_dilation(g: Graph) -> None:
+    x = ops.relu(g.input("x", (1, 1, 16, 8)), name="h")
+    g.output(ops.conv(x, g.input("w", (1, 1, 3, 1)), dilations=(4, 1), name="conv"), "y")
+
+
+def updated(g: Graph) -> None:
+    x, w = g.input("x", (16, 8)), g.input("w", (8, 8))
+    g.output(w - x.T @ (x @ w), "new_w")
+
+
+UNLIKE = Mesh(3, device=[Device(1e9, 1e10), Device(3e9, 1e10), Device(2e9, 2e10)])
+
+
+@pytest.mark.parametrize(
+    ("build", "mesh", "asked"),
+    [
+        (in_turn, Mesh(4), {}),
+        (with_a_dilation, Mesh(2), {}),
+        (updated, Mesh(4), {"tie": {"new_w": "w"}, "placement": "single"}),
+        (updated, UNLIKE, {}),
+        (updated, Mesh((2, 2)), {"same_bits": True, "space": "mesh"}),
+        (updated, Mesh(4), {"fix": {"matmul": {"k": 4}}, "fan_in": 2}),
+    ],
+)
+def test_plans_of_many_kinds_are_read(build: Callable[[Graph], None], mesh: Mesh, asked: dict[str, Any]) -> None:
+    """Periodic parts, split axes, ties, unlike devices, leaves, and trees of merges."""
+    g = Graph()
+    build(g)
+    assert_read(plan(g, mesh, **asked))
 
 
 def test_steps_are_written_down_when_they_are_asked_for() -> None:

@@ -64,7 +64,7 @@ def cases(draw: st.DrawFn) -> Case:
     return g, mesh, Choices(layouts, tuple(problem.asked_outputs), draw(st.sampled_from([None, 2])))
 
 
-@settings(max_examples=max(10, settings.default.max_examples // 4))
+@settings(max_examples=max(10, settings.default.max_examples // 6))
 @given(cases())
 def test_a_program_derived_alone_is_that_of_the_whole_plan(case: Case) -> None:
     whole = lower(*case)
@@ -77,7 +77,7 @@ def test_a_program_derived_alone_is_that_of_the_whole_plan(case: Case) -> None:
         assert one.nbytes_by_link == links
 
 
-@settings(max_examples=max(10, settings.default.max_examples // 4))
+@settings(max_examples=max(10, settings.default.max_examples // 6))
 @given(cases(), st.integers(0, 10**6))
 def test_programs_together_are_the_plan_and_end_in_any_order(case: Case, seed: int) -> None:
     whole, size = lower(*case), case[1].size
