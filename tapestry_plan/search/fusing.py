@@ -270,7 +270,12 @@ def fuse_neighbors(
     made = draft.done()
     kept = [node.name for node in problem.order if node.name in made.nodes]
     put_fields(made, nodes=FrozenDict((name, made.nodes[name]) for name in kept))
-    derived = {name: each for name, each in problem.asked.derived.items() if name in made.nodes}
+    blocks = {pair.second for pair in fused}  # which do not work cell by cell, so that phases are not for them
+    derived = {
+        name: tuple(one for one in each if not (name in blocks and one.digits))
+        for name, each in problem.asked.derived.items()
+        if name in made.nodes
+    }
     after = Problem(made, replace(problem.asked, derived=derived))
     rows = []
     for variable in after.variables:

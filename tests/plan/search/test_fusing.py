@@ -142,6 +142,17 @@ def test_neighbors_are_apart_unless_asked_for() -> None:
     assert plan(layer(), Mesh(4)).fused == ()
 
 
+def test_a_neighbor_that_is_asked_for_phases_is_fused_in_even_blocks() -> None:
+    g = Graph()
+    h = exp(relu(g.input("x", (12,)), name="first"), name="second")
+    g.output(g.op("tanh", h.reshape(4, 3).T, name="last"), "y")
+    g.output(h[:6] * 2.0, "half")
+    for asked in ({}, {"fix": {"last": {"i0": 3}}}):
+        p = plan(g, Mesh(3, device=Device(1e9, 1e9, 1e-6)), fuse=True, **asked)
+        assert p.bound <= p.seconds
+        check_runs(g, p, plan(g, Mesh(3, device=Device(1e9, 1e9, 1e-6)), **asked))
+
+
 def test_expanded_operators_are_fused_too() -> None:
     g = Graph()
     g.output(relu(g.op("softmax", g.input("x", (1, 512)), axis=1, name="soft"), name="last"), "y")
