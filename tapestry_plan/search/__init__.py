@@ -11,7 +11,7 @@ From the ground up; each row stands on rows above it:
     derived  placing         layouts that a neighbor asks for; of the best plans the one that places the fewest bytes
     offers                   layouts that places of inputs and outputs say
     solving                  rounds of tables, plan and proof
-    fusing                   neighbors in one block
+    fusing  apart            neighbors in one block; equal operators that may better run twice
     memory  joint            bytes held at every moment; expansions and layouts as one sum of tables
     frontier  granted        sums of picoseconds within a cap on bytes; what expansions cost at best
     least  dominance         the memory that any plan needs; drops expansions that cannot win

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Axis, Graph, OpNode
 from tapestry_plan.rewrite import Draft, fix_bits, split_axes, unify_equal
 from tapestry_plan.search import tuning
+from tapestry_plan.search.apart import may_be_better_apart
 from tapestry_plan.search.arguments import check_least, check_names, check_same_bits, parse_expand, parse_tie
 from tapestry_plan.search.capped import Capped, solve_capped
 from tapestry_plan.search.cost import TICKS_PER_SECOND
@@ -162,9 +163,10 @@ def plan(
         Whether constants of equal content are one, and operators that do the same with the same operands run once;
         `ShardPlan.unified` says which, and `ShardPlan.derivation` how. What `fix`, `forbid`, `layout` and `tie` name
         stays apart from others. Where bytes would have to move because a result is there once, the graph as given is
-        planned too, without expansions, and the better plan taken; the bound is over both then. Under a cap the graph
-        as given is planned where no plan of the other one is found. Constants are compared as they are when the graph
-        is planned: a run of a plan raises ValueError where one of them was written to since.
+        planned too, without expansions, and the better plan taken; the bound is over both then. Of more than 64
+        operators it is only if other layouts of equal ones, and of those beside them, take less time so. Under a cap
+        the graph as given is planned where no plan of the other one is found. Constants are compared as they are when
+        the graph is planned: a run of a plan raises ValueError where one of them was written to since.
 
     fuse : bool
         Whether an operator and the one that alone reads its result are one block where each device makes just what it
@@ -294,7 +296,7 @@ def prepare(
     limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, found = solved(graph, limit)
     lowest = None  # the bound of what is not taken of the graph with equal ones unified and that with them apart
-    if time.monotonic() < stop and _may_be_better_apart(apart, unified, problem, found, placement):
+    if time.monotonic() < stop and may_be_better_apart(apart, unified, problem, found):
         beside = solved(apart, limit)
         lowest = beside[2].bound_ticks
         if is_better(beside[0], result):
@@ -374,21 +376,6 @@ def prepare(
         return plain, solve(plain, seed=seed, time_limit_seconds=limit, stop=stop)
 
     return PlansByMemory(result, pose, (graph, given) if unified else (graph,), expandable, fan_in, stop)
-
-
-def _may_be_better_apart(
-    apart: Graph, unified: Mapping[str, str], problem: Problem, found: Solved, placement: str
-) -> bool:
-    """Whether a graph may have a better plan where equal operators, or inputs in one copy, are not one.
-
-    It has none where the work alone takes longer: each operator at its best, and those that are there once now again.
-    """
-    again = [name for name in unified if name in apart.nodes]
-    if not again:
-        return bool(unified) and placement == "single"
-    least = {v.name: int(t.min()) for v, t in zip(problem.variables, problem.compute, strict=True) if t.size}
-    work = sum(int(ticks.min()) for ticks in problem.compute) + sum(least[unified[name]] for name in again)
-    return found.ticks >= work
 
 
 def _derive(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:

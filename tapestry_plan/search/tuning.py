@@ -43,6 +43,8 @@ MAX_FACTOR_ENTRIES = 4_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
 FIRST_FACTOR_ENTRIES = 250_000
 """The same in the first round, before layouts are left out: of most large tables little is needed then."""
+MAX_APART = 64
+"""Operators of a graph up to which it is planned again with equal ones apart; larger ones only if that seems to pay."""
 NEAR_FACTOR_ENTRIES = 20_000
 """The same near another plan: what may be better there is known by few layouts."""
 MAX_COUNTED_PAIRS = 1_000_000_000

@@ -160,13 +160,16 @@ def test_a_weight_that_an_output_is_tied_to_stays_apart() -> None:
     assert plan(g, Mesh((2,)), tie={"new_w": "w"}).unified == {}
 
 
-def test_what_is_cheaper_done_twice_is_done_twice() -> None:
+@pytest.mark.parametrize("most", [64, 0], ids=["planned again", "looked at near the plan"])
+def test_what_is_cheaper_done_twice_is_done_twice(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of exp(x) are wanted whole, and columns: one of them would have to be moved."""
+    monkeypatch.setattr("tapestry_plan.search.tuning.MAX_APART", most)
     g = Graph()
     x = g.input("x", (64, 64))
     g.output(softmax(exp(x), axis=1), "rows")
     g.output(softmax(exp(x), axis=0), "columns")
-    p, q = plan(g, SLOW_LINK), plan(g, SLOW_LINK, unify=False)
+    mesh = Mesh((4,), link=Link(1e-3, 1e6), device=Device(1e9, 1e9))
+    p, q = plan(g, mesh), plan(g, mesh, unify=False)
     assert (p.nbytes_moved, p.unified, p.gap) == (0, {}, 0)
     assert p.seconds == q.seconds
     quick = Mesh((2,), link=Link(0, 1e15), device=Device(1e9, 1e9))
