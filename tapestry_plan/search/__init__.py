@@ -5,7 +5,7 @@ From the ground up; each row stands on rows above it:
     arguments                names that the graph has, and what they ask for
     reduction  variants      values that no best assignment has; a graph with its expansions beside it
     elimination              least sums of tables
-    along                    what devices exchange, as products along the axes of a mesh
+    along  tables            what devices exchange, as products along the axes of a mesh; sums of tables, and bounds
     pruning  cost            values that no sum below a plan's has; bytes and seconds of layouts, as numbers
     problem  splits          operators as variables, tensors as tables; cuts of axes that neighbors' views ask for
     derived  placing         layouts that a neighbor asks for; of the best plans the one that places the fewest bytes

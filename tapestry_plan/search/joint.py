@@ -26,8 +26,9 @@ from msgspec.structs import replace
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import Factor, IntArray, minimize
-from tapestry_plan.search.problem import Asked, Problem, Tables, TensorCost, Use
+from tapestry_plan.search.problem import Asked, Problem, TensorCost, Use
 from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
+from tapestry_plan.search.tables import Tables
 from tapestry_plan.search.variants import Given, Variants
 from tapestry_plan.steps import list_stored, list_viewed
 
@@ -126,7 +127,7 @@ class JointProblem(Problem):
         if cases is None:
             both = ((self._conjoin(cost.given, use.given), k) for k, use in enumerate(cost.uses))
             single: list[Case] = [(given, (k,)) for given, k in both if given is not None]
-            tables.count_alone(self._count_cases(cost, single), len(cost.uses), self.known)
+            tables.count_alone(self._count_cases(cost, single))
         elif all(self._fits(cost, active, self._numbers(given)) for given, active in steps):
             tables.shared += self._count_cases(cost, steps)
         else:
@@ -135,7 +136,7 @@ class JointProblem(Problem):
                     tables.shared += self._count_cases(cost, [(given, active[: k + 1]) for k in range(len(active))])
                 else:
                     each = self._count_cases(cost, [(given, (k,)) for k in active])
-                    tables.count_alone(each, len(active), self.known)
+                    tables.count_alone(each)
 
     def _count_cases(self, cost: TensorCost, cases: Sequence[Case]) -> list[Factor]:
         """What the last consumer of each case receives, as the ones before it have received theirs."""

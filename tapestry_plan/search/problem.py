@@ -27,6 +27,7 @@ from tapestry_plan.search.cost import (
 )
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
 from tapestry_plan.search.reduction import cut_table
+from tapestry_plan.search.tables import Tables, list_scope
 from tapestry_plan.search.variants import Given
 from tapestry_plan.steps import (
     Facts,
@@ -178,27 +179,6 @@ class TensorCost(Struct):
         return sizes
 
 
-class Tables(Struct):
-    """Cost tables whose sum is the cost of a plan, or nearly."""
-
-    shared: list[Factor]
-    """Exact ones: for the search and for the bound."""
-    alone: list[Factor] = field(default_factory=list)
-    """For the search: too much, as they count consumers as if there were no other."""
-    below: list[Factor] = field(default_factory=list)
-    """For the bound: too little."""
-
-    def count_alone(self, single: Sequence[Factor], count: int, known: Known) -> None:
-        """Add tables of consumers that are counted one by one, of so many of a tensor."""
-        self.alone += single
-        for f in single:
-            key = "mean", known.identity(f.ticks), known.identity(f.nbytes), count
-            mean = known.fact(
-                key, partial(lambda *tables: tuple(table // count for table in tables), f.ticks, f.nbytes)
-            )
-            self.below.append(Factor(f.scope, *mean))
-
-
 class Problem:
     """The choice of layouts as variables and exact cost tables.
 
@@ -223,6 +203,8 @@ class Problem:
         """Tensors around a variable whose consumers are counted one by one."""
         self.shared: list[Factor] = []
         """Tables that are exact."""
+        self.listed = Tables([])
+        """All tables that were made last."""
         self.entries = tuning.MAX_FACTOR_ENTRIES
         """Of one tensor's tables; where more are needed its consumers are counted one by one."""
         whole = self._tensor_costs()
@@ -657,23 +639,24 @@ class Problem:
         made.own = [cut(factor) for factor in self.own]
         made.tensors = [cut_cost(cost) for cost in self.tensors]
         made.counted_alone, made.shared = {}, []
+        made.listed = Tables([], weights=dict(self.listed.weights))
         return made
 
     def factors(self, entries: int = tuning.MAX_FACTOR_ENTRIES) -> tuple[list[Factor], list[Factor]]:
         """The cost tables: those to search with, and those that bound every plan from below.
 
         They are the same list where every tensor's consumers can be counted jointly, in tables of so many entries.
-        Other tensors' consumers are counted one by one, as if nothing had arrived for another: too much for the search,
-        and for the bound the mean over the consumers, which is at most what the largest receives, and so at most what
-        moves.
+        Other tensors' consumers are counted one by one, as if nothing had arrived for another. Together they take no
+        less than the largest of them: where only the counting of many devices would take long, a table has that. Where
+        that table would be too large too, the search has their sum, and the bound a mean of them.
         """
         self.counted_alone, self.entries = {}, entries
-        tables = Tables(list(self.own))
+        tables = Tables(list(self.own), weights=self.listed.weights)
         for cost in self.tensors:
             self._add_tables(cost, tables)
-        self.shared = tables.shared
+        self.shared, self.listed = tables.shared, tables
         search = tables.shared + tables.alone
-        return search, tables.shared + tables.below if tables.alone else search
+        return search, tables.list_bound(self.known) if tables.alone else search
 
     def count_entries(self) -> int:
         """Entries of all tables of `factors`, of alike ones once; very many where some would be too large."""
@@ -703,7 +686,11 @@ class Problem:
         if all(self._fits(cost, uses[: k + 1]) for k in uses):
             tables.shared += [self._factor(cost, uses[: k + 1]) for k in uses]
             return
-        tables.count_alone([self._factor(cost, [k]) for k in uses], len(uses), self.known)
+        single = [self._factor(cost, [k]) for k in uses]
+        if prod(self.sizes[v] for v in list_scope(single)) <= self.entries:
+            tables.count_largest(single, self.sizes, self.known)
+        else:
+            tables.count_alone(single)
         landing = [cost.landing] if cost.landing else []
         for v in (cost.producer, *(use.variable for use in (*landing, *cost.uses))):
             self.counted_alone.setdefault(v, []).append(cost)

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import IntArray, improve, minimize
+from tapestry_plan.search.elimination import Factor, IntArray, improve, minimize
 from tapestry_plan.search.placing import place_least
 from tapestry_plan.search.problem import Problem
 from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
@@ -86,6 +86,8 @@ def solve(
         if time.monotonic() >= stop:
             below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))
             return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), entries)
+        if bound is not search:
+            bound = _raise_bound(now, bound, stop)
         marginals = find_marginals(now.sizes, bound)
         lowest = max(lowest, min(best[0], marginals.bound_ticks))
         some = marginals.list_kept(best[0])
@@ -101,6 +103,21 @@ def solve(
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
         search, bound = now.factors()
+
+
+def _raise_bound(problem: Problem, bound: list[Factor], stop: float) -> list[Factor]:
+    """The tables of the bound with the weights of consumers for which their least sum is higher (see `tables`)."""
+    found = minimize(problem.sizes, bound, total=_count_affordable(stop))
+    best, highest = bound, found.bound_ticks
+    for k in range(tuning.MAX_WEIGHINGS):
+        late = found.entries > tuning.FEW_ENTRIES or time.monotonic() >= stop
+        if late or not problem.listed.shift_weights(found.choice, 1 / (2 + k)):
+            break
+        now = problem.listed.list_bound(problem.known)
+        found = minimize(problem.sizes, now, total=_count_affordable(stop))
+        if found.bound_ticks > highest:
+            best, highest = now, found.bound_ticks
+    return best
 
 
 def _count_affordable(stop: float) -> int:

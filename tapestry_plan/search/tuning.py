@@ -49,6 +49,10 @@ NEAR_FACTOR_ENTRIES = 20_000
 """The same near another plan: what may be better there is known by few layouts."""
 MAX_COUNTED_PAIRS = 1_000_000_000
 """Pairs of devices times entries of a table over several consumers, which are counted from device to device."""
+WEIGHT = 1 << 20
+"""Parts of which the weights of a tensor's consumers are made where they are counted one by one."""
+MAX_WEIGHINGS = 8
+"""Times that these weights are changed, each with one elimination, so that the bound gets higher."""
 MAX_DIRECT_ENTRIES = 10_000_000
 """Entries of all tables, of alike ones once, up to which they are made at once: the search over them may be exact."""
 MAX_KEPT_SHARE = 0.9
