@@ -624,7 +624,9 @@ def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str
     print_operators(p, f"{asked.model.name} on {devices.size} devices")
     print_devices(p, None)
     print_totals(p)
-    echo(f"bytes moved: {p.nbytes_moved:,}")
+    echo(
+        f"bytes moved: {p.nbytes_moved:,}; written anew within devices, by the planner's rule: {sum(p.nbytes_local):,}"
+    )
     if any(p.nbytes_spilled):
         echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
 

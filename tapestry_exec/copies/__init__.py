@@ -27,7 +27,6 @@ from tapestry_exec.copies.strided import (
     fill_transfers,
     outside,
     pack_transfers,
-    row_major,
     through,
     together,
     unpack_transfers,

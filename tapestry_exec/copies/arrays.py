@@ -19,17 +19,14 @@ from numpy.typing import NDArray
 
 from tapestry_exec.copies import tuning
 from tapestry_exec.copies.strided import (
-    Linear,
     Transfer,
     fill_transfers,
-    linear_offset,
     members_of,
     pack_transfers,
-    row_major,
     through,
     unpack_transfers,
 )
-from tapestry_plan.steps import ALIGNMENT_NBYTES
+from tapestry_plan.steps import ALIGNMENT_NBYTES, Linear, linearize, row_major
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import Box, Region
@@ -225,7 +222,7 @@ def read_view(pieces: Sequence[Piece], sources: Sequence[Array], shape: Sequence
     whole = Box.of(tuple(shape))
     if len(pieces) == 1 and pieces[0].source >= 0 and not pieces[0].guards:
         source = make_contiguous(sources[pieces[0].source])
-        linear = linear_offset(pieces[0], Box.of(source.shape))
+        linear = linearize(pieces[0], Box.of(source.shape))
         if linear is not None:
             return read_only(strided_view(source, linear[1], whole.shape, linear[0]))
     out = np.empty(whole.shape, dtype)
@@ -280,7 +277,7 @@ def _read_tables(
     if not tables or tables != list(steps[: len(tables)]) or any(guard.prefix for guard in piece.guards):
         return False
     rest = Piece(piece.source, (), IndexMap(steps[len(tables) :], piece.map.in_rank))
-    linear = linear_offset(rest, source_box)
+    linear = linearize(rest, source_box)
     cells = OPEN if linear is None else ask_one((TooManyPieces,), members_of, piece, region)
     if linear is None or cells is OPEN:
         return False

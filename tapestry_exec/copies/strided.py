@@ -15,14 +15,12 @@ from math import prod
 from msgspec import Struct
 
 from tapestry_exec.copies import tuning
+from tapestry_plan.steps import Linear, linearize, row_major
 from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
-from tapestry_sets.regions import AffineMap, Box, DisjointRegions, Region
-from tapestry_sets.views import Lookup, Piece, piece_domain
-
-Linear = tuple[Ints, int]
-"""Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
+from tapestry_sets.regions import Box, DisjointRegions, Region
+from tapestry_sets.views import Piece, piece_domain
 
 
 class Guard(Struct, frozen=True):
@@ -102,14 +100,6 @@ class Transfer(Struct, frozen=True):
         """
         origin, digits = self.forms
         return Transfer.of(Digits(origin, join_digits(digits)), self.bounds)
-
-
-def row_major(shape: Sequence[int]) -> Ints:
-    """Strides, in elements, of a contiguous array of this shape."""
-    strides = [1] * len(shape)
-    for k in range(len(shape) - 2, -1, -1):
-        strides[k] = strides[k + 1] * shape[k + 1]
-    return tuple(strides)
 
 
 # ---------------------------------------------------------------------------------------------------- regions
@@ -298,7 +288,7 @@ def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...
     """
     if piece.source < 0:
         raise ValueError(f"through: {piece} is a constant and reads no source; its cells are fill_transfers(piece, …)")
-    linear = linear_offset(piece, src_box)
+    linear = linearize(piece, src_box)
     return None if linear is None else _written(piece, linear, dst_box, regions)
 
 
@@ -335,32 +325,3 @@ def _read(runs: Sequence[StridedRun], linear: Linear) -> Linear:
     coefficients, offset = linear
     offset += sum(c * run.first for c, run in zip(coefficients, runs, strict=True))
     return tuple(c * step for c, run in zip(coefficients, runs, strict=True) for _, step in run.levels), offset
-
-
-@lru_cache(maxsize=tuning.KEPT)
-def linear_offset(piece: Piece, box: Box) -> Linear | None:
-    """The source's element offset as one linear form of the view's coordinates, where it is one.
-
-    It is after affine steps, and after a renumbering at the end whose cells lie in the source's block in the
-    order of their numbers. Otherwise None.
-    """
-    place, steps, shape, at = AffineMap.identity(piece.map.in_rank), piece.map.steps, box.shape, box.shape
-    for k, step in enumerate(steps):
-        if isinstance(step, AffineMap):
-            place = place.then(step)
-        elif isinstance(step, Lookup) or k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
-            return None
-        else:
-            shape, at = step.from_shape, step.to_shape
-    first = sum(a * s for a, s in zip(box.start, row_major(at), strict=True))
-    number = place.then(AffineMap((row_major(shape),), (-first,)))
-    return number.matrix[0], number.offset[0]
-
-
-def _in_number_order(box: Box, shape: Sequence[int]) -> bool:
-    """Whether a block of a tensor of this shape is a run of consecutive row-major numbers.
-
-    So it is when, after leading extents of 1, at most one axis is cut and all later ones are whole.
-    """
-    axes = [k for k, n in enumerate(box.shape) if n > 1]
-    return not axes or all(box.shape[k] == shape[k] for k in range(axes[0] + 1, len(shape)))

@@ -26,7 +26,7 @@ from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
-from tapestry_plan.steps import HOST, Buffer, align
+from tapestry_plan.steps import HOST, Buffer, align, row_major
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
@@ -396,7 +396,7 @@ class CupyDevice:
 
     def _view(self, block: Block, box: Box) -> Any:
         """The cells of a box of a block."""
-        size, strides = block.dtype.itemsize, copies.row_major(block.buffer.shape)
+        size, strides = block.dtype.itemsize, row_major(block.buffer.shape)
         at = sum((a - b) * s for a, b, s in zip(box.start, block.buffer.start, strides, strict=True))
         place = block, at * size, box.shape, tuple(s * size for s in strides)
         if block.dtype.fields is None:

@@ -506,6 +506,7 @@ def compute_seconds(
     *,
     operands: int = 0,
     product: bool = True,
+    copied: int | IntArray = 0,
 ) -> NDArray[np.float64]:
     """Modeled time of shards: their launches, and their arithmetic or their memory traffic, whichever takes longer.
 
@@ -518,11 +519,13 @@ def compute_seconds(
         How many a shard reads and writes.
     product : bool
         Whether the operator is one, see `is_product`.
+    copied : int or array that broadcasts to them
+        Bytes that a shard must write anew before it can read them, see `count_copied`.
     """
     arithmetic = np.array([d.flop_per_second if product else d.cell_rate for d in mesh.devices])
     memory = np.array([d.memory_nbytes_per_second for d in mesh.devices])
     start = np.array([d.launch_seconds + operands * d.operand_seconds for d in mesh.devices])
-    seconds: NDArray[np.float64] = launches * start + np.maximum(flop / arithmetic, nbytes / memory)
+    seconds: NDArray[np.float64] = launches * start + np.maximum(flop / arithmetic, nbytes / memory) + copied / memory
     return seconds
 
 

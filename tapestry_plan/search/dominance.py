@@ -201,7 +201,16 @@ class Granting(Problem):
         self.is_exact = all(one.is_exact for one in granted.values())
         self.placed = frozenset(at for at, one in granted.items() if one.held is not None)
         """Those of them of which it is known how results of expansions lie."""
-        self.compute = [share(np.pad(t, (0, k))) if k else t for t, k in zip(problem.compute, more, strict=True)]
+        # Who reads the result through views may read what an expansion makes through fewer, as it lies.
+        viewed = {
+            use.variable for cost in problem.tensors for use in cost.uses if cost.producer in granted and use.viewed
+        }
+        is_operator = [variable.kind == "operator" for variable in problem.variables]
+        work = [
+            problem.count_bare(at) if at in viewed and is_operator[at] else ticks
+            for at, ticks in enumerate(problem.compute)
+        ]
+        self.compute = [share(np.pad(t, (0, k))) if k else t for t, k in zip(work, more, strict=True)]
         made: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
         beside = [self._beside(at, one, read[at], sizes[at], made) for at, one in granted.items()]
         self.own = [*self._own_tables(), *beside]

@@ -691,7 +691,16 @@ def _split_axes(problem: Problem, choice: Sequence[int]) -> tuple[Problem, Seque
         for name, each in problem.asked.derived.items()
         if name not in chosen
     }
-    split = Problem(made, replace(problem.asked, derived={**derived, **{name: (one,) for name, one in plain.items()}}))
+    # What devices copy is counted as it was where the plan was chosen: in the graph as given.
+    rows_of = {node.name: choice[problem.position["operator", node.name]] for node in problem.order}
+    copied = {
+        stands.get(node.name, node.name): tuple(
+            problem.count_copied(node, slice(rows_of[node.name], rows_of[node.name] + 1))[0].tolist()
+        )
+        for node in problem.order
+    }
+    only = {name: (one,) for name, one in plain.items()}
+    split = Problem(made, replace(problem.asked, derived={**derived, **only}, copied=copied))
     rows = []
     for variable in split.variables:
         if variable.kind == "operator" and variable.name in plain:
@@ -762,6 +771,7 @@ def _write_down(
         nbytes_received=tuple(int(n) for n in totals),
         nbytes_by_link=lowered.nbytes_by_link,
         nbytes_placed=lowered.nbytes_placed,
+        nbytes_local=_sum_copied(problem, choice),
         peak_nbytes=lowered.peak_nbytes,
         flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
         seconds=ticks / TICKS_PER_SECOND,
@@ -771,6 +781,15 @@ def _write_down(
         expansions=expansions,
         fused=fused,
     )
+
+
+def _sum_copied(problem: Problem, choice: Sequence[int]) -> tuple[int, ...]:
+    """Bytes that each device writes anew to read operands."""
+    total = np.zeros(problem.mesh.size, np.int64)
+    for node in problem.order:
+        row = choice[problem.position["operator", node.name]]
+        total += problem.count_copied(node, slice(row, row + 1))[0]
+    return tuple(total.tolist())
 
 
 class _Comparison:

@@ -38,6 +38,7 @@ from tapestry_plan.steps import (
     Placed,
     Reads,
     Space,
+    count_copied,
     lay_boxes,
     list_candidates,
     list_images,
@@ -45,6 +46,7 @@ from tapestry_plan.steps import (
     list_spread,
     list_stored,
     list_viewed,
+    may_copy,
     number_ports,
     parse_layout,
     sort_layouts,
@@ -89,6 +91,8 @@ class Asked(Struct, frozen=True):
     known: Known = field(default_factory=Known)
     derived: Mapping[str, tuple[Layout, ...]] = {}
     """Operators by name: layouts that their neighbors ask for, beyond those of every operator."""
+    copied: Mapping[str, tuple[int, ...]] | None = None
+    """Operators by name: bytes that each device writes anew to read them, where that was counted before."""
 
 
 class Variable(Struct):
@@ -547,13 +551,36 @@ class Problem:
     def count_fastest(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
         """The same if all devices were as fast as any of them: no layout takes less."""
         if not self.mesh.differs:
-            return self._node_ticks(node, read)
+            return self.known.fact(
+                ("bare", self.kind(node)), lambda: self._node_ticks_now(node, read, self.mesh, False)
+            )
         mesh = replace(self.mesh, device=self.mesh.fastest)
-        return self.known.fact(("fastest", self.kind(node)), lambda: self._node_ticks_now(node, read, mesh))
+        return self.known.fact(("fastest", self.kind(node)), lambda: self._node_ticks_now(node, read, mesh, False))
 
-    def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh) -> IntArray:
+    def count_bare(self, at: int) -> IntArray:
+        """Modeled compute time of each layout of an operator, by position, without what it copies."""
+        node = self.graph.nodes[self.variables[at].name]
+        read = self._number_read(node)
+        return self.known.fact(("bare", self.kind(node)), lambda: self._node_ticks_now(node, read, self.mesh, False))
+
+    def count_copied(self, node: OpNode, rows: slice = slice(None)) -> IntArray:
+        """Bytes that each device writes anew to read its operands, by layout and device."""
+        layouts = self.variables[self.position["operator", node.name]].layouts
+        places = self._list_blocks(layouts)[1][rows]
+        if self.asked.copied is not None:
+            return np.broadcast_to(np.array(self.asked.copied.get(node.name, (0,) * self.mesh.size)), places.shape)
+        operands = [k for k in range(len(node.inputs)) if may_copy(self.reads, node, k)]
+        if not operands:
+            return np.zeros(places.shape, np.int64)
+        blocks = self._list_blocks(layouts)[0]
+        nbytes = np.zeros(len(blocks) + 1, np.int64)  # the last one is of idle devices
+        for k in np.unique(places[places >= 0]).tolist():
+            nbytes[k] = sum(count_copied(self.reads, node, operand, blocks[k]) for operand in operands)
+        return nbytes[places]
+
+    def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh, copies: bool = True) -> IntArray:
         signature = self.graph.signature(node.name)
-        seconds = self._count_seconds(node, read, mesh, slice(None)).max(axis=1)
+        seconds = self._count_seconds(node, read, mesh, slice(None), copies).max(axis=1)
         if seconds.size and seconds.max() > tuning.MAX_STAGE_SECONDS:
             raise ValueError(
                 f"operator {quote(node.name)} ({node.op}) with index space {quote(signature.index_shape)} is "
@@ -568,7 +595,7 @@ class Problem:
         return tuple(found[0].tolist())
 
     def _count_seconds(
-        self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh, rows: slice
+        self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh, rows: slice, copies: bool = True
     ) -> NDArray[np.float64]:
         """Modeled seconds of each device's own work, by layout and device."""
         at = self.position["operator", node.name]
@@ -588,7 +615,8 @@ class Problem:
         product = is_product(signature, per_point * signature.index.size, cells)
         operands = len(node.inputs) + len(node.outputs)
         flops = np.reshape(flop, nbytes.shape)
-        each = compute_seconds(flops, nbytes, mesh, launches, operands=operands, product=product)
+        copied = self.count_copied(node, rows) if copies else 0
+        each = compute_seconds(flops, nbytes, mesh, launches, operands=operands, product=product, copied=copied)
         return np.where(np.reshape(idle, nbytes.shape), 0.0, each)
 
     def _list_traffic(self, at: int, read: Mapping[str, IntArray], rows: slice) -> Iterator[tuple[str, IntArray]]:

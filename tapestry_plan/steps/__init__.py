@@ -10,6 +10,7 @@ From the ground up; each row stands on rows above it:
     step  cells            what a device does; sets of cells, cut and compared once
     placed                 where a tensor lies, said device by device
     holders  reads         who holds a tensor, by device; which cells operators read
+    local                  which blocks a device must write anew to read them
     choices                all that a plan decides
     documents              plain data of plans and programs
     schedule               when each step runs, where copies run beside work
@@ -41,6 +42,7 @@ from tapestry_plan.steps.layout import (
     sort_layouts,
     tell_rule,
 )
+from tapestry_plan.steps.local import Linear, count_copied, linearize, may_copy, row_major
 from tapestry_plan.steps.lowering import Lowered, lower, shard_of
 from tapestry_plan.steps.mesh import Mesh, Space, align
 from tapestry_plan.steps.misfits import find_misfit

@@ -18,6 +18,7 @@ from tapestry_plan.steps.cells import CellAlgebra
 from tapestry_plan.steps.choices import Choices
 from tapestry_plan.steps.holders import Holders, meets, project_bounds
 from tapestry_plan.steps.layout import Layout, Lot
+from tapestry_plan.steps.local import list_pieces
 from tapestry_plan.steps.mesh import Mesh, align
 from tapestry_plan.steps.reads import Reads
 from tapestry_plan.steps.routes import BoolArray
@@ -38,7 +39,7 @@ from tapestry_plan.steps.step import (
 )
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
-from tapestry_sets.views import Guard, Piece, piece_domain, piece_image
+from tapestry_sets.views import Guard, Piece, piece_domain
 
 T = TypeVar("T")
 WORKSPACE = "(workspace)"
@@ -359,19 +360,9 @@ class _Lowering:
     def _list_pieces(self, node: OpNode, operand: int, index: Box) -> list[tuple[Piece, tuple[Region, ...]]]:
         """Of a block of a viewed tensor: the pieces that it reads through, and the cells that each gives."""
         key = "pieces", self.reads.kind(node), operand, index
-        return self.algebra.fact(key, lambda: list(self._find_pieces(node, operand, index)))
-
-    def _find_pieces(self, node: OpNode, operand: int, index: Box) -> Iterator[tuple[Piece, tuple[Region, ...]]]:
-        source = self.graph.source(node.inputs[operand])
-        seen = self.graph.signature(node.name).input_region(operand, index, source.shape)
-        for piece in source.pieces:
-            cells = _where_it_holds(piece, seen)
-            if piece.source >= 0 and any(guard.prefix for guard in piece.guards):
-                reads = piece_image(piece, cells, within=source.stored_shapes[piece.source]).size
-            else:
-                reads = cells.size
-            if reads:
-                yield piece, cells.members
+        return self.algebra.fact(
+            key, lambda: [(piece, cells.members) for piece, cells in list_pieces(self.graph, node, operand, index)]
+        )
 
     # -- what other devices want -------------------------------------------------------------------------
 
@@ -730,14 +721,6 @@ def shard_of(graph: Graph, node: OpNode, index: Box) -> Shard:
     outputs = tuple(signature.output_box(k, index) or Box((), ()) for k in range(len(node.outputs)))
     inputs = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
     return Shard(index, signature, node.attrs, inputs, outputs, None)
-
-
-def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:
-    """The cells for which a piece's guards on view coordinates hold; guards further down the chain stay guards."""
-    front = tuple(guard for guard in piece.guards if guard.prefix == 0)
-    if not front:
-        return cells
-    return cells & piece_domain(Piece(piece.source, front, piece.map, piece.fill), Box(cells.start, cells.shape))
 
 
 def _find_around(shape: tuple[int, ...], pieces: Iterable[Piece], cells: DisjointRegions) -> Box:

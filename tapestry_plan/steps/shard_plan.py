@@ -207,6 +207,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """No plan of the searched `space` takes fewer seconds; the space has every expansion that was considered."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     """For each operator, its shardings from best to worst, all other operators kept; compared when asked for."""
+    nbytes_local: tuple[int, ...] = ()
+    """Bytes that each device must write anew to read operands: of blocks that are not strided views of one buffer."""
     nbytes_spilled: tuple[int, ...] = ()
     """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
     expansions: tuple[Expansions, ...] = ()
@@ -227,8 +229,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def __post_init__(self) -> None:
         for name in ("nbytes_by_link", "alternatives", "unified"):
             force_setattr(self, name, freeze_dicts(getattr(self, name)))
-        if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
-            force_setattr(self, "nbytes_spilled", (0,) * self.mesh.size)
+        for name in ("nbytes_spilled", "nbytes_local"):
+            if not getattr(self, name) and isinstance(self.mesh, Mesh):
+                force_setattr(self, name, (0,) * self.mesh.size)
 
     # -- what follows from the choices -------------------------------------------------------------------
 
@@ -609,7 +612,9 @@ def _check_fit(plan: ShardPlan) -> None:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled"), read_list),
+    **dict.fromkeys(
+        ("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled", "nbytes_local"), read_list
+    ),
     "mesh": read_mesh,
     "choices": read_choices,
     "explicit": lambda entry: None if entry is None else read_written(entry, Step),

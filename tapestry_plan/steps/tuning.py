@@ -9,6 +9,8 @@ memory each (see `eviction`).
 
 MAX_DEVICES = 4096
 """A mesh larger than this is refused: the plan's steps would not fit a machine's memory."""
+KEPT_FORMS = 1 << 14
+"""How many linear forms of pieces are kept: plans are made, and run, many times."""
 MAX_TEAMS = 8
 """Of devices that differ, how many of the sets of the fastest ones are planned for, by each of their rates."""
 ALIGNMENT_NBYTES = 64

@@ -169,7 +169,7 @@ def test_read_view_point_by_point_agrees(case: tuple[View, np.ndarray]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "members_of", shattered)
         patch.setattr(arrays.tuning, "MAX_POINTS", 7)
-        for found_by_strides in ("linear_offset", "through", "fill_transfers"):
+        for found_by_strides in ("linearize", "through", "fill_transfers"):
             patch.setattr(arrays, found_by_strides, lambda *_: None)
         found = read_view(view.pieces, [memory[a] for a in view.allocations], view.shape, "int64")
     np.testing.assert_array_equal(found, expected)

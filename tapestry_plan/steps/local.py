@@ -1,0 +1,163 @@
+"""Local copies: which blocks of operands a device must write anew, and which it can take as they lie.
+
+A block function takes strided arrays. So a block costs nothing where all that it reads is one affine piece on one
+buffer: its tensor as it is, turned, reversed, every second row, a part of it. Else its cells are written beside each
+other first, which costs its bytes::
+
+    x.T[::2]                 offset and strides of the buffer of x                     0 bytes
+    concat(x, y)             two buffers: both are copied                              the block's bytes,
+    concat(x, y)             a block that lies in y alone                              0 bytes
+    padded rows of x         cells that no buffer has                                  the block's bytes
+
+The buffer of a tensor is taken for the box around the cells that the block needs, which is what a plan gathers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from tapestry_plan.ir import Graph, OpNode, Source
+from tapestry_plan.steps import tuning
+from tapestry_plan.steps.reads import IndexBlock, Reads, list_images
+from tapestry_sets.digits import Ints
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions
+from tapestry_sets.views import Lookup, Piece, piece_domain, piece_image
+
+Linear = tuple[Ints, int]
+"""Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
+
+
+def count_copied(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> int:
+    """Bytes that a device must write anew to have the block of an operand that an index block reads.
+
+    A periodic block, over the digits of its axes, is strided where all of it is one affine piece: each digit has a
+    stride of its own.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, concat, ops
+    >>> g = Graph()
+    >>> x, y = g.input("x", (4, 6)), g.input("y", (4, 6))
+    >>> turned, joined = ops.relu(x.T[::2], name="turned"), ops.relu(concat([x, y]), name="joined")
+    >>> reads, index = Reads(g), [Box((0, 0), (3, 4)), Box((0, 0), (8, 6)), Box((4, 0), (4, 6))]
+    >>> nodes = [g.nodes[name] for name in ("turned", "joined", "joined")]
+    >>> [count_copied(reads, node, 0, box) for node, box in zip(nodes, index, strict=True)]
+    [0, 192, 0]
+    """
+    if not may_copy(reads, node, operand):
+        return 0
+    key = "copied", reads.kind(node), operand, index
+    return reads.known.fact(key, lambda: _count_now(reads, node, operand, index))
+
+
+def may_copy(reads: Reads, node: OpNode, operand: int) -> bool:
+    """Whether some block of an operand may have to be written anew; False where none has."""
+    source, declared = reads.graph.source(node.inputs[operand]), reads.graph.signature(node.name).inputs[operand]
+    if declared.pad is not None or declared.outside != "forbid":
+        return True
+    if source.direct:
+        return False
+    pieces = source.pieces
+    return len(pieces) > 1 or bool(pieces[0].guards) or not _is_affine(pieces[0])
+
+
+def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> int:
+    graph, signature = reads.graph, reads.graph.signature(node.name)
+    source = graph.source(node.inputs[operand])
+    itemsize = np.dtype(source.dtype).itemsize
+    if not isinstance(index, Box):
+        (seen,) = list_images(signature, signature.inputs[operand], [index], lambda boxes: [])
+        found = list(_find_pieces(source, seen))
+        is_strided = source.direct or (len(found) == 1 and _is_affine(found[0][0]))
+        return 0 if is_strided else seen.size * itemsize
+    box = signature.input_box(operand, index)
+    if box is None or not box.size:
+        return 0
+    nbytes = prod(box.shape) * itemsize
+    if not Box.of(source.shape).contains(box):
+        return nbytes
+    if source.direct:
+        return 0
+    pieces = [piece for piece, _ in list_pieces(graph, node, operand, index)]
+    if len(pieces) != 1 or pieces[0].source < 0:
+        return nbytes if pieces else 0
+    need = reads.of_operand(node, operand, index)[source.stored[pieces[0].source]]
+    return nbytes if linearize(pieces[0], Box(*_find_bounds(need))) is None else 0
+
+
+def _find_bounds(cells: DisjointRegions) -> tuple[Ints, Ints]:
+    """First coordinates and extents of the box around some cells."""
+    bounds = cells.bounds()
+    assert bounds is not None, "a piece that reads cells reads some"
+    low, high = bounds
+    return tuple(low), tuple(b - a for a, b in zip(low, high, strict=True))
+
+
+def _is_affine(piece: Piece) -> bool:
+    return piece.source >= 0 and all(isinstance(step, AffineMap) for step in piece.map.steps)
+
+
+def list_pieces(graph: Graph, node: OpNode, operand: int, index: Box) -> list[tuple[Piece, DisjointRegions]]:
+    """Of a block of a viewed tensor: the pieces that it reads through, and the cells that each gives."""
+    source = graph.source(node.inputs[operand])
+    return list(_find_pieces(source, graph.signature(node.name).input_region(operand, index, source.shape)))
+
+
+def _find_pieces(source: Source, seen: DisjointRegions) -> Iterator[tuple[Piece, DisjointRegions]]:
+    for piece in source.pieces:
+        cells = _where_it_holds(piece, seen)
+        if piece.source >= 0 and any(guard.prefix for guard in piece.guards):
+            reads = piece_image(piece, cells, within=source.stored_shapes[piece.source]).size
+        else:
+            reads = cells.size
+        if reads:
+            yield piece, cells
+
+
+def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:
+    """The cells for which a piece's guards on view coordinates hold; guards further down the chain stay guards."""
+    front = tuple(guard for guard in piece.guards if guard.prefix == 0)
+    if not front:
+        return cells
+    return cells & piece_domain(Piece(piece.source, front, piece.map, piece.fill), Box(cells.start, cells.shape))
+
+
+@lru_cache(maxsize=tuning.KEPT_FORMS)
+def linearize(piece: Piece, box: Box) -> Linear | None:
+    """The source's element offset as one linear form of the view's coordinates, where it is one.
+
+    It is after affine steps, and after a renumbering at the end whose cells lie in the source's block, `box`, in the
+    order of their numbers. Otherwise None.
+    """
+    place, steps, shape, at = AffineMap.identity(piece.map.in_rank), piece.map.steps, box.shape, box.shape
+    for k, step in enumerate(steps):
+        if isinstance(step, AffineMap):
+            place = place.then(step)
+        elif isinstance(step, Lookup) or k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
+            return None
+        else:
+            shape, at = step.from_shape, step.to_shape
+    first = sum(a * s for a, s in zip(box.start, row_major(at), strict=True))
+    number = place.then(AffineMap((row_major(shape),), (-first,)))
+    return number.matrix[0], number.offset[0]
+
+
+def _in_number_order(box: Box, shape: Sequence[int]) -> bool:
+    """Whether a block of a tensor of this shape is a run of consecutive row-major numbers.
+
+    So it is when, after leading extents of 1, at most one axis is cut and all later ones are whole.
+    """
+    axes = [k for k, n in enumerate(box.shape) if n > 1]
+    return not axes or all(box.shape[k] == shape[k] for k in range(axes[0] + 1, len(shape)))
+
+
+def row_major(shape: Sequence[int]) -> Ints:
+    """Strides, in elements, of a contiguous array of this shape."""
+    strides = [1] * len(shape)
+    for k in range(len(shape) - 2, -1, -1):
+        strides[k] = strides[k + 1] * shape[k + 1]
+    return tuple(strides)
