@@ -382,7 +382,7 @@ class _Splits:
         if not split:
             yield from (cells_of(box, shape) for box in self._blocks(shape))
             return
-        for layout in _list_cuts(axes, [split], self.counts[0]):
+        for layout in _list_cuts(axes, [split], self.counts[0]) if self.counts else ():  # one device cuts nothing
             for block in layout.blocks[:2]:
                 if isinstance(block, PeriodicBlock):
                     yield block.cells
