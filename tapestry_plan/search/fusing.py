@@ -182,6 +182,8 @@ def relax(problem: Problem, picks: Mapping[str, Pick], near: Sequence[int]) -> P
             operands = (*node.inputs, *node.outputs)
             count = sum(t not in inside for t in operands)
             start = one.operand_seconds * count + (one.launch_seconds if k == 0 else 0)
+            copied = problem.count_copied(node, inside=before)
+            start += copied[np.arange(len(one.largest)), one.largest] * one.seconds_per_byte
             nbytes = one.nbytes - sum(one.by_tensor[t] for t in inside)
             shares.append((start + one.flop_seconds, start + nbytes * one.seconds_per_byte))
             row = near[problem.position["operator", name]]
@@ -208,6 +210,8 @@ def _list_chains(picks: Mapping[str, Pick]) -> Iterator[list[str]]:
 class Work(Struct, frozen=True):
     """What an operator does on a device with the largest block, by layout."""
 
+    largest: NDArray[np.int64]
+    """The device."""
     nbytes: NDArray[np.float64]
     by_tensor: dict[str, NDArray[np.float64]]
     flop_seconds: NDArray[np.float64]
@@ -226,6 +230,7 @@ class Work(Struct, frozen=True):
         devices = problem.mesh.devices
         fastest = np.array([max(d.flop_per_second, d.cell_rate) for d in devices])[largest]
         return cls(
+            largest=largest,
             nbytes=np.sum(list(by_tensor.values()), axis=0),
             by_tensor=by_tensor,
             flop_seconds=per_point * sizes[row, largest] / fastest,

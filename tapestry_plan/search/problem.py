@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 from math import prod
@@ -563,13 +563,14 @@ class Problem:
         read = self._number_read(node)
         return self.known.fact(("bare", self.kind(node)), lambda: self._node_ticks_now(node, read, self.mesh, False))
 
-    def count_copied(self, node: OpNode, rows: slice = slice(None)) -> IntArray:
-        """Bytes that each device writes anew to read its operands, by layout and device."""
+    def count_copied(self, node: OpNode, rows: slice = slice(None), inside: Collection[str] = ()) -> IntArray:
+        """Bytes that each device writes anew to read its operands, by layout and device, but for some tensors."""
         layouts = self.variables[self.position["operator", node.name]].layouts
         places = self._list_blocks(layouts)[1][rows]
         if self.asked.copied is not None:
             return np.broadcast_to(np.array(self.asked.copied.get(node.name, (0,) * self.mesh.size)), places.shape)
-        operands = [k for k in range(len(node.inputs)) if may_copy(self.reads, node, k)]
+        outside = [k for k, name in enumerate(node.inputs) if name not in inside]
+        operands = [k for k in outside if may_copy(self.reads, node, k)]
         if not operands:
             return np.zeros(places.shape, np.int64)
         blocks = self._list_blocks(layouts)[0]
