@@ -86,7 +86,7 @@ def solve(
         if time.monotonic() >= stop:
             below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))
             return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), entries)
-        if bound is not search:
+        if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
             bound = _raise_bound(now, bound, stop)
         marginals = find_marginals(now.sizes, bound)
         lowest = max(lowest, min(best[0], marginals.bound_ticks))
