@@ -140,6 +140,10 @@ class Tags:
     def take(self, label: str, tensor: str, source: int, target: int) -> int:
         """The number of the next copy of a tensor for a stage from one device to another."""
         copy = label, tensor, source, target
+        if (label, tensor) not in self._first:
+            raise ValueError(
+                f"{quote(label)} is not a stage of the graph that reads {quote(tensor)}; check the plan's steps"
+            )
         self._taken[copy] += 1
         return self._first[label, tensor] + self._taken[copy] - 1
 
@@ -152,8 +156,8 @@ def name_stage(kind: str, tensor: str) -> str:
 class _Lowering:
     """Writes the steps of some devices; what the others hold and want follows from the layouts.
 
-    Where both ends of a copy are among the devices it is one step, else the half of it that one of them does. What
-    others have received before, only those know who sent it: cells that no device here holds matter to none of them.
+    Where both ends of a copy are among the devices it is one step, else the half of it that one of them does. Of what
+    others had before, only cells matter that a device here holds: it sent them, so that it knows.
     """
 
     def __init__(self, graph: Graph, mesh: Mesh, chosen: Choices, reads: Reads, devices: Sequence[int]) -> None:
@@ -521,8 +525,13 @@ class _Lowering:
 
     def _own_blocks(self, layout: Layout) -> dict[int, Box]:
         """The blocks of these devices."""
-        blocks = ((device, layout.box(device)) for device in self.devices)
-        return {device: box for device, box in blocks if box is not None}
+        is_whole = len(self.devices) == self.mesh.size
+
+        def found() -> dict[int, Box]:
+            blocks = ((device, layout.boxes[device] if is_whole else layout.box(device)) for device in self.devices)
+            return {device: box for device, box in blocks if box is not None}
+
+        return self.algebra.fact(("own", self.algebra.identity(layout)), found)
 
     def run_node(self, node: OpNode) -> None:
         """One stage: gather every shard's operands, compute, free what only this stage needed."""

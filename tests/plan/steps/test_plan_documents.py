@@ -262,3 +262,13 @@ def test_a_tensor_that_lies_in_boxes_by_device_is_read_with_them() -> None:
         edit(next(each["lots"] for each in document["choices"]["layouts"] if each["lots"]))
         with pytest.raises(PlanVersionError, match="choices"):
             ShardPlan.from_json(signed(document))
+
+
+def test_a_copy_for_what_no_graph_has_is_named_where_a_program_is_cut() -> None:
+    p = plan(network(), Mesh(2), fix={"h": {"i0": 2}, "last": {"i0": 2}})
+    steps = list(p.steps)
+    home = {buffer.id: buffer.device for buffer in p.buffers}
+    at = next(k for k, s in enumerate(steps) if isinstance(s, Copy) and s.src >= 0 and home[s.src] != home[s.dst])
+    steps[at] = replace(steps[at], node="other")
+    with pytest.raises(ValueError, match="'other' is not a stage of the graph that reads 'h'; check the plan's steps"):
+        p.with_steps(steps).program(0)
