@@ -411,10 +411,7 @@ def print_totals(p: ShardPlan) -> None:
         f"(gap {p.gap:.1%}, space {quote(p.space)}); "
         f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
     )
-    try:
-        schedule = p.schedule
-    except ValueError:  # a plan of before, which says less
-        return
+    schedule = p.schedule
     if schedule.busiest is not None:
         kind, device, _ = schedule.busiest
         echo(

@@ -58,7 +58,7 @@ class Stage(msgspec.Struct, frozen=True):
     seconds : float
         Modeled: slowest device's compute plus transfers.
     work_seconds : tuple of float
-        Modeled, by device: its own compute, without transfers and merges. Empty in documents of before.
+        Modeled, by device: its own compute, without transfers and merges; of a stage that brings an output home none.
     """
 
     node: str
@@ -377,17 +377,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """When each step runs where copies run beside work: what `makespan_seconds` is from, worked out when asked for.
-
-        Raises
-        ------
-        ValueError
-            For a plan from a document of before, which does not say what each device's work takes.
-        """
-        if any(node in self.stage and not self.stage[node].work_seconds for node in self.placement):
-            raise ValueError(
-                "schedule: the plan is from a document that does not say what each device's work takes; plan again"
-            )
+        """When each step runs where copies run beside work: what `makespan_seconds` is from, worked out when asked for."""
         work = {stage.node: stage.work_seconds for stage in self.stages}
         return run_queues(list_queued(self.steps, self.buffers, self.mesh, work))
 
