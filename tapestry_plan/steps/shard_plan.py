@@ -377,7 +377,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """When each step runs where copies run beside work: what `makespan_seconds` is from, worked out when asked for."""
+        """When each step runs where copies run beside work; worked out when asked for."""
         work = {stage.node: stage.work_seconds for stage in self.stages}
         return run_queues(list_queued(self.steps, self.buffers, self.mesh, work))
 
