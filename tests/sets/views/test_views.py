@@ -563,6 +563,8 @@ def is_stricter(word: str, args: tuple[Any, ...], shape: tuple[int, ...]) -> boo
         return True  # rank 0 has no axes
     if word == "sliding_windows":
         return args[0] == 0 or 0 in np.ravel(args[0]) or len(set(np.ravel(args[1]).tolist())) < np.size(args[1])
+    if word == "pad":
+        return not isinstance(args[1], str)  # a mode that is not a word is a TypeError, also where nothing is padded
     if word == "subscript":
         return isinstance(args[0], tuple) and sum(isinstance(k, (list, tuple)) for k in args[0]) > 1
     return (word == "reshape" and min(np.ravel(args)) < -1) or (word == "split" and args[0] == 0)
