@@ -39,7 +39,7 @@ LIMIT_SECONDS = 900
 
 
 class Case(NamedTuple):
-    """A model on a mesh, with the aims: processor seconds, gap in percent; and a cap on memory.
+    """A model on a mesh, with the aims: processor seconds, 0 for none, gap in percent; and a cap on memory.
 
     The cap is in bytes a device, or a part of the peak of the plan on one device.
     """
@@ -49,6 +49,8 @@ class Case(NamedTuple):
     aim: float
     gap: float = 0.0
     cap: float | None = None
+    asked: tuple[str, ...] = ()
+    """Arguments of `plan` that are True."""
 
 
 def layer() -> Graph:
@@ -109,6 +111,10 @@ CASES = {
     },
     "gpt-12-on-64": Case(partial(gpt, 12), Mesh((8, 8), **H100), 10.0, 1.0),  # type: ignore[arg-type]
     "gpt-12-on-1024": Case(partial(gpt, 12), Mesh((8, 8, 16), **H100), 60.0, 1.0),  # type: ignore[arg-type]
+    **{
+        f"gpt-12-{name}": Case(partial(gpt, 12), Mesh((2, 4), **H100), 0.0, asked=(word,))  # type: ignore[arg-type]
+        for name, word in (("same-bits", "same_bits"), ("fused", "fuse"))
+    },
     "layer-capped": Case(layer, Mesh((8,), **H100), 2.0, 0.1, 141e6),  # type: ignore[arg-type]
     **{
         f"{make.__name__}-6-on-{devices}": Case(partial(make, 6), Mesh((devices,)), aim, 0.5)
@@ -142,7 +148,7 @@ def measure(name: str) -> dict[str, Any]:
     imported = time.process_time() - begin
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.process_time()
-    found = plan(graph, case.mesh, memory_nbytes=cap)
+    found = plan(graph, case.mesh, memory_nbytes=cap, **dict.fromkeys(case.asked, True))
     planned = time.process_time()
     found.program(case.mesh.size - 1)
     return {
@@ -186,7 +192,7 @@ def line(name: str, row: dict[str, Any] | None) -> str:
         shape,
         row["operators"],
         f"{row['seconds']:.2f}",
-        f"{case.aim:g}",
+        f"{case.aim:g}" if case.aim else "–",
         f"{100 * row['gap']:.2f}",
         f"{case.gap:g}",
         f"{row['modeled'] * 1e6:,.1f}",
