@@ -53,6 +53,15 @@ class Derived(Op, frozen=True):
     form: str = ""
     of: tuple[Op, ...] = ()
 
+    def __reduce__(self) -> Any:
+        """One that is as its form makes it is pickled by that and what it is made of."""
+        is_made = self.form in DERIVED and DERIVED[self.form](*self.of) is self
+        return (_derive_again, (self.form, self.of)) if is_made else super().__reduce__()
+
+
+def _derive_again(form: str, of: tuple[Op, ...]) -> Op:
+    return DERIVED[form](*of)
+
 
 def derive_op(form: str, of: Sequence[Op], **fields: Any) -> Derived:
     return Derived(f"{form}({','.join(op.name for op in of)})", form=form, of=tuple(of), **fields)

@@ -273,7 +273,7 @@ class Problem:
                         f"{quote([f'{a.name}={a.size}' for a in axes])} over {self.mesh.size} devices"
                     )
             if more := asked.derived.get(node.name):
-                options = self._join_options(options, more)
+                options = self._join_options(options, tuple(each for each in more if each.keeps(axes)))
             self._add(Variable(node.name, "operator", axes, options))
 
     def _list_options(self, axes: Sequence[Axis]) -> tuple[Layout, ...]:
@@ -285,9 +285,7 @@ class Problem:
 
     def _make_options(self, extents: tuple[int, ...], axes: Sequence[Axis]) -> tuple[Layout, ...]:
         found = list_candidates(extents, self.mesh, self.asked.space)
-        if any(axis.parts != "any" for axis in axes):
-            found = tuple(each for each in found if all(a.may_have(n) for a, n in zip(axes, each.parts, strict=True)))
-        return sort_layouts(found, axes)
+        return sort_layouts([each for each in found if each.keeps(axes)], axes)
 
     def _join_options(self, options: tuple[Layout, ...], more: tuple[Layout, ...]) -> tuple[Layout, ...]:
         """Some layouts and more: one object for the same ones."""

@@ -140,6 +140,15 @@ class Layout(Struct, frozen=True, dict=True):
             return [tuple(pairwise(accumulate(sizes, initial=0))) for sizes in self.sizes]
         return [parts_of(n, k) for n, k in zip(self.extents, self.parts, strict=True)]
 
+    def keeps(self, axes: Sequence[Axis]) -> bool:
+        """Whether it cuts no index axis otherwise than that may be cut, whatever its parts follow from."""
+        if all(axis.parts == "any" for axis in axes):
+            return True
+        if self.digits or self.lots:
+            return False
+        each = zip(axes, self.cuts, strict=True)
+        return all(a.may_have(len(cut)) and (a.parts == "any" or len({b - c for c, b in cut}) == 1) for a, cut in each)
+
     @cached_property
     def boxes(self) -> tuple[Box | None, ...]:
         """The part of the index space that each device has, None for an idle device."""

@@ -407,6 +407,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Replayed, they give the same operators on the same tensors, but for their order: the plan runs what stands for
         an operator where the operator would run, rewrites add it at the end. Where several operators read one tensor,
         the first of them pays for what arrives, so that a plan of the replayed graph may cost a little less or more.
+        With `same_bits` it is `fix_bits(graph)` that was planned.
         """
         steps = Derivation()
         for name, other in self.unified.items():

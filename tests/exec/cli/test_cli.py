@@ -180,6 +180,12 @@ def test_operators_are_expanded_if_wanted(tmp_path: Path) -> None:
     assert "bytes moved: 0 predicted" in call("run", file, "--mesh", 8, "--no-expand").stdout
 
 
+def test_a_plan_with_the_same_bits_runs_from_its_file(file: Path, tmp_path: Path) -> None:
+    made = tmp_path / "p.json"
+    made.write_text(call("plan", file, "--mesh", 2, "--same-bits", "--json").stdout)
+    assert "predicted" in call("run", file, "--plan", made).stdout
+
+
 def test_wrong_expansions(file: Path, tmp_path: Path) -> None:
     other, made = tmp_path / "other.onnx", tmp_path / "p.json"
     refused(call("plan", file, "--expand", "exp_sums"), "'exp_sums', which no declaration lists", "exp_sum")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_exec import evaluate, run
-from tapestry_plan import Device, Graph, Link, Mesh, load_onnx, ops, plan
+from tapestry_plan import Device, Graph, Link, Mesh, Placed, load_onnx, ops, plan
 from tapestry_plan.rewrite import NotApplicable, count_leaves, fix_bits, leaves
 from tapestry_plan.steps import Reduce
 from tests.cutting import Case, close
@@ -114,6 +115,36 @@ def test_merged_parts_and_less_memory_keep_the_bits() -> None:
     assert max(small.peak_nbytes) < max(rows.peak_nbytes)
     assert len({run(p, feeds).outputs["y"].tobytes() for p in (rows, merged, small)}) == 1
     assert type(merged).from_json(merged.to_json()) == merged
+
+
+@pytest.mark.parametrize("ratio", [2, 3, 5])
+def test_unlike_devices_have_the_same_bits(ratio: int) -> None:
+    """Parts in proportion to the rates are uneven: the leaves of a reduction are not cut so."""
+    g = Graph()
+    g.output(g.input("x", (17, 64)) @ g.input("w", (64, 13)), "y")
+    feeds = of_floats(g)
+    mesh = Mesh(2, device=[Device(1e6 * ratio, 1e30), Device(1e6, 1e30)], link=Link(0.0, 1e12))
+    made = run(plan(g, mesh, same_bits=True), feeds).outputs["y"].tobytes()
+    assert made == bits_on(g, feeds, 1)["y"]
+
+
+def test_tensors_in_boxes_cut_no_leaf() -> None:
+    """What neighbors ask for cuts no leaf: five rows are one."""
+    g = Graph()
+    g.output(ops.tanh(g.input("x", (5, 7)) @ g.input("w", (7, 6))), "y")
+    feeds, rows = of_floats(g), Placed({0: np.s_[:2], 1: np.s_[2:]})
+    for layout in ({"x": rows}, {"y": rows}, {"x": rows, "y": rows}):
+        made = run(plan(g, Mesh(2), same_bits=True, layout=layout), feeds).outputs["y"].tobytes()
+        assert made == bits_on(g, feeds, 1)["y"]
+
+
+def test_graphs_and_plans_in_leaves_are_pickled() -> None:
+    g = Graph()
+    g.output(ops.softmax(ops.tanh(g.input("x", (16, 64)) @ g.input("w", (64, 8)))), "y")
+    p = plan(g, Mesh(2), same_bits=True)
+    assert pickle.loads(pickle.dumps(p)) == p
+    fused = plan(g, Mesh(2, device=Device(launch_seconds=1e-3)), fuse=True)
+    assert fused.fused and pickle.loads(pickle.dumps(fused)) == fused
 
 
 def test_each_leaf_is_a_launch() -> None:
