@@ -72,6 +72,19 @@ def core_attributes(op: Op, attrs: Attrs) -> dict[str, Any]:
     return {key: value for key, value in attrs.items() if key in op.attributes}
 
 
+def require_attributes(attrs: Attrs, names: Sequence[str]) -> None:
+    """Raise ValueError for the first of some attributes that a node does not have."""
+    missing = [key for key in names if key not in attrs]
+    if missing:
+        given = ", ".join(names)
+        raise ValueError(f"the attribute {missing[0]} is missing; the rule that makes such nodes gives {given}")
+
+
+def slices_within(box: Box, frame: Box) -> tuple[slice, ...]:
+    """Where a box lies in an array that has the cells of another one."""
+    return tuple(slice(a - o, a - o + n) for a, n, o in zip(box.start, box.shape, frame.start, strict=True))
+
+
 def once_for_attributes(make: Callable[..., T]) -> Callable[..., T]:
     """A function whose last argument are attributes; what it gave is kept for equal ones, but for those with lists."""
 
@@ -248,9 +261,7 @@ class Whole(Struct, frozen=True):
     def of_part(cls, op: Op, attrs: Attrs) -> Whole:
         """Read the attributes of a node of ``part(op)``."""
         core = core_attributes(op, attrs)
-        missing = [key for key in PART_ATTRIBUTES if key not in attrs and key != "part.around"]
-        if missing:
-            raise ValueError(f"the attribute {missing[0]} is missing")
+        require_attributes(attrs, PART_ATTRIBUTES[:-1])
         shapes = tuple(map(tuple, attrs["part.of"]))
         box = Box(tuple(attrs["part.start"]), tuple(attrs["part.shape"]))
         if "part.around" in attrs:

@@ -36,7 +36,9 @@ from tapestry_plan.rewrite.derived import (
     Range,
     derive_op,
     once_for_attributes,
+    require_attributes,
     signature_of,
+    slices_within,
     substitute_axes,
     through,
     window,
@@ -83,9 +85,7 @@ class Fusion(Struct, frozen=True):
     @classmethod
     def of(cls, first: Op, second: Op, attrs: Attrs) -> Fusion:
         """Read the attributes of a node of ``fused(first,second)``."""
-        missing = [key for key in FUSED_ATTRIBUTES if key not in attrs]
-        if missing:
-            raise ValueError(f"the attribute {missing[0]} is missing")
+        require_attributes(attrs, FUSED_ATTRIBUTES)
         count, at = attrs["fused.inputs"], tuple(attrs["fused.at"])
         shapes = tuple(map(tuple, attrs["fused.of"]))
         one, two = dict(attrs["fused.first"]), dict(attrs["fused.second"])
@@ -249,10 +249,10 @@ class Fusion(Struct, frozen=True):
         assert wanted is not None, "the first block ran, so the second one reads its result"
         inside = wanted.intersect(box)
         if inside == wanted:
-            return made[_slices(wanted, box)]
+            return made[slices_within(wanted, box)]
         out = xp.full(wanted.shape, self.reader().pad, made.dtype)
         if inside is not None:
-            out[_slices(inside, wanted)] = made[_slices(inside, box)]
+            out[slices_within(inside, wanted)] = made[slices_within(inside, box)]
         return out
 
 
@@ -276,10 +276,6 @@ def _axis_of(projection: IndexProjection, column: int) -> int:
     """The index axis of a column, which may be a split's."""
     rank = projection.index_rank
     return column if column < rank else projection.splits[(column - rank) // 2][0]
-
-
-def _slices(box: Box, frame: Box) -> tuple[slice, ...]:
-    return tuple(slice(a - o, a - o + n) for a, n, o in zip(box.start, box.shape, frame.start, strict=True))
 
 
 _known_fusion = once_for_attributes(Fusion.of)

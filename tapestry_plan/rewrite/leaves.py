@@ -48,7 +48,9 @@ from tapestry_plan.rewrite.derived import (
     core_attributes,
     derive_op,
     once_for_attributes,
+    require_attributes,
     signature_of,
+    slices_within,
     through,
 )
 from tapestry_plan.rewrite.draft import Draft, NotApplicable
@@ -168,19 +170,13 @@ class Leaves(Struct, frozen=True):
 @once_for_attributes
 def _known_leaves(op: Op, attrs: Attrs) -> Leaves:
     """What a node's attributes say."""
-    missing = [key for key in LEAF_ATTRIBUTES[:2] if key not in attrs]
-    if missing:
-        raise ValueError(f"the attribute {missing[0]} is missing")
+    require_attributes(attrs, LEAF_ATTRIBUTES[:-1])
     core = core_attributes(op, attrs)
     if "leaves.around" in attrs:
         core[AROUND] = attrs["leaves.around"]
     signature = signature_of(op, tuple(map(tuple, attrs["leaves.of"])), core)
     counts = tuple(attrs["leaves.counts"])
-    if len(counts) != len(signature.axes):
-        raise ValueError(f"leaves.counts is {quote(counts)}; the operator has {len(signature.axes)} index axes")
-    for axis, count in zip(signature.axes, counts, strict=True):
-        if count < 1 or axis.size % count:
-            raise ValueError(f"{count} leaves along axis {quote(axis.name)} of {axis.size}; give a divisor of its size")
+    _check_counts(signature, counts)
     return Leaves(signature, core, counts)
 
 
@@ -256,7 +252,7 @@ def _compute(
         if frame is None or box is None:
             given.append(None)
         else:
-            given.append(xp.array(array[_slices(box, frame)], copy=True, order="C"))
+            given.append(xp.array(array[slices_within(box, frame)], copy=True, order="C"))
     made = [xp.empty(box.shape, out.dtype) for box, out in zip(leaf.outputs, outputs, strict=True)]
     op.block(xp, given, made, found.shard(leaf, shard.workspace))
     return made
@@ -264,18 +260,14 @@ def _compute(
 
 def _write(outputs: Sequence[Any], frames: Sequence[Box], boxes: Sequence[Box], made: Sequence[Any]) -> None:
     for out, frame, box, cells in zip(outputs, frames, boxes, made, strict=True):
-        out[_slices(box, frame)] = cells
+        out[slices_within(box, frame)] = cells
 
 
 def _write_state(xp: Any, monoid: Monoid, states: Sequence[Any], out: Any, frame: Box, box: Box) -> None:
     """Merge the states of leaves, and write what comes of it component by component."""
     merged = merge_states(monoid, xp, states, fan_in=2)
     for component, cells in zip(components_of(out), merged, strict=True):
-        component[_slices(box, frame)] = cells
-
-
-def _slices(box: Box, frame: Box) -> tuple[slice, ...]:
-    return tuple(slice(a - o, a - o + n) for a, n, o in zip(box.start, box.shape, frame.start, strict=True))
+        component[slices_within(box, frame)] = cells
 
 
 DERIVED.update(leaves=leaves_of)
@@ -316,6 +308,8 @@ def leaves(draft: Draft, at: str, counts: Sequence[int] | None = None) -> None:
 def _check_counts(signature: Signature, counts: Sequence[int]) -> None:
     if len(counts) != len(signature.axes):
         raise ValueError(f"counts is {quote(list(counts))}; give a number for each of {len(signature.axes)} index axes")
+    if any(not isinstance(count, int) or isinstance(count, bool) for count in counts):
+        raise ValueError(f"counts is {quote(list(counts))}; give integers")
     merged = []
     split = _split_axes(signature)
     for k, (axis, count) in enumerate(zip(signature.axes, counts, strict=True)):

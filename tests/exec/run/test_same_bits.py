@@ -186,6 +186,32 @@ def test_wrong_counts_are_named(counts: tuple[int, ...], error: type[Exception],
 
 
 @pytest.mark.parametrize(
+    ("op", "counts", "said"),
+    [
+        ("matmul", [2, 2], "a number for each of 3 index axes"),
+        ("matmul", [2.0, 1, 1], "give integers"),
+        ("matmul", [3, 1, 1], "3 leaves along axis 'm' of 8; give a divisor of it"),
+        ("matmul", [1, 1, 3], "3 leaves along reduction axis 'k'; give a power of two"),
+        ("conv", [1, 1, 1, 1, 2, 2, 1], r"reduction axes \['ci', 'kh'\] have several leaves"),
+        ("conv", [1, 2, 1, 1, 1, 1, 1], "an operand splits axis 'c' into blocks; give one leaf along it"),
+    ],
+)
+def test_wrong_counts_in_a_document_are_named(op: str, counts: list[Any], said: str) -> None:
+    """A document is held to what the rule itself asks for: leaves that it would not make have no tree of merges."""
+    g = Graph()
+    if op == "matmul":
+        it = g.op("matmul", g.input("x", (8, 12)), g.input("w", (12, 4)), name="it")
+    else:
+        it = g.op("conv", g.input("x", (1, 4, 5, 5)), g.input("w", (4, 2, 4, 3)), groups=2, name="it")
+    g.output(it)
+    document = leaves.apply(g, "it").to_dict()
+    (node,) = document["order"]
+    node["attrs"]["leaves.counts"] = counts
+    with pytest.raises(ValueError, match=said):
+        Graph.from_dict(document)
+
+
+@pytest.mark.parametrize(
     ("asked", "said"),
     [
         ({"expand": ["exp_sum"]}, "with same_bits no operator is expanded"),
