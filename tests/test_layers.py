@@ -195,9 +195,9 @@ FACTS = {
     "tapestry_plan.ops.cells.error_function": "_NEAR _MIDDLE _FAR _SINGLE",
     "tapestry_plan.ops.random.generators": "WORDS",
     "tapestry_plan.ops.random.philox": "MULTIPLIERS WEYL ROUNDS WORD",
-    "tapestry_plan.search.cost": "TICKS_PER_SECOND",
-    "tapestry_plan.search.memory": "WEIGHT",
-    "tapestry_plan.steps.layout": "REPLICAS IDLE",
+    "tapestry_plan.search.prices.cost": "TICKS_PER_SECOND",
+    "tapestry_plan.search.sums.frontier": "WEIGHT",
+    "tapestry_plan.steps.layouts.layout": "REPLICAS IDLE",
     "tapestry_plan.steps.step": "HOST",
     "tapestry_exec.cuda.kernels.scatter": "REPLACE",
 }

@@ -31,8 +31,8 @@ WORKERS = {
     "tapestry_exec.numpy.backend.NumpyBackend": "as above",
     "tapestry_exec.numpy.backend.NumpyDevice": "the memory of a device, which backends make for themselves",
     "tapestry_plan.onnx.nodes.Importing": "what is imported so far, which importers fill",
-    "tapestry_plan.steps.cells.Facts": "answers are kept as they are found",
-    "tapestry_plan.steps.reads.Reads": "as above",
+    "tapestry_plan.steps.layouts.cells.Facts": "answers are kept as they are found",
+    "tapestry_plan.steps.layouts.reads.Reads": "as above",
     "tapestry_sets.limits.budget.Budget": "it is spent",
     "tapestry_sets.limits.tallies.Tally": "it counts",
 }

@@ -29,13 +29,13 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, IntArray, evaluate, minimize
-from tapestry_plan.search.frontier import Frontier, TooManyLabels
 from tapestry_plan.search.least import LeastMemory, list_same
-from tapestry_plan.search.memory import WEIGHT, Memory
-from tapestry_plan.search.problem import Problem
-from tapestry_plan.search.pruning import find_marginals
-from tapestry_plan.search.reduction import cut_table
+from tapestry_plan.search.prices.memory import Memory
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.sums.elimination import Factor, IntArray, evaluate, minimize
+from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, TooManyLabels
+from tapestry_plan.search.sums.pruning import find_marginals
+from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.steps import Packed
 
 Moment = tuple[int, int]

@@ -26,13 +26,13 @@ from msgspec import Struct
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import Held
-from tapestry_plan.search.elimination import minimize
 from tapestry_plan.search.granted import Granted, ReadTensor, find_granted
-from tapestry_plan.search.problem import Problem, TensorCost, Use
-from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
-from tapestry_plan.search.reduction import Factor, IntArray
-from tapestry_plan.search.variants import Variants
+from tapestry_plan.search.prices.cost import Held
+from tapestry_plan.search.prices.problem import Problem, TensorCost, Use
+from tapestry_plan.search.prices.variants import Variants
+from tapestry_plan.search.sums.elimination import minimize
+from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
+from tapestry_plan.search.sums.reduction import Factor, IntArray
 from tapestry_plan.steps import list_stored
 from tapestry_sets.limits import put_item
 

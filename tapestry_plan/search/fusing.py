@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, NotApplicable, OpNode
 from tapestry_plan.rewrite import Draft, Fusion, fuse
-from tapestry_plan.search.cost import TICKS_PER_SECOND, is_product
-from tapestry_plan.search.problem import Problem
+from tapestry_plan.search.prices.cost import TICKS_PER_SECOND, is_product
+from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.solving import Solved
 from tapestry_plan.steps import Fused, Layout, ShardPlan, list_stored
 from tapestry_sets.limits import FrozenDict, put_fields

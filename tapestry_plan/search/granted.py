@@ -18,13 +18,13 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Stored
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import Held
-from tapestry_plan.search.elimination import minimize_beside
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.problem import Asked, Problem, TensorCost, Use, Variable, list_classes
-from tapestry_plan.search.reduction import Factor, IntArray
-from tapestry_plan.search.splits import asks_for_splits
-from tapestry_plan.search.variants import Option, Variants
+from tapestry_plan.search.prices.cost import Held
+from tapestry_plan.search.prices.problem import Asked, Problem, TensorCost, Use, Variable, list_classes
+from tapestry_plan.search.prices.splits import asks_for_splits
+from tapestry_plan.search.prices.variants import Option, Variants
+from tapestry_plan.search.sums.elimination import minimize_beside
+from tapestry_plan.search.sums.reduction import Factor, IntArray
 from tapestry_plan.steps import list_stored, pull_back, unite
 from tapestry_sets.regions import DisjointRegions
 

@@ -25,11 +25,11 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, IntArray, minimize
-from tapestry_plan.search.problem import Asked, Problem, TensorCost, Use
-from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
-from tapestry_plan.search.tables import Tables
-from tapestry_plan.search.variants import Given, Variants
+from tapestry_plan.search.prices.problem import Asked, Problem, TensorCost, Use
+from tapestry_plan.search.prices.variants import Given, Variants
+from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
+from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
+from tapestry_plan.search.sums.tables import Tables
 from tapestry_plan.steps import list_stored, list_viewed
 
 Case = tuple[Given, tuple[int, ...]]

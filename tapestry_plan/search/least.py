@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, IntArray, minimize
-from tapestry_plan.search.frontier import Frontier, TooManyLabels
-from tapestry_plan.search.memory import WEIGHT, Memory
-from tapestry_plan.search.problem import Problem
+from tapestry_plan.search.prices.memory import Memory
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
+from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, TooManyLabels
 from tapestry_plan.steps import align
 
 

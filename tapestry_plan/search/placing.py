@@ -19,11 +19,11 @@ from math import prod
 import numpy as np
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import RegionTable
-from tapestry_plan.search.elimination import Factor, IntArray, minimize
-from tapestry_plan.search.problem import Problem, list_classes
-from tapestry_plan.search.pruning import find_marginals
-from tapestry_plan.search.reduction import cut_table
+from tapestry_plan.search.prices.cost import RegionTable
+from tapestry_plan.search.prices.problem import Problem, list_classes
+from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
+from tapestry_plan.search.sums.pruning import find_marginals
+from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.steps import unite
 from tapestry_sets.regions import DisjointRegions
 

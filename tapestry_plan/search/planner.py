@@ -17,19 +17,19 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.apart import may_be_better_apart
 from tapestry_plan.search.arguments import check_least, check_names, check_same_bits, parse_expand, parse_tie
 from tapestry_plan.search.capped import Capped, solve_capped
-from tapestry_plan.search.cost import TICKS_PER_SECOND
-from tapestry_plan.search.derived import derive_layouts
 from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
-from tapestry_plan.search.elimination import minimize
 from tapestry_plan.search.fusing import Pick, fuse_neighbors, fuse_plan
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.least import LeastMemory, list_same
-from tapestry_plan.search.memory import Memory
-from tapestry_plan.search.offers import offer_asked
-from tapestry_plan.search.problem import Asked, Known, Moved, Problem
+from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
+from tapestry_plan.search.prices.derived import derive_layouts
+from tapestry_plan.search.prices.memory import Memory
+from tapestry_plan.search.prices.offers import offer_asked
+from tapestry_plan.search.prices.problem import Asked, Known, Moved, Problem
+from tapestry_plan.search.prices.splits import Split, add_offered, derive_splits, offer_cuts
+from tapestry_plan.search.prices.variants import Variants, is_coarse
 from tapestry_plan.search.solving import Solved, solve
-from tapestry_plan.search.splits import Split, add_offered, derive_splits, offer_cuts
-from tapestry_plan.search.variants import Variants, is_coarse
+from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.steps import (
     Alternative,
     Choices,

@@ -19,10 +19,10 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, IntArray, improve, minimize
 from tapestry_plan.search.placing import place_least
-from tapestry_plan.search.problem import Problem
-from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.sums.elimination import Factor, IntArray, improve, minimize
+from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 
 
 class Solved(Struct, frozen=True):

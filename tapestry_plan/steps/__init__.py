@@ -2,35 +2,37 @@
 
 From the ground up; each row stands on rows above it:
 
-    rates                  what devices and links do in a second
-    machines  offsets      files of machines; places of buffers in an arena
-    misfits                what a plan holds against its annotations
-    mesh                   devices, by number and place
-    layout  routes         which device holds what, and who sends it to whom
-    step  cells            what a device does; sets of cells, cut and compared once
-    placed                 where a tensor lies, said device by device
-    holders  reads         who holds a tensor, by device; which cells operators read
-    local                  which blocks a device must write anew to read them
-    choices                all that a plan decides
-    documents              plain data of plans and programs
-    schedule               when each step runs, where copies run beside work
-    lowering  timeline     a graph and its layouts as steps; when each buffer is used
-    programs               the steps of one device
-    collectives            copies that are one operation of a group
-    packing                arenas of written steps, laid out anew
-    eviction               which buffers leave a full arena, and when they come back
-    spilling               steps again, with less memory
-    deriving               from choices to steps, of all devices or of one
-    shard_plan             the plan, and its document
-    spill  schemas         a plan again, with less memory; what documents are, as JSON Schema
+    layouts/rates  arenas/offsets        what devices and links do in a second; places of buffers in an arena
+    layouts/machines  misfits            files of machines; what a plan holds against its annotations
+    layouts/mesh                         devices, by number and place
+    layouts/layout  layouts/routes       which device holds what, and who sends it to whom
+    layouts/cells  step                  sets of cells, cut and compared once; what a device does
+    layouts/placed                       where a tensor lies, said device by device
+    layouts/holders  layouts/reads       who holds a tensor, by device; which cells operators read
+    layouts/local                        which blocks a device must write anew to read them
+    choices                              all that a plan decides
+    documents                            plain data of plans and programs
+    schedule                             when each step runs, where copies run beside work
+    lowering  arenas/timeline            a graph and its layouts as steps; when each buffer is used
+    programs                             the steps of one device
+    collectives                          copies that are one operation of a group
+    arenas/packing                       arenas of written steps, laid out anew
+    arenas/eviction                      which buffers leave a full arena, and when they come back
+    arenas/spilling                      steps again, with less memory
+    deriving                             from choices to steps, of all devices or of one
+    shard_plan                           the plan, and its document
+    arenas/spill  schemas                a plan again, with less memory; what documents are, as JSON Schema
 """
 
-from tapestry_plan.steps.cells import Facts, unite
+from tapestry_plan.steps.arenas.packing import Packed, pack
+from tapestry_plan.steps.arenas.spill import least_memory, spill
+from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import Collective
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.documents import PlanVersionError
-from tapestry_plan.steps.layout import (
+from tapestry_plan.steps.layouts.cells import Facts, unite
+from tapestry_plan.steps.layouts.layout import (
     Layout,
     Lot,
     PeriodicBlock,
@@ -42,16 +44,15 @@ from tapestry_plan.steps.layout import (
     sort_layouts,
     tell_rule,
 )
-from tapestry_plan.steps.local import Linear, count_copied, linearize, may_copy, row_major
+from tapestry_plan.steps.layouts.local import Linear, count_copied, linearize, may_copy, row_major
+from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
+from tapestry_plan.steps.layouts.placed import Placed, lay_boxes
+from tapestry_plan.steps.layouts.rates import Device, Link
+from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back
+from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
 from tapestry_plan.steps.lowering import Lowered, lower, shard_of
-from tapestry_plan.steps.mesh import Mesh, Space, align
 from tapestry_plan.steps.misfits import find_misfit
-from tapestry_plan.steps.packing import Packed, pack
-from tapestry_plan.steps.placed import Placed, lay_boxes
 from tapestry_plan.steps.programs import Program
-from tapestry_plan.steps.rates import Device, Link
-from tapestry_plan.steps.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back
-from tapestry_plan.steps.routes import list_factors, list_senders, number_ports
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
 from tapestry_plan.steps.schemas import DocumentKind, describe_document
 from tapestry_plan.steps.shard_plan import (
@@ -63,8 +64,6 @@ from tapestry_plan.steps.shard_plan import (
     ShardPlan,
     Stage,
 )
-from tapestry_plan.steps.spill import least_memory, spill
-from tapestry_plan.steps.spilling import InfeasiblePlan
 from tapestry_plan.steps.step import (
     HOST,
     Alloc,

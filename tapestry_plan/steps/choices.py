@@ -10,9 +10,9 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import Graph
-from tapestry_plan.steps.layout import Layout
-from tapestry_plan.steps.mesh import Mesh
-from tapestry_plan.steps.placed import check_lots
+from tapestry_plan.steps.layouts.layout import Layout
+from tapestry_plan.steps.layouts.mesh import Mesh
+from tapestry_plan.steps.layouts.placed import check_lots
 from tapestry_plan.steps.step import Written
 from tapestry_sets.limits import freeze_dicts, quote
 from tapestry_sets.regions import Box

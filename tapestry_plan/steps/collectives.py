@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.steps.mesh import Mesh
+from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Written
 from tapestry_sets.regions import DisjointRegions, Region
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapestry_plan.ir import Graph
+from tapestry_plan.steps.arenas.packing import pack
+from tapestry_plan.steps.arenas.spilling import evict_all, find_tight, write_evictions
 from tapestry_plan.steps.choices import Choices, check_choices
+from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.lowering import lower
-from tapestry_plan.steps.mesh import Mesh
-from tapestry_plan.steps.packing import pack
 from tapestry_plan.steps.programs import Program, cut_steps, write_program
-from tapestry_plan.steps.spilling import evict_all, find_tight, write_evictions
 from tapestry_plan.steps.step import Written
 
 

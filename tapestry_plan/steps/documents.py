@@ -11,9 +11,9 @@ from msgspec.structs import astuple
 
 from tapestry_plan.ir import UnsupportedOp, finite, from_finite
 from tapestry_plan.steps.choices import Choices
-from tapestry_plan.steps.layout import Layout, Lot, SplitAxis
-from tapestry_plan.steps.mesh import Mesh
-from tapestry_plan.steps.rates import Device, Link
+from tapestry_plan.steps.layouts.layout import Layout, Lot, SplitAxis
+from tapestry_plan.steps.layouts.mesh import Mesh
+from tapestry_plan.steps.layouts.rates import Device, Link
 from tapestry_plan.steps.step import Buffer, Output, OutputBlock, Written
 from tapestry_sets.limits import list_names, quote, read_json
 from tapestry_sets.regions import Box, Region

@@ -14,14 +14,14 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_plan.ir import Graph, OpNode, Shard, Stored
-from tapestry_plan.steps.cells import CellAlgebra
 from tapestry_plan.steps.choices import Choices
-from tapestry_plan.steps.holders import Holders, meets, project_bounds
-from tapestry_plan.steps.layout import Layout, Lot
-from tapestry_plan.steps.local import list_pieces
-from tapestry_plan.steps.mesh import Mesh, align
-from tapestry_plan.steps.reads import Reads
-from tapestry_plan.steps.routes import BoolArray
+from tapestry_plan.steps.layouts.cells import CellAlgebra
+from tapestry_plan.steps.layouts.holders import Holders, meets, project_bounds
+from tapestry_plan.steps.layouts.layout import Layout, Lot
+from tapestry_plan.steps.layouts.local import list_pieces
+from tapestry_plan.steps.layouts.mesh import Mesh, align
+from tapestry_plan.steps.layouts.reads import Reads
+from tapestry_plan.steps.layouts.routes import BoolArray
 from tapestry_plan.steps.step import (
     HOST,
     Alloc,

@@ -52,7 +52,7 @@ DECLARED = (
     "tapestry_plan.steps.shard_plan",
     "tapestry_plan.steps.step",
     "tapestry_plan.steps.choices",
-    "tapestry_plan.steps.layout",
+    "tapestry_plan.steps.layouts.layout",
     "tapestry_plan.steps.programs",
 )
 """The modules of a plan's structures, which say by their annotations alone what they hold."""

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps.documents import read_written, require_fields, seal, to_plain, unseal
+from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import Tags
-from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.step import (
     HOST,

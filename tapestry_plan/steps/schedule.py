@@ -25,8 +25,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tapestry_plan.steps.mesh import Mesh, align
-from tapestry_plan.steps.routes import number_ports
+from tapestry_plan.steps.layouts.mesh import Mesh, align
+from tapestry_plan.steps.layouts.routes import number_ports
 from tapestry_plan.steps.step import (
     HOST,
     READ,

@@ -28,8 +28,8 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
-from tapestry_plan.steps.layout import SplitAxis, tell_rule
-from tapestry_plan.steps.mesh import Mesh, Space
+from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
+from tapestry_plan.steps.layouts.mesh import Mesh, Space
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues

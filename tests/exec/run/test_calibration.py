@@ -111,7 +111,7 @@ def test_a_mesh_is_what_its_text_says(device: object, link: object, host: Link) 
     mesh = Mesh((2, 3), ("rack", 'a "b" é'), link, device, host)  # type: ignore[arg-type]
     import tomllib
 
-    from tapestry_plan.steps.machines import _parse_machine
+    from tapestry_plan.steps.layouts.machines import _parse_machine
 
     assert Mesh(**_parse_machine(tomllib.loads(mesh.to_toml()), "mine")) == mesh
     shared = Mesh((2, 3), link=[Link(), "x"], host=host)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_plan import Link, Mesh
-from tapestry_plan.search import cost
-from tapestry_plan.search.along import Spreads
-from tapestry_plan.search.cost import Held, RegionTable, count_transfers
+from tapestry_plan.search.prices import cost
+from tapestry_plan.search.prices.along import Spreads
+from tapestry_plan.search.prices.cost import Held, RegionTable, count_transfers
 from tapestry_plan.steps import Layout, list_candidates, list_senders, number_ports
 from tapestry_sets import DisjointRegions, Region
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, Tensor, ops, plan
 from tapestry_plan.search.least import LeastMemory, list_same
-from tapestry_plan.search.memory import WEIGHT, Memory
-from tapestry_plan.search.problem import Asked, Problem
+from tapestry_plan.search.prices.memory import Memory
+from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.sums.frontier import WEIGHT
 from tapestry_plan.steps import Alloc, Choices, Free, Lowered, ShardPlan, lower, spill
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Graph, Mesh, ops, plan
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import evaluate, minimize
-from tapestry_plan.search.reduction import Factor
-from tapestry_plan.search.tables import Tables
+from tapestry_plan.search.sums.elimination import evaluate, minimize
+from tapestry_plan.search.sums.reduction import Factor
+from tapestry_plan.search.sums.tables import Tables
 from tapestry_plan.steps import Facts
 
 SIZES = (2, 3, 2, 2)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, ops
-from tapestry_plan.search.cost import (
+from tapestry_plan.search.prices.cost import (
     Held,
     RegionTable,
     compute_seconds,

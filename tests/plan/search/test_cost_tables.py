@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from tapestry_plan import Mesh
-from tapestry_plan.search import cost, tuning
-from tapestry_plan.search.cost import Held, RegionTable, count_transfers, to_ticks
+from tapestry_plan.search import tuning
+from tapestry_plan.search.prices import cost
+from tapestry_plan.search.prices.cost import Held, RegionTable, count_transfers, to_ticks
 from tapestry_plan.steps import unite
 from tapestry_sets import DisjointRegions, Region
 

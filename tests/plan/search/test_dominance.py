@@ -15,9 +15,9 @@ from tapestry_plan import Device, Graph, Link, Mesh, Op, Tensor, load_onnx, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import relu, softmax
 from tapestry_plan.rewrite.rules import expand
-from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.dominance import find_expandable, find_undominated
-from tapestry_plan.search.problem import Asked, Problem
+from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
+from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.solving import solve
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import (
+from tapestry_plan.search.sums.elimination import (
     Factor,
     alternatives,
     evaluate,
@@ -20,7 +20,7 @@ from tapestry_plan.search.elimination import (
     minimize,
     minimize_beside,
 )
-from tapestry_plan.search.reduction import leave_out_dominated
+from tapestry_plan.search.sums.reduction import leave_out_dominated
 
 
 @st.composite

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_plan.search.elimination import Factor
-from tapestry_plan.search.frontier import Frontier, TooManyLabels
-from tapestry_plan.search.memory import WEIGHT, Row
+from tapestry_plan.search.sums.elimination import Factor
+from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, Row, TooManyLabels
 
 
 def some_tables(rng: np.random.Generator, sizes: list[int], most: int) -> list[Factor]:

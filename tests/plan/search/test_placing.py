@@ -10,7 +10,7 @@ import pytest
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, ops, plan
 from tapestry_plan.search.planner import _lower
-from tapestry_plan.search.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.solving import solve
 from tapestry_plan.steps import HOST, Copy
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tapestry_plan import Device, Graph, Link, Mesh, plan
 from tapestry_plan.ops.cells.elementwise import add, relu
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, evaluate, minimize
-from tapestry_plan.search.problem import Asked, Problem
-from tapestry_plan.search.pruning import find_marginals
+from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.solving import solve
+from tapestry_plan.search.sums.elimination import Factor, evaluate, minimize
+from tapestry_plan.search.sums.pruning import find_marginals
 
 Sum = tuple[list[int], list[Factor]]
 

@@ -35,10 +35,10 @@ from tapestry_plan.ops import exp, softmax
 from tapestry_plan.rewrite import NotApplicable, split_axes
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.dominance import Granting, Undominated, grant_all
-from tapestry_plan.search.elimination import minimize
-from tapestry_plan.search.pruning import find_marginals
+from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
+from tapestry_plan.search.sums.elimination import minimize
+from tapestry_plan.search.sums.pruning import find_marginals
 from tapestry_plan.search.tuning import MIN_JOINT_ENTRIES
 from tapestry_sets import AffineMap, IndexProjection
 from tapestry_sets.limits import put_fields

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tapestry_plan import HOST
 from tapestry_plan.steps import Alloc, Buffer, Copy, Fetch, Free, Spill, Step, tuning
-from tapestry_plan.steps.eviction import Eviction, EvictionBySize, evict
-from tapestry_plan.steps.timeline import StepUse, Timeline
+from tapestry_plan.steps.arenas.eviction import Eviction, EvictionBySize, evict
+from tapestry_plan.steps.arenas.timeline import StepUse, Timeline
 from tapestry_sets.regions import Region
 
 FEW = settings(max_examples=max(40, settings.default.max_examples // 2))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tapestry_plan import Axis, Graph, Mesh, plan
 from tapestry_plan.ir.signature import parts_of
 from tapestry_plan.ops import relu
-from tapestry_plan.steps.layout import Layout, list_layouts, list_mesh_layouts, parse_layout
+from tapestry_plan.steps.layouts.layout import Layout, list_layouts, list_mesh_layouts, parse_layout
 from tapestry_sets.digits import point_of
 
 AXES = (Axis("m", 6, alias="batch"), Axis("n", 5))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tapestry_exec import evaluate
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, Tensor, concat, ops, plan
-from tapestry_plan.search.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.steps import PeriodicBlock, Reads, SplitAxis, count_copied
 from tapestry_sets import Box
 from tapestry_sets.views import Pad

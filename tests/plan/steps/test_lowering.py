@@ -14,8 +14,8 @@ from tapestry_exec import run
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ops import conv, max_pool, relu
 from tapestry_plan.steps import HOST, Alloc, Compute, Copy, Free, Reduce
+from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import Arena
-from tapestry_plan.steps.mesh import align
 from tests.spilling import padded, planned, seeded_program
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tapestry_plan import Device, Link, Mesh
 from tapestry_plan.steps import number_ports
-from tapestry_plan.steps.machines import SHIPPED
+from tapestry_plan.steps.layouts.machines import SHIPPED
 
 NAMES = sorted(tomllib.loads(SHIPPED.read_text(encoding="utf-8")))
 

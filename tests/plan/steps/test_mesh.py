@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tapestry_plan import Device, Link, Mesh
-from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.tuning import MAX_DEVICES
 
 

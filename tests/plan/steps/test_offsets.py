@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_plan.steps.offsets import Stay, assign_offsets
+from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets
 
 STAYS = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 6)).map(lambda s: Stay(s[0], s[0] + s[1], s[2])),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Graph, Mesh
 from tapestry_plan.ops import matmul, relu
-from tapestry_plan.search.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.steps import (
     HOST,
     Alloc,

@@ -13,7 +13,7 @@ from tapestry_plan.ops.cells.elementwise import relu
 from tapestry_plan.ops.windows.windows import max_pool
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import Alloc, Compute, Copy, Free, Reduce
-from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.layouts.mesh import align
 
 
 def made(devices: int = 3) -> ShardPlan:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, cells_of, parts_of
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.mesh import Mesh, Space, parse_parts
+from tapestry_plan.steps.layouts.mesh import Mesh, Space, parse_parts
 from tapestry_sets.digits import number_of, point_of
 from tapestry_sets.limits import list_names, quote
 from tapestry_sets.regions import Box, DisjointRegions

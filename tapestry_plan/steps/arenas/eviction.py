@@ -47,10 +47,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.mesh import align
-from tapestry_plan.steps.offsets import Stay, assign_offsets
+from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets
+from tapestry_plan.steps.arenas.timeline import StepUse, Timeline, find_widest
+from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.step import Alloc, Buffer, Copy, Fetch, Free, Spill, Step
-from tapestry_plan.steps.timeline import StepUse, Timeline, find_widest
 
 Side = Literal["first", "last", "tightest"]
 """Which of equally cheap windows a buffer takes."""

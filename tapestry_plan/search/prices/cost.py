@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Operand, Signature
 from tapestry_plan.search import tuning
-from tapestry_plan.search.along import Exchanged, Spreads, count_along
-from tapestry_plan.search.elimination import IntArray
+from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along
+from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Mesh, list_senders, number_ports
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.integers import DisjointSetts, Sett

@@ -24,9 +24,18 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.memory import WEIGHT, Row
-from tapestry_plan.search.pruning import Part, Tree, build_tree
-from tapestry_plan.search.reduction import Factor, IntArray
+from tapestry_plan.search.sums.pruning import Part, Tree, build_tree
+from tapestry_plan.search.sums.reduction import Factor, IntArray
+
+WEIGHT = 1 << 16
+"""Weights of moments are whole numbers of picoseconds for so many bytes, so that bounds are exact."""
+
+
+class Row(Struct, frozen=True):
+    """Bytes at one moment, in tables in place of picoseconds, and how many picoseconds `WEIGHT` of them weigh."""
+
+    tables: list[Factor]
+    weight: int
 
 
 class Labels(Struct):

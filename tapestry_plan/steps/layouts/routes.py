@@ -9,7 +9,7 @@ from math import isqrt, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.steps.mesh import Mesh
+from tapestry_plan.steps.layouts.mesh import Mesh
 
 BoolArray = NDArray[np.bool_]
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tapestry_plan.steps.rates import Device, Link
+from tapestry_plan.steps.layouts.rates import Device, Link
 from tapestry_sets.limits import list_names, quote
 
 SHIPPED = Path(__file__).with_name("machines.toml")

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.reduction import Factor, IntArray
+from tapestry_plan.search.sums.reduction import Factor, IntArray
 from tapestry_plan.steps import Facts
 
 Weights = dict[tuple[tuple[int, ...], ...], tuple[int, ...]]

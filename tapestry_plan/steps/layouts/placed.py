@@ -26,8 +26,8 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import cells_of
-from tapestry_plan.steps.layout import Layout, Lot, leave_out_even
-from tapestry_plan.steps.mesh import Mesh
+from tapestry_plan.steps.layouts.layout import Layout, Lot, leave_out_even
+from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_sets.limits import as_int, check_fields, freeze_dicts, quote
 from tapestry_sets.regions import Box, DisjointRegions
 

@@ -7,8 +7,8 @@ from functools import partial
 
 from tapestry_plan.ir import Graph, Operand, OpNode, Signature, Source
 from tapestry_plan.rewrite import follow_cells
-from tapestry_plan.steps.cells import Facts, unite
-from tapestry_plan.steps.layout import Lot, PeriodicBlock
+from tapestry_plan.steps.layouts.cells import Facts, unite
+from tapestry_plan.steps.layouts.layout import Lot, PeriodicBlock
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 

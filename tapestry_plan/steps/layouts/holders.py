@@ -9,9 +9,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Operand
-from tapestry_plan.steps.layout import Bounds, Layout, Lot
-from tapestry_plan.steps.mesh import Mesh
-from tapestry_plan.steps.routes import BoolArray, list_senders
+from tapestry_plan.steps.layouts.layout import Bounds, Layout, Lot
+from tapestry_plan.steps.layouts.mesh import Mesh
+from tapestry_plan.steps.layouts.routes import BoolArray, list_senders
 from tapestry_sets.regions import Box
 
 

@@ -23,13 +23,11 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import OpNode
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import RegionTable
-from tapestry_plan.search.elimination import Factor, IntArray
-from tapestry_plan.search.problem import Problem, TensorCost, Use
+from tapestry_plan.search.prices.cost import RegionTable
+from tapestry_plan.search.prices.problem import Problem, TensorCost, Use
+from tapestry_plan.search.sums.elimination import Factor, IntArray
+from tapestry_plan.search.sums.frontier import WEIGHT, Row
 from tapestry_plan.steps import align, shard_of
-
-WEIGHT = 1 << 16
-"""Weights of moments are whole numbers of picoseconds for so many bytes, so that bounds are exact."""
 
 
 class Holding(Struct, frozen=True):
@@ -39,13 +37,6 @@ class Holding(Struct, frozen=True):
     nbytes: IntArray
     first: int
     last: int
-
-
-class Row(Struct, frozen=True):
-    """Bytes at one moment, in tables in place of picoseconds, and how many picoseconds `WEIGHT` of them weigh."""
-
-    tables: list[Factor]
-    weight: int
 
 
 class Memory:

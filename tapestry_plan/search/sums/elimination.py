@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.reduction import Factor, IntArray, leave_out_dominated
+from tapestry_plan.search.sums.reduction import Factor, IntArray, leave_out_dominated
 
 _WORST = int(np.iinfo(np.int64).max)
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tapestry_plan.steps.eviction import Eviction
+from tapestry_plan.steps.arenas.eviction import Eviction
+from tapestry_plan.steps.arenas.spilling import evict_all, find_tight, write_evictions
+from tapestry_plan.steps.arenas.timeline import find_widest, list_timelines
 from tapestry_plan.steps.shard_plan import ShardPlan, Stage
-from tapestry_plan.steps.spilling import evict_all, find_tight, write_evictions
 from tapestry_plan.steps.step import Compute, Copy, Reduce, Written
-from tapestry_plan.steps.timeline import find_widest, list_timelines
 from tapestry_sets.limits import check_arguments, quote
 
 OUTPUTS = "(outputs)"

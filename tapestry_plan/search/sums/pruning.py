@@ -29,7 +29,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import Factor, IntArray, list_order, split_bucket
+from tapestry_plan.search.sums.elimination import Factor, IntArray, list_order, split_bucket
 
 
 class Marginals(Struct, frozen=True):

@@ -11,8 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.machines import find_machine, read_machine, write_machine
-from tapestry_plan.steps.rates import Device, Link
+from tapestry_plan.steps.layouts.machines import find_machine, read_machine, write_machine
+from tapestry_plan.steps.layouts.rates import Device, Link
 from tapestry_sets.digits import point_of
 from tapestry_sets.limits import as_int, check_arguments, check_fields, conform, kind_of, list_names, quote
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tapestry_plan.ir import Graph, OpNode, Source
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.reads import IndexBlock, Reads, list_images
+from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Lookup, Piece, piece_domain, piece_image

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
-from tapestry_plan.search.cost import (
+from tapestry_plan.search.prices.cost import (
     Held,
     RegionTable,
     compute_seconds,
@@ -25,10 +25,10 @@ from tapestry_plan.search.cost import (
     to_ticks,
     transfer_ticks,
 )
-from tapestry_plan.search.elimination import Factor, IntArray, alternatives
-from tapestry_plan.search.reduction import cut_table
-from tapestry_plan.search.tables import Tables, list_scope
-from tapestry_plan.search.variants import Given
+from tapestry_plan.search.prices.variants import Given
+from tapestry_plan.search.sums.elimination import Factor, IntArray, alternatives
+from tapestry_plan.search.sums.reduction import cut_table
+from tapestry_plan.search.sums.tables import Tables, list_scope
 from tapestry_plan.steps import (
     Facts,
     IndexBlock,

@@ -25,9 +25,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.elimination import IntArray
-from tapestry_plan.search.problem import Problem, TensorCost, Use, Variable
-from tapestry_plan.search.variants import Given
+from tapestry_plan.search.prices.problem import Problem, TensorCost, Use, Variable
+from tapestry_plan.search.prices.variants import Given
+from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Layout, SplitAxis
 from tapestry_sets.digits import number_of, point_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.step import HOST, READ, WRITTEN, Buffer, Copy, ProgramStep, Written, list_buffers
 
 

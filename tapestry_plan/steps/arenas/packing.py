@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets
+from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import Lowered
-from tapestry_plan.steps.mesh import align
-from tapestry_plan.steps.offsets import Stay, assign_offsets
 from tapestry_plan.steps.step import Alloc, Buffer, Free
 
 

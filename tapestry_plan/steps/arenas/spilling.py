@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.eviction import Eviction, evict
-from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.arenas.eviction import Eviction, evict
+from tapestry_plan.steps.arenas.timeline import Timeline, find_widest, is_placing, list_timelines
+from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.step import (
     Alloc,
     Compute,
@@ -28,7 +29,6 @@ from tapestry_plan.steps.step import (
     Written,
     renumber,
 )
-from tapestry_plan.steps.timeline import Timeline, find_widest, is_placing, list_timelines
 from tapestry_sets.limits import quote
 
 

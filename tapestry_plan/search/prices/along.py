@@ -25,7 +25,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tapestry_plan.search.elimination import IntArray
+from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Mesh, list_factors
 
 MeshAxes = tuple[int, ...]
