@@ -6,7 +6,7 @@ or hold which partial result, which are read. This knows nothing of how the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain, combinations
 from math import prod
 from string import Formatter
@@ -33,6 +33,7 @@ from tapestry_plan.steps import (
     Step,
     align,
     check_choices,
+    find_contradiction,
     find_misfit,
     shard_of,
 )
@@ -99,9 +100,7 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     ...
     tapestry_exec.run.check.InvalidPlan: step 0 (copy of 'x' ...): buffer 0 is not allocated here
     """
-    wrong = (
-        _wrong_step(plan) or find_misfit(plan, ShardPlan, "plan") or _wrong_length(plan) or _wrong_tensor(plan.graph)
-    )
+    wrong = _wrong_step(plan) or find_misfit(plan, ShardPlan, "plan") or _wrong_tensor(plan.graph)
     if wrong is not None:
         raise InvalidPlan(f"{wrong}; make the plan again")
     try:
@@ -109,6 +108,9 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
         plan.written  # noqa: B018 - the steps follow from choices that fit together, or are given
     except ValueError as error:
         raise InvalidPlan(f"plan.choices: {error}; make the plan again") from None
+    wrong = find_contradiction(plan)
+    if wrong is not None:
+        raise InvalidPlan(f"{wrong}; make the plan again")
     follow = _Follow(plan)
     follow.follow()
     return follow.shards
@@ -517,26 +519,9 @@ class _Follow:
 # -- types and lengths -----------------------------------------------------------------------------------
 
 
-def _first(wrong: Iterable[str | None]) -> str | None:
-    return next(filter(None, wrong), None)
-
-
 def _wrong_step(plan: ShardPlan) -> str | None:
     """Which step that somebody wrote is of no kind that plans have, or holds what it must not."""
     return None if plan.explicit is None else find_misfit(plan.explicit.steps, tuple[Step, ...], "plan.steps")
-
-
-def _wrong_length(plan: ShardPlan) -> str | None:
-    """Which list that has one entry for each device has another number of entries."""
-    size, stages = plan.mesh.size, enumerate(plan.stages)
-    names = ("nbytes_received", "nbytes_placed", "nbytes_spilled", "peak_nbytes", "flop")
-    lists = [(f"plan.{name}", getattr(plan, name)) for name in names]
-    lists += [(f"plan.stages[{k}].{name}", getattr(one, name)) for k, one in stages for name in (names[0], names[-1])]
-    return _first(
-        f"{name} has {len(entries)} entries; the mesh has {size} devices"
-        for name, entries in lists
-        if len(entries) != size
-    )
 
 
 def _wrong_tensor(graph: Graph) -> str | None:

@@ -201,9 +201,18 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
     if there and not plain:
         kind = "a folder" if target.is_dir() else "not an ordinary file"
         raise ValueError(f"{what}: {quote(str(path))} is {kind}; give the name of a file")
-    if not os.access(target.parent, os.W_OK):
-        raise ValueError(f"{what}: the folder of {quote(str(path))} cannot be written to; choose another one")
+    try:  # a file beside it, as `replace_file` makes one: rights alone do not say whether the folder takes it
+        beside = _name_beside(target)
+        beside.touch(exist_ok=False)
+        beside.unlink()
+    except OSError as error:
+        told = f"{what}: the folder of {quote(str(path))} cannot be written to ({error.strerror}); choose another one"
+        raise ValueError(told) from None
     return target
+
+
+def _name_beside(target: Path) -> Path:
+    return target.with_name(f".{os.urandom(8).hex()}.part")
 
 
 @contextmanager
@@ -212,7 +221,7 @@ def replace_file(target: Path) -> Iterator[IO[bytes]]:
 
     An error of the system, as of a disk that is full, names the target; nothing is left there then.
     """
-    beside = target.with_name(f".{os.urandom(8).hex()}.part")
+    beside = _name_beside(target)
     try:
         with open(beside, "xb") as file:
             yield file

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph
 from tapestry_plan.rewrite import split_axes
-from tapestry_plan.steps import Placed
+from tapestry_plan.steps import Mesh, Placed, lay_tensor
 from tapestry_sets.limits import list_names, quote
 
 
@@ -57,7 +57,7 @@ def check_same_bits(expand: bool | Collection[str], fan_in: int | None) -> tuple
     return False, 2
 
 
-def parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, Any]) -> dict[str, str]:
+def parse_tie(graph: Graph, mesh: Mesh, tie: Mapping[str, str] | None, layout: Mapping[str, Any]) -> dict[str, str]:
     """Which outputs lie where which inputs lie."""
     if tie is None:
         return {}
@@ -83,7 +83,8 @@ def parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, 
                 f"{quote(source)} {there.dtype} of "
                 f"shape {quote(there.shape)}; they must be alike"
             )
-        if label in layout and source in layout and not _are_alike(layout[label], layout[source]):
+        both = [lay_tensor(layout[n], here.shape, mesh, f"layout[{quote(n)}]") for n in (label, source) if n in layout]
+        if len(set(both)) > 1:
             raise ValueError(
                 f"{where}: layout asks for {quote(layout[label])} of {quote(label)} and for "
                 f"{quote(layout[source])} of {quote(source)}; "
@@ -94,13 +95,6 @@ def parse_tie(graph: Graph, tie: Mapping[str, str] | None, layout: Mapping[str, 
         if twice:
             raise ValueError(f"tie: the {what} {quote(twice[0])} is tied twice, in {quote(dict(tie))}; tie it once")
     return dict(tie)
-
-
-def _are_alike(one: Any, other: Any) -> bool:
-    """Whether two tensors are asked to lie alike, in the same words."""
-    if isinstance(one, Placed) or isinstance(other, Placed):
-        return bool(one == other)
-    return dict(one) == dict(other)
 
 
 def parse_expand(graph: Graph, expand: bool | Collection[str]) -> bool | tuple[str, ...]:

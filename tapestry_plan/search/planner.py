@@ -254,7 +254,7 @@ def prepare(
     if space is None:
         space = _choose_space(mesh)
     check_names(graph, layout, fix, forbid)
-    tie = parse_tie(graph, tie, layout)
+    tie = parse_tie(graph, mesh, tie, layout)
     names = parse_expand(graph, expand)
     caps = mesh.limit_memory(memory_nbytes)
     graph.validate()

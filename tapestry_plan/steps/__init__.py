@@ -3,7 +3,7 @@
 From the ground up; each row stands on rows above it:
 
     layouts/rates  arenas/offsets        what devices and links do in a second; places of buffers in an arena
-    layouts/machines  misfits            files of machines; what a plan holds against its annotations
+    layouts/machines  misfits            files of machines; what a plan holds, against annotations and graph
     layouts/mesh                         devices, by number and place
     layouts/layout  layouts/routes       which device holds what, and who sends it to whom
     layouts/cells  step                  sets of cells, cut and compared once; what a device does
@@ -46,12 +46,12 @@ from tapestry_plan.steps.layouts.layout import (
 )
 from tapestry_plan.steps.layouts.local import Linear, count_copied, linearize, may_copy, row_major
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
-from tapestry_plan.steps.layouts.placed import Placed, lay_boxes
+from tapestry_plan.steps.layouts.placed import Placed, lay_tensor
 from tapestry_plan.steps.layouts.rates import Device, Link
 from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
 from tapestry_plan.steps.lowering import Lowered, lower, shard_of
-from tapestry_plan.steps.misfits import find_misfit
+from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
 from tapestry_plan.steps.schemas import DocumentKind, describe_document

@@ -1,15 +1,18 @@
-"""Types of what a plan holds, against its annotations: documents can hold anything."""
+"""What a plan holds against its annotations, and its figures against its graph: documents can hold anything."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import list_names, quote
+
+if TYPE_CHECKING:  # it asks here whether what it read holds together
+    from tapestry_plan.steps.shard_plan import ShardPlan
 
 
 def find_misfit(value: Any, wanted: Any, where: str) -> str | None:
@@ -83,3 +86,56 @@ def _fields(kind: type) -> dict[str, Any]:
 
 def _first(wrong: Iterable[str | None]) -> str | None:
     return next(filter(None, wrong), None)
+
+
+# -- figures ---------------------------------------------------------------------------------------------
+
+BY_DEVICE = ("nbytes_received", "nbytes_placed", "nbytes_spilled", "nbytes_local", "peak_nbytes", "flop")
+
+
+def find_contradiction(plan: ShardPlan) -> str | None:
+    """The first figure that cannot be of the plan's graph, choices and mesh, in words; None where all may be.
+
+    What the figures are is not worked out: a run counts them.
+    """
+    return next(_list_contradictions(plan), None)
+
+
+def _list_contradictions(plan: ShardPlan) -> Iterator[str]:
+    size, graph = plan.mesh.size, plan.graph
+    lists = [(f"plan.{name}", getattr(plan, name)) for name in BY_DEVICE]
+    for k, stage in enumerate(plan.stages):
+        lists += [(f"plan.stages[{k}].{name}", getattr(stage, name)) for name in ("nbytes_received", "flop")]
+        if stage.work_seconds:
+            lists.append((f"plan.stages[{k}].work_seconds", stage.work_seconds))
+    for name, entries in lists:
+        if len(entries) != size:
+            yield f"{name} has {len(entries)} entries; the mesh has {size} devices"
+    for link in plan.nbytes_by_link:
+        if not all(0 <= device < size for device in link):
+            yield f"plan.nbytes_by_link has bytes from device {link[0]} to {link[1]}; the mesh has {size} devices"
+    for name in plan.alternatives:
+        if name not in graph.nodes:
+            known = list_names(graph.nodes, name, "operators")
+            yield f"plan.alternatives has {quote(name)}, which is not an operator of the graph; {known}"
+    seen: dict[str, int] = {}
+    for k, stage in enumerate(plan.stages):
+        where, name = f"plan.stages[{k}]", stage.node
+        if name in seen:
+            yield f"{where} is of {quote(name)}, as plan.stages[{seen[name]}] is; each operator has one"
+        seen[name] = k
+        if name in graph.nodes:
+            op, sharding = graph.nodes[name].op, plan.sharding[name]
+            if stage.op != op:
+                yield f"{where}.op is {quote(stage.op)}; {quote(name)} is {quote(op)}"
+            if stage.sharding != sharding:
+                told = f"the choices cut {quote(name)} into {quote(dict(sharding))}"
+                yield f"{where}.sharding is {quote(dict(stage.sharding))}; {told}"
+            if not stage.work_seconds:
+                yield f"{where}.work_seconds is empty; {quote(name)} is computed, so each device has its seconds"
+        elif stage.work_seconds:
+            known = list_names(graph.nodes, name, "operators")
+            yield f"{where} has work of {quote(name)}, which is not an operator of the graph; {known}"
+    for name in graph.nodes:
+        if name not in seen:
+            yield f"plan.stages has none of operator {quote(name)}; each operator has one"

@@ -30,7 +30,7 @@ from tapestry_plan.steps.documents import (
 )
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
-from tapestry_plan.steps.misfits import find_misfit
+from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.step import Buffer, Output, Step, Written
@@ -560,7 +560,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         PlanVersionError
-            For text that is not JSON, another format or version, or a document that was edited.
+            For text that is not JSON, another format or version, a document that was edited, or figures that are not
+            of the plan's operators, choices and devices.
         """
         anew = "make the plan again: tapestry plan MODEL --json"
         return unseal(text, "plan document", PLAN_FORMAT, anew, partial(cls._from_plain, ops))
@@ -575,6 +576,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         if wrong is not None:
             raise ValueError(wrong)
         _check_fit(made)
+        contradiction = find_contradiction(made)
+        if contradiction is not None:
+            raise ValueError(contradiction)
         return made
 
 

@@ -44,11 +44,13 @@ def read_json(text: object, what: str, form: str, mend: str, *, refuse_twins: bo
     ValueError: a set: format is 'set/0', this version reads 'set/1'; write it anew
     """
     if not isinstance(text, str | bytes | bytearray):
-        raise TypeError(f"{what} is a {type(text).__name__}; give the text, as of path.read_text()")
+        raise TypeError(f"{what}: {quote(text)} is a {type(text).__name__}; give the text, as of path.read_text()")
+    if not text.strip():
+        raise ValueError(f"{what}: the text is empty, so this is not a JSON document; give all of {quote(form)}")
     try:
         data = _decode_strictly(text) if refuse_twins else msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{what}: this is not a JSON document: {error}") from None
+        raise ValueError(f"{what}: this is not a JSON document: {error}; the text is {quote(text)}") from None
     return check_format(data, what, form, mend)
 
 

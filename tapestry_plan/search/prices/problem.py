@@ -39,7 +39,7 @@ from tapestry_plan.steps import (
     Reads,
     Space,
     count_copied,
-    lay_boxes,
+    lay_tensor,
     list_candidates,
     list_images,
     list_senders,
@@ -241,11 +241,8 @@ class Problem:
         axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))  # of a tensor as an index space
         if wanted is None:
             options = list_candidates(shape, self.mesh, self.asked.space, replicas=replicas)
-        elif isinstance(wanted, Placed):
-            options = (lay_boxes(wanted, shape, self.mesh, f"layout[{quote(label)}]"),)
         else:
-            parts = {str(axis): value for axis, value in wanted.items()}
-            options = (parse_layout(axes, parts, self.mesh, f"layout[{quote(label)}]"),)
+            options = (lay_tensor(wanted, shape, self.mesh, f"layout[{quote(label)}]"),)
         self._add(Variable(name, kind, axes, options))
 
     def _declare_sources(self, asked: Asked) -> None:

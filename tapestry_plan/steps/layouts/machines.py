@@ -45,7 +45,14 @@ def _shipped() -> dict[str, Any]:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
+    except OSError as error:
+        raise type(error)(
+            f"machine {path}: there is no file to be read ({error.strerror}); give the path of a TOML file such as "
+            "`tapestry calibrate FILE.toml` writes, or take a machine by name: Mesh.named('h100x8')"
+        ) from None
+    try:
+        return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"machine {path}: not TOML: {error}") from None
 

@@ -172,6 +172,8 @@ class Mesh(Struct, frozen=True):
 
         Raises
         ------
+        FileNotFoundError, OSError
+            For a file that is not there, or cannot be read.
         ValueError
             For text that is not TOML, unknown fields, and values that a mesh cannot have, each with its place.
 

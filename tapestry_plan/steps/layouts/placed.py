@@ -25,10 +25,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tapestry_plan.ir import cells_of
-from tapestry_plan.steps.layouts.layout import Layout, Lot, leave_out_even
+from tapestry_plan.ir import Axis, cells_of
+from tapestry_plan.steps.layouts.layout import Layout, Lot, leave_out_even, parse_layout
 from tapestry_plan.steps.layouts.mesh import Mesh
-from tapestry_sets.limits import as_int, check_fields, freeze_dicts, quote
+from tapestry_sets.limits import as_int, check_fields, cut_text, freeze_dicts, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 Spans = tuple[tuple[int, int], ...]
@@ -72,6 +72,46 @@ class Placed(Struct, frozen=True):
 
     def __hash__(self) -> int:
         return hash(repr(sorted(self.by_device.items())))
+
+
+def lay_tensor(wanted: Mapping[Any, Any] | Placed, shape: Sequence[int], mesh: Mesh, where: str) -> Layout:
+    """The layout of a tensor that lies as asked for: in parts along its axes, or in boxes by device.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what `parse_layout` or `lay_boxes` refuses, and for boxes where parts are wanted; `where` begins the text.
+    """
+    if isinstance(wanted, Placed):
+        return lay_boxes(wanted, shape, mesh, where)
+    for axis, value in wanted.items():
+        if _has_boxes(value):
+            raise TypeError(
+                f"{where}: {quote(axis)} has {_show(value)}, where a number of parts or names of mesh axes are wanted; "
+                "boxes by device are a Placed({0: np.s_[:3], 1: np.s_[3:]})"
+            )
+    axes = [Axis(str(k), n) for k, n in enumerate(shape)]
+    return parse_layout(axes, {str(axis): value for axis, value in wanted.items()}, mesh, where)
+
+
+def _has_boxes(value: Any) -> bool:
+    return isinstance(value, Box | slice | EllipsisType) or (
+        isinstance(value, tuple | list) and any(map(_has_boxes, value))
+    )
+
+
+def _show(index: Any) -> str:
+    """An index as it is written in brackets: ``[:3, ...]``."""
+
+    def show(one: Any) -> str:
+        if one is ...:
+            return "..."
+        if not isinstance(one, slice):
+            return quote(one)
+        ends = ["" if end is None else quote(end) for end in (one.start, one.stop)]
+        return ":".join(ends if one.step is None else [*ends, quote(one.step)])
+
+    return cut_text(f"[{', '.join(map(show, index if isinstance(index, tuple | list) else (index,)))}]")
 
 
 def lay_boxes(placed: Placed, shape: Sequence[int], mesh: Mesh, where: str) -> Layout:
@@ -118,8 +158,13 @@ def _read_box(item: Any, shape: Sequence[int], where: str) -> Box:
 
 def _read_slices(index: Sequence[Any], shape: Sequence[int], where: str) -> Box:
     """The box of an index of slices; those that are missing at the end, or where ... stands, take all."""
-    if index.count(...) > 1 or len(index) - index.count(...) > len(shape):
-        raise ValueError(f"{where} has an index {quote(tuple(index))} of a tensor of shape {quote(list(shape))}")
+    if index.count(...) > 1:
+        raise ValueError(f"{where} has the index {_show(index)}, with ... more than once; give it once at most")
+    if len(index) - index.count(...) > len(shape):
+        raise ValueError(
+            f"{where} has the index {_show(index)} of {len(index) - index.count(...)} axes, of a tensor of shape "
+            f"{quote(list(shape))}; give a slice for each of {len(shape)} axes at most"
+        )
     at = index.index(...) if ... in index else len(index)
     before, after = index[:at], index[at + 1 :]
     every = (*before, *[slice(None)] * (len(shape) - len(before) - len(after)), *after)

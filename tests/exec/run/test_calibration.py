@@ -68,6 +68,7 @@ def test_this_machine_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ("arguments", "message"),
     [
         (["none/mine.toml"], "FILE.toml: the folder of 'none/mine.toml' does not exist; make it first"),
+        (["/proc/mine.toml"], "the folder of '/proc/mine.toml' cannot be written to"),
         (["mine.txt"], "'mine.txt' does not end in .toml"),
         (["mine.toml", "--devices", "0"], "0 is not in the range x>=1"),
         (["mine.toml", "--backend", "simulated"], "'simulated' is not one of 'cupy', 'numpy'"),

@@ -91,6 +91,15 @@ def test_what_is_wrong_in_a_file(text: str, message: str, tmp_path: Path) -> Non
         Mesh.from_toml(file)
 
 
+@pytest.mark.parametrize("name", ["none.toml", "none/none.toml", "."])
+def test_a_file_that_is_not_there_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        OSError, match=r"machine .*: there is no file to be read .*; give the path of a TOML file"
+    ) as caught:
+        Mesh.from_toml(tmp_path / name)
+    assert isinstance(caught.value, FileNotFoundError) or name == "."
+
+
 def test_a_machine_whose_devices_differ(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(

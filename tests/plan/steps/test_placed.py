@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tapestry_exec import run
 from tapestry_plan import Device, Graph, Link, Mesh, Placed, ShardPlan, plan
 from tapestry_plan.ops import relu
-from tapestry_plan.steps import lay_boxes
+from tapestry_plan.steps import lay_tensor
 from tapestry_sets.regions import Box
 
 Cells = set[tuple[int, ...]]
@@ -102,7 +102,7 @@ def test_bytes_are_those_of_the_cells_that_devices_need_and_do_not_hold(data: st
 @example(None)
 def test_a_layout_has_the_boxes_that_were_asked_for(data: st.DataObject | None) -> None:
     where = {0: [Box((0, 0), (5, 4))], 2: [Box((0, 0), (5, 4))]} if data is None else data.draw(places(SHAPE, 4))
-    layout = lay_boxes(Placed(where), SHAPE, Mesh(4), "here")
+    layout = lay_tensor(Placed(where), SHAPE, Mesh(4), "here")
     for device, block in enumerate(layout.blocks):
         asked = held(where, device)
         if block is None:
@@ -111,7 +111,7 @@ def test_a_layout_has_the_boxes_that_were_asked_for(data: st.DataObject | None) 
             found = cells(block) if isinstance(block, Box) else points(block.cells)
             assert found == asked
     grid = Placed({device: box for device, box in enumerate(layout.boxes) if box}) if not layout.lots else None
-    assert grid is None or lay_boxes(grid, SHAPE, Mesh(4), "here") == layout
+    assert grid is None or lay_tensor(grid, SHAPE, Mesh(4), "here") == layout
 
 
 def test_uneven_rows_in_reverse_are_worked_on_where_they_lie() -> None:
@@ -160,6 +160,33 @@ def test_tied_tensors_lie_in_the_same_boxes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("new", "w"),
+    [
+        (Placed({0: np.s_[:3], 1: np.s_[3:]}), {0: 2}),
+        (Placed({0: ..., 1: ...}), {}),
+        (Placed({0: Box((0, 0), (6, 4)), 1: [...]}), Placed({0: ..., 1: np.s_[:, :]})),
+        ({0: 2}, {"0": ("x",)}),
+        ({0: 1}, {1: 1}),
+    ],
+)
+def test_tied_tensors_are_asked_to_lie_alike_in_other_words(new: Any, w: Any) -> None:
+    g = Graph()
+    g.output(g.input("w", (6, 4)) - g.input("dw", (6, 4)), "new")
+    both = plan(g, Mesh(2), tie={"new": "w"}, layout={"new": new, "w": w})
+    assert both == plan(g, Mesh(2), tie={"new": "w"}, layout={"w": w})
+
+
+@pytest.mark.parametrize("value", [np.s_[:3], np.s_[:3, :], ..., Box((0,), (3,)), [np.s_[:3], np.s_[4:]]])
+def test_boxes_where_parts_are_wanted_say_how_boxes_are_given(value: Any) -> None:
+    g = Graph()
+    g.output(relu(g.input("x", SHAPE)), "y")
+    with pytest.raises(
+        TypeError, match=r"layout\['x'\]: 0 has .*, where a number of parts .* are a Placed\(\{0: np.s_"
+    ):
+        plan(g, Mesh(4), layout={"x": {0: value}})
+
+
+@pytest.mark.parametrize(
     "where, why",
     [
         ({0: np.s_[:3], 4: np.s_[3:]}, r"layout\['x'\]: there is no device 4; the mesh has devices 0 to 3"),
@@ -169,7 +196,11 @@ def test_tied_tensors_lie_in_the_same_boxes() -> None:
         ({0: np.s_[:6]}, "device 0 has cells 0 to 6 of axis 0, which has 5"),
         ({0: np.s_[3:3], 1: ...}, "cells 3 to 3 of axis 0"),
         ({0: np.s_[::2], 1: np.s_[1::2]}, "steps of 2 on axis 0; boxes have steps of 1"),
-        ({0: np.s_[:, :, :]}, "has an index .* of a tensor of shape"),
+        (
+            {0: np.s_[:3, :, ::2]},
+            r"device 0 has the index \[:3, :, ::2\] of 3 axes, of a tensor of shape \[5, 4\]; give a slice for each",
+        ),
+        ({0: np.s_[..., :3, ...]}, r"has the index \[..., :3, ...\], with ... more than once; give it once at most"),
         ({0: Box((0, 0), (5, 5))}, "which does not lie in it"),
         ({0: Box((0,), (5,))}, "which does not lie in it"),
         ({}, "no device has 20 of its 20 cells"),
@@ -190,5 +221,5 @@ def test_what_is_not_boxes_by_device_is_refused(wrong: Any) -> None:
 
 def test_many_devices_are_laid_out_quickly() -> None:
     n = 1024
-    layout = lay_boxes(Placed({k: np.s_[3 * k : 3 * k + 3] for k in range(n)}), (3 * n, 2), Mesh((8, 128)), "x")
+    layout = lay_tensor(Placed({k: np.s_[3 * k : 3 * k + 3] for k in range(n)}), (3 * n, 2), Mesh((8, 128)), "x")
     assert layout.parts == (n, 1) and prod(layout.extents) == sum(box.size for box in layout.boxes if box)

@@ -205,6 +205,45 @@ def test_choices_that_do_not_fit_are_refused(edit: Edit, message: str) -> None:
     assert "choices" in str(caught.value)
 
 
+WRONG_FIGURES: list[tuple[Edit, str]] = [
+    (lambda d: d["stages"].pop(), "plan.stages has none of operator 'last'; each operator has one"),
+    (lambda d: d["stages"][0].update(node="other"), r"stages\[0\] has work of 'other', which is not an operator"),
+    (lambda d: d["stages"].append(d["stages"][0]), r"plan.stages\[.*\] is of '.*', as plan.stages\[0\] is"),
+    (lambda d: d["stages"][0].update(op="sum"), r"plan.stages\[0\].op is 'sum'; '.*' is '.*'"),
+    (
+        lambda d: d["stages"][0].update(sharding={"q": 7}),
+        r"stages\[0\].sharding is {'q': 7}; the choices cut '.*' into",
+    ),
+    (lambda d: d["stages"][0].update(work_seconds=[]), r"plan.stages\[0\].work_seconds is empty; '.*' is computed"),
+    (
+        lambda d: d["stages"][0].update(work_seconds=[1.0]),
+        r"stages\[0\].work_seconds has 1 entries; the mesh has 2 devices",
+    ),
+    (lambda d: d["stages"][0].update(flop=[1.0] * 3), r"stages\[0\].flop has 3 entries; the mesh has 2 devices"),
+    (lambda d: d.update(peak_nbytes=[1]), "plan.peak_nbytes has 1 entries; the mesh has 2 devices"),
+    (lambda d: d.update(nbytes_by_link=[[0, 5, 4]]), "bytes from device 0 to 5; the mesh has 2 devices"),
+    (lambda d: d["alternatives"].update(other=[]), "plan.alternatives has 'other', which is not an operator"),
+]
+
+
+@pytest.mark.parametrize(("edit", "message"), WRONG_FIGURES)
+def test_figures_of_another_plan_are_refused(edit: Edit, message: str) -> None:
+    document = json.loads(plan(network(), Mesh(2)).to_json())
+    edit(document)
+    with pytest.raises(PlanVersionError, match=message):
+        ShardPlan.from_json(signed(document))
+
+
+@pytest.mark.parametrize("text", ["", " \n", b""])
+def test_a_document_without_text_is_named(text: str | bytes) -> None:
+    with pytest.raises(PlanVersionError, match=r"plan document: the text is empty.*give all of 'tapestry-plan/3'"):
+        ShardPlan.from_json(text)
+    with pytest.raises(PlanVersionError, match=r"not a JSON document.*; the text is 'none.json'"):
+        ShardPlan.from_json("none.json")
+    with pytest.raises(TypeError, match="plan document: None is a NoneType; give the text"):
+        ShardPlan.from_json(None)  # type: ignore[arg-type]
+
+
 def test_a_program_that_was_edited_is_refused() -> None:
     text = plan(network(), Mesh(2), fix={"h": {"i0": 2}, "last": {"i0": 2}}).program(1).to_json()
     document = json.loads(text)

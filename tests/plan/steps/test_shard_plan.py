@@ -181,5 +181,5 @@ def test_text_that_is_not_json_is_refused_by_every_reader(kind: Any, text: str |
     with pytest.raises(ValueError, match="this is not a JSON document: ") as caught:
         kind.from_json(text)
     assert kind is not ShardPlan or isinstance(caught.value, PlanVersionError)
-    with pytest.raises(TypeError, match=r"is a int; give the text, as of path\.read_text\(\)"):
+    with pytest.raises(TypeError, match=r"3 is a int; give the text, as of path\.read_text\(\)"):
         kind.from_json(3)
