@@ -19,8 +19,8 @@ from msgspec import Struct
 from tapestry_plan.ir import Stored
 from tapestry_plan.search import tuning
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.prices.cost import Held
-from tapestry_plan.search.prices.problem import Asked, Problem, TensorCost, Use, Variable, list_classes
+from tapestry_plan.search.prices.cost import Held, list_classes
+from tapestry_plan.search.prices.problem import Asked, Problem, TensorCost, Use, Variable
 from tapestry_plan.search.prices.splits import asks_for_splits
 from tapestry_plan.search.prices.variants import Option, Variants
 from tapestry_plan.search.sums.elimination import minimize_beside

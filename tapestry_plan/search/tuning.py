@@ -75,8 +75,8 @@ MAX_PLACED_ENTRIES = 1 << 16
 """Layouts of all readers of an input together, up to which the bytes that they place are counted jointly."""
 MAX_JOINT_CONSUMERS = 5
 """Consumers of one tensor that are counted jointly: the terms of the union double with each."""
-MAX_EXCHANGES = 1 << 22
-"""Pairs of devices times classes of layouts that are counted at once, in some arrays of 32 MB."""
+MAX_EXCHANGES = 1 << 18
+"""Devices times classes of layouts whose exchanges are summed at once: such sums fit the processor's second cache."""
 MAX_CASES = 64
 """Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
 MAX_TABLE_ENTRIES = 256_000_000

@@ -7,9 +7,9 @@ thousands of pairs of layouts are array arithmetic, at a cost that does not depe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from itertools import combinations, product
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +27,21 @@ from tapestry_sets.regions import DisjointRegions, Region
 
 TICKS_PER_SECOND = 10**12
 """Modeled time is counted in whole picoseconds, so that sums and comparisons are exact."""
+
+
+class Meets(Struct, frozen=True):
+    """Intersections of some regions of a tensor, each a union of products of sets of its axes.
+
+    Parameters
+    ----------
+    members : array of int64, (different ones, members, axes)
+        By union and axis the numbers of sets, all 0 behind the last member.
+    at : array of int64, (meets,)
+        Which of these each meet is.
+    """
+
+    members: IntArray
+    at: IntArray
 
 
 class RegionTable(Struct):
@@ -62,6 +77,11 @@ class RegionTable(Struct):
     _axes: range = range(0)
     _pairs: list[IntArray] = field(default_factory=list)
     """Of each axis, by two numbers of sets: cells that both have, -1 where nobody has asked."""
+    _met: list[IntArray] = field(default_factory=list)
+    """Likewise: the number of what both have."""
+    _spans_of: list[dict[tuple[int, int], int]] = field(default_factory=list)
+    """Of each axis the intervals, by first cell and end."""
+    _bounds: dict[int, tuple[IntArray, NDArray[np.bool_]]] = field(default_factory=dict)
     _batches: dict[int, tuple[RegionArray, IntArray]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,7 +91,8 @@ class RegionTable(Struct):
         self._axis_setts = [{} for _ in self._axes]
         self._axis_list = [[Sett.empty()] for _ in self._axes]
         self._axis_spans = [[(0, 0)] for _ in self._axes]
-        self._pairs = [np.zeros((0, 0), np.int64) for _ in self._axes]
+        self._pairs, self._met = ([np.zeros((0, 0), np.int64) for _ in self._axes] for _ in range(2))
+        self._spans_of = [{} for _ in self._axes]
 
     def number(self, region: DisjointRegions) -> int:
         """The number of a region, a new one when it was not seen before."""
@@ -93,6 +114,8 @@ class RegionTable(Struct):
             numbers[sett] = len(self._axis_list[axis])
             self._axis_list[axis].append(sett)
             self._axis_spans[axis].append(span)
+            if span is not None:
+                self._spans_of[axis][span] = numbers[sett]
         return numbers[sett]
 
     def sizes(self, *numbers: IntArray) -> IntArray:
@@ -122,45 +145,60 @@ class RegionTable(Struct):
         """Cells along an axis that two sets of it have in common, by their numbers: arrays that broadcast."""
         return self._axis_sizes(axis, [one, two])
 
-    def count_meets(self, rows: IntArray, others: IntArray) -> list[tuple[IntArray, IntArray]]:
-        """Cells that intersections of some regions share with each of some others, as terms of a sum.
+    def take(self, numbers: IntArray) -> Meets:
+        """Some regions by number, to be met with others."""
+        found, at = _renumber(numbers, len(self.regions))
+        return Meets(_leave_out_missing(self._rows()[found]), at)
 
-        Parameters
-        ----------
-        rows : array of int64, (meets, regions)
-            Numbers of regions that are intersected.
-        others : array of int64, (others,)
-            Numbers of regions.
+    def meet(self, some: Meets, numbers: IntArray) -> Meets:
+        """What each of some meets has in common with a region more, by number."""
+        pairs, at = _list_tuples([some.at, numbers], [len(some.members), len(self.regions)])
+        members = self._rows()
+        step = max(1, tuning.MAX_EXCHANGES // (some.members.shape[1] * members.shape[1] * len(self._axes)))
+        found = []
+        for first in range(0, max(1, len(pairs)), step):
+            one, two = pairs[first : first + step].T
+            found.append(self._meet_members(some.members[one], _leave_out_missing(members[two])))
+        most = max(each.shape[1] for each in found)
+        every = [np.pad(each, ((0, 0), (0, most - each.shape[1]), (0, 0))) for each in found]
+        distinct, alike = list_classes(np.concatenate(every).reshape(len(pairs), -1))
+        return Meets(distinct.reshape(len(distinct), most, len(self._axes)), alike[at])
+
+    def _meet_members(self, one: IntArray, two: IntArray) -> IntArray:
+        """The members of intersections of unions, row by row: those of pairs of their members that are not empty."""
+        shape = len(one), one.shape[1] * two.shape[1], len(self._axes)
+        made = np.empty(shape, np.int64)
+        for axis in self._axes:
+            pairs = one[:, :, None, axis], two[:, None, :, axis]
+            made[..., axis] = self._number_meets(axis, *np.broadcast_arrays(*pairs)).reshape(shape[:2])
+        made[(made == 0).any(axis=-1)] = 0
+        # Those that are there come first.
+        order = np.argsort(made[..., 0] == 0, axis=1, kind="stable")
+        return _leave_out_missing(np.take_along_axis(made, order[..., None], axis=1))
+
+    def count_shared(self, meets: Meets, others: IntArray) -> tuple[IntArray, IntArray]:
+        """Cells that meets share with each of some regions.
 
         Returns
         -------
-        list of (sizes, numbers) : arrays (others, columns) and (meets,)
-            What meet m shares with other region h is the sum of ``sizes[h, numbers[m]]`` over the terms. Meets that
-            nothing tells apart have one column.
+        sizes, numbers : arrays (others, columns) and (meets,)
+            What meet m shares with other region h is ``sizes[h, numbers[m]]``: meets that nothing tells apart have one
+            column.
         """
-        # A term for each member of each region. In a term the sizes along the axes are multiplied, and an axis has few
-        # different sets: their intersections are counted once, and those that are alike beside all others are one.
-        members, terms = self._rows(), []
-        picked = range(members.shape[1])
-        for pick, *picks in product(picked, repeat=1 + rows.shape[1]):
-            here = members[others, pick]
-            chosen = np.stack([members[rows[:, k], p] for k, p in enumerate(picks)], axis=-1)
-            if not here.any() or not chosen.all(axis=(1, 2)).any():
-                continue
-            axes = [self._count_along(axis, here[:, axis], chosen[:, axis]) for axis in self._axes]
-            tuples, numbers = _list_tuples([codes for _, codes in axes], [sizes.shape[1] for sizes, _ in axes])
-            columns = (sizes[:, codes] for (sizes, _), codes in zip(axes, tuples.T, strict=True))
-            terms.append((reduce(np.multiply, columns), numbers))
-        return terms
-
-    def _count_along(self, axis: int, others: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """Sizes along an axis of sets' meets with other sets, (others, columns), and each meet's column."""
-        base = len(self._axis_spans[axis])
-        meets, numbers = _list_tuples(list(rows.T), [base] * rows.shape[1])
-        sets, places = np.unique(others, return_inverse=True)
-        sizes = self._axis_sizes(axis, [*meets.T, sets[:, None]])
-        distinct, alike = np.unique(sizes, axis=1, return_inverse=True)
-        return distinct[places], alike.reshape(-1)[numbers]
+        theirs = _leave_out_missing(self._rows()[others])
+        cells = []
+        for axis in self._axes:  # an axis has few different sets
+            rows, here = np.unique(theirs[..., axis], return_inverse=True)
+            columns, there = np.unique(meets.members[..., axis], return_inverse=True)
+            sizes = self._axis_sizes(axis, [rows[:, None], columns])
+            cells.append((sizes, here.reshape(theirs.shape[:2]), there.reshape(meets.members.shape[:2])))
+        total = np.zeros((len(others), len(meets.members)), np.int64)
+        for j, k in product(range(theirs.shape[1]), range(meets.members.shape[1])):
+            some = np.flatnonzero(meets.members[:, k, 0])
+            each = (sizes[here[:, j]][:, there[some, k]] for sizes, here, there in cells)
+            total[:, some] += reduce(np.multiply, each)
+        distinct, alike = list_classes(np.ascontiguousarray(total.T))
+        return distinct.T, alike[meets.at]
 
     def _rows(self) -> IntArray:
         """Axis-set numbers of every region's members: (regions, most members, rank)."""
@@ -177,17 +215,23 @@ class RegionTable(Struct):
 
     def _axis_sizes(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """Sizes of intersections of one axis' sets: of intervals from their bounds, of others counted once."""
-        spans = self._axis_spans[axis]
-        bounds = np.array([span or (0, 0) for span in spans], np.int64)
+        bounds, odd = self._list_bounds(axis)
         sizes: IntArray = reduce(np.minimum, [bounds[i, 1] for i in ids]) - reduce(
             np.maximum, [bounds[i, 0] for i in ids]
         )
         np.maximum(sizes, 0, out=sizes)
-        odd = np.array([span is None for span in spans])
         if odd.any():
             mixed = reduce(np.logical_or, [odd[i] for i in ids])
             sizes[mixed] = self._count_common(axis, [np.broadcast_to(i, sizes.shape)[mixed] for i in ids])
         return sizes
+
+    def _list_bounds(self, axis: int) -> tuple[IntArray, NDArray[np.bool_]]:
+        """First cells and ends of the sets of an axis, and which of them are not intervals, which have none."""
+        spans, known = self._axis_spans[axis], self._bounds.get(axis)
+        if known is None or len(known[0]) < len(spans):
+            bounds = np.array([span or (0, 0) for span in spans], np.int64)
+            known = self._bounds[axis] = bounds, np.array([span is None for span in spans])
+        return known
 
     def _count_common(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """Sizes of intersections of sets of an axis that are not intervals: each combination is counted once."""
@@ -198,24 +242,15 @@ class RegionTable(Struct):
             ids = [self._number_meets(axis, one, two), *rest]
         if len(ids) == 1:
             ids = [ids[0], ids[0]]
-        base = len(self._axis_spans[axis])
+        base = _give_room(len(self._axis_spans[axis]))
         if base**2 > tuning.MAX_CODES:
             return self._count_sparsely(axis, ids)
-        codes, table = ids[0] * base + ids[1], self._pair_table(axis)
-        wanted = np.zeros(len(table), bool)
-        wanted[codes] = True
-        new = np.flatnonzero(wanted & (table < 0))
-        table[new] = self._count_pairs(axis, new // base, new % base)
-        found: IntArray = table[codes]
+        table = self._pairs[axis] = _grow(self._pairs[axis], base)
+        flat, codes = table.reshape(-1), ids[0] * base + ids[1]
+        new = _list_unknown(flat, codes)
+        flat[new] = self._count_pairs(axis, new // base, new % base)
+        found: IntArray = flat[codes]
         return found
-
-    def _pair_table(self, axis: int) -> IntArray:
-        """The table of an axis' pairs as one row, with room for the sets that came since it was asked last."""
-        base, known = len(self._axis_spans[axis]), self._pairs[axis]
-        if len(known) < base:  # they are numbered behind those that were there
-            self._pairs[axis] = np.full((base, base), -1)
-            self._pairs[axis][: len(known), : len(known)] = known
-        return self._pairs[axis].ravel()
 
     def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""
@@ -256,8 +291,17 @@ class RegionTable(Struct):
 
     def _number_meets(self, axis: int, one: IntArray, two: IntArray) -> IntArray:
         """The numbers of what pairs of sets of an axis have in common."""
-        rows, codes = _list_tuples([one, two], [len(self._axis_spans[axis])] * 2)
-        found: IntArray = np.array([self._number_meet(axis, *row) for row in rows.tolist()], np.int64)[codes]
+        base = _give_room(len(self._axis_spans[axis]))
+        found: IntArray
+        if base**2 > tuning.MAX_CODES:
+            rows, codes = _list_tuples([one, two], [base] * 2)
+            found = np.array([self._number_meet(axis, *row) for row in rows.tolist()], np.int64)[codes]
+            return found
+        table = self._met[axis] = _grow(self._met[axis], base)
+        flat, codes = table.reshape(-1), one * base + two
+        new = _list_unknown(flat, codes)
+        flat[new] = [self._number_meet(axis, *divmod(code, base)) for code in new.tolist()]
+        found = flat[codes]
         return found
 
     def _number_meet(self, axis: int, a: int, b: int) -> int:
@@ -265,13 +309,49 @@ class RegionTable(Struct):
         key = axis, min(a, b), max(a, b)
         if key not in self._meets:
             one, two = self._axis_list[axis][a], self._axis_list[axis][b]
+            first, second = self._axis_spans[axis][a], self._axis_spans[axis][b]
             if a == b or min(a, b) == 0:
                 self._meets[key] = min(a, b)
+            elif first is not None and second is not None:
+                low, high = max(first[0], second[0]), min(first[1], second[1])
+                self._meets[key] = self._number_span(axis, low, high) if low < high else 0
             else:
                 common = (one & two).setts(within=(0, self.shape[axis]))
                 whole = common.members[0] if len(common.members) == 1 else common
                 self._meets[key] = self._axis_number(axis, whole, None) if common.members else 0
         return self._meets[key]
+
+    def _number_span(self, axis: int, low: int, high: int) -> int:
+        """The number of an interval of an axis."""
+        if (low, high) not in self._spans_of[axis]:
+            side = Region.from_bounds((self.shape[axis],), (low,), (high,))
+            self._spans_of[axis][low, high] = self._axis_number(axis, side.setts[0], (low, high))
+        return self._spans_of[axis][low, high]
+
+
+def _leave_out_missing(members: IntArray) -> IntArray:
+    """Members of unions, (unions, members, axes), without columns in which nobody has one; one column at least."""
+    there = (members[..., 0] != 0).any(axis=0)
+    return members[:, : max(1, int(there.sum()))]
+
+
+def _give_room(count: int) -> int:
+    """Sides of a table for so many sets: it grows seldom, as they get more."""
+    return max(16, 1 << (count - 1).bit_length())
+
+
+def _grow(table: IntArray, side: int) -> IntArray:
+    """A table of pairs with room for more, -1 where nobody has asked."""
+    if len(table) >= side:
+        return table
+    out = np.full((side, side), -1)
+    out[: len(table), : len(table)] = table
+    return out
+
+
+def _list_unknown(table: IntArray, codes: IntArray) -> IntArray:
+    """The codes, each once, whose entries of a table nobody has asked for."""
+    return np.unique(codes[table[codes] < 0])
 
 
 def _list_tuples(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[IntArray, IntArray]:
@@ -281,6 +361,14 @@ def _list_tuples(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[Int
         found, codes = _renumber(codes * size + column, len(rows) * size)
         rows = np.column_stack([rows[found // size], found % size])
     return rows, codes
+
+
+def list_classes(rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Distinct rows, and for each row the number of its class."""
+    seen: dict[bytes, int] = {}
+    classes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], np.int64)
+    first = np.unique(classes, return_index=True)[1]
+    return rows[first], classes
 
 
 def _renumber(codes: IntArray, many: int) -> tuple[IntArray, IntArray]:
@@ -314,7 +402,8 @@ class Held(Struct, frozen=True):
 class Transfers(Struct, frozen=True):
     """What the last of several consumers of a tensor receives, for all classes of layouts.
 
-    The axes are those of the classes: of the holders, and of each consumer in turn.
+    The axes are those of the classes of holders, and of columns: classes of the consumers' layouts in which all devices
+    receive the same are one column.
     """
 
     cells: IntArray
@@ -325,6 +414,14 @@ class Transfers(Struct, frozen=True):
     """By port, then by class: the most cells that one device sends through it, or receives."""
     rounds: IntArray
     """By port, then by class: the most messages that one device sends through it, or receives."""
+    columns: IntArray
+    """By class of each consumer in turn, the column."""
+
+    def spread(self) -> Transfers:
+        """The same with an axis for the classes of each consumer in turn."""
+        every = (each[..., self.columns] for each in (self.cells, self.fresh, self.busiest, self.rounds))
+        cells, fresh, busiest, rounds = every
+        return Transfers(cells, fresh, busiest, rounds, np.arange(self.columns.size).reshape(self.columns.shape))
 
 
 def count_transfers(table: RegionTable, held: Held, needs: Sequence[IntArray], mesh: Mesh) -> Transfers:
@@ -362,6 +459,7 @@ def _count_one_consumer(table: RegionTable, held: Held, need: IntArray, mesh: Me
 
     def put(rows: IntArray, columns: IntArray, found: Exchanged | Transfers) -> None:
         at = np.ix_(rows, columns)
+        found = found.spread() if isinstance(found, Transfers) else found
         cells[at] = found.cells
         for port in range(ports):
             busiest[port][at], rounds[port][at] = found.busiest[port], found.rounds[port]
@@ -374,7 +472,8 @@ def _count_one_consumer(table: RegionTable, held: Held, need: IntArray, mesh: Me
             few = Held(held.numbers[rows], held.parts[rows], held.groups[rows])
             put(rows, columns, _count_by_pairs(table, few, [need[columns]], mesh))
     fresh = _list_most(table.sizes(need), mesh)
-    return Transfers(cells, np.broadcast_to(fresh[:, None, :], (len(fresh), *shape)), busiest, rounds)
+    fresh = np.broadcast_to(fresh[:, None, :], (len(fresh), *shape))
+    return Transfers(cells, fresh, busiest, rounds, np.arange(len(need)))
 
 
 def _part(found: Sequence[object]) -> tuple[IntArray, IntArray]:
@@ -402,33 +501,74 @@ def _count_by_pairs(table: RegionTable, held: Held, needs: Sequence[IntArray], m
     holding, holds = np.unique(held.numbers, return_inverse=True)
     whole = table.number(DisjointRegions.full(table.shape))
     counts, numbers = _count_fresh(table, wanted, np.append(holding, whole))
-    at, fresh = numbers[at], counts[-1]
-    ports = number_ports(mesh)
-    if int(counts.max(initial=0)) * mesh.size < np.iinfo(np.int32).max:
-        counts = counts.astype(np.int32)  # half as much to go through; sums over devices fit too
-    classes, flat = len(held.numbers), at.reshape(-1, mesh.size)
-    cells = np.zeros((classes, len(flat)), np.int64)
-    busiest = np.zeros((len(mesh.ports), classes, len(flat)), np.int64)
-    rounds = np.zeros_like(busiest)
-    step = max(1, tuning.MAX_EXCHANGES // mesh.size**2)
-    for row, (groups, mine) in enumerate(zip(held.groups, holds.reshape(held.numbers.shape), strict=True)):
-        sends = list_senders(groups.tolist(), mesh)
-        links = [sends & (ports == port) for port in range(len(mesh.ports))]
-        for first in range(0, len(flat), step):
-            some = slice(first, first + step)
-            exchanged = counts[mine][:, flat[some]]  # by sender, class of consumers, receiver
-            for port, link in enumerate(links):
-                through = exchanged * link[:, None, :]
-                received = through.sum(axis=0)
-                cells[row, some] += received.sum(axis=-1)
-                busiest[port, row, some] = np.maximum(through.sum(axis=-1).max(axis=0), received.max(axis=-1))
-                messages = through > 0
-                sent, got = messages.sum(axis=-1).max(axis=0), messages.sum(axis=0).max(axis=-1)
-                rounds[port, row, some] = np.maximum(sent, got)
-    shape = (classes, *at.shape[:-1])
-    most = _list_most(fresh[at], mesh)
-    most = np.broadcast_to(most[:, None], (len(most), *shape))
-    return Transfers(cells.reshape(shape), most, busiest.reshape(-1, *shape), rounds.reshape(-1, *shape))
+    rows, columns = _list_tuples(list(np.moveaxis(numbers[at], -1, 0)), [counts.shape[1]] * mesh.size)
+    exchanged = _Exchange(counts[:-1], holds.reshape(held.numbers.shape), rows, held.groups, mesh).count()
+    most = _list_most(counts[-1][rows], mesh)
+    most = np.broadcast_to(most[:, None], (len(most), len(held.numbers), len(rows)))
+    return Transfers(exchanged.cells, most, exchanged.busiest, exchanged.rounds, columns)
+
+
+class _Exchange:
+    """What devices send to each other, by what each of them holds and needs.
+
+    Parameters
+    ----------
+    counts : array of int64, (holdings, needs)
+        Cells that somebody who holds the one gives to somebody who needs the other.
+    holds : array of int64, (classes, devices)
+        What devices hold.
+    needs : array of int64, (columns, devices)
+        What devices need.
+    groups : array of int64, (classes, devices)
+        As in `Held`.
+    mesh : Mesh
+    """
+
+    def __init__(self, counts: IntArray, holds: IntArray, needs: IntArray, groups: IntArray, mesh: Mesh) -> None:
+        self.holds, self.needs, self.mesh = holds, needs, mesh
+        self.sends = np.array([list_senders(each, mesh) for each in groups.tolist()])
+        # Cells and messages are summed in one, as digits of a number; behind the holdings is one of nothing.
+        self.bits = (int(counts.max(initial=0)) * mesh.size).bit_length()
+        is_one = self.bits + mesh.size.bit_length() < 63
+        both = [counts + ((counts > 0).astype(np.int64) << self.bits)] if is_one else [counts, np.sign(counts)]
+        self.given = [np.concatenate([each, np.zeros_like(each[:1])]) for each in both]
+
+    def count(self) -> Exchanged:
+        """The same for all classes and columns."""
+        classes, columns, ports = len(self.holds), len(self.needs), number_ports(self.mesh)
+        cells = np.zeros((classes, columns), np.int64)
+        busiest, rounds = np.zeros((2, len(self.mesh.ports), classes, columns), np.int64)
+        # A few classes and columns at a time, whose sums fit the processor's cache.
+        wide = max(1, min(columns, tuning.MAX_EXCHANGES // self.mesh.size))
+        high = max(1, tuning.MAX_EXCHANGES // (self.mesh.size * wide))
+        for row, column in product(range(0, classes, high), range(0, columns, wide)):
+            at = slice(row, row + high), slice(column, column + wide)
+            for port in range(len(self.mesh.ports)):
+                links = self.sends[at[0]] & (ports == port)
+                (sent, messages), (received, got) = self._add_up(links, *at)
+                cells[at] += received.sum(axis=1)
+                busiest[port][at] = np.maximum(sent.max(axis=1), received.max(axis=1))
+                rounds[port][at] = np.maximum(messages.max(axis=1), got.max(axis=1))
+        return Exchanged(cells, busiest, rounds)
+
+    def _add_up(self, links: NDArray[np.bool_], classes: slice, columns: slice) -> Iterator[tuple[IntArray, IntArray]]:
+        """Cells and messages that each device sends, then those that it receives, (classes, devices, columns)."""
+        holds, needs = self.holds[classes], self.needs[columns]
+        ends = []
+        for given in self.given:
+            sent = np.zeros((len(holds), self.mesh.size, len(needs)), np.int64)
+            received = np.zeros_like(sent)
+            for device, needed in enumerate(needs.T):
+                who = np.where(links[:, :, device], holds, len(given) - 1)
+                if (who < len(given) - 1).any():
+                    sent += given[:, needed][who]
+                    received[:, device] = given[who].sum(axis=1)[:, needed]
+            ends.append((sent, received))
+        for k in range(2):
+            if len(ends) == 1:
+                yield ends[0][k] & ((1 << self.bits) - 1), ends[0][k] >> self.bits
+            else:
+                yield ends[0][k], ends[1][k]
 
 
 def _spread(numbers: IntArray, axis: int, count: int) -> IntArray:
@@ -446,16 +586,18 @@ def _count_fresh(table: RegionTable, wanted: IntArray, others: IntArray) -> tupl
     counts, numbers : arrays (others, columns) and (rows,)
         What a row shares with other regions is in the column of its number.
     """
-    *earlier, last = range(wanted.shape[1])
-    signed: list[tuple[int, IntArray, IntArray]] = []
-    for many in range(len(earlier) + 1):
-        for some in combinations(earlier, many):
-            signed += [((-1) ** many, *term) for term in table.count_meets(wanted[:, [*some, last]], others)]
-    tuples, numbers = _list_tuples([n for _, _, n in signed], [sizes.shape[1] for _, sizes, _ in signed])
+    *earlier, last = wanted.T
+    signed = [(1, table.take(last))]
+    for column in earlier:
+        met = [(-sign, table.meet(some, column)) for sign, some in signed]
+        signed += [(sign, some) for sign, some in met if some.members.any()]
+    terms = [(sign, *table.count_shared(some, others)) for sign, some in signed]
+    tuples, numbers = _list_tuples([n for _, _, n in terms], [sizes.shape[1] for _, sizes, _ in terms])
     counts = np.zeros((len(others), len(tuples)), np.int64)
-    for (sign, sizes, _), column in zip(signed, tuples.T, strict=True):
+    for (sign, sizes, _), column in zip(terms, tuples.T, strict=True):
         counts += sign * sizes[:, column]
-    return counts, np.broadcast_to(numbers, wanted.shape[:1])
+    distinct, alike = list_classes(np.ascontiguousarray(counts.T))
+    return distinct.T, alike[numbers]
 
 
 def transfer_ticks(busiest: IntArray, rounds: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:

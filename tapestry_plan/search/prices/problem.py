@@ -21,6 +21,7 @@ from tapestry_plan.search.prices.cost import (
     compute_seconds,
     count_transfers,
     is_product,
+    list_classes,
     merge_ticks,
     to_ticks,
     transfer_ticks,
@@ -830,15 +831,15 @@ class Problem:
         held = Held(held_rows[:, :devices], held_rows[:, -1], held_rows[:, devices:-1])
         classes = [list_classes(use.numbers) for use in uses]
         found = count_transfers(cost.table, held, [rows for rows, _ in classes], self.mesh)
-        parts = held.parts.reshape((-1,) + (1,) * len(uses))
+        parts = held.parts[:, None]
         itemsize = cost.itemsizes(parts)
         ticks = transfer_ticks(found.busiest, found.rounds, itemsize, self.mesh)
         ticks += merge_ticks(found.fresh, parts, itemsize, self.mesh)
         nbytes = found.cells * itemsize
         if not whole:
             ticks, nbytes = np.where(parts == 1, 0, ticks), np.where(parts == 1, 0, nbytes)
-        spread = np.ix_(held_class, *(inverse for _, inverse in classes))
-        return ticks[spread], nbytes[spread]
+        columns = found.columns[np.ix_(*(inverse for _, inverse in classes))]
+        return ticks[held_class][:, columns], nbytes[held_class][:, columns]
 
     # -- the chosen layouts ------------------------------------------------------------------------------
 
@@ -928,11 +929,3 @@ class Problem:
 def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layout, ...]:
     """The layouts with other numbers of parts."""
     return tuple(option for option in options if option.parts != parts)
-
-
-def list_classes(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Distinct rows, and for each row the number of its class."""
-    seen: dict[bytes, int] = {}
-    classes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], np.int64)
-    first = np.unique(classes, return_index=True)[1]
-    return rows[first], classes

@@ -77,7 +77,7 @@ def test_along_the_axes_as_by_pairs(
     held = held_by(table, holders)
     need = np.array([number_cells(table, one) for one in readers])
     with mock.patch.object(cost.tuning, "MIN_ALONG_DEVICES", 1):
-        found = count_transfers(table, held, [need], mesh)
+        found = count_transfers(table, held, [need], mesh).spread()
     ports = number_ports(mesh)
     masks = [mask_of(region) for region in table.regions]
     for a in range(len(holders)):

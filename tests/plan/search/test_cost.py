@@ -71,7 +71,7 @@ def test_exchanged_cells(data: st.DataObject, mesh: Mesh, consumers: int) -> Non
     numbers = np.array([table.number(region) for region, _ in drawn])
     kinds = np.array(data.draw(st.lists(which, min_size=2, max_size=2)))
     held = Held(numbers[places[0]], np.ones(2, np.int64), kinds)
-    found = count_transfers(table, held, [numbers[at] for at in places[1:]], mesh)
+    found = count_transfers(table, held, [numbers[at] for at in places[1:]], mesh).spread()
     ports, axes = number_ports(mesh), [a for a, _ in enumerate(mesh.ports)]
     for choice in np.ndindex(*found.cells.shape):
         sends = list_senders(kinds[choice[0]].tolist(), mesh)
@@ -98,7 +98,7 @@ def test_a_device_that_sends_to_all_others_takes_its_time() -> None:
     rows = [table.number(DisjointRegions((8, 4), (Region.from_bounds((8, 4), (k, 0), (k + 1, 4)),))) for k in range(8)]
     empty, whole = table.number(DisjointRegions((8, 4))), table.number(DisjointRegions.full((8, 4)))
     held = Held(np.array([[whole] + [empty] * 7]), np.array([1]), np.array([[0] + [-1] * 7]))
-    found = count_transfers(table, held, [np.array([rows])], Mesh((8,)))
+    found = count_transfers(table, held, [np.array([rows])], Mesh((8,))).spread()
     assert [n.reshape(-1).tolist() for n in (found.cells, found.busiest, found.rounds, found.fresh)] == [
         [28],
         [28],

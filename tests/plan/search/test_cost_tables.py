@@ -57,7 +57,7 @@ def test_transfers_are_the_same_however_they_are_counted(name: str, value: int) 
     holders, first, last = rng.integers(0, 6, (3, 3, 2))
     held = Held(numbers[holders], np.ones(3, np.int64), np.array([[0, 1]] * 3))
     with mock.patch.object(cost.tuning, name, value):
-        found = count_transfers(table, held, [numbers[first], numbers[last]], Mesh((2,)))
+        found = count_transfers(table, held, [numbers[first], numbers[last]], Mesh((2,))).spread()
     masks = [mask for _, mask in drawn]
     for h, a, b in product(range(3), repeat=3):
         fresh = [masks[last[b, d]] & ~masks[first[a, d]] for d in range(2)]
@@ -76,7 +76,7 @@ def test_every_block_of_a_holder_is_sent() -> None:
         table = RegionTable(SHAPE)
         one, other, none = table.number(holds), table.number(needs), table.number(DisjointRegions(SHAPE))
         held = Held(np.array([[one, none]]), np.array([1]), np.array([[0, -1]]))
-        found = count_transfers(table, held, [np.array([[none, other]])], Mesh((2,)))
+        found = count_transfers(table, held, [np.array([[none, other]])], Mesh((2,))).spread()
         assert found.cells.tolist() == [[2 * 3 + 4 * 4]]
 
 
