@@ -45,6 +45,29 @@ def every_layout(extents: tuple[int, ...], devices: int) -> Iterator[list[list[r
                     yield layout
 
 
+def every_mesh_layout(extents: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[list[list[range] | None]]:
+    """Each device's ranges, for every way in which the mesh's axes cut index axes, hold replicas or idle."""
+    for roles in product([*range(len(extents)), "replicas", "idle"], repeat=len(shape)):
+        layout: list[list[range] | None] = []
+        for place in product(*map(range, shape)):
+            ranges: list[range] | None = []
+            for axis, n in enumerate(extents):
+                k, c = 1, 0
+                for at, size, role in zip(place, shape, roles, strict=True):
+                    if role == axis:
+                        k, c = k * size, c * size + at
+                parts = even(n, min(k, n))
+                if c >= len(parts):
+                    ranges = None
+                    break
+                assert ranges is not None
+                ranges.append(parts[c])
+            if any(at for at, role in zip(place, roles, strict=True) if role == "idle"):
+                ranges = None
+            layout.append(ranges)
+        yield layout
+
+
 def hop(mesh: Mesh, sender: int, receiver: int) -> int:
     """The outermost axis on which two devices differ; the number of axes for a device and itself."""
     a, b = mesh.coordinates(sender), mesh.coordinates(receiver)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from math import prod
 from typing import Any
@@ -22,7 +22,7 @@ from tapestry_plan.ops.windows.convolution import conv
 from tapestry_plan.ops.windows.windows import max_pool
 from tapestry_plan.steps import number_ports, spill
 from tapestry_sets import AffineMap, IndexProjection
-from tests.tiny_plans import Tiny, even, every_layout, make_chain
+from tests.tiny_plans import Tiny, even, every_layout, every_mesh_layout, make_chain
 
 COMPUTE_BOUND = {"device": Device(1e9, 1e30), "link": Link(0.0, 1e12)}
 """A mesh on which work is divided first and bytes decide between equal divisions."""
@@ -131,29 +131,6 @@ def test_the_plan_is_the_best_of_all_layouts(devices: int, bandwidth: float) -> 
     p = plan(g, mesh, forbid=forbid)
     assert (round(p.seconds * 1e12), p.nbytes_moved) == best
     assert p.gap == 0
-
-
-def every_mesh_layout(extents: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[list[list[range] | None]]:
-    """Each device's ranges, for every way in which the mesh's axes cut index axes, hold replicas or idle."""
-    for roles in product([*range(len(extents)), "replicas", "idle"], repeat=len(shape)):
-        layout: list[list[range] | None] = []
-        for place in product(*map(range, shape)):
-            ranges: list[range] | None = []
-            for axis, n in enumerate(extents):
-                k, c = 1, 0
-                for at, size, role in zip(place, shape, roles, strict=True):
-                    if role == axis:
-                        k, c = k * size, c * size + at
-                parts = even(n, min(k, n))
-                if c >= len(parts):
-                    ranges = None
-                    break
-                assert ranges is not None
-                ranges.append(parts[c])
-            if any(at for at, role in zip(place, roles, strict=True) if role == "idle"):
-                ranges = None
-            layout.append(ranges)
-        yield layout
 
 
 @pytest.mark.parametrize(
