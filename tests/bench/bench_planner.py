@@ -157,6 +157,7 @@ def measure(name: str) -> dict[str, Any]:
         "seconds": planned - begin,
         "program": time.process_time() - planned,
         "gap": found.gap,
+        "space": found.space,
         "modeled": found.seconds,
         "moved": found.nbytes_moved,
         "peak": max(found.peak_nbytes),
@@ -186,7 +187,7 @@ def line(name: str, row: dict[str, Any] | None) -> str:
     case = CASES[name]
     shape = "×".join(map(str, case.mesh.shape))
     if row is None:
-        return f"| {name} | {shape} | | stopped after {LIMIT_SECONDS} s | {case.aim:g} |" + " |" * 8
+        return f"| {name} | {shape} | | stopped after {LIMIT_SECONDS} s | {case.aim:g} |" + " |" * 9
     cells = (
         name,
         shape,
@@ -195,6 +196,7 @@ def line(name: str, row: dict[str, Any] | None) -> str:
         f"{case.aim:g}" if case.aim else "–",
         f"{100 * row['gap']:.2f}",
         f"{case.gap:g}",
+        row["space"],
         f"{row['modeled'] * 1e6:,.1f}",
         f"{row['moved']:,}",
         f"{row['peak'] / 1e6:,.1f}",
@@ -218,6 +220,7 @@ def main() -> None:
     heads = ["work", "mesh", "operators", "CPU s", "aim"] + [
         "gap %",
         "aim",
+        "space",
         "modeled us",
         "bytes moved",
         "peak MB a device",
