@@ -2,13 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Set
+from functools import wraps
+from inspect import signature
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
+
+from msgspec import Struct
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph
 from tapestry_plan.rewrite import split_axes
-from tapestry_plan.steps import Mesh, Placed, lay_tensor
+from tapestry_plan.steps import Mesh, Placed, Space, lay_tensor
 from tapestry_sets.limits import list_names, quote
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+OptionsT = TypeVar("OptionsT", bound="Options")
+MENDS = {
+    "graph": "load_onnx makes one from a model",
+    "mesh": "write Mesh((4,)) for four devices",
+    "time_limit_seconds": "give a number of seconds",
+    "fix": "it maps operators to axes to parts, as in {'conv': {'h': 2}}",
+    "forbid": "it maps operators to axes to parts, as in {'conv': {'h': 2}}",
+    "layout": "it maps tensors to axes to parts, as in {'x': {0: 2}}, or to a Placed",
+    "tie": "it maps outputs to inputs, as in {'new_w': 'w'}",
+    "expand": "give True, False, or names of expansions as ['exp_sum']",
+}
+"""What to do about arguments of a wrong type."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What may be asked for of a plan: names, types and defaults of `plan`'s arguments, which says what each means."""
+
+    seed: int = 0
+    time_limit_seconds: float | None = None
+    placement: Literal["free", "single"] = "free"
+    layout: Mapping[str, Mapping[Any, Any] | Placed] | None = None
+    fix: Mapping[str, Mapping[str, Any]] | None = None
+    forbid: Mapping[str, Mapping[str, Any]] | None = None
+    tie: Mapping[str, str] | None = None
+    fan_in: int | None = None
+    expand: bool | Collection[str] = True
+    space: Space | None = None
+    same_bits: bool = False
+    unify: bool = True
+    fuse: bool = False
+
+
+class CapOptions(Options, frozen=True, kw_only=True):
+    """The same of a plan in the memory that there is."""
+
+    memory_nbytes: int | None = None
+
+
+class ParetoOptions(Options, frozen=True, kw_only=True):
+    """The same of plans in less and less memory."""
+
+    points: int = 5
+
+
+class Planning(Protocol[P, R_co]):
+    """A function of a graph, a mesh, and options by name."""
+
+    def __call__(self, graph: Graph, mesh: Mesh, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+def with_options(make: Callable[P, OptionsT]) -> Callable[[Callable[[Graph, Mesh, OptionsT], R_co]], Planning[P, R_co]]:
+    """Let a function of options have each of their fields as an argument by name: so its signature says, and `help`."""
+
+    def decorate(function: Callable[[Graph, Mesh, OptionsT], R_co]) -> Planning[P, R_co]:
+        @wraps(function)
+        def planned(graph: Graph, mesh: Mesh, *args: P.args, **given: P.kwargs) -> R_co:
+            return function(graph, mesh, make(*args, **given))
+
+        fields = list(signature(make).parameters.values())
+        fields.sort(key=lambda p: p.name in Options.__struct_fields__)  # its own ones before those of all
+        call = signature(function)
+        first = [p for p in call.parameters.values() if p.name != "options"]
+        planned.__annotations__ = {p.name: p.annotation for p in (*first, *fields)} | {"return": call.return_annotation}
+        words = {**Options.__annotations__, **make.__annotations__}  # shorter than the types
+        fields = [p.replace(annotation=words[p.name]) for p in fields]
+        planned.__signature__ = call.replace(parameters=[*first, *fields])  # type: ignore[attr-defined]
+        return planned
+
+    return decorate
 
 
 def check_least(what: str, value: float | None, wanted: str, least: float) -> None:

@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
-
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
+from tapestry_plan.search.arguments import MENDS, ParetoOptions, with_options
 from tapestry_plan.search.planner import prepare
-from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, Placed, ShardPlan, Space
+from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan
 from tapestry_sets.limits import check_arguments, quote
 
 
-@check_arguments(
-    graph="load_onnx makes one from a model",
-    mesh="write Mesh((4,)) for four devices",
-    points="give a number of plans",
-    time_limit_seconds="give a number of seconds",
-    fix="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
-    forbid="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
-    layout="it maps tensors to axes to parts, as in {'x': {0: 2}}",
-    tie="it maps outputs to inputs, as in {'new_w': 'w'}",
-    expand="give True, False, or names of expansions as ['exp_sum']",
-)
-def pareto(
-    graph: Graph,
-    mesh: Mesh,
-    *,
-    points: int = 5,
-    seed: int = 0,
-    time_limit_seconds: float | None = None,
-    placement: Literal["free", "single"] = "free",
-    layout: Mapping[str, Mapping[Any, Any] | Placed] | None = None,
-    fix: Mapping[str, Mapping[str, Any]] | None = None,
-    forbid: Mapping[str, Mapping[str, Any]] | None = None,
-    tie: Mapping[str, str] | None = None,
-    fan_in: int | None = None,
-    expand: bool | Collection[str] = True,
-    space: Space | None = None,
-    same_bits: bool = False,
-    unify: bool = True,
-    fuse: bool = False,
-) -> tuple[ShardPlan, ...]:
+@check_arguments(**MENDS, points="give a number of plans")
+@with_options(ParetoOptions)
+def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan, ...]:
     """Plans from the fastest one to one in the least memory that is found: what less memory costs in time.
 
     Parameters
@@ -78,25 +49,10 @@ def pareto(
     >>> [max(p.peak_nbytes) for p in plans], [p.gap for p in plans]
     ([136192, 71680, 40960], [0.0, 0.0, 0.0])
     """
+    points = options.points
     if not 1 <= points <= tuning.MAX_POINTS:
         raise ValueError(f"pareto: points is {quote(points)}; it is an integer from 1 to {tuning.MAX_POINTS}")
-    planned = prepare(
-        graph,
-        mesh,
-        seed=seed,
-        time_limit_seconds=time_limit_seconds,
-        placement=placement,
-        layout=layout,
-        fix=fix,
-        forbid=forbid,
-        tie=tie,
-        fan_in=fan_in,
-        expand=expand,
-        space=space,
-        same_bits=same_bits,
-        unify=unify,
-        fuse=fuse,
-    )
+    planned = prepare(graph, mesh, options)
     found = [planned.within(mesh.limit_memory())]
     most = max(found[0].peak_nbytes)
     least = planned.find_least() if points > 1 and most else most

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from math import inf, prod
-from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,7 +14,17 @@ from tapestry_plan.ir import Axis, Graph, OpNode
 from tapestry_plan.rewrite import Draft, fix_bits, split_axes, unify_equal
 from tapestry_plan.search import tuning
 from tapestry_plan.search.apart import may_be_better_apart
-from tapestry_plan.search.arguments import check_least, check_names, check_same_bits, parse_expand, parse_tie
+from tapestry_plan.search.arguments import (
+    MENDS,
+    CapOptions,
+    Options,
+    check_least,
+    check_names,
+    check_same_bits,
+    parse_expand,
+    parse_tie,
+    with_options,
+)
 from tapestry_plan.search.capped import Capped, solve_capped
 from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
 from tapestry_plan.search.fusing import Pick, fuse_neighbors, fuse_plan
@@ -43,7 +52,6 @@ from tapestry_plan.steps import (
     NotFound,
     OnDemand,
     Packed,
-    Placed,
     ShardPlan,
     Space,
     Stage,
@@ -57,36 +65,9 @@ from tapestry_sets.limits import FrozenDict, check_arguments, put_fields, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
-@check_arguments(
-    graph="load_onnx makes one from a model",
-    mesh="write Mesh((4,)) for four devices",
-    memory_nbytes="give a number of bytes",
-    time_limit_seconds="give a number of seconds",
-    fix="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
-    forbid="it maps operators to axes to parts, as in {'conv': {'h': 2}}",
-    layout="it maps tensors to axes to parts, as in {'x': {0: 2}}, or to a Placed",
-    tie="it maps outputs to inputs, as in {'new_w': 'w'}",
-    expand="give True, False, or names of expansions as ['exp_sum']",
-)
-def plan(
-    graph: Graph,
-    mesh: Mesh,
-    *,
-    memory_nbytes: int | None = None,
-    seed: int = 0,
-    time_limit_seconds: float | None = None,
-    placement: Literal["free", "single"] = "free",
-    layout: Mapping[str, Mapping[Any, Any] | Placed] | None = None,
-    fix: Mapping[str, Mapping[str, Any]] | None = None,
-    forbid: Mapping[str, Mapping[str, Any]] | None = None,
-    tie: Mapping[str, str] | None = None,
-    fan_in: int | None = None,
-    expand: bool | Collection[str] = True,
-    space: Space | None = None,
-    same_bits: bool = False,
-    unify: bool = True,
-    fuse: bool = False,
-) -> ShardPlan:
+@check_arguments(**MENDS, memory_nbytes="give a number of bytes")
+@with_options(CapOptions)
+def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
     Plans are compared by seconds, then by bytes moved, then by the bytes of inputs and constants that lie on devices
@@ -199,25 +180,8 @@ def plan(
     >>> sorted(p.placement["matmul"]), p.nbytes_moved, p.gap
     ([0, 1, 2, 3], 0, 0.0)
     """
-    planned = prepare(
-        graph,
-        mesh,
-        memory_nbytes=memory_nbytes,
-        seed=seed,
-        time_limit_seconds=time_limit_seconds,
-        placement=placement,
-        layout=layout,
-        fix=fix,
-        forbid=forbid,
-        tie=tie,
-        fan_in=fan_in,
-        expand=expand,
-        space=space,
-        same_bits=same_bits,
-        unify=unify,
-        fuse=fuse,
-    )
-    return planned.within(mesh.limit_memory(memory_nbytes))
+    planned = prepare(graph, mesh, options, options.memory_nbytes)
+    return planned.within(mesh.limit_memory(options.memory_nbytes))
 
 
 def _keeps(plan: ShardPlan, caps: Sequence[int] | None) -> bool:
@@ -225,51 +189,34 @@ def _keeps(plan: ShardPlan, caps: Sequence[int] | None) -> bool:
     return caps is None or all(nbytes <= cap for nbytes, cap in zip(plan.peak_nbytes, caps, strict=True))
 
 
-def prepare(
-    graph: Graph,
-    mesh: Mesh,
-    *,
-    memory_nbytes: int | None = None,
-    seed: int = 0,
-    time_limit_seconds: float | None = None,
-    placement: Literal["free", "single"] = "free",
-    layout: Mapping[str, Mapping[Any, Any] | Placed] | None = None,
-    fix: Mapping[str, Mapping[str, Any]] | None = None,
-    forbid: Mapping[str, Mapping[str, Any]] | None = None,
-    tie: Mapping[str, str] | None = None,
-    fan_in: int | None = None,
-    expand: bool | Collection[str] = True,
-    space: Space | None = None,
-    same_bits: bool = False,
-    unify: bool = True,
-    fuse: bool = False,
-) -> PlansByMemory:
-    """The fastest plan, from which those are found that need less memory; as `plan`, whose arguments these are."""
+def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | None = None) -> PlansByMemory:
+    """The fastest plan, from which those are found that need less memory; as `plan`, whose options these are."""
     began = time.monotonic()
-    layout, fix, forbid = layout or {}, fix or {}, forbid or {}
+    layout, fix, forbid = options.layout or {}, options.fix or {}, options.forbid or {}
+    seed, fan_in, time_limit_seconds = options.seed, options.fan_in, options.time_limit_seconds
     stop = inf if time_limit_seconds is None else began + time_limit_seconds
     check_least("time_limit_seconds", time_limit_seconds, "seconds >= 0, or None", 0)
     check_least("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
     check_least("fan_in", fan_in, "an integer >= 2, or None", 2)
-    if space is None:
-        space = _choose_space(mesh)
     check_names(graph, layout, fix, forbid)
-    tie = parse_tie(graph, mesh, tie, layout)
-    names = parse_expand(graph, expand)
+    tie = parse_tie(graph, mesh, options.tie, layout)
+    names = parse_expand(graph, options.expand)
     caps = mesh.limit_memory(memory_nbytes)
     graph.validate()
-    if same_bits:
-        names, fan_in = check_same_bits(expand, fan_in)
+    if options.same_bits:
+        names, fan_in = check_same_bits(options.expand, fan_in)
         graph = fix_bits(graph)
 
     kept = [graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs]
     given, unified = graph, dict[str, str]()
-    if unify:
+    if options.unify:
         named = {*fix, *forbid, *layout, *tie.values(), *_list_makers(graph, kept)}
         graph, unified = unify_equal(graph, named)
     # Beside that, equal operators may stay apart; constants cost nothing to be one where they start anywhere.
-    apart, still = unify_equal(given, named, operators=False) if unified and placement == "free" else (given, {})
-    wanted = Asked(mesh, placement, layout, fix, forbid, space, tie)
+    apart, still = (
+        unify_equal(given, named, operators=False) if unified and options.placement == "free" else (given, {})
+    )
+    wanted = Asked(mesh, options.placement, layout, fix, forbid, options.space or _choose_space(mesh), tie)
 
     is_split = names is True or (names is not False and split_axes.name in names)
 
@@ -354,7 +301,11 @@ def prepare(
         result = replace(result, expansions=(*result.expansions, *_list_left_out(rest, compared)))
     bound = result.bound if lowest is None else min(result.bound, lowest / TICKS_PER_SECOND)
     result = replace(result, unified=unified, bound=bound)
-    if fuse and time.monotonic() < stop and not (result.expanded and any(one.split for one in result.expansions)):
+    if (
+        options.fuse
+        and time.monotonic() < stop
+        and not (result.expanded and any(one.split for one in result.expansions))
+    ):
         below = (problem, found) if not result.expanded else solved(result.graph, limit)[1:]
         result = fuse_plan(
             result,

@@ -7,8 +7,9 @@ Operators' operands and attributes are walked in tests/plan/ops.
 from __future__ import annotations
 
 import inspect
+import re
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -61,6 +62,8 @@ FILES = dict.fromkeys(("path", "path_or_model"), "path|No such file|File name to
 NAMED = {"name": "name|no tensor|no operator|no index axis", "node": "node|no operator"}
 RANKS = {"shape": "shape|rank"}
 SIZES = {"shape": "shape|devices"}
+OF_OPTIONS = {"Placed": lambda x: isinstance(x, Placed), "Space": lambda x: repr(x) in ("'mesh'", "'all'")}
+"""Named where the options of plans are declared."""
 EXTENTS = {"shape": (0, -1, (2, 0), (2, -1))}
 
 
@@ -315,6 +318,7 @@ ROWS: dict[str, Row] = {
         pareto,
         lambda: {"graph": small(), "mesh": Mesh((2,)), "points": 1},
         raises=(InfeasiblePlan,),
+        known=OF_OPTIONS,
         refuses={
             "points": (-1, 0, 101, 10**18),
             "fan_in": (-1, 0, 1),
@@ -331,6 +335,7 @@ ROWS: dict[str, Row] = {
         plan,
         lambda: {"graph": small(), "mesh": Mesh((2,))},
         raises=(InfeasiblePlan, NotFound),
+        known=OF_OPTIONS,
         refuses={
             "memory_nbytes": (-1,),
             "fan_in": (-1, 0, 1),
@@ -442,3 +447,19 @@ def test_a_wrong_argument_is_refused_by_name(name: str) -> None:
     if name != "Mesh.from_toml":  # whose file is not there
         ask(row, row.given())
     assert not faults_of(name, row)
+
+
+def test_options_of_plans_are_seen_by_name() -> None:
+    """They are declared once; each function that plans has them with their defaults, and its docstring says them."""
+    of_plan, of_pareto = (inspect.signature(function).parameters for function in (plan, pareto))
+    assert set(of_plan) ^ set(of_pareto) == {"memory_nbytes", "points"}
+    for name in of_plan.keys() & of_pareto.keys():
+        assert of_plan[name] == of_pareto[name]
+    assert [*of_plan][:2] == ["graph", "mesh"] and of_plan["fuse"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert get_type_hints(plan)["fan_in"] == get_type_hints(pareto)["fan_in"] == int | None
+    for function in (plan, pareto):
+        doc = inspect.getdoc(function) or ""
+        told = re.split(r",|\n| : ", doc.partition("Parameters\n")[2].partition("Returns\n")[0])
+        assert set(inspect.signature(function).parameters) <= set(map(str.strip, told))
+    with pytest.raises(TypeError, match=r"plan\(\) got an unexpected keyword argument 'layot'"):
+        plan(small(), Mesh((2,)), layot={})  # type: ignore[call-arg]
