@@ -17,7 +17,9 @@ From the ground up; each row stands on rows above it:
     fusing  apart                    neighbors in one block; equal operators that may better run twice
     joint                            expansions and layouts as one sum of tables
     granted  least                   what expansions cost at best; the memory that any plan needs
+    needed                           memory in which not even one operator runs
     capped  dominance                the best layouts that keep a memory cap; drops expansions that cannot win
+    by_memory                        the fastest plan, and those that need less memory
     planner                          `plan`: search, prove, lower
     pareto                           `pareto`: plans from the fastest to the smallest
 """

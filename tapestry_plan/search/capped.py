@@ -29,7 +29,8 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.least import LeastMemory, list_same
+from tapestry_plan.search.least import LeastMemory, find_small, list_same, may_idle
+from tapestry_plan.search.needed import find_overfull
 from tapestry_plan.search.prices.memory import Memory
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray, evaluate, minimize
@@ -54,15 +55,15 @@ class Capped(Struct):
     bound_ticks : int
         No plan that keeps the cap takes fewer picoseconds.
     least_nbytes : int
-        Bytes that any plan needs on `device`, at least.
-    device : int
-        The first of those with the least memory.
+        Bytes that any plan needs on some device, at least.
     found_nbytes : int
         The least of the plans that were looked at, counted on the device with the most memory.
     tried : int
         How many these were.
     none : bool
         Whether all were looked at that may keep the cap, and none does.
+    shortage : str
+        Why no plan keeps the cap, where that is known without looking at them, in words.
     """
 
     choice: tuple[int, ...] | None
@@ -70,9 +71,9 @@ class Capped(Struct):
     bound_ticks: int
     least_nbytes: int
     found_nbytes: int
-    device: int = 0
     tried: int = 0
     none: bool = False
+    shortage: str = ""
 
 
 def solve_capped(
@@ -121,7 +122,7 @@ class _Search:
         pack: Callable[[Sequence[int]], Packed],
         seconds: float,
     ) -> None:
-        self.problem, self.cap, self.pack = problem, max(caps), pack
+        self.problem, self.caps, self.cap, self.pack = problem, caps, max(caps), pack
         self.taken = [self.cap - cap for cap in caps]
         self.first = int(np.argmin(caps))
         self.memories = {self.first: Memory(problem, self.first, self.taken[self.first])}
@@ -138,23 +139,36 @@ class _Search:
         self.packed: dict[tuple[int, ...], Packed] = {}
         self.unpacked = [tuning.MAX_WEIGHED]
         """Picoseconds of choices that may fit the cap, though no places were found for them."""
-        self.found = Capped(None, (0, 0), bound_ticks, 0, tuning.MAX_WEIGHED, self.first)
+        self.found = Capped(None, (0, 0), bound_ticks, 0, tuning.MAX_WEIGHED)
         if self._fits_counted(fastest):  # it may do in arenas that are packed
             self._take(fastest)
 
     def run(self) -> Capped:
         """The best plan, with its bound; without one the least memory that is found and proved."""
         least = LeastMemory(self.problem, self.memories[self.first], self.same)
-        self.found.least_nbytes = least.nbytes - self.taken[self.first]
-        if least.nbytes <= self.cap:
-            self._close(least.choice)
+        small, idles, short = least.choice, may_idle(self.problem, self.first), None
+        self._raise_least(least.nbytes)
+        if idles and not self.found.shortage:
+            small = find_small(self.problem, self.same, self._is_late)
+            short = find_overfull(self.problem, self.caps, self.same)
+        if short is not None:
+            self.found.least_nbytes, self.found.shortage = short.nbytes, short.words
+        if not self.found.shortage:
+            self._close(small)
         if self.found.choice is None:
             least.close(self._is_late)
-            self.found.least_nbytes = least.nbytes - self.taken[self.first]
-            self._take(least.choice)
+            if short is None:
+                self._raise_least(least.nbytes)
+            self._take(small if idles else least.choice)
         if self.found.choice is not None:
             self._improve()
         return self.found
+
+    def _raise_least(self, nbytes: int) -> None:
+        """No plan needs fewer bytes than so many on the device with the least memory."""
+        self.found.least_nbytes = nbytes - self.taken[self.first]
+        if nbytes > self.cap:
+            self.found.shortage = f"device {self.first} holds {self.found.least_nbytes:,} bytes or more"
 
     def _is_late(self) -> bool:
         return time.monotonic() > self.stop

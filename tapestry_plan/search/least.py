@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.memory import Memory
+from tapestry_plan.search.prices.memory import Memory, MemoryOfMany
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, TooManyLabels
@@ -39,6 +39,20 @@ def _forbid(problem: Problem, scope: tuple[int, ...], which: NDArray[np.bool_]) 
     order, share = np.argsort(scope), problem.known.share
     ticks = share(np.where(which, tuning.FORBIDDEN_TICKS, 0).transpose(order))
     return Factor(tuple(scope[k] for k in order), ticks, share(np.zeros_like(ticks)))
+
+
+def find_small(problem: Problem, same: Sequence[Factor], is_late: Callable[[], bool]) -> tuple[int, ...]:
+    """Layouts whose fullest device needs little: the least sum of what each block takes where it takes most."""
+    memory = MemoryOfMany(problem, is_mean=False) if may_idle(problem, 0) else Memory(problem)
+    least = LeastMemory(problem, memory, same)
+    least.raise_weights(is_late)
+    return least.choice
+
+
+def may_idle(problem: Problem, device: int) -> bool:
+    """Whether a device has nothing to do in some layout of an operator: then it may need no memory."""
+    offered = {id(v.layouts): v.layouts for v in problem.variables if v.kind == "operator"}
+    return any(layout.boxes[device] is None for layouts in offered.values() for layout in layouts)
 
 
 class LeastMemory:
@@ -90,7 +104,7 @@ class LeastMemory:
 
     def close(self, is_late: Callable[[], bool]) -> None:
         """Raise the bound and look for layouts that need less, until the two meet or it would take long."""
-        self._raise_weights(is_late)
+        self.raise_weights(is_late)
         moments = {int(moment) for moment in np.flatnonzero(self.weights)}
         while align(self.nbytes) < self.found_nbytes and not is_late():
             cap = (align(self.nbytes) + self.found_nbytes - 1) // 2
@@ -109,7 +123,7 @@ class LeastMemory:
                 assert moment not in moments, "bytes at this moment are below the cap"
                 moments.add(moment)
 
-    def _raise_weights(self, is_late: Callable[[], bool]) -> None:
+    def raise_weights(self, is_late: Callable[[], bool]) -> None:
         """Subgradient steps: weights that sum to one, more of it at moments that need much."""
         now, pace = self.weights / WEIGHT, 1.0
         for _ in range(tuning.CAPPED_STEPS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf, prod
 
 import numpy as np
@@ -25,14 +25,12 @@ from tapestry_plan.search.arguments import (
     parse_tie,
     with_options,
 )
-from tapestry_plan.search.capped import Capped, solve_capped
+from tapestry_plan.search.by_memory import PlansByMemory, keeps, leave_out
 from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
 from tapestry_plan.search.fusing import Pick, fuse_neighbors, fuse_plan
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.least import LeastMemory, list_same
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.derived import derive_layouts
-from tapestry_plan.search.prices.memory import Memory
 from tapestry_plan.search.prices.offers import offer_asked
 from tapestry_plan.search.prices.problem import Asked, Known, Moved, Problem
 from tapestry_plan.search.prices.splits import Split, add_offered, derive_splits, offer_cuts
@@ -42,18 +40,12 @@ from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.steps import (
     Alternative,
     Choices,
-    Device,
     Expansions,
-    InfeasiblePlan,
     Layout,
-    Link,
     Lowered,
     Mesh,
-    NotFound,
     OnDemand,
-    Packed,
     ShardPlan,
-    Space,
     Stage,
     Written,
     lower,
@@ -61,7 +53,7 @@ from tapestry_plan.steps import (
     tell_rule,
     unite,
 )
-from tapestry_sets.limits import FrozenDict, check_arguments, put_fields, quote
+from tapestry_sets.limits import FrozenDict, check_arguments, put_fields
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -184,11 +176,6 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     return planned.within(mesh.limit_memory(options.memory_nbytes))
 
 
-def _keeps(plan: ShardPlan, caps: Sequence[int] | None) -> bool:
-    """Whether each device's arena has at most the bytes that it may have; None for no limit."""
-    return caps is None or all(nbytes <= cap for nbytes, cap in zip(plan.peak_nbytes, caps, strict=True))
-
-
 def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | None = None) -> PlansByMemory:
     """The fastest plan, from which those are found that need less memory; as `plan`, whose options these are."""
     began = time.monotonic()
@@ -237,7 +224,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
         return made, problem, found
 
     def is_better(one: ShardPlan, than: ShardPlan) -> bool:
-        fits = _keeps(one, caps) or not _keeps(than, caps)
+        fits = keeps(one, caps) or not keeps(than, caps)
         return fits and _cost_of(one) < _cost_of(than)
 
     limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
@@ -287,7 +274,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
                 undominated, tried = left.names | likely if left.names else frozenset(), {*likely}
         if time.monotonic() >= stop or (names is True and len(undominated) > tuning.MAX_COMPARED):
             phases, undominated = phases | undominated if won is None else set(), frozenset()
-        late = [_leave_out(node, rest.pop(node)) for node in graph.nodes if node in phases]
+        late = [leave_out(node, rest.pop(node)) for node in graph.nodes if node in phases]
         result = replace(result, expansions=(*result.expansions, *late))
         compared = Variants(graph, names, graph.nodes.keys() - undominated, kept) if undominated else None
         if compared is not None and compared.choices:
@@ -326,146 +313,21 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
             return problem, found
         return plain, solve(plain, seed=seed, time_limit_seconds=limit, stop=stop)
 
-    return PlansByMemory(result, pose, (graph, given) if unified else (graph,), expandable, fan_in, stop)
+    return PlansByMemory(
+        result,
+        pose,
+        (graph, given) if unified else (graph,),
+        expandable,
+        stop,
+        write=lambda problem, choice, bound, caps: _write_down(problem, choice, bound, fan_in, caps),
+        lower=lambda problem, choice: _lower(problem, choice, fan_in),
+    )
 
 
 def _derive(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:
     """The layouts that neighbors, and places that are asked for, say beyond those that operators have."""
     found, asked = derive_layouts(problem, pinned), offer_asked(problem, pinned)
     return {name: tuple(dict.fromkeys((*found.get(name, ()), *asked.get(name, ())))) for name in {**found, **asked}}
-
-
-class PlansByMemory:
-    """The fastest plan of a graph, and those that need less memory.
-
-    Parameters
-    ----------
-    fastest : ShardPlan
-    pose : callable
-        Gives the problem of a graph, without layouts over split axes, and its fastest layouts.
-    graphs : sequence of Graph
-        That of which the fastest plan is, but for expansions, and, where equal ones are unified in it, that without.
-    expandable : mapping
-        Operators that may be expanded, by name; they are not under a cap.
-    fan_in : int, optional
-    stop : float
-        Of the monotonic clock: from then on what is there is given.
-    """
-
-    def __init__(
-        self,
-        fastest: ShardPlan,
-        pose: Callable[[Graph], tuple[Problem, Solved]],
-        graphs: Sequence[Graph],
-        expandable: Mapping[str, Variants],
-        fan_in: int | None,
-        stop: float,
-    ) -> None:
-        self.fastest, self._pose, self._graphs = fastest, pose, graphs
-        self._known: dict[int, tuple[Problem, Solved]] = {}
-        self._expandable, self._fan_in, self._stop = expandable, fan_in, stop
-
-    def _posed(self, graph: Graph) -> tuple[Problem, Solved]:
-        if id(graph) not in self._known:
-            self._known[id(graph)] = self._pose(graph)
-        return self._known[id(graph)]
-
-    def within(self, caps: Sequence[int] | None) -> ShardPlan:
-        """The fastest plan where it keeps memory caps, one for each device, else the best of the graph as given.
-
-        Raises
-        ------
-        InfeasiblePlan, NotFound
-            As `plan`.
-        """
-        if caps is None or _keeps(self.fastest, caps):
-            return self.fastest
-        found: list[Capped] = []
-        for graph in self._graphs:
-            problem, base = self._posed(graph)
-            capped = solve_capped(
-                problem,
-                caps,
-                base.choice,
-                base.bound_ticks,
-                partial(_pack, problem, self._fan_in, caps),
-                time_limit_seconds=self._stop - time.monotonic(),
-            )
-            found.append(capped)
-            if capped.choice is not None:
-                bound = min(one.bound_ticks for one in found)
-                made = _write_down(problem, capped.choice, bound, self._fan_in, caps)
-                unified = self.fastest.unified if graph is self._graphs[0] else {}
-                left_out = tuple(_leave_out(*one) for one in self._expandable.items())
-                return replace(made, expansions=left_out, unified=unified)
-        enough = min(one.found_nbytes for one in found)
-        if len(set(caps)) == 1:
-            asked = f"plan: memory_nbytes is {caps[0]:,}; "
-            mend = f"{enough:,} bytes a device do{self._tell_more_devices()}: ask for so many"
-        else:
-            asked = f"plan: devices have {quote([*caps])} bytes; "
-            mend = f"{enough - max(caps):,} bytes more on each device do: give them these"
-        mend += (
-            ", use more devices, or let idle buffers wait in host memory: spill(plan(graph, mesh), memory_nbytes), or "
-            "run(…, memory_nbytes=…)"
-        )
-        capped = min(found, key=lambda one: one.least_nbytes)
-        if all(one.least_nbytes > caps[one.device] for one in found) and not self._expandable:
-            raise InfeasiblePlan(
-                f"{asked}every plan has a moment at which device {capped.device} holds {capped.least_nbytes:,} bytes "
-                f"or more; {mend}",
-                self.fastest,
-            )
-        if all(one.none or one.least_nbytes > caps[one.device] for one in found) and not self._expandable:
-            raise InfeasiblePlan(
-                f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", self.fastest
-            )
-        proved = f"of the graph as given every plan needs {capped.least_nbytes:,} bytes or more"
-        raise NotFound(
-            f"{asked}none of {sum(one.tried for one in found)} plans that were laid out in arenas keeps that, and "
-            f"{proved}; {mend}",
-            self.fastest,
-            capped.least_nbytes,
-            enough,
-        )
-
-    def find_least(self) -> int:
-        """Bytes a device of the smallest plan that is found."""
-        return _find_least(self._posed(self._graphs[0])[0], self._fan_in, self._stop)
-
-    def _tell_more_devices(self) -> str:
-        """What twice as many devices need, in words; nothing where that would take long, or is not to be had."""
-        problem, _ = self._posed(self._graphs[0])
-        asked = problem.asked
-        old = asked.mesh
-        more_devices = old.device if isinstance(old.device, Device) else old.device * 2
-        mesh = replace(old, shape=(2 * old.shape[0], *old.shape[1:]), device=more_devices)
-        if mesh.size > tuning.MAX_TOLD_DEVICES or time.monotonic() > self._stop:
-            return ""
-        try:
-            more = Problem(
-                problem.graph,
-                replace(asked, mesh=mesh, space=_choose_space(mesh), known=Known(), derived={}),
-            )
-        except ValueError:  # layouts were asked for that these devices do not have
-            return ""
-        return f"; with {mesh.size} devices {_find_least(more, self._fan_in, self._stop):,} do"
-
-
-def _pack(problem: Problem, fan_in: int | None, caps: Sequence[int], choice: Sequence[int]) -> Packed:
-    """The steps of a choice of layouts, in arenas of some memory."""
-    return pack(_lower(problem, choice, fan_in), caps)
-
-
-def _find_least(problem: Problem, fan_in: int | None, stop: float) -> int:
-    """Bytes of the largest arena of the smallest plan that is found."""
-    least = LeastMemory(problem, Memory(problem), list_same(problem))
-    least.close(lambda: time.monotonic() > stop)
-    return max(pack(_lower(problem, least.choice, fan_in), 0).lowered.peak_nbytes)
-
-
-def _choose_space(mesh: Mesh) -> Space:
-    return "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES and isinstance(mesh.link, Link) else "mesh"
 
 
 def _try_variants(
@@ -520,12 +382,6 @@ def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...
             moved = [value if number in numbers else old for number, old in enumerate(values)]
             if moved != list(values):
                 yield variants.normalize(moved)
-
-
-def _leave_out(node: str, alone: Variants) -> Expansions:
-    """An operator whose expansions are not compared: there is no time, or there are too many."""
-    choice = (*alone.choices, *alone.without)[0]
-    return Expansions(node, (), left_out=(*(option.into for option in choice.options), *choice.left_out))
 
 
 def _list_left_out(expandable: Mapping[str, Variants], some: Variants | None) -> list[Expansions]:

@@ -132,6 +132,8 @@ MAX_TOLD_DEVICES = 64
 """Devices up to which an error about memory says what twice as many need."""
 MAX_HELD_ENTRIES = 1_000_000
 """Of a table of what one tensor's consumers hold; where it would be larger, the mean of what they read is counted."""
+MAX_MEMORY_DEVICES = 4
+"""Devices whose memory is counted together where one of them may be idle; of more, evenly chosen ones."""
 MAX_LABELS = 2_000_000
 """Sums of picoseconds and bytes that are gone through at once under a memory cap."""
 MAX_LISTED = 20_000

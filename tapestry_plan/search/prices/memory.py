@@ -57,17 +57,21 @@ class Memory:
         self._run = {problem.position["operator", node.name]: k for k, node in enumerate(problem.order)}
         self._last = self._list_last()
         self._first_reads = self._count_first_reads()
-        for name, stored in problem.graph.stored.items():
-            if stored.kind != "result" and ("source", name) not in problem.position:
-                self._add_placed(name)
-        for costs in problem.made.values():
-            for cost in costs:
-                self._add_made(cost)
-        for node in problem.order:
-            self._add_work(node)
+        self._add_all()
         if taken and problem.sizes:
             self._add((0,), np.full(problem.sizes[0], taken), 0, self.moments - 1)
         self._leave_out_moments()
+
+    def _add_all(self) -> None:
+        """All that the device holds."""
+        for name, stored in self.problem.graph.stored.items():
+            if stored.kind != "result" and ("source", name) not in self.problem.position:
+                self._add_placed(name)
+        for costs in self.problem.made.values():
+            for cost in costs:
+                self._add_made(cost)
+        for node in self.problem.order:
+            self._add_work(node)
 
     # -- moments -----------------------------------------------------------------------------------------
 
@@ -349,6 +353,40 @@ class Memory:
                 tables[key] = sum(each[1:], each[0]), np.zeros_like(each[0])
             factors.append(Factor(scope, *tables[key]))
         return factors
+
+
+class MemoryOfMany(Memory):
+    """The bytes that layouts need of many devices: of each block the mean, or what the fullest of them has.
+
+    Where a device may be idle it may need nothing, as all lies on others. The mean of some devices is no more than the
+    fullest of them needs, whatever the layouts; what each block takes where it takes most is enough for any.
+
+    Parameters
+    ----------
+    problem : Problem
+    is_mean : bool
+    """
+
+    def __init__(self, problem: Problem, *, is_mean: bool) -> None:
+        self.is_mean = is_mean
+        self.devices = range(0, problem.mesh.size, -(-problem.mesh.size // tuning.MAX_MEMORY_DEVICES))
+        super().__init__(problem)
+
+    def _add_all(self) -> None:
+        found: dict[tuple[tuple[int, ...], int, int], IntArray] = {}
+        mine: dict[tuple[tuple[int, ...], int, int], IntArray]
+        for device in self.devices:
+            self.device, self.holdings, mine = device, [], {}
+            super()._add_all()
+            for h in self.holdings:
+                key = h.scope, h.first, h.last
+                mine[key] = mine[key] + h.nbytes if key in mine else h.nbytes
+            for key, nbytes in mine.items():
+                before = found.get(key, np.zeros_like(nbytes))
+                found[key] = before + nbytes if self.is_mean else np.maximum(before, nbytes)
+        share = self.problem.known.share
+        many = len(self.devices) if self.is_mean else 1
+        self.holdings = [Holding(scope, share(n // many), first, last) for (scope, first, last), n in found.items()]
 
 
 def _beside(many: int, k: int, before: int) -> tuple[int, ...]:

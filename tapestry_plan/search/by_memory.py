@@ -1,0 +1,190 @@
+"""The fastest plan of a graph and, where it needs more memory than there is, slower ones that need less."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NoReturn
+
+from msgspec.structs import replace
+
+from tapestry_plan.ir import Graph
+from tapestry_plan.search import tuning
+from tapestry_plan.search.capped import Capped, solve_capped
+from tapestry_plan.search.least import find_small, list_same
+from tapestry_plan.search.needed import find_unrunnable
+from tapestry_plan.search.prices.problem import Known, Problem
+from tapestry_plan.search.prices.variants import Variants
+from tapestry_plan.search.solving import Solved
+from tapestry_plan.steps import (
+    Device,
+    Expansions,
+    InfeasiblePlan,
+    Link,
+    Lowered,
+    Mesh,
+    NotFound,
+    Packed,
+    ShardPlan,
+    Space,
+    pack,
+)
+from tapestry_sets.limits import quote
+
+
+class PlansByMemory:
+    """The fastest plan of a graph, and those that need less memory.
+
+    Parameters
+    ----------
+    fastest : ShardPlan
+    pose : callable
+        Gives the problem of a graph, without layouts over split axes, and its fastest layouts.
+    graphs : sequence of Graph
+        That of which the fastest plan is, but for expansions, and, where equal ones are unified in it, that without.
+    expandable : mapping
+        Operators that may be expanded, by name; they are not under a cap.
+    stop : float
+        Of the monotonic clock: from then on what is there is given.
+    write : callable
+        Gives the plan of some layouts of a problem, of a bound in picoseconds, in arenas of some bytes.
+    lower : callable
+        Gives the steps of some layouts of a problem.
+    """
+
+    def __init__(
+        self,
+        fastest: ShardPlan,
+        pose: Callable[[Graph], tuple[Problem, Solved]],
+        graphs: Sequence[Graph],
+        expandable: Mapping[str, Variants],
+        stop: float,
+        *,
+        write: Callable[[Problem, Sequence[int], int, Sequence[int]], ShardPlan],
+        lower: Callable[[Problem, Sequence[int]], Lowered],
+    ) -> None:
+        self.fastest, self._pose, self._graphs = fastest, pose, graphs
+        self._known: dict[int, tuple[Problem, Solved]] = {}
+        self._expandable, self._stop = expandable, stop
+        self._write, self._lower = write, lower
+
+    def _posed(self, graph: Graph) -> tuple[Problem, Solved]:
+        if id(graph) not in self._known:
+            self._known[id(graph)] = self._pose(graph)
+        return self._known[id(graph)]
+
+    def within(self, caps: Sequence[int] | None) -> ShardPlan:
+        """The fastest plan where it keeps memory caps, one for each device, else the best of the graph as given.
+
+        Raises
+        ------
+        InfeasiblePlan, NotFound
+            As `plan`.
+        """
+        if caps is None or keeps(self.fastest, caps):
+            return self.fastest
+        found: list[Capped] = []
+        for graph in self._graphs:
+            problem, base = self._posed(graph)
+            # Operators of a graph in which equal ones are apart need no less than those of one where they are not.
+            if not found and (short := find_unrunnable(problem, caps)) is not None:
+                peaks = self._find_least(problem)
+                enough = max(caps) + max(peak - cap for peak, cap in zip(peaks, caps, strict=True))
+                found.append(Capped(None, (0, 0), 0, short.nbytes, enough, shortage=short.words))
+                break
+            capped = solve_capped(
+                problem,
+                caps,
+                base.choice,
+                base.bound_ticks,
+                partial(self._pack, problem, caps),
+                time_limit_seconds=self._stop - time.monotonic(),
+            )
+            found.append(capped)
+            if capped.choice is not None:
+                bound = min(one.bound_ticks for one in found)
+                made = self._write(problem, capped.choice, bound, caps)
+                unified = self.fastest.unified if graph is self._graphs[0] else {}
+                left_out = tuple(leave_out(*one) for one in self._expandable.items())
+                return replace(made, expansions=left_out, unified=unified)
+        self._refuse(found, caps)
+
+    def _refuse(self, found: Sequence[Capped], caps: Sequence[int]) -> NoReturn:
+        """Say why no plan is given that keeps some caps, and what would do."""
+        enough = min(one.found_nbytes for one in found)
+        if len(set(caps)) == 1:
+            asked = f"plan: memory_nbytes is {caps[0]:,}; "
+            mend = f"{enough:,} bytes a device do{self._tell_more_devices()}: ask for so many"
+        else:
+            asked = f"plan: devices have {quote([*caps])} bytes; "
+            mend = f"{enough - max(caps):,} bytes more on each device do: give them these"
+        mend += (
+            ", use more devices, or let idle buffers wait in host memory: spill(plan(graph, mesh), memory_nbytes), or "
+            "run(…, memory_nbytes=…)"
+        )
+        capped = min(found, key=lambda one: one.least_nbytes)
+        if all(one.shortage for one in found) and not self._expandable:
+            raise InfeasiblePlan(
+                f"{asked}every plan has a moment at which {capped.shortage}; {mend}",
+                self.fastest,
+            )
+        if all(one.none or one.shortage for one in found) and not self._expandable:
+            raise InfeasiblePlan(
+                f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", self.fastest
+            )
+        tried = sum(one.tried for one in found)
+        none = f"none of {tried} plans that were laid out in arenas keeps that, and " if tried else ""
+        raise NotFound(
+            f"{asked}{none}of the graph as given every plan needs {capped.least_nbytes:,} bytes or more; {mend}",
+            self.fastest,
+            capped.least_nbytes,
+            enough,
+        )
+
+    def find_least(self) -> int:
+        """Bytes a device of the smallest plan that is found."""
+        return max(self._find_least(self._posed(self._graphs[0])[0]))
+
+    def _find_least(self, problem: Problem) -> tuple[int, ...]:
+        """Bytes of each device's arena in the smallest plan that is found."""
+        choice = find_small(problem, list_same(problem), lambda: time.monotonic() > self._stop)
+        return pack(self._lower(problem, choice), 0).lowered.peak_nbytes
+
+    def _pack(self, problem: Problem, caps: Sequence[int], choice: Sequence[int]) -> Packed:
+        """The steps of a choice of layouts, in arenas of some memory."""
+        return pack(self._lower(problem, choice), caps)
+
+    def _tell_more_devices(self) -> str:
+        """What twice as many devices need, in words; nothing where that would take long, or is not to be had."""
+        problem, _ = self._posed(self._graphs[0])
+        asked = problem.asked
+        old = asked.mesh
+        more_devices = old.device if isinstance(old.device, Device) else old.device * 2
+        mesh = replace(old, shape=(2 * old.shape[0], *old.shape[1:]), device=more_devices)
+        if mesh.size > tuning.MAX_TOLD_DEVICES or time.monotonic() > self._stop:
+            return ""
+        try:
+            more = Problem(
+                problem.graph,
+                replace(asked, mesh=mesh, space=choose_space(mesh), known=Known(), derived={}),
+            )
+        except ValueError:  # layouts were asked for that these devices do not have
+            return ""
+        return f"; with {mesh.size} devices {max(self._find_least(more)):,} do"
+
+
+def keeps(plan: ShardPlan, caps: Sequence[int] | None) -> bool:
+    """Whether each device's arena has at most the bytes that it may have; None for no limit."""
+    return caps is None or all(nbytes <= cap for nbytes, cap in zip(plan.peak_nbytes, caps, strict=True))
+
+
+def leave_out(node: str, alone: Variants) -> Expansions:
+    """An operator whose expansions are not compared: there is no time, or there are too many."""
+    choice = (*alone.choices, *alone.without)[0]
+    return Expansions(node, (), left_out=(*(option.into for option in choice.options), *choice.left_out))
+
+
+def choose_space(mesh: Mesh) -> Space:
+    """The layouts that are compared where none are asked for."""
+    return "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES and isinstance(mesh.link, Link) else "mesh"

@@ -1,0 +1,71 @@
+"""Caps that nothing keeps are refused at once, with what would do; caps that a plan keeps never are."""
+
+from __future__ import annotations
+
+import time
+from math import prod
+
+import pytest
+from capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, slow
+from hypothesis import assume, example, given
+
+from tapestry_plan import Device, Graph, InfeasiblePlan, Mesh, NotFound, load_onnx, ops, plan
+from tapestry_plan.search import by_memory
+from tapestry_plan.search.least import find_small, list_same
+from tapestry_plan.search.needed import find_overfull, find_unrunnable
+from tapestry_plan.search.prices.derived import derive_layouts
+from tapestry_plan.search.prices.memory import Memory, MemoryOfMany
+from tapestry_plan.search.prices.problem import Asked, Problem
+
+
+@FEW
+@given(WORDS)
+@example(["twice", "product"])
+@example(["product", "turned"])
+def test_what_an_operator_needs_is_needed_by_every_plan(words: list[str]) -> None:
+    problem = Problem(grown(words), Asked(slow(2, 1e8)))
+    assume(prod(problem.sizes) <= MAX_CHOICES)
+    known = every_choice(problem, 3)
+    mean, most = MemoryOfMany(problem, is_mean=True), MemoryOfMany(problem, is_mean=False)
+    for one in known:
+        assert find_unrunnable(problem, one.held) is None and find_overfull(problem, one.held, []) is None
+        assert 2 * int(mean.count(one.choice).max()) <= sum(one.held)
+        each = [Memory(problem, device).count(one.choice).max() for device in (0, 1)]
+        assert most.count(one.choice).max() >= max(each)
+    short = find_unrunnable(problem, (0, 0))
+    assert short is not None and 0 < short.nbytes <= min(max(one.held) for one in known)
+
+
+def test_the_operator_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of 4 × 8 by 8 × 2,000 on two devices reads 64 or 32 kB and makes 16: no search is made."""
+    monkeypatch.setattr(by_memory, "solve_capped", lambda *_: pytest.fail("a search was made"))
+    g = Graph()
+    g.output(ops.relu(g.op("matmul", g.input("x", (4, 8)), g.input("w", (8, 2000)), name="wide")))
+    with pytest.raises(InfeasiblePlan, match=r"one device holds 48,\d+ bytes or more: what operator 'wide' reads"):
+        plan(g, Mesh((2,)), memory_nbytes=1000)
+    with pytest.raises(InfeasiblePlan, match=r"devices have .1000, 2000. bytes; .* bytes more on each device do"):
+        plan(g, Mesh((2,), device=(Device(1e9, memory_nbytes=1000), Device(1e9, memory_nbytes=2000))))
+
+
+def test_devices_that_may_be_idle_do_not_hide_what_all_need() -> None:
+    """Neighbors of views run on some devices alone too: a bound on one device would be 0 bytes."""
+    g, mesh = load_onnx("tests/models/gpt2.onnx"), Mesh((4,))
+    began = time.process_time()
+    fast = plan(g, mesh)
+    planning = time.process_time() - began
+    began = time.process_time()
+    with pytest.raises(NotFound, match="every plan needs 66,304 bytes or more; 230,528 bytes a device do") as error:
+        plan(g, mesh, memory_nbytes=1000)
+    assert time.process_time() - began < 5 * planning + 2
+    assert error.value.found_nbytes < max(fast.peak_nbytes)
+
+
+def test_layouts_of_little_memory_leave_no_device_full() -> None:
+    g = Graph()
+    x = g.input("x", (64, 64))
+    g.output(ops.tanh(ops.exp(x).flip(0)) + ops.exp(x))
+    plain = Problem(g, Asked(Mesh((4,))))
+    problem = Problem(g, Asked(Mesh((4,)), derived=derive_layouts(plain, ())))
+    small = find_small(problem, list_same(problem), lambda: False)
+    each = [Memory(problem, device).count(small).max() for device in range(4)]
+    assert max(each) == 4 * (64 * 64 * 4 // 4)  # of x, of both exponentials and of one that is reversed
