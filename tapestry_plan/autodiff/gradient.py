@@ -16,6 +16,7 @@ import numpy as np
 from tapestry_plan.autodiff.adjoints import Through
 from tapestry_plan.ir import Backward, Graph, NotApplicable, OpNode, Selection, Tensor
 from tapestry_sets.limits import check_arguments, drop_item, quote
+from tapestry_sets.regions import Region
 from tapestry_sets.views import Reshape, Term, assemble_at, scatter_terms
 
 
@@ -263,11 +264,23 @@ def _in_groups(terms: Sequence[Term]) -> list[list[Term]]:
 
 def _place(grad: Tensor, terms: Sequence[Term], shape: tuple[int, ...]) -> Tensor:
     """The values of disjoint terms in their places, zeros elsewhere."""
+    places = _lay_out([term.place for term in terms], shape)
     sources = []
-    for term in terms:
+    for term, place in zip(terms, places, strict=True):
         read = grad.apply(term.read)
         if term.summed:
             read = grad.graph.op("sum", read, axis=term.summed, keepdims=False)
-        sources.append(read.reshape(read.size))
-    whole = sources[0].apply(assemble_at([term.place for term in terms]), *sources[1:])
+        sources.append(read.reshape(place.counts))
+    whole = sources[0].apply(assemble_at(places), *sources[1:])
     return whole.apply(Reshape(shape))
+
+
+def _lay_out(places: Sequence[Region], shape: tuple[int, ...]) -> list[Region]:
+    """Places among a tensor's cells as products along its axes, where each of them is one; else by number, as given."""
+    found: list[Region] = []
+    for place in places:
+        members = place.reshape(shape).members
+        if len(members) != 1 or not members[0].rank:
+            return list(places)
+        found += members
+    return found

@@ -62,10 +62,17 @@ class Selected(Struct, frozen=True):
 
 
 @check_arguments
-def selected_view(graph: Graph, name: str) -> View:
+def selected_view(graph: Graph, name: str, made: dict[str, View] | None = None) -> View:
     """Return a tensor of a graph as a view of memory: one allocation for each stored tensor, under its name.
 
     All that `tapestry_sets` can be asked of views can so be asked of selections.
+
+    Parameters
+    ----------
+    graph : Graph
+    name : str
+    made : dict, optional
+        Views of the graph's tensors that are there, by name; those that are made come to them.
 
     Raises
     ------
@@ -83,8 +90,10 @@ def selected_view(graph: Graph, name: str) -> View:
     True
     """
     graph.tensor(name)
-    made: dict[str, View] = {}
+    made = {} if made is None else made
     for at in list_cascade(graph, name):
+        if at in made:
+            continue
         selection = graph.selections.get(at)
         if selection is None:
             stored = graph.stored[at]

@@ -181,7 +181,7 @@ def _asks(problem: Problem, variants: Variants) -> bool:
     outs = [out for choice in variants.choices for option in choice.options for out in option.outputs]
     reads = [(one.node, reading.names) for one in variants.present for reading in one.readings]
     return not all(variants.graph.source(out).direct for out in outs) or asks_for_splits(
-        variants.graph, problem.mesh.size, reads
+        variants.graph, problem.mesh.size, reads, problem.known
     )
 
 

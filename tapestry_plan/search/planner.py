@@ -210,7 +210,8 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
     def solved(one: Graph, seconds: float, is_split: bool = is_split) -> tuple[ShardPlan, Problem, Solved]:
         """The best plan of one graph, its problem, and how it was solved."""
         in_time = time.monotonic() < stop
-        offered = offer_cuts(one, mesh.size, {*fix, *forbid, *_list_makers(one, kept)}) if is_split and in_time else {}
+        stay = {*fix, *forbid, *_list_makers(one, kept)}
+        offered = offer_cuts(one, mesh.size, stay, known=wanted.known) if is_split and in_time else {}
         problem = Problem(one, replace(wanted, derived=offered))
         derived = _derive(problem, {*fix, *forbid}) if in_time else {}
         if derived or offered:
@@ -460,7 +461,7 @@ def _solve_near(problem: Problem, near: Mapping[tuple[str, str], Layout]) -> tup
 def _offer_more(variants: Variants, asked: Asked, pinned: Collection[str]) -> Asked:
     """The same arguments with the layouts over split axes that the views of expansions ask for."""
     reads = [(one.node, reading.names) for one in variants.present for reading in one.readings]
-    offered = offer_cuts(variants.graph, asked.mesh.size, pinned, reads)
+    offered = offer_cuts(variants.graph, asked.mesh.size, pinned, reads, asked.known)
     more = {name: each for name, each in offered.items() if name not in asked.derived}
     if not more:
         return asked

@@ -22,11 +22,12 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, Signature, Source, cells_of
 from tapestry_plan.rewrite import follow_cells, follow_inputs, selected_view
 from tapestry_plan.search import tuning
-from tapestry_plan.steps import Layout, PeriodicBlock, SplitAxis, pull_back, unite
+from tapestry_plan.steps import Facts, Layout, PeriodicBlock, SplitAxis, pull_back, unite
 from tapestry_sets.digits import point_of
 from tapestry_sets.integers import Stripe
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one
 from tapestry_sets.regions import Box, DisjointRegions
+from tapestry_sets.views import View
 
 Split = tuple[SplitAxis, ...]
 """Index axes for which others stand."""
@@ -37,7 +38,11 @@ Digits = tuple[tuple[int, ...], int]
 
 
 def offer_cuts(
-    graph: Graph, devices: int, pinned: Collection[str], reads: Sequence[Read] | None = None
+    graph: Graph,
+    devices: int,
+    pinned: Collection[str],
+    reads: Sequence[Read] | None = None,
+    known: Facts | None = None,
 ) -> dict[str, tuple[Layout, ...]]:
     """Return for operators that work cell by cell, by name, one layout for each way to cut split axes.
 
@@ -48,10 +53,10 @@ def offer_cuts(
         Of the mesh; there are as many parts as divide it.
     pinned : collection of str
         Operators that stay as they are.
-    reads : sequence of Read, optional
+    reads, known
         As of `derive_splits`.
     """
-    found = derive_splits(graph, devices, reads)
+    found = derive_splits(graph, devices, reads, known)
     return {
         name: tuple(_list_cuts(graph.signature(name).axes, splits, devices))
         for name, splits in found.items()
@@ -131,7 +136,9 @@ def _is_plain(axis: Axis, first: int, levels: Sequence[tuple[int, int]]) -> bool
     return not first and all(period == axis.size for period, _ in levels)
 
 
-def derive_splits(graph: Graph, devices: int, reads: Sequence[Read] | None = None) -> dict[str, tuple[Split, ...]]:
+def derive_splits(
+    graph: Graph, devices: int, reads: Sequence[Read] | None = None, known: Facts | None = None
+) -> dict[str, tuple[Split, ...]]:
     """Return for operators that work cell by cell, by name, index axes that neighbors ask for in place of their own.
 
     Parameters
@@ -142,6 +149,8 @@ def derive_splits(graph: Graph, devices: int, reads: Sequence[Read] | None = Non
     reads : sequence of Read, optional
         Operators and the names of what they read; by default as they stand in the graph. In one that holds variants
         side by side an operator has several.
+    known : Facts, optional
+        What views of other graphs were found to ask for on as many devices.
 
     Returns
     -------
@@ -159,10 +168,10 @@ def derive_splits(graph: Graph, devices: int, reads: Sequence[Read] | None = Non
     if devices < 2:
         return {}
     stand = [(node, node.inputs) for node in graph.order()]
-    return _Splits(graph, devices, stand if reads is None else reads).list_found()
+    return _Splits(graph, devices, stand if reads is None else reads, known or Facts()).list_found()
 
 
-def asks_for_splits(graph: Graph, devices: int, reads: Sequence[Read]) -> bool:
+def asks_for_splits(graph: Graph, devices: int, reads: Sequence[Read], known: Facts) -> bool:
     """Whether a view that operators read through asks for other index axes, of them or of who makes what is behind it.
 
     Parameters
@@ -171,17 +180,19 @@ def asks_for_splits(graph: Graph, devices: int, reads: Sequence[Read]) -> bool:
         A part of a larger one: anybody may make its inputs.
     devices : int
     reads : sequence of Read
+    known : Facts
+        As of `derive_splits`.
     """
-    return _Splits(graph, devices, reads).asks()
+    return _Splits(graph, devices, reads, known).asks()
 
 
 class _Splits:
-    def __init__(self, graph: Graph, devices: int, reads: Sequence[Read]) -> None:
-        self.graph, self.reads = graph, reads
+    def __init__(self, graph: Graph, devices: int, reads: Sequence[Read], known: Facts) -> None:
+        self.graph, self.reads, self.known = graph, reads, known
         self.counts = [k for k in range(devices, 1, -1) if devices % k == 0]
         self.makers = {out: node for node in graph.nodes.values() for out in node.outputs}
-        self.known: dict[object, list[tuple[Digits, ...]]] = {}
-        self.known_together: dict[object, tuple[list[tuple[Digits, ...]], list[tuple[Digits, ...]]]] = {}
+        self.views: dict[str, View] = {}
+        """Of the tensors that are read: what they have in common below them is looked at once."""
         self.cellwise: dict[str, bool] = {}
 
     def asks(self) -> bool:
@@ -192,8 +203,8 @@ class _Splits:
                 source = graph.source(name)
                 for t in () if source.direct else source.stored:
                     behind = graph.stored[t].shape
-                    found = [(each, source.shape) for each in self._known("reads", name, source, t, None)]
-                    found += [(each, behind) for each in self._known("is read", name, source, t, (signature, k))]
+                    found = [(each, source.shape) for each in self._follow_view("reads", name, source, t, None)]
+                    found += [(each, behind) for each in self._follow_view("is read", name, source, t, (signature, k))]
                     if any(one != ((n,), 0) for each, shape in found for one, n in zip(each, shape, strict=True)):
                         return True
         return False
@@ -236,13 +247,13 @@ class _Splits:
         followed = follow_cells(signature, signature.inputs[k]) if self._is_cellwise(node) else None
         if followed is not None:
             for t in source.stored:
-                for digits in self._known("reads", name, source, t, None):
+                for digits in self._follow_view("reads", name, source, t, None):
                     yield node.name, _name_axes(signature.axes, dict(zip(followed, digits, strict=True)))
         for t, maker in makers.items():
             made = graph.signature(maker.name)
             writes = follow_cells(made, made.outputs[0]) if len(maker.outputs) == 1 else None
             if writes is not None:
-                for digits in self._known("is read", name, source, t, (signature, k)):
+                for digits in self._follow_view("is read", name, source, t, (signature, k)):
                     yield maker.name, _name_axes(made.axes, dict(zip(writes, digits, strict=True)))
 
     def _follow_together(self, node: OpNode, names: Sequence[str]) -> Iterator[tuple[str, Split]]:
@@ -263,21 +274,22 @@ class _Splits:
             if followed is None or None in followed or any(other != followed for other in others):
                 continue  # what is broadcast says nothing of the other operands' blocks
             made, used = graph.signature(maker.name).axes, [names[k] for k in operands]
-            reads, is_read = self._known_together(node, t, operands, used)
+            reads, is_read = self._follow_both(node, t, operands, used)
             for digits in reads:
                 yield node.name, _name_axes(signature.axes, dict(zip(followed, digits, strict=True)))
             for digits in is_read:
                 yield maker.name, _name_axes(made, dict(enumerate(digits)))
 
-    def _known_together(
+    def _follow_both(
         self, node: OpNode, stored: str, operands: Sequence[int], names: Sequence[str]
     ) -> tuple[list[tuple[Digits, ...]], list[tuple[Digits, ...]]]:
         """The digits of what reads a block of a tensor, and of what blocks of the operands read of it, all in one."""
         graph, signature = self.graph, self.graph.signature(node.name)
         sources = [graph.source(name) for name in names]
         alike = tuple((s.shape, s.stored_shapes, s.pieces, s.stored.index(stored)) for s in sources)
-        key = "together", alike, tuple(operands), signature
-        if key not in self.known_together:
+        key = "split together", tuple(self.counts), alike, tuple(operands), signature
+
+        def made() -> tuple[list[tuple[Digits, ...]], list[tuple[Digits, ...]]]:
             behind, shape = graph.stored[stored].shape, sources[0].shape
             # Blocks half as large as a device's: together several of them are as large as one again.
             finer = [2 * count for count in self.counts]
@@ -291,13 +303,14 @@ class _Splits:
                 list(self._list_read(source, stored, signature.inputs[k].images(indices, Box.of(shape))))
                 for source, k in zip(sources, operands, strict=True)
             ]
-            self.known_together[key] = (
+            return (
                 [digits for cells in _unite_each(readers, shape) for digits in _list_digits(cells, shape)],
                 [digits for cells in _unite_each(behinds, behind) for digits in _list_digits(cells, behind)],
             )
-        return self.known_together[key]
 
-    def _known(
+        return self.known.fact(key, made)
+
+    def _follow_view(
         self,
         what: str,
         name: str,
@@ -310,8 +323,10 @@ class _Splits:
 
         Of what is alike they are found once.
         """
-        key = what, source.shape, source.stored_shapes, source.pieces, source.stored.index(stored), reader, split
-        if key not in self.known:
+        asked = what, reader, split
+        alike = source.shape, source.stored_shapes, source.pieces, source.stored.index(stored)
+
+        def made() -> list[tuple[Digits, ...]]:
             behind = self.graph.stored[stored].shape
             if reader is None:
                 axes = tuple(Axis(str(c), n) for c, n in enumerate(behind))
@@ -321,8 +336,9 @@ class _Splits:
             found = [digits for cells in regions for digits in _list_digits(cells, shape)]
             if not split:
                 found += self._list_shares(name, source, stored, reader)
-            self.known[key] = found
-        return self.known[key]
+            return found
+
+        return self.known.fact(("split", tuple(self.counts), *asked, *alike), made)
 
     def _list_shares(
         self, name: str, source: Source, stored: str, reader: tuple[Signature, int] | None
@@ -350,7 +366,7 @@ class _Splits:
 
     def _list_readers(self, name: str, stored: str, parts: Iterable[DisjointRegions]) -> Iterator[DisjointRegions]:
         """The cells of a view that read parts of a tensor."""
-        view = selected_view(self.graph, name)
+        view = selected_view(self.graph, name, self.views)
         home = next((each for each in view.cells if each.name == stored), None)
         for part in parts if home is not None else ():  # of what a view has parts it may read no cell
             found = ask_one(REFUSALS, view.preimage, {home: part})
@@ -435,10 +451,10 @@ class _Splits:
                 continue
             made = graph.signature(maker.name).axes
             if at == node.name:
-                for digits in self._known("is read", name, source, t, (signature, k), split):
+                for digits in self._follow_view("is read", name, source, t, (signature, k), split):
                     yield maker.name, _name_axes(made, dict(enumerate(digits)))
             if at == maker.name:
-                for digits in self._known("reads", name, source, t, None, _number_axes(made, split)):
+                for digits in self._follow_view("reads", name, source, t, None, _number_axes(made, split)):
                     yield node.name, _name_axes(signature.axes, dict(zip(followed, digits, strict=True)))
 
     def _axes(self, node: OpNode) -> list[tuple[str, int]]:

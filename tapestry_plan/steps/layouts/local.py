@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from math import prod
 
 import numpy as np
@@ -24,6 +25,7 @@ from tapestry_plan.ir import Graph, OpNode, Source
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images
 from tapestry_sets.digits import Ints
+from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Lookup, Piece, piece_domain, piece_image
 
@@ -71,7 +73,7 @@ def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> i
     itemsize = np.dtype(source.dtype).itemsize
     if not isinstance(index, Box):
         (seen,) = list_images(signature, signature.inputs[operand], [index], lambda boxes: [])
-        found = list(_find_pieces(source, seen))
+        found = list(islice(_find_pieces(source, seen), 2))
         is_strided = source.direct or (len(found) == 1 and _is_affine(found[0][0]))
         return 0 if is_strided else seen.size * itemsize
     box = signature.input_box(operand, index)
@@ -82,7 +84,8 @@ def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> i
         return nbytes
     if source.direct:
         return 0
-    pieces = [piece for piece, _ in list_pieces(graph, node, operand, index)]
+    seen = signature.input_region(operand, index, source.shape)
+    pieces = [piece for piece, _ in islice(_find_pieces(source, seen), 2)]  # where there are two, more say no more
     if len(pieces) != 1 or pieces[0].source < 0:
         return nbytes if pieces else 0
     need = reads.of_operand(node, operand, index)[source.stored[pieces[0].source]]
@@ -108,22 +111,36 @@ def list_pieces(graph: Graph, node: OpNode, operand: int, index: Box) -> list[tu
 
 
 def _find_pieces(source: Source, seen: DisjointRegions) -> Iterator[tuple[Piece, DisjointRegions]]:
+    """Pieces through which cells of a view read something, with those that may: guards behind a step stay guards."""
     for piece in source.pieces:
-        cells = _where_it_holds(piece, seen)
-        if piece.source >= 0 and any(guard.prefix for guard in piece.guards):
-            reads = piece_image(piece, cells, within=source.stored_shapes[piece.source]).size
-        else:
-            reads = cells.size
-        if reads:
+        cells = seen
+        if _has_guards(piece, front=True):
+            cells = seen & _find_domain(piece, Box(seen.start, seen.shape), front=True)
+        if cells.size and _reads_any(source, piece, cells):
             yield piece, cells
 
 
-def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:
-    """The cells for which a piece's guards on view coordinates hold; guards further down the chain stay guards."""
-    front = tuple(guard for guard in piece.guards if guard.prefix == 0)
-    if not front:
-        return cells
-    return cells & piece_domain(Piece(piece.source, front, piece.map, piece.fill), Box(cells.start, cells.shape))
+def _reads_any(source: Source, piece: Piece, cells: DisjointRegions) -> bool:
+    """Whether cells read something through a piece that lets them through in front."""
+    if piece.source < 0 or not _has_guards(piece, front=False):
+        return True
+    try:
+        domain = _find_domain(piece, Box(cells.start, cells.shape), front=False)
+    except TooManyPieces:
+        return bool(piece_image(piece, cells, within=source.stored_shapes[piece.source]).size)
+    return bool((cells & domain).size)
+
+
+def _has_guards(piece: Piece, front: bool) -> bool:
+    """Whether a piece has guards on view coordinates, or else further down the chain."""
+    return any((guard.prefix == 0) == front for guard in piece.guards)
+
+
+@lru_cache(maxsize=tuning.KEPT_FORMS)
+def _find_domain(piece: Piece, box: Box, front: bool) -> DisjointRegions:
+    """The cells of a box that read through a piece, or, in front, that its guards on view coordinates let through."""
+    guards = tuple(guard for guard in piece.guards if guard.prefix == 0) if front else piece.guards
+    return piece_domain(Piece(piece.source, guards, piece.map, piece.fill), box)
 
 
 @lru_cache(maxsize=tuning.KEPT_FORMS)

@@ -233,6 +233,25 @@ def test_selections(case: str) -> None:
     agree(make, *arrays)
 
 
+@pytest.mark.parametrize(
+    "word, shape",
+    [
+        (lambda t: t[1:3, 2:5], (4, 6)),
+        (lambda t: t[::2, 1:], (4, 6)),
+        (lambda t: pad(t, 1).sliding_windows((3, 3)), (6, 8)),
+    ],
+    ids=["sliced", "every second row", "windows of padded rows"],
+)
+def test_what_a_view_gives_back_lies_along_the_axes(word: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> None:
+    """Zeros around a part of the source are cells of its axes, not of their row-major numbers: shorter to read."""
+    g = Graph()
+    x = g.input("x", (4, 6))
+    seen = word(x)
+    gradient(ops.sum(seen * seen), [x])
+    placed = {s.shape for s in g.selections.values() if any(piece.fill == 0 and piece.source < 0 for piece in s.pieces)}
+    assert placed <= {shape, (6, 8)} and shape in placed
+
+
 WORDS: list[Callable[[Tensor], Tensor]] = [
     lambda t: t.T,
     lambda t: t.flip(),
