@@ -25,7 +25,7 @@ from tapestry_plan.search.arguments import (
     parse_tie,
     with_options,
 )
-from tapestry_plan.search.by_memory import PlansByMemory, keeps, leave_out
+from tapestry_plan.search.by_memory import PlansByMemory, choose_space, keeps, leave_out
 from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
 from tapestry_plan.search.fusing import Pick, fuse_neighbors, fuse_plan
 from tapestry_plan.search.joint import JointProblem
@@ -203,7 +203,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
     apart, still = (
         unify_equal(given, named, operators=False) if unified and options.placement == "free" else (given, {})
     )
-    wanted = Asked(mesh, options.placement, layout, fix, forbid, options.space or _choose_space(mesh), tie)
+    wanted = Asked(mesh, options.placement, layout, fix, forbid, options.space or choose_space(mesh), tie)
 
     is_split = names is True or (names is not False and split_axes.name in names)
 
