@@ -1,7 +1,8 @@
 """The least sum of a problem's tables, proved by leaving out what cannot be in a better plan.
 
 First the tables are kept small: consumers of one tensor that would need a large one are counted one by one. The plan
-that is found then, and the bound of such tables, leave few layouts (see `pruning`); over these the consumers are
+that is found then, and the bound of such tables, leave few layouts (see `pruning`). Their consumers are weighed until
+the bound is high; layouts that reach it are mostly a good plan, which leaves fewer. Over these the consumers are
 counted jointly, so that both the plan and the bound get better, and again::
 
     tables ──► plan ──► min-marginals ──► layouts that may be in a better plan ──┐
@@ -86,9 +87,18 @@ def solve(
         if time.monotonic() >= stop:
             below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))
             return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), entries)
-        if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
-            bound = _raise_bound(now, bound, stop)
         marginals = find_marginals(now.sizes, bound)
+        if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
+            some = marginals.list_kept(best[0])
+            if is_worth_a_round(now.sizes, some):
+                kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
+                lowest, now = max(lowest, min(best[0], marginals.bound_ticks)), now.restrict(some)
+                search, bound = now.factors(now.entries)
+            bound, choices = _raise_bound(now, bound, stop)
+            problem.listed.weights |= now.listed.weights  # for who asks next: expansions are held against them
+            for choice in choices:  # what reaches a bound is often a good plan
+                best = _better(problem, best, _choose(kept, choice))
+            marginals = find_marginals(now.sizes, bound)
         lowest = max(lowest, min(best[0], marginals.bound_ticks))
         some = marginals.list_kept(best[0])
         if not improved and not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
@@ -105,19 +115,25 @@ def solve(
         search, bound = now.factors()
 
 
-def _raise_bound(problem: Problem, bound: list[Factor], stop: float) -> list[Factor]:
-    """The tables of the bound with the weights of consumers for which their least sum is higher (see `tables`)."""
+def _raise_bound(problem: Problem, bound: list[Factor], stop: float) -> tuple[list[Factor], list[tuple[int, ...]]]:
+    """The tables of the bound with the weights of consumers for which their least sum is higher (see `tables`).
+
+    Beside them the assignments that were found to have the least sums.
+    """
     found = minimize(problem.sizes, bound, total=_count_affordable(stop))
-    best, highest = bound, found.bound_ticks
+    best, highest, choices = bound, found.bound_ticks, [found.choice]
+    weights = dict(problem.listed.weights)
     for k in range(tuning.MAX_WEIGHINGS):
         late = found.entries > tuning.FEW_ENTRIES or time.monotonic() >= stop
         if late or not problem.listed.shift_weights(found.choice, 1 / (2 + k)):
             break
         now = problem.listed.list_bound(problem.known)
         found = minimize(problem.sizes, now, total=_count_affordable(stop))
+        choices.append(found.choice)
         if found.bound_ticks > highest:
-            best, highest = now, found.bound_ticks
-    return best
+            best, highest, weights = now, found.bound_ticks, dict(problem.listed.weights)
+    problem.listed.weights = weights
+    return best, choices
 
 
 def _count_affordable(stop: float) -> int:

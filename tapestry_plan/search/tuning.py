@@ -41,7 +41,7 @@ Of the operators that come along, cell by cell ones and those of whole rows do 1
 
 MAX_FACTOR_ENTRIES = 4_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
-FIRST_FACTOR_ENTRIES = 250_000
+FIRST_FACTOR_ENTRIES = 50_000
 """The same in the first round, before layouts are left out: of most large tables little is needed then."""
 MAX_APART = 64
 """Operators of a graph up to which it is planned again with equal ones apart; larger ones only if that seems to pay."""
@@ -53,7 +53,7 @@ WEIGHT = 1 << 20
 """Parts of which the weights of a tensor's consumers are made where they are counted one by one."""
 MAX_WEIGHINGS = 8
 """Times that these weights are changed, each with one elimination, so that the bound gets higher."""
-MAX_DIRECT_ENTRIES = 10_000_000
+MAX_DIRECT_ENTRIES = 1_000_000
 """Entries of all tables, of alike ones once, up to which they are made at once: the search over them may be exact."""
 MAX_KEPT_SHARE = 0.9
 """Another round is made where no more than this share of the layouts is left: each takes its time."""

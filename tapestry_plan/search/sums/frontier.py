@@ -248,9 +248,7 @@ class Frontier:
         labels.nbytes = nbytes
         if self.unit > 1:
             labels = _unite(labels, self.unit)
-        varies = [r for r in range(nbytes.shape[1]) if len(labels.at) and np.ptp(labels.nbytes[:, r])]
-        columns = np.unique(labels.nbytes[:, varies], axis=1) if varies else np.zeros((len(labels.at), 0), np.int64)
-        return labels.take(_list_better(labels.at, labels.ticks, columns))
+        return labels.take(_list_better(labels.at, labels.ticks, list_columns(labels.nbytes)))
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -278,6 +276,14 @@ def _unite(labels: Labels, unit: int) -> Labels:
         made.nbytes = np.minimum.reduceat(labels.nbytes[order], first, axis=0)
         made.weighed = np.minimum.reduceat(labels.weighed[order], first)
     return made
+
+
+def list_columns(nbytes: IntArray) -> IntArray:
+    """The columns that tell labels apart, each once."""
+    across = np.ascontiguousarray(nbytes.T)
+    varies = across[np.ptp(across, axis=1) > 0] if across.size else across[:0]
+    different = {row.tobytes(): row for row in varies}
+    return np.array([*different.values()], np.int64).reshape(len(different), len(nbytes)).T
 
 
 def _list_better(at: IntArray, ticks: IntArray, nbytes: IntArray) -> IntArray:

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from layered_models import gpt
 
-from tapestry_plan import Graph, Mesh, ops, plan
+from tapestry_plan import Device, Graph, Link, Mesh, load_onnx, ops, plan
 from tapestry_plan.search import tuning
+from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.solving import solve
 from tapestry_plan.search.sums.elimination import evaluate, minimize
 from tapestry_plan.search.sums.reduction import Factor
 from tapestry_plan.search.sums.tables import Tables
@@ -65,3 +68,14 @@ def test_consumers_counted_one_by_one_bound_the_plan(limits: dict[str, int]) -> 
         found = plan(g, Mesh((4,)), expand=False)
     assert best.gap == 0 and found.bound <= best.seconds <= found.seconds
     assert found.bound >= 0.9 * best.seconds
+
+
+def test_what_reaches_the_bound_leaves_little_to_go_through() -> None:
+    """With weights that say most the bound nearly is the optimum, and layouts that have it are the best plan's."""
+    mesh = Mesh((2, 4), device=Device(4e14, 3e12), link=Link(5e-6, 3e11))
+    problem = Problem(load_onnx(gpt(2)), Asked(mesh))
+    found = solve(problem)
+    search, bound = problem.factors()
+    best = minimize(problem.sizes, search)
+    assert bound is search and best.exact and found.ticks == found.bound_ticks == best.ticks
+    assert found.entries * 50 < best.entries

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_plan.search.sums.elimination import Factor
-from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, Row, TooManyLabels
+from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, Row, TooManyLabels, list_columns
 
 
 def some_tables(rng: np.random.Generator, sizes: list[int], most: int) -> list[Factor]:
@@ -72,3 +72,13 @@ def test_too_many_sums_are_refused() -> None:
     # Where they may be added up in units there are few.
     rounded = Frontier(sizes, tables, [row], 8 * 10**6, 8 * 10**6, unit=10**6, most=1000).all.ticks
     assert rounded.tolist() == [sum(int(table.ticks.min()) for table in tables)]
+
+
+@given(st.integers(0, 10**9), st.integers(0, 4), st.integers(0, 5))
+@example(0, 0, 3)
+@example(0, 3, 0)
+def test_columns_that_tell_labels_apart(seed: int, many: int, columns: int) -> None:
+    table = np.random.default_rng(seed).integers(0, 2, (many, columns))
+    wanted = {tuple(column) for column in table.T.tolist() if len(set(column)) > 1}
+    found = list_columns(table)
+    assert found.shape == (many, len(wanted)) and {tuple(column) for column in found.T.tolist()} == wanted
