@@ -10,12 +10,12 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run.trace import Phase
 from tapestry_plan.ir import Monoid, Op, Shard
-from tapestry_plan.steps import Buffer, ShardPlan
+from tapestry_plan.steps import Buffer, Collective, ShardPlan
 from tapestry_sets.limits import FrozenDict, list_names, quote
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
@@ -75,6 +75,15 @@ class DeviceMemory(Protocol):
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None: ...
 
 
+class Exchanged(NamedTuple):
+    """What a backend did of a collective."""
+
+    nbytes_by_link: Mapping[tuple[int, int], int]
+    """Bytes handed to the transport, from device to device, counted as copies between the two would be."""
+    is_merged: bool = False
+    """Whether parts are merged where they came, as the collective's own `Reduce` steps would."""
+
+
 D = TypeVar("D", bound=DeviceMemory)
 
 
@@ -121,6 +130,17 @@ class Backend(Protocol[D]):
     def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
         """Return whether a run that failed was being recorded."""
         return False
+
+    def takes(self, collective: Collective) -> bool:
+        """Return whether `exchange` runs a collective as one operation; else its steps run one by one."""
+        return False
+
+    def exchange(self, devices: Sequence[D], collective: Collective, buffers: Mapping[int, Buffer]) -> Exchanged:
+        """Run what `collective.copies` say, and its merges if it likes, as one operation of the group's devices.
+
+        Its `opening` has run: what comes has its place. Its `closing` runs afterwards, without merges that are done.
+        """
+        raise NotImplementedError(f"{self.name} takes no {collective.kind}")
 
     def synchronize(self) -> None:
         """Wait until everything launched is done."""

@@ -22,6 +22,7 @@ from tapestry_plan.steps import (
     HOST,
     Alloc,
     Buffer,
+    Collective,
     Compute,
     Copy,
     Fetch,
@@ -541,7 +542,7 @@ def _wrong_tensor(graph: Graph) -> str | None:
 # -- words -----------------------------------------------------------------------------------------------
 
 
-def describe(plan: ShardPlan, step: Step) -> str:
+def describe(plan: ShardPlan, step: Step | Collective) -> str:
     """A step in words: its kind, operator, buffers and devices."""
     devices = {buffer.id: buffer.device for buffer in plan.buffers}
 
@@ -558,6 +559,9 @@ def describe(plan: ShardPlan, step: Step) -> str:
         case Compute():
             box = "×".join(f"[{a}, {a + n})" for a, n in zip(step.start, step.shape, strict=False)) or "[one cell]"
             return f"compute {quote(step.node)} on device {step.device}, index box {box}"
+        case Collective():
+            group = ", ".join(map(str, step.group))
+            return f"{step.kind} of {quote(step.tensor)} for {quote(step.node)} on devices {group}"
         case Reduce():
             return f"reduce {quote(step.node)} into {place(step.output)}"
         case _:

@@ -31,7 +31,20 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.room import check_copies
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
-from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
+from tapestry_plan.steps import (
+    HOST,
+    Alloc,
+    Buffer,
+    Collective,
+    Compute,
+    Copy,
+    Fetch,
+    Free,
+    Reduce,
+    ShardPlan,
+    Spill,
+    Step,
+)
 from tapestry_sets.limits import FrozenDict, check_arguments, hide_fields, quote
 from tapestry_sets.regions import Region
 
@@ -224,6 +237,8 @@ class _Interpreter:
         self.makers = {out: name for name, node in plan.graph.nodes.items() for out in node.outputs}
         self.buffers = {buffer.id: buffer for buffer in plan.buffers}
         self.links: Counter[tuple[int, int]] = Counter()
+        self.is_merged = False
+        """Whether the backend merged the parts of the collective that it ran last."""
         self.placed = [0] * len(devices)
         self.spilled = [0] * len(devices)
         self.kept: dict[int, Array] = {}
@@ -234,7 +249,7 @@ class _Interpreter:
     def run(self, progress: Progress | None) -> RunResult:
         begin = self.begin = perf_counter()
         total, spans, counts = len(self.plan.steps), self.backend.spans, [0]
-        for k, step in enumerate(self.plan.steps):
+        for k, step in self._in_order():
             start = perf_counter()
             try:
                 node, device, nbytes, phases = self._step(k, step)
@@ -271,6 +286,28 @@ class _Interpreter:
             nbytes_spilled=tuple(self.spilled),
         )
 
+    def _in_order(self) -> Iterator[tuple[int, Step | Collective]]:
+        """The steps with their numbers; what the backend runs as one operation stands in the place of its copies."""
+        if getattr(type(self.backend), "takes", Backend.takes) is Backend.takes:  # as of one that has no such method
+            yield from enumerate(self.plan.steps)
+            return
+        at = 0
+        for step in self.plan.grouped_steps:
+            if not isinstance(step, Collective):
+                yield at, step
+                at += 1
+                continue
+            if self.backend.takes(step):
+                opening, copies, closing = step.places
+                yield from ((at + k, step.steps[k]) for k in opening)
+                yield at + copies[0], step
+                is_merged = self.is_merged  # as the backend said of this one
+                rest = (k for k in closing if not (is_merged and isinstance(step.steps[k], Reduce)))
+                yield from ((at + k, step.steps[k]) for k in rest)
+            else:
+                yield from enumerate(step.steps, at)
+            at += len(step.steps)
+
     def _finish(self, wait: Callable[[], None]) -> None:
         """Wait until the devices have done what the steps put into their queues."""
         try:
@@ -281,7 +318,7 @@ class _Interpreter:
                 "CupyBackend(blocking=True) waits after each step and names the one"
             ) from error
 
-    def _cells(self, k: int, step: Step) -> str:
+    def _cells(self, k: int, step: Step | Collective) -> str:
         """The shard, blocks and regions that a step is about, for messages."""
         match step:
             case Compute():
@@ -293,6 +330,8 @@ class _Interpreter:
                 listed = ", ".join(map(repr, step.regions[: tuning.SHOWN_REGIONS]))
                 listed += f" and {more} more" if more > 0 else ""
                 return f", {self._extent(block)}, regions [{listed}]"
+            case Collective():
+                return f", {len(step.at)} blocks of {step.nbytes} B"
             case Alloc() | Free() | Spill() | Fetch():
                 return f", {self._extent(step.buffer)}"
             case _:
@@ -302,7 +341,7 @@ class _Interpreter:
         box = self.buffers[number].box
         return f"the block (start, stop) {(box.start, box.stop)} of {quote(self.buffers[number].tensor)}"
 
-    def _step(self, k: int, step: Step) -> tuple[str, int, int, tuple[Phase, ...]]:
+    def _step(self, k: int, step: Step | Collective) -> tuple[str, int, int, tuple[Phase, ...]]:
         """Run one step; give its operator, its device, the bytes that it moved and the phases of a copy."""
         match step:
             case Copy():
@@ -312,6 +351,8 @@ class _Interpreter:
                 return step.node, step.device, 0, ()
             case Reduce():
                 return step.node, self._reduce(step), 0, ()
+            case Collective():
+                return step.node, step.group[0], self._exchange(step), ()
             case Alloc() | Free() | Spill() | Fetch():
                 buffer = self.buffers[step.buffer]
                 return buffer.tensor, buffer.device, self._change(step, buffer), ()
@@ -372,6 +413,13 @@ class _Interpreter:
             Phase("move", link[1], moving - self.begin, unpacking - moving),
             Phase("unpack", link[1], unpacking - self.begin, end - unpacking),
         )
+
+    def _exchange(self, step: Collective) -> int:
+        """Have the backend run a collective as one operation; give the bytes that it moved."""
+        done = self.backend.exchange(self.devices, step, self.buffers)
+        self.is_merged = done.is_merged
+        self.links.update(done.nbytes_by_link)
+        return sum(done.nbytes_by_link.values())
 
     def _spill(self, buffer: Buffer) -> int:
         payload = self.devices[buffer.device].spill(buffer)
@@ -485,7 +533,7 @@ def _launch_again(
     return replace(counted, outputs=_assembled(plan, cells), seconds=seconds, timeline=())
 
 
-def _kind(step: Step) -> str:
+def _kind(step: Step | Collective) -> str:
     """The kind of a step's event."""
     if isinstance(step, Copy) and step.src == HOST:
         return "fetch" if step.again else "place"

@@ -13,9 +13,9 @@ From the ground up; each row stands on rows above it:
     choices                              all that a plan decides
     documents                            plain data of plans and programs
     schedule                             when each step runs, where copies run beside work
+    collectives                          steps that are one operation of a group
     lowering  arenas/timeline            a graph and its layouts as steps; when each buffer is used
     programs                             the steps of one device
-    collectives                          copies that are one operation of a group
     arenas/packing                       arenas of written steps, laid out anew
     arenas/eviction                      which buffers leave a full arena, and when they come back
     arenas/spilling                      steps again, with less memory
@@ -28,7 +28,6 @@ from tapestry_plan.steps.arenas.packing import Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
 from tapestry_plan.steps.choices import Choices, check_choices
-from tapestry_plan.steps.collectives import Collective
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.documents import PlanVersionError
 from tapestry_plan.steps.layouts.cells import Facts, unite
@@ -68,10 +67,13 @@ from tapestry_plan.steps.step import (
     HOST,
     Alloc,
     Buffer,
+    Collective,
+    CollectiveKind,
     Compute,
     Copy,
     Fetch,
     Free,
+    GroupedStep,
     Output,
     ProgramStep,
     Recv,
@@ -80,5 +82,6 @@ from tapestry_plan.steps.step import (
     Spill,
     Step,
     Written,
+    ungroup,
 )
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

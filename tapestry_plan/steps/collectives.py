@@ -9,92 +9,158 @@ What each of n devices has before and afterwards, of a tensor in n equal parts (
     broadcast        a   |     |      ►   a   | a   | a
 
 Nothing is guessed from what operators are called: it is what the copies say, and those that say anything else are none.
+Lowering lets the steps of one exchange stand together; those of a group, from the first place that is taken for what
+comes to the last one that is given back, are then one step of the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import combinations
 from math import prod
-from typing import Literal
 
 import numpy as np
-from msgspec import Struct
 
 from tapestry_plan.steps.layouts.mesh import Mesh
-from tapestry_plan.steps.step import HOST, Buffer, Copy, Written
+from tapestry_plan.steps.step import (
+    HOST,
+    Alloc,
+    Buffer,
+    Collective,
+    CollectiveKind,
+    Copy,
+    Free,
+    GroupedStep,
+    Reduce,
+    Step,
+)
 from tapestry_sets.regions import DisjointRegions, Region
 
-CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"]
 Sent = Mapping[tuple[int, int], DisjointRegions]
 """What goes from device to device."""
+Group = tuple[int, ...]
 
 
-class Collective(Struct, frozen=True):
-    """Copies of one tensor, for one stage, that are one operation of a group of devices.
+def find_groups(links: Iterable[tuple[int, int]]) -> list[Group]:
+    """The devices that exchange anything, directly or through others, ascending.
 
-    Parameters
-    ----------
-    kind : str
-        "all_gather", "reduce_scatter", "all_reduce", "all_to_all" or "broadcast".
-    group : tuple of int
-        The devices, ascending; of a broadcast the one that sends comes first.
-    axes : tuple of str
-        The axes of the mesh that the group lies along: its devices differ on these and on no others, and are all that
-        do. Empty for other groups.
-    node, tensor : str
-        As the steps have them.
-    nbytes : int
-        Bytes of one part: what one device sends to another.
-    steps : tuple of int
-        Numbers of the copies in `ShardPlan.steps`. The merges of what they bring stay steps of their own.
+    Examples
+    --------
+    >>> find_groups([(0, 2), (3, 1), (2, 4), (5, 5)])
+    [(0, 2, 4), (1, 3)]
     """
-
-    kind: CollectiveKind
-    group: tuple[int, ...]
-    axes: tuple[str, ...]
-    node: str
-    tensor: str
-    nbytes: int
-    steps: tuple[int, ...]
-
-    @property
-    def nbytes_moved(self) -> int:
-        """Bytes between devices, once for each receiving device, as the plan counts them."""
-        return self.nbytes * len(self.steps)
+    groups: dict[int, set[int]] = {}
+    for one, other in links:
+        if one != other and groups.get(one) is not groups.get(other, groups):
+            joined = groups.get(one, {one}) | groups.get(other, {other})
+            groups.update(dict.fromkeys(joined, joined))
+    return sorted({min(group): tuple(sorted(group)) for group in groups.values()}.values())
 
 
-def find_collectives(written: Written, mesh: Mesh) -> Iterator[Collective]:
-    """The collectives among the copies of some steps, in the order of the stages."""
-    buffers = {buffer.id: buffer for buffer in written.buffers}
+def group_steps(steps: Sequence[Step], buffers: Sequence[Buffer], mesh: Mesh) -> Iterator[GroupedStep]:
+    """The steps of all devices, where those that are one operation of a group are one step."""
+    known = {buffer.id: buffer for buffer in buffers}
+    begins = {first: (stop, found) for first, stop, found in _find_collectives(steps, known, mesh)}
+    at = 0
+    while at < len(steps):
+        stop, found = begins.get(at, (at + 1, steps[at]))
+        yield found
+        at = stop
+
+
+def _find_collectives(
+    steps: Sequence[Step], buffers: Mapping[int, Buffer], mesh: Mesh
+) -> Iterator[tuple[int, int, Collective]]:
+    """Where each begins and ends, and what it is."""
     stages: dict[tuple[str, str], dict[int, Copy]] = {}
-    for at, step in enumerate(written.steps):
+    for at, step in enumerate(steps):
         if isinstance(step, Copy) and step.src != HOST and buffers[step.src].device != buffers[step.dst].device:
             stages.setdefault((step.node, step.tensor), {})[at] = step
     parts: dict[str, set[int]] = {}
-    for buffer in written.buffers:
+    for buffer in buffers.values():
         parts.setdefault(buffer.tensor, set()).add(buffer.part)
     for (node, tensor), copies in stages.items():
-        for group, mine in _list_groups(copies, buffers):
-            found = _name_kind(group, mine, buffers, len(parts[tensor] - {-1}))
-            if found is not None:
-                kind, members, nbytes = found
-                yield Collective(kind, members, _list_axes(group, mesh), node, tensor, nbytes, tuple(mine))
+        for group, mine in _split(copies, buffers):
+            named = _name_kind(group, mine, buffers, len(parts[tensor] - {-1}))
+            span = None if named is None else _find_span(steps, mine, buffers)
+            if named is None or span is None:
+                continue
+            (kind, members, nbytes), (first, stop) = named, span
+            inside, places = tuple(steps[first:stop]), tuple(at - first for at in mine)
+            made = Collective(kind, members, _list_axes(group, mesh), node, tensor, nbytes, inside, places)
+            if _is_whole(made, buffers):
+                yield first, stop, made
 
 
-def _list_groups(
-    copies: Mapping[int, Copy], buffers: Mapping[int, Buffer]
-) -> list[tuple[tuple[int, ...], dict[int, Copy]]]:
-    """The devices that exchange anything, directly or through others, ascending, each group with its copies."""
-    groups: dict[int, set[int]] = {}
-    for copy in copies.values():
-        source, target = buffers[copy.src].device, buffers[copy.dst].device
-        joined = groups.get(source, {source}) | groups.get(target, {target})
-        groups.update(dict.fromkeys(joined, joined))
-    mine: dict[tuple[int, ...], dict[int, Copy]] = {}
+def _is_whole(found: Collective, buffers: Mapping[int, Buffer]) -> bool:
+    """Whether each device has what comes in one block: copied there, or merged of all parts, cell by cell."""
+    merges = {buffers[one.output].device: one for one in found.closing if isinstance(one, Reduce)}
+    if found.kind not in ("reduce_scatter", "all_reduce"):
+        targets = {one.dst for one in found.copies}
+        return not merges and len(targets) == len({buffers[number].device for number in targets})
+    came = {buffers[one.dst].device: _join(one.regions) for one in found.copies}
+    return [*merges] == sorted(found.group) and all(
+        len(one.inputs) == len(found.group) and _are_same([came[device], _join(one.regions)])
+        for device, one in merges.items()
+    )
+
+
+def _split(copies: Mapping[int, Copy], buffers: Mapping[int, Buffer]) -> list[tuple[Group, dict[int, Copy]]]:
+    """The groups that exchange anything, each with its copies."""
+    links = {at: (buffers[copy.src].device, buffers[copy.dst].device) for at, copy in copies.items()}
+    groups = find_groups(links.values())
+    of = {device: group for group in groups for device in group}
+    mine: dict[Group, dict[int, Copy]] = {}
     for at, copy in copies.items():
-        mine.setdefault(tuple(sorted(groups[buffers[copy.src].device])), {})[at] = copy
+        mine.setdefault(of[links[at][0]], {})[at] = copy
     return sorted(mine.items())
+
+
+def _find_span(
+    steps: Sequence[Step], copies: Mapping[int, Copy], buffers: Mapping[int, Buffer]
+) -> tuple[int, int] | None:
+    """Where the steps of a group's copies begin and end; None where they cannot be taken for one step.
+
+    From the places that are taken for what comes, over copies and merges, to what is given back of these. Opening,
+    copies and closing may then be run one after the other: no place is given back before others are taken, and nothing
+    that is sent, or copied before, comes from within.
+    """
+    landing = {copy.dst for copy in copies.values()}
+    first, last = min(copies), max(copies)
+    while last + 1 < len(steps) and _closes(steps[last + 1], landing):
+        last += 1
+    merged = {one.output for one in steps[first : last + 1] if isinstance(one, Reduce) and _closes(one, landing)}
+    made = landing | merged
+    while first and _opens(steps[first - 1], made, buffers):
+        first -= 1
+    freed: set[int] = set()
+    for at in range(first, last + 1):
+        step = steps[at]
+        if isinstance(step, Free):
+            freed.add(buffers[step.buffer].device)
+        if isinstance(step, Alloc) and buffers[step.buffer].device in freed:
+            return None
+        if (at in copies and copies[at].src in made) or not (
+            at in copies or _opens(step, made, buffers) or _closes(step, landing)
+        ):
+            return None
+    return first, last + 1
+
+
+def _opens(step: Step, made: Set[int], buffers: Mapping[int, Buffer]) -> bool:
+    """Whether a step takes a place for what comes, or copies there what its device has."""
+    if isinstance(step, Alloc):
+        return step.buffer in made
+    if not isinstance(step, Copy) or step.piece is not None or step.dst not in made:
+        return False
+    return step.src not in (HOST, *made) and buffers[step.src].device == buffers[step.dst].device
+
+
+def _closes(step: Step, landing: Set[int]) -> bool:
+    """Whether a step merges what came, or gives its place back."""
+    if isinstance(step, Reduce):
+        return not landing.isdisjoint(step.inputs)
+    return isinstance(step, Free) and step.buffer in landing
 
 
 def _name_kind(

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from tapestry_plan.ir import Graph, OpNode, Shard, Stored
 from tapestry_plan.steps.choices import Choices
+from tapestry_plan.steps.collectives import find_groups
 from tapestry_plan.steps.layouts.cells import CellAlgebra
 from tapestry_plan.steps.layouts.holders import Holders, meets, project_bounds
 from tapestry_plan.steps.layouts.layout import Layout, Lot
@@ -24,6 +25,8 @@ from tapestry_plan.steps.layouts.reads import Reads
 from tapestry_plan.steps.layouts.routes import BoolArray
 from tapestry_plan.steps.step import (
     HOST,
+    KEPT,
+    WRITTEN,
     Alloc,
     Buffer,
     Compute,
@@ -36,6 +39,7 @@ from tapestry_plan.steps.step import (
     Reduce,
     Send,
     Written,
+    list_buffers,
 )
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
@@ -326,22 +330,50 @@ class _Lowering:
     def _makers(self) -> dict[str, OpNode]:
         return {name: node for node in self.order for name in node.outputs}
 
-    def provide_view(self, node: OpNode, operand: int, device: int, index: Box) -> tuple[Buffer | None, bool]:
-        """A buffer with an operand's block, and whether it serves this shard alone."""
-        declared = self.graph.signature(node.name).inputs[operand]
-        box = self._input_box(node, operand, index)
-        if box is None:
-            return None, False
-        source = self.graph.source(node.inputs[operand])
-        needs = self.reads.of_operand(node, operand, index)
+    def provide_operand(self, node: OpNode, operand: int, shards: Mapping[int, Box]) -> dict[int, Buffer]:
+        """For each device that reads an operand, a buffer with its block.
+
+        One stored tensor goes to all devices after the other, so that what one exchange takes stands together.
+        """
+        source, pad = self.graph.source(node.inputs[operand]), self.graph.signature(node.name).inputs[operand].pad
+        boxes = {device: self._input_box(node, operand, index) for device, index in shards.items()}
+        below: defaultdict[int, dict[str, Buffer]] = defaultdict(dict)
+        for k, stored in enumerate(source.stored):
+            begin = len(self.steps)
+            for device, index in self._in_order(shards, [self._want(node, operand, k)]):
+                box = boxes[device]
+                if box is None:
+                    continue
+                need = self.reads.of_operand(node, operand, index)[stored]
+                around = box if source.direct else self.algebra.box_around(need)
+                if around is not None:
+                    fill = pad if source.direct else None
+                    below[device][stored] = self.provide(node.name, stored, device, need, around, fill)
+            self._group(begin)
         if source.direct:
-            name = source.stored[0]
-            return self.provide(node.name, name, device, needs[name], box, declared.pad), False
-        below = {
-            name: self.provide(node.name, name, device, need, around)
-            for name, need in needs.items()
-            if (around := self.algebra.box_around(need)) is not None
+            return {device: found[source.stored[0]] for device, found in below.items()}
+        own = {device: box for device, box in boxes.items() if box is not None}
+        return {
+            device: self._view(node, operand, device, shards[device], box, below[device]) for device, box in own.items()
         }
+
+    def _group(self, begin: int) -> None:
+        """Let the steps of an exchange, since a number of them, stand together for devices that exchange anything."""
+        #   0 with 2, 1 with 3      device 0  1  2  3   ►   0  2  1  3      each device's own steps stay in their order
+        steps, buffers = self.steps[begin:], self.buffers
+        copies = (one for one in steps if isinstance(one, Copy) and one.src != HOST)
+        groups = find_groups((buffers[one.src].device, buffers[one.dst].device) for one in copies)
+        leader = {device: group[0] for group in groups for device in group}
+        if leader:
+            homes = (buffers[(list_buffers(step, WRITTEN) or list_buffers(step, KEPT))[0]].device for step in steps)
+            order = sorted(zip((leader.get(home, home) for home in homes), range(len(steps)), strict=True))
+            self.steps[begin:] = [steps[k] for _, k in order]
+
+    def _view(
+        self, node: OpNode, operand: int, device: int, index: Box, box: Box, below: Mapping[str, Buffer]
+    ) -> Buffer:
+        """A buffer with a block of a view, from those with the cells behind it."""
+        source, declared = self.graph.source(node.inputs[operand]), self.graph.signature(node.name).inputs[operand]
         name, inside = node.inputs[operand], Box.of(source.shape).contains(box)
         target = self.alloc(device, name, box, source.dtype, fill=None if inside else declared.pad)
         for piece, cells in self._list_pieces(node, operand, index):
@@ -349,7 +381,7 @@ class _Lowering:
             source_buffer = target if piece.source < 0 else below.get(stored)
             if source_buffer is not None:
                 self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells, piece))
-        return target, True
+        return target
 
     def _input_box(self, node: OpNode, operand: int, index: Box) -> Box | None:
         key = "input", self.reads.kind(node), operand, index
@@ -403,12 +435,11 @@ class _Lowering:
         for receiver, need in needs.items():
             self.given[name, receiver].append(need)
 
-    def _list_wanted(self, node: OpNode) -> Iterator[Wanted]:
-        """What an operator reads, operand by operand."""
-        for operand, name in enumerate(node.inputs):
-            for k, stored in enumerate(self.graph.source(name).stored):
-                near = partial(self._list_readers, node, operand, k)
-                yield Wanted(node.name, stored, near, partial(self._read, node, operand, stored))
+    def _want(self, node: OpNode, operand: int, k: int) -> Wanted:
+        """What an operator reads of the k-th stored tensor behind an operand."""
+        stored = self.graph.source(node.inputs[operand]).stored[k]
+        near = partial(self._list_readers, node, operand, k)
+        return Wanted(node.name, stored, near, partial(self._read, node, operand, stored))
 
     def _read(self, node: OpNode, operand: int, stored: str, device: int) -> DisjointRegions:
         index = self.layouts["operator", node.name].box(device)
@@ -543,10 +574,12 @@ class _Lowering:
         parts = prod(layout.parts[a] for a in cut)
         inputs: dict[int, tuple[int | None, ...]] = {}
         private: list[Buffer] = []
-        for device, index in self._in_order(shards, self._list_wanted(node)):
-            found = [self.provide_view(node, operand, device, index) for operand in range(len(node.inputs))]
-            inputs[device] = tuple(None if buffer is None else buffer.id for buffer, _ in found)
-            private += [buffer for buffer, alone in found if buffer is not None and alone]
+        found = [self.provide_operand(node, operand, shards) for operand in range(len(node.inputs))]
+        viewed = [not self.graph.source(name).direct for name in node.inputs]
+        for device in shards:
+            mine = [blocks.get(device) for blocks in found]
+            inputs[device] = tuple(None if buffer is None else buffer.id for buffer in mine)
+            private += [buffer for buffer, alone in zip(mine, viewed, strict=True) if buffer is not None and alone]
         if op.monoid is not None and (parts > 1 or op.has_states):
             self.monoid.update(dict.fromkeys(node.outputs, op.monoid.name))
         for k, name in enumerate(node.outputs):
@@ -617,8 +650,10 @@ class _Lowering:
     def _bring(self, wanted: Wanted, layout: Layout) -> list[Buffer]:
         """Let a tensor lie in the blocks of a layout from here on; give the buffers that it lay in before."""
         name, brought = wanted.tensor, {}
+        begin = len(self.steps)
         for device, box in self._in_order(self._own_blocks(layout), [wanted]):
             brought[name, device] = self.provide(wanted.label, name, device, wanted.cells(device), box)
+        self._group(begin)
         before = [self.made.pop((name, device)) for device in self.devices if (name, device) in self.made]
         self.held[name] = self._hold_blocks(layout)
         self.made.update(brought)

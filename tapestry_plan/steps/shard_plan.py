@@ -14,7 +14,7 @@ from msgspec.structs import asdict, force_setattr, replace
 from tapestry_plan.ir import Graph, Op, same_graph
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps.choices import Choices, check_choices
-from tapestry_plan.steps.collectives import Collective, find_collectives
+from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.documents import (
     read_choices,
@@ -33,7 +33,7 @@ from tapestry_plan.steps.layouts.mesh import Mesh, Space
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
-from tapestry_plan.steps.step import Buffer, Output, Step, Written
+from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
 from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote
 from tapestry_sets.regions import Box
 
@@ -256,6 +256,14 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """The steps of all devices, in an order in which they can be run."""
         return cast("tuple[Step, ...]", self.written.steps)
 
+    @cached_property
+    def grouped_steps(self) -> tuple[GroupedStep, ...]:
+        """The same steps, where those that are one operation of a group of devices are one `Collective`.
+
+        It has them, so that a backend may run either: `ungroup` of these are the plan's steps, in their order.
+        """
+        return tuple(group_steps(self.steps, self.buffers, self.mesh))
+
     @property
     def outputs(self) -> tuple[Output, ...]:
         """Where the graph's outputs lie at the end."""
@@ -313,9 +321,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @check_arguments
     def collectives(self) -> tuple[Collective, ...]:
-        """The copies that are equal parts over one group of devices: what a library such as NCCL has in one call.
+        """The steps that are equal parts over one group of devices: what a library such as NCCL has in one call.
 
-        They are the plan's steps, counted as these; a backend may run each as what it is called, in this order.
+        They are those of `grouped_steps`, in this order; a backend may run each as what it is called.
 
         Examples
         --------
@@ -330,24 +338,25 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> [(one.kind, one.group, one.axes, one.nbytes) for one in p.collectives()]
         [('reduce_scatter', (0, 1, 2, 3), ('x',), 4096)]
         """
-        return tuple(find_collectives(self.written, self.mesh))
+        return tuple(step for step in self.grouped_steps if isinstance(step, Collective))
 
     @check_arguments(
-        steps="they are of Alloc, Copy, Compute, Reduce, Free, Spill and Fetch",
+        steps="they are of Alloc, Copy, Compute, Reduce, Free, Spill, Fetch and Collective",
         buffers="they are of Buffer",
         outputs="they are of Output",
     )
     def with_steps(
         self,
-        steps: Sequence[Step] | None = None,
+        steps: Sequence[GroupedStep] | None = None,
         *,
         buffers: Sequence[Buffer] | None = None,
         outputs: Sequence[Output] | None = None,
     ) -> ShardPlan:
         """The plan with steps, buffers or outputs of one's own; what is not given is as it follows from the choices.
 
-        Its document has them written out. Nothing is checked before the plan is run.
+        Its document has them written out. Nothing is checked before the plan is run. A collective counts as its steps.
         """
+        steps = None if steps is None else tuple(ungroup(steps))
         given = {"steps": steps, "buffers": buffers, "outputs": outputs}
         found = {name: tuple(value) for name, value in given.items() if value is not None}
         return replace(self, explicit=replace(self.written, **found))

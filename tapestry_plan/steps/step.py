@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -222,6 +222,83 @@ class Recv(Struct, frozen=True, tag="recv"):
 
 Step = Alloc | Copy | Compute | Reduce | Free | Spill | Fetch
 """The steps of a plan, of all devices."""
+CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"]
+
+
+class Collective(Struct, frozen=True, tag="collective"):
+    """One operation of a group of devices, as libraries such as NCCL have in one call, and the steps that do it.
+
+    Parameters
+    ----------
+    kind : str
+        "all_gather", "reduce_scatter", "all_reduce", "all_to_all" or "broadcast".
+    group : tuple of int
+        The devices, ascending; of a broadcast the one that sends comes first.
+    axes : tuple of str
+        The axes of the mesh that the group lies along: its devices differ on these and on no others, and are all that
+        do. Empty for other groups.
+    node, tensor : str
+        As the steps have them.
+    nbytes : int
+        Bytes of one part: what one device sends to another.
+    steps : tuple of Step
+        The plan's own, in its order: they take places for what comes, copy, and merge parts. `opening`, `copies` and
+        `closing`, one after the other, do the same.
+    at : tuple of int
+        Which of these are the copies between devices.
+    """
+
+    kind: CollectiveKind
+    group: tuple[int, ...]
+    axes: tuple[str, ...]
+    node: str
+    tensor: str
+    nbytes: int
+    steps: tuple[Step, ...]
+    at: tuple[int, ...]
+
+    @property
+    def places(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Which of the steps are `opening`, `copies` and `closing`."""
+        across = set(self.at)
+        opening = (k for k, one in enumerate(self.steps) if isinstance(one, Alloc | Copy) and k not in across)
+        closing = (k for k, one in enumerate(self.steps) if not isinstance(one, Alloc | Copy))
+        return tuple(opening), self.at, tuple(closing)
+
+    @property
+    def opening(self) -> tuple[Step, ...]:
+        """What each device does by itself before: it takes places, and copies what it has."""
+        return tuple(self.steps[k] for k in self.places[0])
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """The copies between devices."""
+        return tuple(one for one in (self.steps[k] for k in self.at) if isinstance(one, Copy))
+
+    @property
+    def closing(self) -> tuple[Step, ...]:
+        """What each device does by itself afterwards: it merges parts, and gives their places back."""
+        return tuple(self.steps[k] for k in self.places[2])
+
+    @property
+    def nbytes_moved(self) -> int:
+        """Bytes between devices, once for each receiving device, as the plan counts them."""
+        return self.nbytes * len(self.at)
+
+
+GroupedStep = Step | Collective
+"""The steps of a plan, where those that are one operation of a group are one step."""
+
+
+def ungroup(steps: Iterable[GroupedStep]) -> Iterator[Step]:
+    """The steps of which collectives are made, in their places, and all others."""
+    for step in steps:
+        if isinstance(step, Collective):
+            yield from step.steps
+        else:
+            yield step
+
+
 ProgramStep = Step | Send | Recv
 """The steps of one device: its copies to and from others are cut in two."""
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, plan
 from tapestry_plan.ops import relu
-from tapestry_plan.steps import Buffer, Collective, Copy
+from tapestry_plan.steps import Buffer, Collective, ungroup
 from tests.spilling import Program, planned, programs
 
 Masks = dict[tuple[int, int], np.ndarray]
@@ -22,9 +22,8 @@ def masks_of(p: ShardPlan, one: Collective) -> tuple[Masks, list[Buffer]]:
     shape = p.graph.stored[one.tensor].shape
     masks: Masks = {}
     sources = []
-    for at in one.steps:
-        step = p.steps[at]
-        assert isinstance(step, Copy) and (step.node, step.tensor) == (one.node, one.tensor)
+    for step in one.copies:
+        assert (step.node, step.tensor) == (one.node, one.tensor)
         mask = np.zeros(shape, bool)
         for region in step.regions:
             cells = tuple(region.points().T)
@@ -137,7 +136,7 @@ def test_one_sender_to_all_is_a_broadcast() -> None:
         layout={"x": {0: 4}, "w": {0: 1}},
         placement="single",
     )
-    kinds = [(one.kind, one.tensor, len(one.steps)) for one in p.collectives()]
+    kinds = [(one.kind, one.tensor, len(one.copies)) for one in p.collectives()]
     held = [b.device for b in p.buffers if b.tensor == "w"]
     assert kinds == ([("broadcast", "w", 3)] if p.nbytes_moved else []) and len(held) == 4
 
@@ -146,8 +145,6 @@ def test_one_sender_to_all_is_a_broadcast() -> None:
 @given(programs(5))
 def test_whatever_is_named_is_what_its_name_says(words: Program) -> None:
     p = planned(words)
-    seen: set[int] = set()
     for one in p.collectives():
         assert_it_is(p, one)
-        assert not seen & set(one.steps)
-        seen.update(one.steps)
+    assert tuple(ungroup(p.grouped_steps)) == p.steps
