@@ -48,7 +48,8 @@ class PlansByMemory:
     stop : float
         Of the monotonic clock: from then on what is there is given.
     write : callable
-        Gives the plan of some layouts of a problem, of a bound in picoseconds, in arenas of some bytes.
+        Gives the plan of some layouts of a problem, of a bound in picoseconds, in arenas of some bytes; its steps are
+        known.
     lower : callable
         Gives the steps of some layouts of a problem.
     """
@@ -61,7 +62,7 @@ class PlansByMemory:
         expandable: Mapping[str, Variants],
         stop: float,
         *,
-        write: Callable[[Problem, Sequence[int], int, Sequence[int]], ShardPlan],
+        write: Callable[[Problem, Sequence[int], int, Sequence[int], Lowered], ShardPlan],
         lower: Callable[[Problem, Sequence[int]], Lowered],
     ) -> None:
         self.fastest, self._pose, self._graphs = fastest, pose, graphs
@@ -102,9 +103,9 @@ class PlansByMemory:
                 time_limit_seconds=self._stop - time.monotonic(),
             )
             found.append(capped)
-            if capped.choice is not None:
+            if capped.choice is not None and capped.packed is not None:
                 bound = min(one.bound_ticks for one in found)
-                made = self._write(problem, capped.choice, bound, caps)
+                made = self._write(problem, capped.choice, bound, caps, capped.packed.lowered)
                 unified = self.fastest.unified if graph is self._graphs[0] else {}
                 left_out = tuple(leave_out(*one) for one in self._expandable.items())
                 return replace(made, expansions=left_out, unified=unified)

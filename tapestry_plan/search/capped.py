@@ -64,6 +64,8 @@ class Capped(Struct):
         Whether all were looked at that may keep the cap, and none does.
     shortage : str
         Why no plan keeps the cap, where that is known without looking at them, in words.
+    packed : Packed, or None
+        The steps of the best plan.
     """
 
     choice: tuple[int, ...] | None
@@ -74,6 +76,7 @@ class Capped(Struct):
     tried: int = 0
     none: bool = False
     shortage: str = ""
+    packed: Packed | None = None
 
 
 def solve_capped(
@@ -410,7 +413,7 @@ class _Search:
         peak = self._pack(choice)
         self.found.found_nbytes = min(self.found.found_nbytes, peak)
         if peak <= self.cap:
-            self.found.choice, self.found.cost = choice, cost
+            self.found.choice, self.found.cost, self.found.packed = choice, cost, self.packed[choice]
         return peak <= self.cap
 
     def _improve(self) -> None:

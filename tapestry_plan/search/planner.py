@@ -320,7 +320,9 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
         (graph, given) if unified else (graph,),
         expandable,
         stop,
-        write=lambda problem, choice, bound, caps: _write_down(problem, choice, bound, fan_in, caps),
+        write=lambda problem, choice, bound, caps, lowered: _write_down(
+            problem, choice, bound, fan_in, caps, lowered=lowered
+        ),
         lower=lambda problem, choice: _lower(problem, choice, fan_in),
     )
 
@@ -546,16 +548,21 @@ def _write_down(
     fan_in: int | None,
     caps: Sequence[int] | None = None,
     picks: Mapping[str, Pick] | None = None,
+    lowered: Lowered | None = None,
 ) -> ShardPlan:
-    """The plan of a choice of layouts, in arenas of some memory if they are given it, some neighbors in one block."""
+    """The plan of a choice of layouts, in arenas of some memory if they are given it, some neighbors in one block.
+
+    `lowered` has its steps, in these arenas, where they are written down already.
+    """
     problem, choice, expansions = _split_axes(problem, choice)
     problem, choice, fused = fuse_neighbors(problem, choice, picks) if picks else (problem, choice, ())
     graph, mesh = problem.graph, problem.mesh
     choices = _name_choices(problem, choice, fan_in)
-    lowered = lower(graph, mesh, choices, reads=problem.reads)
+    if lowered is None:
+        lowered = lower(graph, mesh, choices, reads=problem.reads)
+        lowered = lowered if caps is None else pack(lowered, caps).lowered
     if caps is not None:
         choices = replace(choices, memory_nbytes=tuple(caps))
-        lowered = pack(lowered, caps).lowered
     choices.remember(graph, mesh, Written(lowered.buffers, lowered.steps, lowered.outputs))
     moved = problem.count_moved(choice)
     predicted = {key: m.links for key, m in moved.items() if m.links}

@@ -184,6 +184,8 @@ MIN_BATCHED = 64
 """Pairs of sets of an axis from which they are counted together: making columns of them has its price."""
 MIN_ALONG_DEVICES = 32
 """Devices from which what they exchange is counted along the axes of the mesh, where layouts allow it."""
+KEPT_ORDERS = 8
+"""Orders of elimination that are kept: what is weighed again and again has the same one."""
 COLUMNS = 128
 """Of a table that are looked at before all of them, to see whether a value may be dominated."""
 FEW_ENTRIES = 20_000_000

@@ -522,6 +522,7 @@ NOT_SWEPT = {
     "plan.ir.KEPT_CHECKS": "the size of a memory of answers, fixed on import",
     "plan.ir.KEPT_CUTS": "the size of a memory of answers, fixed on import",
     "plan.ops.TILE_COUNTERS": "chosen for caches, as TILE_CELLS",
+    "plan.search.KEPT_ORDERS": "the size of a memory of answers, fixed on import",
     "plan.search.COLUMNS": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.FEW_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.BLOCK_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",

@@ -14,6 +14,7 @@ view is named here: flips give reversed devices, rolls shifted ones, slices a pa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -65,7 +66,8 @@ class Cuts(Struct, dict=True):
     first: dict[Cut, int] = field(default_factory=dict)
     """Where the parts of a cut begin in `places`."""
 
-    def __post_init__(self) -> None:
+    def list_all(self) -> None:
+        """Look at all layouts."""
         for row, layout in enumerate(self.variable.layouts):
             if layout.lots:  # which are not parts that a neighbor could be cut into
                 continue
@@ -81,6 +83,12 @@ class Cuts(Struct, dict=True):
             known = self.seats.setdefault(cut, {})
             if not layout.digits:
                 known[seats] = None
+
+    def copy(self) -> Cuts:
+        """The same of an alike variable, to which placements may be added."""
+        made = copy(self)
+        made.seats = {cut: dict(known) for cut, known in self.seats.items()}
+        return made
 
     @cached_property
     def counts(self) -> dict[Cut, int]:
@@ -164,7 +172,7 @@ def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple
     dict of str to tuple of Layout
         At most `tuning.MAX_DERIVED` for each operator: first those that leave the fewest devices idle.
     """
-    cuts = [Cuts(variable, tuning.MAX_DERIVED_PARTS) for variable in problem.variables]
+    cuts = [_cut(problem, variable).copy() for variable in problem.variables]
     edges = [
         Edge(problem, cost, use, numbers, cuts[cost.producer], cuts[use.variable])
         for cost in problem.tensors
@@ -178,6 +186,17 @@ def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple
     walk = _Walk(cuts, edges, open_)
     walk.go()
     return {problem.variables[at].name: tuple(found) for at, found in walk.found.items() if found}
+
+
+def _cut(problem: Problem, variable: Variable) -> Cuts:
+    """The ways in which a variable is cut, one object for all of the same layouts."""
+
+    def made() -> Cuts:
+        cuts = Cuts(variable, tuning.MAX_DERIVED_PARTS)
+        cuts.list_all()
+        return cuts
+
+    return problem.known.fact(("cuts", problem.known.identity(variable.layouts), tuning.MAX_DERIVED_PARTS), made)
 
 
 def _exclude(one: Given, two: Given) -> bool:
@@ -202,7 +221,9 @@ class _Walk:
         # Those that leave the fewest devices idle go first, since an operator takes a few only.
         turn = count()
         queue: list[Seated] = []
-        for at in self.around:
+        for at, edges in self.around.items():
+            if at in self.open and not any(edge.use.viewed for edge in edges):
+                continue  # what such neighbors have in common they are all offered anyway
             for cut, each in self.cuts[at].seats.items():
                 queue += [(seats.count(None), next(turn), at, cut, seats, at in self.open) for seats in each]
         heapify(queue)

@@ -13,8 +13,9 @@ what stands at a moment; it may be larger, as only blocks are counted that are s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -120,30 +121,53 @@ class Memory:
     # -- holdings ----------------------------------------------------------------------------------------
 
     def _add(self, scope: Sequence[int], nbytes: IntArray, first: int, last: int) -> None:
-        if first <= last and nbytes.any():
+        if first <= last:
             order = sorted(range(len(scope)), key=scope.__getitem__)
-            held = self.problem.known.share(nbytes.transpose(order))
-            self.holdings.append(Holding(tuple(scope[k] for k in order), held, first, last))
+            known = self.problem.known
+
+            def shared() -> IntArray | None:
+                return known.share(nbytes.transpose(order)) if nbytes.any() else None
+
+            held = known.fact(("bytes", known.identity(nbytes), *order), shared)
+            if held is not None:
+                self.holdings.append(Holding(tuple(scope[k] for k in order), held, first, last))
+
+    def _known(
+        self, what: str, cost: TensorCost, uses: Sequence[Use], make: Callable[[], IntArray], *more: int
+    ) -> IntArray:
+        """Bytes by layouts of who makes a tensor, where it lands, and who reads it: worked out once for alike ones."""
+        landing = id(cost.landing.numbers) if cost.landing else 0
+        key = what, self.device, *cost.structure, landing, *(id(use.numbers) for use in uses), *more
+        return self.problem.known.fact(key, make)
 
     def _add_placed(self, name: str) -> None:
         """An input or constant starts where it is read: who reads what none before him does has a block of it."""
         uses, last = self.problem.uses[name], self._last.get(name, 0)
         table, itemsize = self.problem.tables[name], self.problem.graph.stored[name].itemsize
-        blocks = [_aligned(table.sizes(use.numbers[:, self.device]) * itemsize) for use in uses]
+        fact = self.problem.known.fact
+        blocks = [
+            fact(
+                ("read bytes", self.device, table.shape, itemsize, id(use.numbers)),
+                partial(self._count_read, table, use, itemsize),
+            )
+            for use in uses
+        ]
         single = [self._count_reads(name, use) <= 1 for use in uses]
         fresh = self._count_fresh(table, itemsize, (), uses, blocks, single)
         for k, use in enumerate(uses):
             if fresh is not None:
                 self._add([one.variable for one in uses[: k + 1]], fresh[k], 0, last)
             else:  # the mean of what they read is certain
-                self._add((use.variable,), blocks[k] // len(uses), 0, last)
+                self._add((use.variable,), self.problem.known.share(blocks[k] // len(uses)), 0, last)
+
+    def _count_read(self, table: RegionTable, use: Use, itemsize: int) -> IntArray:
+        return _aligned(table.sizes(use.numbers[:, self.device]) * itemsize)
 
     def _add_made(self, cost: TensorCost) -> None:
         """What a device made is held to the last read; what it has not made it gets as blocks, which are held too."""
         start = self._moment(cost.producer) if cost.producer in self._run else 0
         last = self._last.get(cost.tensor.name, start)
-        made = cost.held.numbers[:, self.device]
-        held = _aligned(cost.table.sizes(made) * cost.itemsizes(cost.held.parts))
+        held = self._known("held bytes", cost, [], partial(self._count_held, cost))
         if cost.landing is None:
             self._add((cost.producer,), held, start, last)
         else:
@@ -162,9 +186,12 @@ class Memory:
                 # Readers may share a block: at each moment the mean of those who have read is certain.
                 until = moments[k + 1] - 1 if k + 1 < len(moments) else max(moment, last)
                 for use, block in zip(group.uses[: k + 1], blocks, strict=False):
-                    self._add((*by, use.variable), block // (k + 1), moment, until)
+                    self._add((*by, use.variable), self.problem.known.share(block // (k + 1)), moment, until)
         if cost.uses and self._count_reads(cost.tensor.name, cost.uses[0]) == 1 and (cost.held.parts > 1).any():
             self._add_gathered(cost, cost.uses[0])
+
+    def _count_held(self, cost: TensorCost) -> IntArray:
+        return _aligned(cost.table.sizes(cost.held.numbers[:, self.device]) * cost.itemsizes(cost.held.parts))
 
     def _scope(self, cost: TensorCost) -> tuple[int, ...]:
         return (cost.producer, cost.landing.variable) if cost.landing else (cost.producer,)
@@ -234,11 +261,18 @@ class Memory:
     def _add_landing(self, cost: TensorCost, held: IntArray, start: int, last: int) -> None:
         """Partial results are held until they are merged where they land; the merged cells lie there from then on."""
         assert cost.landing is not None, "it may land"
-        lands, scope = self._lands(cost), (cost.producer, cost.landing.variable)
-        merged = _aligned(cost.table.sizes(cost.landing.numbers[:, self.device]) * cost.tensor.itemsize)
+        landing, scope = cost.landing, (cost.producer, cost.landing.variable)
+
+        def count_parts() -> IntArray:
+            return np.where(self._lands(cost), self._count_parts(cost, landing), 0)
+
+        def count_after() -> IntArray:
+            merged = _aligned(cost.table.sizes(landing.numbers[:, self.device]) * cost.tensor.itemsize)
+            return np.where(self._lands(cost), merged[None, :], held[:, None])
+
         self._add((cost.producer,), held, start, min(start + 1, last))
-        self._add(scope, np.where(lands, self._count_parts(cost, cost.landing), 0), start + 1, min(start + 1, last))
-        self._add(scope, np.where(lands, merged[None, :], held[:, None]), start + 2, last)
+        self._add(scope, self._known("landing", cost, [], count_parts), start + 1, min(start + 1, last))
+        self._add(scope, self._known("landed", cost, [], count_after), start + 2, last)
 
     def _count_parts(self, cost: TensorCost, use: Use) -> IntArray:
         """Bytes of the parts of others and of the block that is made of them, while they are merged for a consumer."""
@@ -250,15 +284,28 @@ class Memory:
 
     def _add_gathered(self, cost: TensorCost, use: Use) -> None:
         """While the first consumer gathers, the partial results of others lie beside the block that they make."""
-        nbytes = np.where(cost.held.parts[:, None] > 1, self._count_parts(cost, use), 0)
-        if cost.landing is not None:
-            nbytes = np.where(self._lands(cost)[:, :, None], 0, nbytes[:, None, :])
-        moment = self._moment(use.variable) - 1
-        self._add((*self._scope(cost), use.variable), nbytes // self._first_reads[use.variable], moment, moment)
+        many, moment = self._first_reads[use.variable], self._moment(use.variable) - 1
+
+        def count() -> IntArray:
+            nbytes = np.where(cost.held.parts[:, None] > 1, self._count_parts(cost, use), 0)
+            if cost.landing is not None:
+                nbytes = np.where(self._lands(cost)[:, :, None], 0, nbytes[:, None, :])
+            mean: IntArray = nbytes // many
+            return mean
+
+        self._add((*self._scope(cost), use.variable), self._known("gathered", cost, [use], count, many), moment, moment)
 
     def _count_block(self, cost: TensorCost, use: Use, only_partial: bool) -> IntArray:
         """Bytes of the block with what a consumer needs, by layouts, where its device does not hold all of it."""
-        need, single = use.numbers[:, self.device], self._count_reads(cost.tensor.name, use) <= 1
+        single = self._count_reads(cost.tensor.name, use) <= 1
+
+        def count() -> IntArray:
+            return self._count_block_now(cost, use, only_partial, single)
+
+        return self._known("block", cost, [use], count, only_partial, single)
+
+    def _count_block_now(self, cost: TensorCost, use: Use, only_partial: bool, single: bool) -> IntArray:
+        need = use.numbers[:, self.device]
         cells = cost.table.sizes(need)[None, :]
 
         def lacked(held: IntArray) -> IntArray:

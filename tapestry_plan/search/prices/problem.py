@@ -150,6 +150,13 @@ class TensorCost(Struct):
     made: dict[tuple[int, ...], Factor] = field(default_factory=dict)
     """Tables of the last of some consumers, by position, that were made already."""
 
+    @property
+    def structure(self) -> tuple[int | tuple[int, ...], ...]:
+        """All that its tables depend on besides consumers, and where it lands: arrays are shared, so ids say which."""
+        held = self.held
+        ids = id(held.numbers), id(held.parts), id(held.groups)
+        return self.tensor.shape, self.tensor.itemsize, self.part_itemsize, *ids
+
     def split(self) -> list[TensorCost]:
         """The costs of consumers that may receive cells for each other, and of others apart from them.
 
@@ -812,14 +819,7 @@ class Problem:
 
     def _said(self, cost: TensorCost) -> tuple[int | tuple[int, ...], ...]:
         """All that the tables of a tensor depend on besides its consumers: arrays are shared, so ids say which."""
-        return (
-            cost.tensor.shape,
-            cost.tensor.itemsize,
-            cost.part_itemsize,
-            id(cost.held.numbers),
-            id(cost.held.parts),
-            id(cost.held.groups),
-        )
+        return cost.structure
 
     def _make_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[IntArray, IntArray]:
         """Ticks and bytes of the last of some uses, by layout of the producer and of each use in turn.

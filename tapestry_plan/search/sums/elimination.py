@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import lru_cache, reduce
 from heapq import heapify, heappop, heappush
 from itertools import product
 from math import prod
@@ -112,14 +112,16 @@ def _sweep(
 ) -> _Swept:
     """Eliminate every variable but some; `project` takes one out of the sum of some tables."""
     project = project or _project_out
+    factors = _settle(sizes, factors, beside)
     done = [factor for factor in factors if not factor.scope]
     tables = _Buckets(sizes, factors)
-    order = _Order(sizes, factors, beside)
     chosen: list[tuple[int, list[Factor]]] = []
     exact = True
     made: dict[Hashable, Factor] = {}
     entries, room = 0, tuning.MAX_KEPT_ENTRIES
-    while (var := order.pop()) is not None:
+    for var in _find_order(tuple(sizes), frozenset(factor.scope for factor in factors), beside):
+        if sizes[var] == 1:
+            continue
         bucket = tables.take(var)
         chosen.append((var, bucket))
         # As work is used up, and the memory of what is kept, tables are split earlier.
@@ -143,6 +145,22 @@ def _sweep(
     left = [factor for var in sorted(beside) for factor in tables.take(var)]
     ticks, nbytes = (sum(int(one) for one in each) for each in ([f.ticks for f in done], [f.nbytes for f in done]))
     return _Swept(chosen, left, ticks, nbytes, exact, entries)
+
+
+def _settle(sizes: Sequence[int], factors: Sequence[Factor], beside: frozenset[int]) -> list[Factor]:
+    """The tables without axes of variables that have one value; alike ones stay one object."""
+    cut: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
+    out = []
+    for factor in factors:
+        axes = tuple(axis for axis, v in enumerate(factor.scope) if sizes[v] == 1 and v not in beside)
+        if axes:
+            key = id(factor.ticks), id(factor.nbytes), *axes
+            if key not in cut:
+                cut[key] = factor.ticks.squeeze(axes), factor.nbytes.squeeze(axes)
+            scope = tuple(v for axis, v in enumerate(factor.scope) if axis not in axes)
+            factor = Factor(scope, *cut[key])
+        out.append(factor)
+    return out
 
 
 def minimize_beside(
@@ -186,7 +204,13 @@ def alternatives(var: int, choice: Sequence[int], factors: Sequence[Factor], siz
 
 def list_order(sizes: Sequence[int], factors: Sequence[Factor]) -> list[int]:
     """The variables in the order in which they are eliminated."""
-    return list(iter(_Order(sizes, factors, frozenset()).pop, None))
+    return list(_find_order(tuple(sizes), frozenset(factor.scope for factor in factors), frozenset()))
+
+
+@lru_cache(maxsize=tuning.KEPT_ORDERS)
+def _find_order(sizes: tuple[int, ...], scopes: frozenset[tuple[int, ...]], beside: frozenset[int]) -> tuple[int, ...]:
+    """The variables beside some in their order: of tables that are weighed anew it stays the same."""
+    return tuple(iter(_Order(sizes, scopes, beside).pop, None))
 
 
 class _Buckets:
@@ -217,12 +241,12 @@ class _Buckets:
 class _Order:
     """Which variable goes next: who adds the fewest edges (min-fill), then has the smallest table, then by number."""
 
-    def __init__(self, sizes: Sequence[int], factors: Sequence[Factor], beside: frozenset[int]) -> None:
+    def __init__(self, sizes: Sequence[int], scopes: Collection[tuple[int, ...]], beside: frozenset[int]) -> None:
         self._sizes, self._beside = sizes, beside
         self._around: dict[int, set[int]] = {var: set() for var in range(len(sizes))}
-        for factor in factors:
-            for var in factor.scope:
-                self._around[var].update(v for v in factor.scope if v != var)
+        for scope in scopes:
+            for var in scope:
+                self._around[var].update(v for v in scope if v != var)
         self._keys = {var: self._fill(var) for var in self._around if var not in beside}
         self._heap = list(self._keys.values())
         heapify(self._heap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tapestry_plan.search.least import LeastMemory, list_same
 from tapestry_plan.search.prices.memory import Memory
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.sums.frontier import WEIGHT
-from tapestry_plan.steps import ShardPlan, spill
+from tapestry_plan.steps import Choices, Lowered, ShardPlan, lower, spill
 
 
 @FEW
@@ -121,6 +121,22 @@ def test_weights_are_split_where_copies_do_not_fit() -> None:
     assert max(tight.peak_nbytes) <= max(fast.peak_nbytes) // 2
     assert tight.seconds > fast.seconds and fast.bound <= tight.bound <= tight.seconds
     assert max(tight.nbytes_placed) < max(fast.nbytes_placed)
+
+
+def test_steps_of_a_plan_under_a_cap_are_written_down_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for the fastest plan, and once for each choice that is laid out."""
+    written = []
+
+    def noted(graph: Graph, mesh: Mesh, choices: Choices, **more: Any) -> Lowered:
+        written.append(choices.layouts)
+        return lower(graph, mesh, choices, **more)
+
+    monkeypatch.setattr("tapestry_plan.search.planner.lower", noted)
+    g, mesh = mlp(), Mesh((4,))
+    fastest = plan(g, mesh, expand=False)
+    before = len(written)
+    plan(g, mesh, expand=False, memory_nbytes=fastest.peak_nbytes[0] * 3 // 4)
+    assert len(written) > before + 1 and all(one not in written[:k] for k, one in enumerate(written) if k > before)
 
 
 def test_what_is_said_where_nothing_fits() -> None:

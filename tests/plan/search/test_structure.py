@@ -12,6 +12,8 @@ from layered_models import bert, gpt, gpt2, vit
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, load_onnx, plan
 from tapestry_plan.ops import relu
+from tapestry_plan.search.prices.derived import derive_layouts
+from tapestry_plan.search.prices.memory import Memory
 from tapestry_plan.search.prices.problem import Asked, Problem
 
 MESH = Mesh((2, 2), device=Device(1e12, 1e11), link=Link(1e-6, 1e10))
@@ -25,8 +27,19 @@ def test_layers_that_are_alike_are_worked_out_once(make) -> None:  # type: ignor
     for layers in (3, 6):
         problem = Problem(load_onnx(make(layers, **SMALL)), Asked(MESH))
         problem.factors()
+        derive_layouts(problem, ())
         facts.append(Counter(key[0] for key in problem.known.facts))
     assert facts[0] == facts[1] and facts[0]["read"] > 3
+
+
+def test_bytes_of_layers_that_are_alike_are_counted_once() -> None:
+    facts = []
+    for layers in (3, 6):
+        problem = Problem(load_onnx(gpt(layers, **SMALL)), Asked(MESH))
+        before = len(problem.known.facts)
+        assert len(Memory(problem).holdings) > 20 * layers
+        facts.append(len(problem.known.facts) - before)
+    assert facts[0] == facts[1]
 
 
 def test_regions_of_all_tensors_of_a_shape_have_one_numbering_that_does_not_grow() -> None:
