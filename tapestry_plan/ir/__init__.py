@@ -29,6 +29,7 @@ from tapestry_plan.ir.graph import (
     Tensor,
     UnsupportedOp,
     concat,
+    take_no_workspace,
 )
 from tapestry_plan.ir.isomorphism import same_graph
 from tapestry_plan.ir.monoids import MONOIDS, Monoid, NoMonoid, check_monoid, components_of, merge_states

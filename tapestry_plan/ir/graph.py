@@ -169,6 +169,11 @@ class Backward(Struct, frozen=True):
         return cast(Tensor, self.inputs[0].graph.op(name, *inputs, **attrs))
 
 
+def take_no_workspace(shard: Shard, itemsize: int) -> int:
+    """Bytes of scratch memory of operators that declare none: zero."""
+    return 0
+
+
 class Op(Struct, frozen=True):
     """The one declaration of an operator.
 
@@ -220,7 +225,7 @@ class Op(Struct, frozen=True):
     flop: float | Callable[[Signature, Attrs], float] = 1.0
     reduction: str | Monoid | None = None
     dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = lambda dtypes, attrs: (dtypes[0],)
-    workspace: Callable[[Shard, int], int] = lambda shard, itemsize: 0
+    workspace: Callable[[Shard, int], int] = take_no_workspace
     attributes: tuple[str, ...] = ()
     expansions: tuple[Expansion, ...] = ()
     adjoint: Adjoint | None = None

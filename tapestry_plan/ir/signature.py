@@ -153,6 +153,15 @@ class Operand(Struct, frozen=True):
         """All projections through which the operand is read."""
         return (self.projection, *self.also)
 
+    @property
+    def index_axes(self) -> frozenset[int]:
+        """The index axes along which its cells are others."""
+        out = set()
+        for one in self.projections:
+            columns = [*range(one.index_rank), *(axis for axis, _ in one.splits for _ in range(2))]  # c//q and c%q
+            out |= {columns[k] for row in one.map.matrix for k, factor in enumerate(row) if factor}
+        return frozenset(out)
+
     @check_arguments
     def bounding_box(self, box: Box) -> Box:
         """The smallest box around all that an index box, which must not be empty, touches."""

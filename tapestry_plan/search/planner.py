@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf, prod
@@ -38,6 +39,7 @@ from tapestry_plan.search.prices.variants import Variants, is_coarse
 from tapestry_plan.search.solving import Solved, solve
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.steps import (
+    Alike,
     Alternative,
     Choices,
     Expansions,
@@ -49,6 +51,7 @@ from tapestry_plan.steps import (
     Stage,
     Written,
     lower,
+    lower_alike,
     pack,
     tell_rule,
     unite,
@@ -558,14 +561,20 @@ def _write_down(
     problem, choice, fused = fuse_neighbors(problem, choice, picks) if picks else (problem, choice, ())
     graph, mesh = problem.graph, problem.mesh
     choices = _name_choices(problem, choice, fan_in)
-    if lowered is None:
-        lowered = lower(graph, mesh, choices, reads=problem.reads)
-        lowered = lowered if caps is None else pack(lowered, caps).lowered
+    if lowered is not None:
+        alike = Alike(lowered, lowered.devices)
+    elif caps is None:
+        alike = lower_alike(graph, mesh, choices, problem.reads)
+    else:
+        packed = pack(lower(graph, mesh, choices, reads=problem.reads), caps).lowered
+        alike = Alike(packed, packed.devices)
     if caps is not None:
         choices = replace(choices, memory_nbytes=tuple(caps))
-    choices.remember(graph, mesh, Written(lowered.buffers, lowered.steps, lowered.outputs))
+    lowered = alike.lowered
+    if alike.is_all:
+        choices.remember(graph, mesh, Written(lowered.buffers, lowered.steps, lowered.outputs))
     moved = problem.count_moved(choice)
-    predicted = {key: m.links for key, m in moved.items() if m.links}
+    predicted = _list_links(moved, lowered.devices)
     if predicted != lowered.moved:
         raise AssertionError(f"the steps move {lowered.moved}, the cost tables say {predicted}")
     arriving: dict[str, list[Moved]] = {}
@@ -584,10 +593,10 @@ def _write_down(
         choices=choices,
         stages=tuple(stages),
         nbytes_received=tuple(int(n) for n in totals),
-        nbytes_by_link=lowered.nbytes_by_link,
-        nbytes_placed=lowered.nbytes_placed,
+        nbytes_by_link=_sum_links(moved),
+        nbytes_placed=alike.nbytes_placed,
         nbytes_local=_sum_copied(problem, choice),
-        peak_nbytes=lowered.peak_nbytes,
+        peak_nbytes=alike.peak_nbytes,
         flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
         seconds=ticks / TICKS_PER_SECOND,
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
@@ -596,6 +605,27 @@ def _write_down(
         expansions=expansions,
         fused=fused,
     )
+
+
+def _list_links(
+    moved: Mapping[tuple[str, str], Moved], devices: Sequence[int]
+) -> dict[tuple[str, str], dict[tuple[int, int], int]]:
+    """Bytes from device to device for each (tensor, consumer) with any, as far as some devices send or receive them."""
+    here, known = set(devices), dict[int, dict[tuple[int, int], int]]()
+    for m in moved.values():
+        if id(m.links) not in known:  # alike tensors have one object
+            known[id(m.links)] = {ends: n for ends, n in m.links.items() if not here.isdisjoint(ends)}
+    return {key: known[id(m.links)] for key, m in moved.items() if known[id(m.links)]}
+
+
+def _sum_links(moved: Mapping[tuple[str, str], Moved]) -> dict[tuple[int, int], int]:
+    """Bytes from device to device."""
+    times = Counter(id(m.links) for m in moved.values())
+    total: Counter[tuple[int, int]] = Counter()
+    for links in {id(m.links): m.links for m in moved.values()}.values():
+        for ends, nbytes in links.items():
+            total[ends] += times[id(links)] * nbytes
+    return dict(total)
 
 
 def _sum_copied(problem: Problem, choice: Sequence[int]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ From the ground up; each row stands on rows above it:
     schedule                             when each step runs, where copies run beside work
     collectives                          steps that are one operation of a group
     lowering  arenas/timeline            a graph and its layouts as steps; when each buffer is used
-    programs                             the steps of one device
+    programs  alike                      the steps of one device; devices that need as much memory as others
     arenas/packing                       arenas of written steps, laid out anew
     arenas/eviction                      which buffers leave a full arena, and when they come back
     arenas/spilling                      steps again, with less memory
@@ -24,6 +24,7 @@ From the ground up; each row stands on rows above it:
     arenas/spill  schemas                a plan again, with less memory; what documents are, as JSON Schema
 """
 
+from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
 from tapestry_plan.steps.arenas.packing import Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
@@ -47,7 +48,15 @@ from tapestry_plan.steps.layouts.local import Linear, count_copied, linearize, m
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
 from tapestry_plan.steps.layouts.placed import Placed, lay_tensor
 from tapestry_plan.steps.layouts.rates import Device, Link
-from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images, list_stored, list_viewed, pull_back
+from tapestry_plan.steps.layouts.reads import (
+    IndexBlock,
+    Reads,
+    list_images,
+    list_seen,
+    list_stored,
+    list_viewed,
+    pull_back,
+)
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
 from tapestry_plan.steps.lowering import Lowered, lower, shard_of
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit

@@ -36,7 +36,7 @@ def cut_program(graph: Graph, written: Written, device: int) -> Program:
 
 def _derive(graph: Graph, mesh: Mesh, choices: Choices, device: int | None) -> Written:
     check_choices(graph, mesh, choices)
-    lowered = lower(graph, mesh, choices, device=device)
+    lowered = lower(graph, mesh, choices, devices=None if device is None else [device])
 
     def mine(given: Sequence[int]) -> dict[int, int]:
         return {one: given[one] for one in lowered.devices}

@@ -361,6 +361,8 @@ class _Lowering:
         """Let the steps of an exchange, since a number of them, stand together for devices that exchange anything."""
         #   0 with 2, 1 with 3      device 0  1  2  3   ►   0  2  1  3      each device's own steps stay in their order
         steps, buffers = self.steps[begin:], self.buffers
+        if len(self.devices) < self.mesh.size:  # some that are of the group may not be here
+            return
         copies = (one for one in steps if isinstance(one, Copy) and one.src != HOST)
         groups = find_groups((buffers[one.src].device, buffers[one.dst].device) for one in copies)
         leader = {device: group[0] for group in groups for device in group}
@@ -720,7 +722,12 @@ class _Lowering:
 
 
 def lower(
-    graph: Graph, mesh: Mesh, chosen: Choices, *, reads: Reads | None = None, device: int | None = None
+    graph: Graph,
+    mesh: Mesh,
+    chosen: Choices,
+    *,
+    reads: Reads | None = None,
+    devices: Sequence[int] | None = None,
 ) -> Lowered:
     """Write down the steps of a choice of layouts.
 
@@ -734,11 +741,11 @@ def lower(
     chosen : Choices
     reads : Reads, optional
         What the graph's operators read, as far as it is known.
-    device : int, optional
-        The one whose steps are wanted: they are its steps of all, in the same order, but for copies between it and
-        others, of which they have its own half. All devices by default.
+    devices : sequence of int, optional
+        Those whose steps are wanted, ascending: they are their steps of all, in the same order, but for copies between
+        them and others, of which they have their own half. All devices by default.
     """
-    devices = range(mesh.size) if device is None else [device]
+    devices = range(mesh.size) if devices is None else devices
     lowering = _Lowering(graph, mesh, chosen, Reads(graph) if reads is None else reads, devices)
     lowering.place_sources()
     read_last: defaultdict[int, list[str]] = defaultdict(list)

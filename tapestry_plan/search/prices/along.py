@@ -66,21 +66,26 @@ class Along(Struct, frozen=True):
 class Spreads:
     """The different ways in which one axis of a tensor is laid along the axes of a mesh, each once.
 
+    Tensors of one shape share them, and with them the sums of what two of them have in common.
+
     Parameters
     ----------
-    mesh : Mesh
+    shape : tuple of int
+        Of the mesh.
     finely : bool
         Whether an axis of the mesh is taken as axes of prime numbers of devices.
     """
 
-    def __init__(self, mesh: Mesh, *, finely: bool = False) -> None:
-        self.mesh = mesh
-        digits = [list_factors(n) if finely and n > 1 else (n,) for n in mesh.shape]
+    def __init__(self, shape: tuple[int, ...], *, finely: bool = False) -> None:
+        digits = [list_factors(n) if finely and n > 1 else (n,) for n in shape]
         self.shape = tuple(n for each in digits for n in each)
         self.outer = (0, *accumulate(map(len, digits)))
         """How many axes lie before each axis of the mesh, and how many there are."""
         self.all: list[Spread] = []
+        self.sums: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
+        """What holders and consumers have in common along an axis of the tensor, summed over devices."""
         self._places: dict[tuple[MeshAxes, bytes], int] = {}
+        self._found: dict[tuple[bytes, bytes | None], Along | None] = {}
 
     def add(self, axes: MeshAxes, numbers: IntArray) -> int:
         """The place of what depends on some axes."""
@@ -100,6 +105,12 @@ class Spreads:
         groups : array of int64, (devices,)
             Of holders, as in `Held`.
         """
+        key = sets.tobytes(), None if groups is None else groups.tobytes()
+        if key not in self._found:
+            self._found[key] = self._find_now(sets, groups)
+        return self._found[key]
+
+    def _find_now(self, sets: IntArray, groups: IntArray | None) -> Along | None:
         shape = self.shape
         grids = sets.T.reshape(-1, *shape)
         works: Working = np.logical_and.reduce(grids > 0, axis=0)
@@ -152,6 +163,7 @@ def count_along(
     holders: Sequence[Along],
     consumers: Sequence[Along],
     spreads: Spreads,
+    mesh: Mesh,
     sizes: Callable[[int, IntArray, IntArray], IntArray],
 ) -> Exchanged:
     """What devices exchange where holders and consumers are products along the axes of the mesh.
@@ -161,10 +173,11 @@ def count_along(
     holders, consumers : sequence of Along
     spreads : Spreads
         Their sets.
+    mesh : Mesh
     sizes : callable
         Cells along an axis of the tensor that sets have in common, by their numbers: arrays that broadcast.
     """
-    mesh, counter = spreads.mesh, _Counter(holders, consumers, spreads, sizes)
+    counter = _Counter(holders, consumers, spreads, sizes)
     shape, ports = (len(holders), len(consumers)), len(mesh.ports)
     found = Exchanged(np.zeros(shape, np.int64), *np.zeros((2, ports, *shape), np.int64))
     of_level = mesh.ports_of_axes if ports > 1 else (0,)
@@ -233,6 +246,14 @@ class _Counter:
         return self.made[key]
 
     def _sum_one(
+        self, factor: int, mine: int, theirs: int, tied: frozenset[int], received: bool
+    ) -> tuple[IntArray, IntArray]:
+        key = factor, mine, theirs, tied, received
+        if key not in self.spreads.sums:
+            self.spreads.sums[key] = self._sum_now(factor, mine, theirs, tied, received)
+        return self.spreads.sums[key]
+
+    def _sum_now(
         self, factor: int, mine: int, theirs: int, tied: frozenset[int], received: bool
     ) -> tuple[IntArray, IntArray]:
         held, wanted = self.spreads.all[mine], self.spreads.all[theirs]

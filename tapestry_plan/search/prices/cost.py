@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Operand, Signature
+from tapestry_plan.ir import Signature
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along
 from tapestry_plan.search.sums.elimination import IntArray
@@ -83,6 +83,7 @@ class RegionTable(Struct):
     """Of each axis the intervals, by first cell and end."""
     _bounds: dict[int, tuple[IntArray, NDArray[np.bool_]]] = field(default_factory=dict)
     _batches: dict[int, tuple[RegionArray, IntArray]] = field(default_factory=dict)
+    _spreads: dict[tuple[tuple[int, ...], bool], Spreads] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
@@ -140,6 +141,10 @@ class RegionTable(Struct):
         many = np.array([len(members) for members in self._members] or [0])[numbers][..., None]
         sets: IntArray = np.where(many > 1, -1, self._rows()[numbers, 0])
         return sets
+
+    def spread(self, shape: tuple[int, ...], finely: bool) -> Spreads:
+        """The ways in which the tensor's axes are laid along the axes of a mesh of some shape."""
+        return self._spreads.setdefault((shape, finely), Spreads(shape, finely=finely))
 
     def count_along_axis(self, axis: int, one: IntArray, two: IntArray) -> IntArray:
         """Cells along an axis that two sets of it have in common, by their numbers: arrays that broadcast."""
@@ -447,13 +452,15 @@ def count_transfers(table: RegionTable, held: Held, needs: Sequence[IntArray], m
 def _count_one_consumer(table: RegionTable, held: Held, need: IntArray, mesh: Mesh) -> Transfers:
     """As `count_transfers` of one consumer: along the axes of the mesh where layouts are products along them."""
     has, wants = table.list_sets(held.numbers), table.list_sets(need)
+    asks: NDArray[np.bool_] = np.logical_or.reduce(wants, axis=(1, 2))  # who wants nothing anywhere gets nothing
     for finely in (False, True):
-        spreads = Spreads(mesh, finely=finely)
+        spreads = table.spread(mesh.shape, finely)
         holders = [spreads.find(*one) for one in zip(has, held.groups, strict=True)]
-        consumers = [spreads.find(sets) for sets in wants]
-        if None not in holders and None not in consumers:
+        consumers = [spreads.find(sets) if some else None for sets, some in zip(wants, asks.tolist(), strict=True)]
+        if None not in holders and not asks[_part(consumers)[1]].any():
             break
     (mine, others), (theirs, rest) = _part(holders), _part(consumers)
+    rest = rest[asks[rest]]
     shape, ports = (len(holders), len(consumers)), len(mesh.ports)
     cells, (busiest, rounds) = np.zeros(shape, np.int64), np.zeros((2, ports, *shape), np.int64)
 
@@ -466,7 +473,7 @@ def _count_one_consumer(table: RegionTable, held: Held, need: IntArray, mesh: Me
 
     if mine.size and theirs.size:
         first, second = ([one for one in each if one is not None] for each in (holders, consumers))
-        put(mine, theirs, count_along(first, second, spreads, table.count_along_axis))
+        put(mine, theirs, count_along(first, second, spreads, mesh, table.count_along_axis))
     for rows, columns in ((others, theirs), (np.arange(len(holders)), rest)):
         if rows.size and columns.size:
             few = Held(held.numbers[rows], held.parts[rows], held.groups[rows])
@@ -561,8 +568,10 @@ class _Exchange:
             for device, needed in enumerate(needs.T):
                 who = np.where(links[:, :, device], holds, len(given) - 1)
                 if (who < len(given) - 1).any():
-                    sent += given[:, needed][who]
-                    received[:, device] = given[who].sum(axis=1)[:, needed]
+                    picked = given[:, needed][who]
+                    sent += picked
+                    few = given.shape[1] < len(needed)  # different needs, which are summed once then
+                    received[:, device] = given[who].sum(axis=1)[:, needed] if few else picked.sum(axis=1)
             ends.append((sent, received))
         for k in range(2):
             if len(ends) == 1:
@@ -685,18 +694,9 @@ def is_product(signature: Signature, flop: float, cells: int) -> bool:
     cells : int
         Of all operands together.
     """
-    reads = [_list_axes(each) for each in signature.inputs]
+    reads = [each.index_axes for each in signature.inputs]
     summed = any(sum(axis in mine for mine in reads) > 1 for axis in signature.reductions)
     return summed or flop > tuning.PRODUCT_FLOP_A_CELL * cells
-
-
-def _list_axes(operand: Operand) -> set[int]:
-    """The index axes along which an operand's cells are others."""
-    out = set()
-    for one in (operand.projection, *operand.also):
-        columns = [*range(one.index_rank), *(axis for axis, _ in one.splits for _ in range(2))]  # c//q and c%q
-        out |= {columns[k] for row in one.map.matrix for k, factor in enumerate(row) if factor}
-    return out
 
 
 def to_ticks(seconds: NDArray[np.float64]) -> IntArray:

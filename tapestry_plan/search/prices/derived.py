@@ -30,7 +30,7 @@ from tapestry_plan.search.prices.problem import Problem, TensorCost, Use, Variab
 from tapestry_plan.search.prices.variants import Given
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Layout, SplitAxis
-from tapestry_sets.digits import number_of, point_of
+from tapestry_sets.digits import point_of
 
 Seats = tuple[int | None, ...]
 """For each device the number of its part, None for an idle one."""
@@ -71,8 +71,7 @@ class Cuts(Struct, dict=True):
         for row, layout in enumerate(self.variable.layouts):
             if layout.lots:  # which are not parts that a neighbor could be cut into
                 continue
-            cut, parts = (layout.digits, layout.parts, layout.sizes), layout.parts
-            seats = tuple(None if cell is None else int(number_of(cell, parts)) for cell in layout.cells)
+            cut, seats = (layout.digits, layout.parts, layout.sizes), layout.seats
             if cut not in self.seats:
                 devices = {part: device for device, part in enumerate(seats) if part is not None}
                 if len(self.places) + len(devices) > self.most:

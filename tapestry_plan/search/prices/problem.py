@@ -43,6 +43,7 @@ from tapestry_plan.steps import (
     lay_tensor,
     list_candidates,
     list_images,
+    list_seen,
     list_senders,
     list_spread,
     list_stored,
@@ -445,17 +446,17 @@ class Problem:
         empty = table.number(DisjointRegions(tensor.shape))
         cut = signature.reductions
         parts = [prod(option.parts[a] for a in cut) for option in options]
-        which = [[0 if c is None or not cut else o.number_of(d, cut) for d, c in enumerate(o.cells)] for o in options]
-        return self._hold(self._number_blocks(options, table, regions), np.array(parts), np.array(which), empty)
+        which = np.array([option.number_parts(cut) for option in options])
+        return self._hold(self._number_blocks(options, table, regions), np.array(parts), which, empty)
 
     def _hold(self, numbers: IntArray, parts: IntArray, which: IntArray, empty: int) -> Held:
         """What devices hold, from the regions, the numbers of partial results, and which of these each device has."""
-        groups = np.full_like(numbers, -1)
-        for row, (regions, mine) in enumerate(zip(numbers.tolist(), which.tolist(), strict=True)):
-            first: dict[tuple[int, int], int] = {}
-            for device, held in enumerate(zip(regions, mine, strict=True)):
-                if held[0] != empty:
-                    groups[row, device] = first.setdefault(held, device)
+        rows, devices = np.indices(numbers.shape)
+        held = np.ravel_multi_index(
+            (rows, numbers, which), (len(numbers), int(numbers.max(initial=0)) + 1, int(parts.max(initial=1)))
+        )
+        _, first, places = np.unique(held, return_index=True, return_inverse=True)
+        groups = np.where(numbers == empty, -1, devices.ravel()[first][places.reshape(numbers.shape)])
         return Held(numbers, self.known.share(parts.astype(np.int64)), self.known.share(groups))
 
     def _hold_merged(self, table: RegionTable, numbers: IntArray) -> Held:
@@ -576,10 +577,14 @@ class Problem:
         operands = [k for k in outside if may_copy(self.reads, node, k)]
         if not operands:
             return np.zeros(places.shape, np.int64)
-        blocks = self._list_blocks(layouts)[0]
+        blocks, signature = self._list_blocks(layouts)[0], self.graph.signature(node.name)
         nbytes = np.zeros(len(blocks) + 1, np.int64)  # the last one is of idle devices
-        for k in np.unique(places[places >= 0]).tolist():
-            nbytes[k] = sum(count_copied(self.reads, node, operand, blocks[k]) for operand in operands)
+        wanted = np.unique(places[places >= 0])
+        some = [blocks[k] for k in wanted.tolist()]
+        for operand in operands:
+            seen = list_seen(signature, signature.inputs[operand], some)
+            each = {block: count_copied(self.reads, node, operand, block) for block in dict.fromkeys(seen)}
+            nbytes[wanted] += [each[block] for block in seen]
         return nbytes[places]
 
     def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh, copies: bool = True) -> IntArray:

@@ -172,11 +172,24 @@ class Layout(Struct, frozen=True, dict=True):
         return tuple(None if box is None else PeriodicBlock(box, self.digits) for box in self.boxes)
 
     @cached_property
-    def bounds(self) -> Bounds:
-        """The same boxes as columns."""
+    def columns(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Whether each device has a part, and the number of its part along each axis, 0 where idle."""
         busy = np.array([cell is not None for cell in self.cells], bool)
         nothing = (0,) * len(self.extents)
         numbers = np.array([nothing if cell is None else cell for cell in self.cells], np.int64).reshape(len(busy), -1)
+        busy.flags.writeable = numbers.flags.writeable = False
+        return busy, numbers
+
+    @cached_property
+    def seats(self) -> tuple[int | None, ...]:
+        """For each device the row-major number of its part, None for an idle one."""
+        numbers = self.number_parts(range(len(self.parts))).tolist()
+        return tuple(n if cell is not None else None for n, cell in zip(numbers, self.cells, strict=True))
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """The same boxes as columns."""
+        busy, numbers = self.columns
         low, high = np.zeros((2, len(busy), len(self.extents)), np.int64)
         if self.lots:
             for device, box in enumerate(self.boxes):
@@ -197,11 +210,9 @@ class Layout(Struct, frozen=True, dict=True):
 
     def number_parts(self, axes: Sequence[int]) -> NDArray[np.int64]:
         """Row-major number of each device's part among the parts along some axes; 0 for idle devices."""
-        nothing = (0,) * len(self.extents)
         found: NDArray[np.int64] = np.zeros(len(self.cells), np.int64)
         for axis in axes:
-            mine = [(nothing if cell is None else cell)[axis] for cell in self.cells]
-            found = found * self.parts[axis] + np.array(mine, np.int64)
+            found = found * self.parts[axis] + self.columns[1][:, axis]
         return found
 
     def number_of(self, device: int, axes: Sequence[int]) -> int:

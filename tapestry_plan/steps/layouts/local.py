@@ -76,6 +76,11 @@ def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> i
         found = list(islice(_find_pieces(source, seen), 2))
         is_strided = source.direct or (len(found) == 1 and _is_affine(found[0][0]))
         return 0 if is_strided else seen.size * itemsize
+    declared, piece = signature.inputs[operand], source.pieces[0]
+    is_one = len(source.pieces) == 1 and not piece.guards and piece.source >= 0
+    is_inside = declared.pad is None and declared.outside == "forbid"
+    if is_one and is_inside and _is_strided(reads, node, operand, index, piece):  # most are
+        return 0
     box = signature.input_box(operand, index)
     if box is None or not box.size:
         return 0
@@ -88,16 +93,15 @@ def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> i
     pieces = [piece for piece, _ in islice(_find_pieces(source, seen), 2)]  # where there are two, more say no more
     if len(pieces) != 1 or pieces[0].source < 0:
         return nbytes if pieces else 0
-    need = reads.of_operand(node, operand, index)[source.stored[pieces[0].source]]
-    return nbytes if linearize(pieces[0], Box(*_find_bounds(need))) is None else 0
+    return 0 if _is_strided(reads, node, operand, index, pieces[0]) else nbytes
 
 
-def _find_bounds(cells: DisjointRegions) -> tuple[Ints, Ints]:
-    """First coordinates and extents of the box around some cells."""
-    bounds = cells.bounds()
-    assert bounds is not None, "a piece that reads cells reads some"
-    low, high = bounds
-    return tuple(low), tuple(b - a for a, b in zip(low, high, strict=True))
+def _is_strided(reads: Reads, node: OpNode, operand: int, index: Box, piece: Piece) -> bool:
+    """Whether what is read through a piece, the only one that is read, is a strided view of the cells around it."""
+    source = reads.graph.source(node.inputs[operand])
+    bounds = reads.of_operand(node, operand, index)[source.stored[piece.source]].bounds()
+    # Where these cells begin says the first offset, but not whether there are strides.
+    return bounds is None or linearize(piece, Box.of([b - a for a, b in zip(*bounds, strict=True)])) is not None
 
 
 def _is_affine(piece: Piece) -> bool:

@@ -9,6 +9,7 @@ from tapestry_plan.ir import Graph, Operand, OpNode, Signature, Source
 from tapestry_plan.rewrite import follow_cells
 from tapestry_plan.steps.layouts.cells import Facts, unite
 from tapestry_plan.steps.layouts.layout import Lot, PeriodicBlock
+from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
@@ -40,16 +41,16 @@ class Reads:
         """The exact cells of the stored tensors that one operand reads for each of many blocks, made together."""
         signature = self.graph.signature(node.name)
         declared, name = signature.inputs[operand], node.inputs[operand]
-        source, starts = self.graph.source(name), declared.at_start_of
+        source = self.graph.source(name)
         # Other operators may read a tensor of this structure in the same way.
-        read = "image", self.known.key(declared), self.source_key(name)
-        keys = [(*read, not starts or _is_at_start(signature, block, starts), block) for block in blocks]
-        fresh = [(key, block) for key, block in zip(keys, blocks, strict=True) if key not in self.known.facts]
+        starts = tuple(map(signature.axis, declared.at_start_of))
+        read = "image", self.known.key(declared), starts, self.source_key(name)
+        seen = list_seen(signature, declared, blocks)
+        fresh = [block for block in dict.fromkeys(seen) if (*read, block) not in self.known.facts]
         made = partial(signature.input_regions, operand, shape=source.shape)
-        regions = list_images(signature, declared, [block for _, block in fresh], made)
-        for (key, _), region in zip(fresh, regions, strict=True):
-            self.known.facts[key] = tuple(pull_back(self.graph, source, region).values())
-        return [self.known.facts[key] for key in keys]
+        for block, region in zip(fresh, list_images(signature, declared, fresh, made), strict=True):
+            self.known.facts[*read, block] = tuple(pull_back(self.graph, source, region).values())
+        return [self.known.facts[*read, block] for block in seen]
 
     def source_key(self, name: str) -> int:
         """A number for how a tensor is read from stored ones, whatever they are called."""
@@ -108,9 +109,12 @@ def list_images(
     made: Callable[[list[Box]], list[DisjointRegions]],
 ) -> list[DisjointRegions]:
     """The cells of an operand for some blocks: for boxes as they are made together, for periodic ones axis by axis."""
-    boxes = [block for block in blocks if isinstance(block, Box)]
+    seen = list_seen(signature, operand, blocks)
+    distinct = list(dict.fromkeys(seen))
+    boxes = [block for block in distinct if isinstance(block, Box)]
     images = iter(made(boxes) if boxes else [])
-    return [next(images) if isinstance(block, Box) else _follow(signature, operand, block) for block in blocks]
+    found = {b: next(images) if isinstance(b, Box) else _follow(signature, operand, b) for b in distinct}
+    return [found[block] for block in seen]
 
 
 def _follow(signature: Signature, operand: Operand, block: PeriodicBlock | Lot) -> DisjointRegions:
@@ -120,5 +124,39 @@ def _follow(signature: Signature, operand: Operand, block: PeriodicBlock | Lot) 
     return block.cells.reduce_to([1 if k is None else signature.axes[k].size for k in followed])
 
 
-def _is_at_start(signature: Signature, block: IndexBlock, names: tuple[str, ...]) -> bool:
-    return isinstance(block, Box) and signature.starts(block, names)
+def list_seen(signature: Signature, operand: Operand, blocks: Sequence[IndexBlock]) -> list[IndexBlock]:
+    """For each of some blocks one that touches the same cells of an operand: blocks that it takes for equal are one.
+
+    A product reads the rows of x whichever columns it makes: along an axis that an operand does not depend on, a block
+    of one point stands for all.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> _ = g.output(g.op("matmul", g.input("x", (8, 6)), g.input("w", (6, 4)), name="product"))
+    >>> signature, blocks = g.signature("product"), [Box((0, 0, 0), (4, 2, 6)), Box((0, 2, 0), (4, 2, 6))]
+    >>> [[block.start for block in list_seen(signature, signature.inputs[k], blocks)] for k in range(2)]
+    [[(0, 0, 0), (0, 0, 0)], [(0, 0, 0), (0, 2, 0)]]
+    """
+    kept = sorted(operand.index_axes)
+    if len(kept) == len(signature.axes):
+        return list(blocks)
+    starts = [signature.axis(name) for name in operand.at_start_of]  # the block is read there only
+    made: dict[tuple[Ints, Ints, tuple[bool, ...]], Box] = {}
+
+    def see(block: IndexBlock) -> IndexBlock:
+        if not isinstance(block, Box) or 0 in block.shape:
+            return block
+        start, shape = block.start, block.shape
+        key = tuple([start[k] for k in kept]), tuple([shape[k] for k in kept]), tuple([start[k] > 0 for k in starts])
+        if key not in made:
+            first, extents = [0] * len(start), [1] * len(shape)
+            for k, is_later in zip(starts, key[2], strict=True):
+                first[k] = int(is_later)
+            for k, at, n in zip(kept, *key[:2], strict=True):
+                first[k], extents[k] = at, n
+            made[key] = Box(tuple(first), tuple(extents))
+        return made[key]
+
+    return list(map(see, blocks))

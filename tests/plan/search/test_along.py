@@ -98,7 +98,7 @@ def test_every_layout_of_even_parts_is_a_product_along_the_axes(shape: tuple[int
     mesh, table = Mesh(shape), RegionTable((2048, 2048))
     layouts = list(list_candidates((2048, 2048, 2048), mesh, "mesh"))
     held = held_by(table, layouts)
-    for spreads in (Spreads(mesh), Spreads(mesh, finely=True)):
+    for spreads in (Spreads(mesh.shape), Spreads(mesh.shape, finely=True)):
         for sets, groups in zip(table.list_sets(held.numbers), held.groups, strict=True):
             assert spreads.find(sets, groups) is not None
             assert spreads.find(sets) is not None

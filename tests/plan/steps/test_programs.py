@@ -69,7 +69,7 @@ def cases(draw: st.DrawFn) -> Case:
 def test_a_program_derived_alone_is_that_of_the_whole_plan(case: Case) -> None:
     whole = lower(*case)
     for device in range(case[1].size):
-        one = lower(*case, device=device)
+        one = lower(*case, devices=[device])
         assert derive_program(*case, device) == cut_program(case[0], whole, device)
         assert one.peak_nbytes == (whole.peak_nbytes[device],)
         assert one.nbytes_placed == (whole.nbytes_placed[device],)

@@ -1,0 +1,241 @@
+"""Devices that do alike: one of each class says how much memory all of it take.
+
+On a large mesh most devices do the same with other cells. Where the blocks that a device holds and reads of a tensor
+are those of another device, moved as a whole, all that is cut, met and compared of them comes out moved, too::
+
+    rows of x        holds      reads            both take a buffer of 8 rows, and one of 10
+      device 5     40 … 48    39 … 49    ──┐
+      device 6     48 … 56    47 … 57    ──┴──►  one class
+      device 7     56 … 64    55 … 64            a class of its own: 9 rows are read
+
+If that is so of every tensor, the devices take buffers of the same sizes in the same order, so that their arenas are
+equal, and as many bytes are placed on them. What they send to whom is not the same, and not asked here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tapestry_plan.ir import Graph, Operand, OpNode, take_no_workspace
+from tapestry_plan.steps.choices import Choices
+from tapestry_plan.steps.layouts.cells import CellAlgebra
+from tapestry_plan.steps.layouts.holders import project_bounds
+from tapestry_plan.steps.layouts.layout import Layout
+from tapestry_plan.steps.layouts.mesh import Mesh
+from tapestry_plan.steps.layouts.reads import Reads
+from tapestry_plan.steps.layouts.routes import BoolArray
+from tapestry_plan.steps.lowering import Lowered, lower, shard_of
+from tapestry_sets.regions import DisjointRegions
+
+Column = NDArray[np.int64]
+"""Numbers by device, or by device and axis."""
+
+
+class Blocks(NamedTuple):
+    """Cells of a tensor by device, as columns."""
+
+    form: Column
+    """By device: some numbers that are equal where one block is the other one, moved; the first is -1 for no block."""
+    origin: Column
+    """By device and axis: from where it is moved."""
+
+
+class Alike(Struct, frozen=True):
+    """The steps of one device of each class, and what follows from them for all devices.
+
+    Parameters
+    ----------
+    lowered : Lowered
+        The steps of the first device of each class.
+    first : tuple of int
+        For each device the first one of its class.
+    """
+
+    lowered: Lowered
+    first: tuple[int, ...]
+
+    @property
+    def is_all(self) -> bool:
+        """Whether no two devices do alike, so that the steps are those of all."""
+        return len(self.lowered.devices) == len(self.first)
+
+    @property
+    def nbytes_placed(self) -> tuple[int, ...]:
+        """By device."""
+        return self._spread(self.lowered.nbytes_placed)
+
+    @property
+    def peak_nbytes(self) -> tuple[int, ...]:
+        """By device."""
+        return self._spread(self.lowered.peak_nbytes)
+
+    def _spread(self, found: Sequence[int]) -> tuple[int, ...]:
+        of_device = dict(zip(self.lowered.devices, found, strict=True))
+        return tuple(of_device[first] for first in self.first)
+
+
+def lower_alike(graph: Graph, mesh: Mesh, chosen: Choices, reads: Reads) -> Alike:
+    """The steps of one device of each class of devices that do alike.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    chosen : Choices
+    reads : Reads
+        What the graph's operators read, as far as it is known.
+    """
+    first = classify_devices(graph, chosen, reads) if graph.nodes else range(mesh.size)
+    return Alike(lower(graph, mesh, chosen, reads=reads, devices=sorted({*first})), tuple(first))
+
+
+def classify_devices(graph: Graph, chosen: Choices, reads: Reads) -> list[int]:
+    """For each device the first one that does alike, as choices say.
+
+    Parameters
+    ----------
+    graph : Graph
+    chosen : Choices
+    reads : Reads
+    """
+    layouts = chosen.layouts.values()
+    if any(layout.lots for layout in layouts):  # boxes that somebody gave, of which none need be alike
+        return list(range(max(len(layout.cells) for layout in layouts)))
+    return _Classes(graph, chosen, reads).find()
+
+
+class _Classes:
+    """Collects what devices hold and read, tensor by tensor, and numbers what is equal."""
+
+    def __init__(self, graph: Graph, chosen: Choices, reads: Reads) -> None:
+        self.graph, self.reads = graph, reads
+        same: dict[Layout, Layout] = {}
+        self.layouts = {place: same.setdefault(layout, layout) for place, layout in chosen.layouts.items()}
+        self.algebra = CellAlgebra()
+        self.of_tensor: defaultdict[str, dict[int, Blocks]] = defaultdict(dict)
+        """What is held and read of each stored tensor: alike stages have the same object."""
+        self.others: dict[int, Column] = {}
+        """What else the sizes of buffers depend on, by device."""
+
+    def find(self) -> list[int]:
+        for (kind, name), layout in self.layouts.items():
+            if kind != "operator":
+                key = "boxes", self.algebra.identity(layout)
+                self._add(name, self.algebra.fact(key, partial(_of_boxes, *layout.bounds)))
+        for node in self.graph.nodes.values():
+            self._add_node(node)
+        outputs = (s for name in self.graph.outputs.values() for s in self.graph.source(name).stored)
+        if any(self.graph.stored[name].kind != "result" for name in outputs):
+            # What no operator reads of an input that is an output lies on device 0.
+            self._add_other(np.arange(len(next(iter(self.layouts.values())).cells)) == 0)
+        columns = [self._number(each) for each in self.of_tensor.values()]
+        classes = _number_rows([*columns, *self.others.values()])
+        first = np.unique(classes, return_index=True)[1]
+        found: list[int] = first[classes].tolist()
+        return found
+
+    def _number(self, each: dict[int, Blocks]) -> Column:
+        """A number for each device by all blocks of one tensor."""
+        return self.algebra.fact(("rows", *each), lambda: _number_moved([*each.values()]))
+
+    def _add(self, tensor: str, blocks: Blocks) -> None:
+        self.of_tensor[tensor][id(blocks)] = blocks
+
+    def _add_other(self, column: NDArray[Any]) -> None:
+        found = self.algebra.fact(("other", column.shape, column.tobytes()), lambda: column.astype(np.int64))
+        self.others[id(found)] = found
+
+    def _add_node(self, node: OpNode) -> None:
+        layout = self.layouts["operator", node.name]
+        signature, kind = self.graph.signature(node.name), (self.reads.kind(node), self.algebra.identity(layout))
+        for k, name in enumerate(node.outputs):
+            self._add(name, self.algebra.fact(("made", k, *kind), partial(_of_made, signature.outputs[k], layout)))
+        for k, name in enumerate(node.inputs):
+            source = self.graph.source(name)
+            read, around = self.algebra.fact(("read", k, *kind), partial(self._list_read, node, k, layout))
+            for stored, blocks in zip(source.stored, read, strict=True):
+                self._add(stored, blocks)
+            if source.direct:
+                self._add(source.stored[0], around)
+            self._add_other(around.form)  # of a view a buffer of its own is made
+        op = self.graph.ops[node.op]
+        if op.workspace is not take_no_workspace:
+            self._add_other(self.algebra.fact(("workspace", *kind), partial(self._list_workspace, node, layout)))
+
+    def _list_workspace(self, node: OpNode, layout: Layout) -> Column:
+        """Bytes of scratch memory on each device."""
+        op, itemsize = self.graph.ops[node.op], self.graph.stored[node.outputs[0]].itemsize
+        found = {
+            box: op.workspace(shard_of(self.graph, node, box), itemsize) for box in {*layout.boxes} if box is not None
+        }
+        return np.array([-1 if box is None else found[box] for box in layout.boxes])
+
+    def _list_read(self, node: OpNode, operand: int, layout: Layout) -> tuple[list[Blocks], Blocks]:
+        """What devices read of each stored tensor behind an operand, and the boxes around it in the operand itself."""
+        signature, source = self.graph.signature(node.name), self.graph.source(node.inputs[operand])
+        declared = signature.inputs[operand]
+        busy, low, high = project_bounds(declared, layout)
+        starts = [signature.axis(name) for name in declared.at_start_of]
+        busy = busy & (layout.bounds[1][:, starts] == 0).all(axis=1)
+        inside = (low >= 0).all(axis=1) & (high <= source.shape).all(axis=1)
+        form, origin = _of_boxes(busy, low, high)
+        boxes = [box for box in dict.fromkeys(layout.boxes) if box is not None]
+        found = dict(zip(boxes, self.reads.of_blocks(node, operand, boxes), strict=True))
+        read = [
+            _stack([None if box is None else self._tell(found[box][k]) for box in layout.boxes], len(shape))
+            for k, shape in enumerate(source.stored_shapes)
+        ]
+        return read, Blocks(np.column_stack([form, inside]), origin)
+
+    def _tell(self, cells: DisjointRegions) -> tuple[int, tuple[int, ...]]:
+        """A number for the form of some cells, wherever they lie, and their first coordinates."""
+        return self.algebra.fact(("form", self.algebra.identity(cells)), lambda: self._tell_now(cells))
+
+    def _tell_now(self, cells: DisjointRegions) -> tuple[int, tuple[int, ...]]:
+        bounds = cells.bounds()
+        origin = (0,) * len(cells.shape) if bounds is None else tuple(bounds[0])
+        members = []
+        for member in cells.members:
+            axes = zip(member.progressions, member.nests, origin, strict=True)
+            # First and last point and step; of other sets of points the same ones at the same place.
+            members.append(tuple((p[0] - at, p[1] - at, p[2]) if p else (at, nest) for p, nest, at in axes))
+        return self.algebra.key(frozenset(members)), origin
+
+
+def _of_boxes(busy: BoolArray, low: Column, high: Column) -> Blocks:
+    """Boxes that some devices have: their extents are their form."""
+    here = busy[:, None]
+    return Blocks(np.column_stack([np.where(busy, 0, -1), (high - low) * here]), low * here)
+
+
+def _of_made(operand: Operand, layout: Layout) -> Blocks:
+    """What devices make of an output."""
+    return _of_boxes(*project_bounds(operand, layout))
+
+
+def _stack(told: Sequence[tuple[int, tuple[int, ...]] | None], rank: int) -> Blocks:
+    form = np.array([-1 if one is None else one[0] for one in told], np.int64)
+    origin = np.array([(0,) * rank if one is None else one[1] for one in told], np.int64)
+    return Blocks(form[:, None], origin.reshape(len(told), rank))
+
+
+def _number_moved(blocks: Sequence[Blocks]) -> Column:
+    """A number for each device: equal where all blocks of one are those of the other, moved as a whole."""
+    there = np.array([(one.form[:, 0] >= 0) for one in blocks])
+    origins = np.array([one.origin for one in blocks])
+    first = origins[there.argmax(axis=0), np.arange(there.shape[1])]  # of the first block that a device has
+    moved = (origins - first) * there[..., None]
+    return _number_rows([*(one.form for one in blocks), *moved])
+
+
+def _number_rows(columns: Sequence[Column]) -> Column:
+    """Numbers of the distinct rows of some columns."""
+    found: Column = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)
+    return found
