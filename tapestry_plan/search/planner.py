@@ -504,16 +504,8 @@ def _split_axes(problem: Problem, choice: Sequence[int]) -> tuple[Problem, Seque
         for name, each in problem.asked.derived.items()
         if name not in chosen
     }
-    # What devices copy is counted as it was where the plan was chosen: in the graph as given.
-    rows_of = {node.name: choice[problem.position["operator", node.name]] for node in problem.order}
-    copied = {
-        stands.get(node.name, node.name): tuple(
-            problem.count_copied(node, slice(rows_of[node.name], rows_of[node.name] + 1))[0].tolist()
-        )
-        for node in problem.order
-    }
     only = {name: (one,) for name, one in plain.items()}
-    split = Problem(made, replace(problem.asked, derived={**derived, **only}, copied=copied))
+    split = Problem(made, replace(problem.asked, derived={**derived, **only}))
     rows = []
     for variable in split.variables:
         if variable.kind == "operator" and variable.name in plain:

@@ -93,8 +93,6 @@ class Asked(Struct, frozen=True):
     known: Known = field(default_factory=Known)
     derived: Mapping[str, tuple[Layout, ...]] = {}
     """Operators by name: layouts that their neighbors ask for, beyond those of every operator."""
-    copied: Mapping[str, tuple[int, ...]] | None = None
-    """Operators by name: bytes that each device writes anew to read them, where that was counted before."""
 
 
 class Variable(Struct):
@@ -571,8 +569,6 @@ class Problem:
         """Bytes that each device writes anew to read its operands, by layout and device, but for some tensors."""
         layouts = self.variables[self.position["operator", node.name]].layouts
         places = self._list_blocks(layouts)[1][rows]
-        if self.asked.copied is not None:
-            return np.broadcast_to(np.array(self.asked.copied.get(node.name, (0,) * self.mesh.size)), places.shape)
         outside = [k for k, name in enumerate(node.inputs) if name not in inside]
         operands = [k for k in outside if may_copy(self.reads, node, k)]
         if not operands:

@@ -21,8 +21,10 @@ from math import prod
 
 import numpy as np
 
-from tapestry_plan.ir import Graph, OpNode, Source
+from tapestry_plan.ir import Graph, OpNode, Signature, Source
+from tapestry_plan.rewrite import follow_cells
 from tapestry_plan.steps import tuning
+from tapestry_plan.steps.layouts.layout import PeriodicBlock
 from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import TooManyPieces
@@ -64,7 +66,8 @@ def may_copy(reads: Reads, node: OpNode, operand: int) -> bool:
     if source.direct:
         return False
     pieces = source.pieces
-    return len(pieces) > 1 or bool(pieces[0].guards) or not _is_affine(pieces[0])
+    is_affine = pieces[0].source >= 0 and all(isinstance(step, AffineMap) for step in pieces[0].map.steps)
+    return len(pieces) > 1 or bool(pieces[0].guards) or not is_affine
 
 
 def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> int:
@@ -73,14 +76,18 @@ def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> i
     itemsize = np.dtype(source.dtype).itemsize
     if not isinstance(index, Box):
         (seen,) = list_images(signature, signature.inputs[operand], [index], lambda boxes: [])
-        found = list(islice(_find_pieces(source, seen), 2))
-        is_strided = source.direct or (len(found) == 1 and _is_affine(found[0][0]))
-        return 0 if is_strided else seen.size * itemsize
+        pieces = [piece for piece, _ in islice(_find_pieces(source, seen), 2)]
+        assert isinstance(index, PeriodicBlock), "operators work on boxes, of their axes or of digits"
+        (need,) = reads.of_blocks(node, operand, [index])
+        place = _number_digits(signature, operand, index)
+        is_strided = place is not None and _is_strided(pieces, need, index.box, place)
+        is_made = source.direct and graph.stored[source.stored[0]].kind == "result"  # maybe in the same digits
+        return 0 if is_strided or is_made else seen.size * itemsize
     declared, piece = signature.inputs[operand], source.pieces[0]
     is_one = len(source.pieces) == 1 and not piece.guards and piece.source >= 0
     is_inside = declared.pad is None and declared.outside == "forbid"
-    if is_one and is_inside and _is_strided(reads, node, operand, index, piece):  # most are
-        return 0
+    if is_one and is_inside and _is_always_strided(piece, reads.of_operand(node, operand, index)[source.stored[0]]):
+        return 0  # most are
     box = signature.input_box(operand, index)
     if box is None or not box.size:
         return 0
@@ -91,21 +98,89 @@ def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> i
         return 0
     seen = signature.input_region(operand, index, source.shape)
     pieces = [piece for piece, _ in islice(_find_pieces(source, seen), 2)]  # where there are two, more say no more
+    if not pieces:
+        return 0
+    need = tuple(reads.of_operand(node, operand, index).values())
+    return 0 if _is_strided(pieces, need, box, AffineMap.identity(len(box.shape))) else nbytes
+
+
+def _is_strided(pieces: Sequence[Piece], need: Sequence[DisjointRegions], block: Box, place: AffineMap) -> bool:
+    """Whether a block is one strided view of the box around the cells that are needed of a stored tensor.
+
+    `place` says the view's coordinates at the block's points.
+    """
     if len(pieces) != 1 or pieces[0].source < 0:
-        return nbytes if pieces else 0
-    return 0 if _is_strided(reads, node, operand, index, pieces[0]) else nbytes
+        return False
+    around = Box(*_find_bounds(need[pieces[0].source]))
+    return linearize(pieces[0], around, block, place) is not None
 
 
-def _is_strided(reads: Reads, node: OpNode, operand: int, index: Box, piece: Piece) -> bool:
-    """Whether what is read through a piece, the only one that is read, is a strided view of the cells around it."""
-    source = reads.graph.source(node.inputs[operand])
-    bounds = reads.of_operand(node, operand, index)[source.stored[piece.source]].bounds()
+def _number_digits(signature: Signature, operand: int, index: PeriodicBlock) -> AffineMap | None:
+    """An operand's coordinates at the digits of a periodic block, which begin at an axis' first point.
+
+    None where they pass the end of an axis: those before its first point come last.
+    """
+    followed = follow_cells(signature, signature.inputs[operand])
+    assert followed is not None, "only operators that work cell by cell are offered periodic blocks"
+    count = len(index.box.shape)
+    at, rows = 0, []
+    for each in index.digits:
+        row = [0] * count
+        row[at : at + len(each.sizes)] = row_major(each.sizes)
+        at += len(each.sizes)
+        turned = _divide((tuple(row), each.first), prod(each.sizes), index.box)
+        if turned is None:
+            return None
+        rows.append(turned[1])
+    chosen = [((0,) * count, 0) if k is None else rows[k] for k in followed]
+    return AffineMap(tuple(row for row, _ in chosen), tuple(first for _, first in chosen), count)
+
+
+def _divide(form: Linear, by: int, block: Box) -> tuple[Linear, Linear] | None:
+    """Quotient and rest of a linear form, which are linear where no rest is carried within the block; else None.
+
+    Of 8·i + j + 3 by 8 they are i and j + 3 for j in 0 .. 4, and neither is linear for j in 0 .. 7.
+    """
+    coefficients, first = form
+    quotients = [a // by if a >= 0 else -(-a // by) for a in coefficients]
+    rests = [a - q * by for a, q in zip(coefficients, quotients, strict=True)]
+    ends = [(r * lo, r * (lo + n - 1)) for r, lo, n in zip(rests, block.start, block.shape, strict=True)]
+    low, high = (first + sum(pick(pair) for pair in ends) for pick in (min, max))
+    if low // by != high // by:
+        return None
+    whole = low // by
+    return (tuple(quotients), whole), (tuple(rests), first - whole * by)
+
+
+def _renumber(forms: Sequence[Linear], old: Ints, new: Ints, block: Box) -> list[Linear] | None:
+    """Coordinates after a reshape, as linear forms; None where a block's numbers are carried from one to the next."""
+    strides = row_major(old)
+    columns = zip(*(row for row, _ in forms), strict=True)
+    row = tuple(sum(a * s for a, s in zip(column, strides, strict=True)) for column in columns)
+    rest = row, sum(first * s for (_, first), s in zip(forms, strides, strict=True))
+    found = []
+    for stride in row_major(new):
+        divided = _divide(rest, stride, block)
+        if divided is None:
+            return None
+        found.append(divided[0])
+        rest = divided[1]
+    return found
+
+
+def _is_always_strided(piece: Piece, need: DisjointRegions) -> bool:
+    """Whether what is read through a piece is strided whichever block reads it: the extents of its cells say so."""
+    bounds = need.bounds()
     # Where these cells begin says the first offset, but not whether there are strides.
     return bounds is None or linearize(piece, Box.of([b - a for a, b in zip(*bounds, strict=True)])) is not None
 
 
-def _is_affine(piece: Piece) -> bool:
-    return piece.source >= 0 and all(isinstance(step, AffineMap) for step in piece.map.steps)
+def _find_bounds(cells: DisjointRegions) -> tuple[Ints, Ints]:
+    """First coordinates and extents of the box around some cells."""
+    bounds = cells.bounds()
+    assert bounds is not None, "a piece that reads cells reads some"
+    low, high = bounds
+    return tuple(low), tuple(b - a for a, b in zip(low, high, strict=True))
 
 
 def list_pieces(graph: Graph, node: OpNode, operand: int, index: Box) -> list[tuple[Piece, DisjointRegions]]:
@@ -148,23 +223,47 @@ def _find_domain(piece: Piece, box: Box, front: bool) -> DisjointRegions:
 
 
 @lru_cache(maxsize=tuning.KEPT_FORMS)
-def linearize(piece: Piece, box: Box) -> Linear | None:
-    """The source's element offset as one linear form of the view's coordinates, where it is one.
+def linearize(piece: Piece, box: Box, block: Box | None = None, place: AffineMap | None = None) -> Linear | None:
+    """The source's element offset as one linear form of a block's coordinates, where it is one; else None.
 
     It is after affine steps, and after a renumbering at the end whose cells lie in the source's block, `box`, in the
-    order of their numbers. Otherwise None.
+    order of their numbers. Where a `block` of the view is given, it also is after renumberings whose digits are not
+    carried within it. `place` says the view's coordinates at the block's points; without it they are the same.
     """
-    place, steps, shape, at = AffineMap.identity(piece.map.in_rank), piece.map.steps, box.shape, box.shape
-    for k, step in enumerate(steps):
+    place = place or AffineMap.identity(piece.map.in_rank)
+    for k, step in enumerate(piece.map.steps):
         if isinstance(step, AffineMap):
             place = place.then(step)
-        elif isinstance(step, Lookup) or k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
+            continue
+        if isinstance(step, Lookup):
             return None
+        is_last = k + 1 == len(piece.map.steps)
+        if block is not None:
+            shape, box = _join_whole(step.to_shape, box) if is_last else (step.to_shape, box)
+            forms = _renumber(list(zip(place.matrix, place.offset, strict=True)), step.from_shape, shape, block)
+            if forms is None:
+                return None
+            place = AffineMap(tuple(row for row, _ in forms), tuple(first for _, first in forms), place.in_rank)
+        elif is_last and _in_number_order(box, step.to_shape):
+            first = sum(a * s for a, s in zip(box.start, row_major(step.to_shape), strict=True))
+            number = place.then(AffineMap((row_major(step.from_shape),), (-first,)))
+            return number.matrix[0], number.offset[0]
         else:
-            shape, at = step.from_shape, step.to_shape
-    first = sum(a * s for a, s in zip(box.start, row_major(at), strict=True))
-    number = place.then(AffineMap((row_major(shape),), (-first,)))
+            return None
+    strides = row_major(box.shape)
+    number = place.then(AffineMap((strides,), (-sum(a * s for a, s in zip(box.start, strides, strict=True)),)))
     return number.matrix[0], number.offset[0]
+
+
+def _join_whole(shape: Ints, box: Box) -> tuple[Ints, Box]:
+    """A shape and a box in it, where an axis of which the box has all is one with the axis before it."""
+    joined: list[tuple[int, int, int]] = []
+    for n, start, extent in zip(shape, box.start, box.shape, strict=True):
+        if joined and (start, extent) == (0, n):
+            joined[-1] = tuple(n * each for each in joined[-1])  # type: ignore[assignment]
+        else:
+            joined.append((n, start, extent))
+    return tuple(n for n, _, _ in joined), Box(tuple(a for _, a, _ in joined), tuple(n for _, _, n in joined))
 
 
 def _in_number_order(box: Box, shape: Sequence[int]) -> bool:

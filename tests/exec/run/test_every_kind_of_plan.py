@@ -1,4 +1,4 @@
-"""Three hundred random graphs, planned in every way that plans differ, and run: bytes, peaks and values."""
+"""Three hundred random graphs, planned in every way that plans differ, and run: time, bytes, peaks and values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tapestry_plan import Device, Graph, Link, Mesh, NotFound, ShardPlan, Tensor
 from tapestry_plan.ops import exp, relu, softmax, sum, tanh
 from tapestry_plan.steps import InfeasiblePlan
 from tests.exec.run.test_same_bits import of_floats
+from tests.recosting import Recosting
 
 KINDS = {"devices permuted", "periodic parts", "landing", "tied", "capped", "spread from one copy", "uneven parts"}
 
@@ -101,6 +102,9 @@ def check_seed(seed: int) -> set[str]:
     assert (r.nbytes_placed, r.peak_nbytes) == (p.nbytes_placed, p.peak_nbytes)
     np.testing.assert_allclose(r.outputs["new"], evaluate(g, feeds)["new"], rtol=2e-4, atol=1e-5)
     assert p.gap >= 0 and p.bound <= p.seconds
+    again = Recosting(p)
+    assert (again.ticks, again.nbytes) == (round(p.seconds * 1e12), p.nbytes_moved)
+    assert tuple(again.copied) == p.nbytes_local
     return said | kinds_of(p)
 
 

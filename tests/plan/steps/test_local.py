@@ -105,8 +105,8 @@ def test_blocks_that_cost_nothing_are_strided_views_of_one_buffer(words: list[st
         assert found in (0, 4 * box.size)
         if found == 0:
             assert is_strided(block), (words, box)
-        elif is_strided(block):  # a renumbering that a block undoes is not looked into
-            assert {"flat", "fold"}.intersection(words) or block.size < 4 or min(block.shape) == 1 or "taken" in words
+        elif is_strided(block):  # cells that lie so by chance, as any two do, or several pieces, are not looked into
+            assert {"joined", "rolled", "taken"}.intersection(words) or 2 in block.shape, (words, box)
 
 
 @pytest.mark.parametrize(
