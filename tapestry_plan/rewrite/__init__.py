@@ -6,6 +6,7 @@ From the ground up; each row stands on rows above it:
     derivation  fusion  selections   rules, recorded and replayed; two operators in one block; shorter cascades
     rules                            shard, fuse, expand, fold, forward, move, simplify, split_axes
     online_softmax  equals  leaves   one rule more, made of these; what is the same, once; blocks that no plan divides
+    recomputing                      what runs again for late readers
 """
 
 from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewrite, rule
@@ -15,6 +16,7 @@ from tapestry_plan.rewrite.fusion import Fusion
 from tapestry_plan.rewrite.leaves import count_leaves, fix_bits, leaves
 from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view
 from tapestry_plan.rewrite.online_softmax import key_blocks
+from tapestry_plan.rewrite.recomputing import list_readers, recompute
 from tapestry_plan.rewrite.rules import (
     compose,
     expand,

@@ -156,6 +156,32 @@ class Draft(Graph):
         """As `op`, with the results in a tuple also where there is one."""
         return as_tuple(self.op(op, *inputs, name=name, **attrs))
 
+    def repeat(self, node: OpNode, name: str | None = None) -> tuple[str, ...]:
+        """Add an operator like one that is there, on the same operands; its results."""
+        name = self._fresh(name or node.name, "node")
+        outs = []
+        for k, out in enumerate(node.outputs):
+            outs.append(self._fresh(name if len(node.outputs) == 1 else f"{name}.{k}"))
+            self._new_tensor(dataclasses.replace(self.stored[out], name=outs[-1]))
+            self._put(self._makers, outs[-1], name)
+        made = replace(node, name=name, outputs=tuple(outs))
+        self._put(self._signatures, name, self.signature(node.name))
+        self._put(self.nodes, name, made)
+        self._add(made)
+        return made.outputs
+
+    def look_at(self, selection: Selection, inputs: tuple[str, ...]) -> str:
+        """Add the same view of other tensors, of the same shapes and dtypes; its name."""
+        made = replace(selection, name=self._fresh(selection.name), inputs=inputs)
+        self._put(self.selections, made.name, made)
+        self._add(made)
+        return made.name
+
+    def reread(self, node: OpNode, inputs: tuple[str, ...]) -> None:
+        """Let an operator read other tensors, of the same shapes and dtypes; views that nothing reads then are gone."""
+        self._swap(node, inputs=inputs)
+        self.sweep(node.inputs)
+
     def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
         """As `Graph.select`."""
         found = super().select(kind, *inputs, name=name)

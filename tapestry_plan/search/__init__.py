@@ -15,6 +15,7 @@ From the ground up; each row stands on rows above it:
     placing                          of the best plans the one that places the fewest bytes
     solving                          rounds of tables, plan and proof
     fusing  apart                    neighbors in one block; equal operators that may better run twice
+    recomputing                      results that may rather be computed again for late readers
     joint                            expansions and layouts as one sum of tables
     granted  least                   what expansions cost at best; the memory that any plan needs
     needed                           memory in which not even one operator runs

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import NoReturn
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
@@ -16,6 +18,7 @@ from tapestry_plan.search.least import find_small, list_same
 from tapestry_plan.search.needed import find_unrunnable
 from tapestry_plan.search.prices.problem import Known, Problem
 from tapestry_plan.search.prices.variants import Variants
+from tapestry_plan.search.recomputing import Late, list_late, list_subsets, run_again
 from tapestry_plan.search.solving import Solved
 from tapestry_plan.steps import (
     Device,
@@ -33,6 +36,22 @@ from tapestry_plan.steps import (
 from tapestry_sets.limits import quote
 
 
+class Other(Struct, frozen=True):
+    """A graph that computes the same as one that is planned: what runs again in it, and what was expanded."""
+
+    graph: Graph
+    recomputed: dict[str, str] = {}
+    expansions: tuple[Expansions, ...] = ()
+
+
+class Tried(Struct, frozen=True):
+    """A graph, its problem, and what was found of it under some caps."""
+
+    other: Other
+    problem: Problem
+    capped: Capped
+
+
 class PlansByMemory:
     """The fastest plan of a graph, and those that need less memory.
 
@@ -44,7 +63,9 @@ class PlansByMemory:
     graphs : sequence of Graph
         That of which the fastest plan is, but for expansions, and, where equal ones are unified in it, that without.
     expandable : mapping
-        Operators that may be expanded, by name; they are not under a cap.
+        Operators that may be expanded, by name; under a cap as in the fastest plan, or not at all.
+    pinned : collection of str
+        Operators that do not run again for late readers.
     stop : float
         Of the monotonic clock: from then on what is there is given.
     write : callable
@@ -60,6 +81,7 @@ class PlansByMemory:
         pose: Callable[[Graph], tuple[Problem, Solved]],
         graphs: Sequence[Graph],
         expandable: Mapping[str, Variants],
+        pinned: Collection[str],
         stop: float,
         *,
         write: Callable[[Problem, Sequence[int], int, Sequence[int], Lowered], ShardPlan],
@@ -67,7 +89,7 @@ class PlansByMemory:
     ) -> None:
         self.fastest, self._pose, self._graphs = fastest, pose, graphs
         self._known: dict[int, tuple[Problem, Solved]] = {}
-        self._expandable, self._stop = expandable, stop
+        self._expandable, self._pinned, self._stop = expandable, pinned, stop
         self._write, self._lower = write, lower
 
     def _posed(self, graph: Graph) -> tuple[Problem, Solved]:
@@ -85,35 +107,61 @@ class PlansByMemory:
         """
         if caps is None or keeps(self.fastest, caps):
             return self.fastest
-        found: list[Capped] = []
-        for graph in self._graphs:
-            problem, base = self._posed(graph)
-            # Operators of a graph in which equal ones are apart need no less than those of one where they are not.
-            if not found and (short := find_unrunnable(problem, caps)) is not None:
-                peaks = self._find_least(problem)
-                enough = max(caps) + max(peak - cap for peak, cap in zip(peaks, caps, strict=True))
-                found.append(Capped(None, (0, 0), 0, short.nbytes, enough, shortage=short.words))
+        began = time.monotonic()
+        late = list_late(self._graphs[0], self._pinned)
+        whole, *apart = (Other(graph) for graph in self._graphs)
+        tried = [self._solve(whole, caps)]
+        stop = time.monotonic() + max(tuning.MIN_TRYING_SECONDS, time.monotonic() - began)
+        is_every = len(late) <= tuning.MAX_LATE_TOGETHER
+        for other in self._list_others(late):
+            if time.monotonic() > min(stop, self._stop):
+                is_every = False
                 break
-            capped = solve_capped(
-                problem,
-                caps,
-                base.choice,
-                base.bound_ticks,
-                partial(self._pack, problem, caps),
-                time_limit_seconds=self._stop - time.monotonic(),
-            )
-            found.append(capped)
-            if capped.choice is not None and capped.packed is not None:
-                bound = min(one.bound_ticks for one in found)
-                made = self._write(problem, capped.choice, bound, caps, capped.packed.lowered)
-                unified = self.fastest.unified if graph is self._graphs[0] else {}
-                left_out = tuple(leave_out(*one) for one in self._expandable.items())
-                return replace(made, expansions=left_out, unified=unified)
-        self._refuse(found, caps)
+            tried.append(self._solve(other, caps, min(tried, key=_cost_of), stop))
+        if all(one.capped.choice is None for one in tried):
+            tried += [self._solve(other, caps) for other in apart]
+        best = min(tried, key=_cost_of)
+        if best.capped.choice is None or best.capped.packed is None:
+            self._refuse([one.capped for one in tried], caps, is_every=is_every)
+        bound = min(one.capped.bound_ticks for one in tried)
+        made = self._write(best.problem, best.capped.choice, bound, caps, best.capped.packed.lowered)
+        left_out = tuple(leave_out(*one) for one in self._expandable.items())
+        unified = {} if best.other in apart else self.fastest.unified
+        expansions = best.other.expansions or left_out
+        return replace(made, expansions=expansions, unified=unified, recomputed=best.other.recomputed)
 
-    def _refuse(self, found: Sequence[Capped], caps: Sequence[int]) -> NoReturn:
-        """Say why no plan is given that keeps some caps, and what would do."""
-        enough = min(one.found_nbytes for one in found)
+    def _list_others(self, late: Sequence[Late]) -> Iterator[Other]:
+        """Graphs that compute the same: as the fastest plan expands it, and with what runs again for late readers."""
+        if self.fastest.expanded and not self.fastest.fused and not any(one.split for one in self.fastest.expansions):
+            yield Other(self.fastest.graph, expansions=self.fastest.expansions)
+        for some in list_subsets(late):
+            yield Other(*run_again(self._graphs[0], some))
+
+    def _solve(self, other: Other, caps: Sequence[int], best: Tried | None = None, stop: float = inf) -> Tried:
+        """The best layouts of a graph under caps, without any where no plan of it takes less time than the best one."""
+        problem, base = self._posed(other.graph) if best is None else self._pose(other.graph)
+        if best is not None and best.capped.choice is not None and base.bound_ticks > best.capped.cost[0]:
+            return Tried(other, problem, Capped(None, (0, 0), base.bound_ticks, 0, 0))
+        if (short := find_unrunnable(problem, caps)) is not None:
+            capped = Capped(None, (0, 0), base.bound_ticks, short.nbytes, 0, shortage=short.words)
+            return Tried(other, problem, capped)
+        capped = solve_capped(
+            problem,
+            caps,
+            base.choice,
+            base.bound_ticks,
+            partial(self._pack, problem, caps),
+            time_limit_seconds=min(stop, self._stop) - time.monotonic(),
+        )
+        return Tried(other, problem, capped)
+
+    def _refuse(self, found: Sequence[Capped], caps: Sequence[int], *, is_every: bool) -> NoReturn:
+        """Say why no plan is given that keeps some caps, and what would do; `is_every` if all graphs were looked at."""
+        enough = min((one.found_nbytes for one in found if one.tried), default=0)
+        if not enough:
+            peaks = self._find_least(self._posed(self._graphs[0])[0])
+            enough = max(caps) + max(peak - cap for peak, cap in zip(peaks, caps, strict=True))
+        is_every = is_every and not self._expandable
         if len(set(caps)) == 1:
             asked = f"plan: memory_nbytes is {caps[0]:,}; "
             mend = f"{enough:,} bytes a device do{self._tell_more_devices()}: ask for so many"
@@ -125,12 +173,12 @@ class PlansByMemory:
             "run(…, memory_nbytes=…)"
         )
         capped = min(found, key=lambda one: one.least_nbytes)
-        if all(one.shortage for one in found) and not self._expandable:
+        if is_every and all(one.shortage for one in found):
             raise InfeasiblePlan(
                 f"{asked}every plan has a moment at which {capped.shortage}; {mend}",
                 self.fastest,
             )
-        if all(one.none or one.shortage for one in found) and not self._expandable:
+        if is_every and all(one.none or one.shortage for one in found):
             raise InfeasiblePlan(
                 f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", self.fastest
             )
@@ -173,6 +221,10 @@ class PlansByMemory:
         except ValueError:  # layouts were asked for that these devices do not have
             return ""
         return f"; with {mesh.size} devices {max(self._find_least(more)):,} do"
+
+
+def _cost_of(tried: Tried) -> tuple[bool, int, int]:
+    return tried.capped.choice is None, *tried.capped.cost
 
 
 def keeps(plan: ShardPlan, caps: Sequence[int] | None) -> bool:

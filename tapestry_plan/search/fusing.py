@@ -148,12 +148,13 @@ def _can_fuse(draft: Draft, problem: Problem, node: OpNode, operand: int, first:
     same = signature.axes == problem.graph.signature(node.name).axes  # none is whole that was cut before
     devices = problem.mesh.devices
     if any(device.cell_rate != device.flop_per_second for device in devices):
-        same = same and (_is_product(draft, made) or not _is_product(problem.graph, first))
+        same = same and (is_product_node(draft, made) or not is_product_node(problem.graph, first))
     draft.undo()
     return same
 
 
-def _is_product(graph: Graph, node: OpNode) -> bool:
+def is_product_node(graph: Graph, node: OpNode) -> bool:
+    """Whether an operator counts as a product, whatever its layout."""
     signature = graph.signature(node.name)
     flop = graph.ops[node.op].flop_per_point(signature, node.attrs) * signature.index.size
     return is_product(signature, flop, sum(prod(graph.source(name).shape) for name in (*node.inputs, *node.outputs)))

@@ -75,9 +75,10 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     mesh : Mesh
     memory_nbytes : int, optional
         Bytes that a device's arena may have, beside what `Device.memory_nbytes` says of each: the smaller one counts.
-        Where the fastest plan needs more, slower plans of the graph as given are searched that need less: its
-        operators are not expanded then, nor their axes split, and `bound` and `gap` are of such plans that keep the
-        caps. Without either, `spill` makes any plan fit that can fit.
+        Where the fastest plan needs more, slower plans are searched that need less: of the graph as given, of it as the
+        fastest plan expands it, and with operators that run again for late readers, so that their results need not wait
+        (`ShardPlan.recomputed`). `bound` and `gap` are of such plans that keep the caps. Without either, `spill` makes
+        any plan fit that can fit.
     seed : int
         Of the order of improving moves, which are made where tables would not fit.
     time_limit_seconds : float, optional
@@ -322,6 +323,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
         pose,
         (graph, given) if unified else (graph,),
         expandable,
+        {*fix, *forbid, *_list_makers(graph, kept)},
         stop,
         write=lambda problem, choice, bound, caps, lowered: _write_down(
             problem, choice, bound, fan_in, caps, lowered=lowered

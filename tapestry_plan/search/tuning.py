@@ -134,6 +134,10 @@ MAX_HELD_ENTRIES = 1_000_000
 """Of a table of what one tensor's consumers hold; where it would be larger, the mean of what they read is counted."""
 MAX_MEMORY_DEVICES = 4
 """Devices whose memory is counted together where one of them may be idle; of more, evenly chosen ones."""
+MAX_LATE = 12
+"""Results that may be computed again for late readers, under a memory cap: those that would save the most."""
+MAX_LATE_TOGETHER = 3
+"""Of so many each subset is planned; of more all of them, and each alone."""
 MAX_LABELS = 2_000_000
 """Sums of picoseconds and bytes that are gone through at once under a memory cap."""
 MAX_LISTED = 20_000

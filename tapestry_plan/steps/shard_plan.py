@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, force_setattr, replace
 
 from tapestry_plan.ir import Graph, Op, same_graph
-from tapestry_plan.rewrite import Derivation
+from tapestry_plan.rewrite import Derivation, list_readers
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
@@ -219,15 +219,26 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """Operators that are one block with the one that reads their result, where `fuse` was asked for."""
     unified: dict[str, str] = field(default_factory=dict)
     """Operators and constants of the graph as given, by name, for which equal ones stand: the rule `unify`."""
+    recomputed: dict[str, str] = field(default_factory=dict)
+    """Operators that run again for late readers, by name, with those that they are like: the rule `recompute`."""
     explicit: Written | None = None
     """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
 
     __repr__ = hide_fields(
-        "graph", "choices", "stages", "nbytes_by_link", "alternatives", "expansions", "unified", "fused", "explicit"
+        "graph",
+        "choices",
+        "stages",
+        "nbytes_by_link",
+        "alternatives",
+        "expansions",
+        "unified",
+        "fused",
+        "recomputed",
+        "explicit",
     )
 
     def __post_init__(self) -> None:
-        for name in ("nbytes_by_link", "alternatives", "unified"):
+        for name in ("nbytes_by_link", "alternatives", "unified", "recomputed"):
             force_setattr(self, name, freeze_dicts(getattr(self, name)))
         for name in ("nbytes_spilled", "nbytes_local"):
             if not getattr(self, name) and isinstance(self.mesh, Mesh):
@@ -421,6 +432,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         steps = Derivation()
         for name, other in self.unified.items():
             steps = steps.then("unify", name, other=other)
+        for name, node in self.recomputed.items():
+            steps = steps.then("recompute", node, by=list_readers(self.graph, name), name=name)
         for found in self.expansions:
             if found.split:
                 steps = steps.then("split_axes", found.node, **tell_rule(found.split))

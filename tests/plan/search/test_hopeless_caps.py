@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from math import prod
 
 import pytest
@@ -25,7 +24,7 @@ from tapestry_plan.search.prices.problem import Asked, Problem
 def test_what_an_operator_needs_is_needed_by_every_plan(words: list[str]) -> None:
     problem = Problem(grown(words), Asked(slow(2, 1e8)))
     assume(prod(problem.sizes) <= MAX_CHOICES)
-    known = every_choice(problem, 3)
+    known = every_choice(problem, 7)
     mean, most = MemoryOfMany(problem, is_mean=True), MemoryOfMany(problem, is_mean=False)
     for one in known:
         assert find_unrunnable(problem, one.held) is None and find_overfull(problem, one.held, []) is None
@@ -50,14 +49,9 @@ def test_the_operator_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch
 def test_devices_that_may_be_idle_do_not_hide_what_all_need() -> None:
     """Neighbors of views run on some devices alone too: a bound on one device would be 0 bytes."""
     g, mesh = load_onnx("tests/models/gpt2.onnx"), Mesh((4,))
-    began = time.process_time()
-    fast = plan(g, mesh)
-    planning = time.process_time() - began
-    began = time.process_time()
     with pytest.raises(NotFound, match="every plan needs 66,304 bytes or more; 230,528 bytes a device do") as error:
         plan(g, mesh, memory_nbytes=1000)
-    assert time.process_time() - began < 5 * planning + 2
-    assert error.value.found_nbytes < max(fast.peak_nbytes)
+    assert error.value.found_nbytes == 230_528 < max(error.value.fastest.peak_nbytes)
 
 
 def test_layouts_of_little_memory_leave_no_device_full() -> None:
