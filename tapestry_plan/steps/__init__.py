@@ -44,7 +44,7 @@ from tapestry_plan.steps.layouts.layout import (
     sort_layouts,
     tell_rule,
 )
-from tapestry_plan.steps.layouts.local import Linear, count_copied, linearize, may_copy, row_major
+from tapestry_plan.steps.layouts.local import Linear, count_assembled, count_copied, linearize, may_copy, row_major
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
 from tapestry_plan.steps.layouts.placed import Placed, lay_tensor
 from tapestry_plan.steps.layouts.rates import Device, Link

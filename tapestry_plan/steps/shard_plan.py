@@ -29,6 +29,7 @@ from tapestry_plan.steps.documents import (
     unseal,
 )
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
+from tapestry_plan.steps.layouts.local import count_assembled
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
@@ -394,6 +395,14 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def cost(self) -> float:
         """The figure that the search minimized: `seconds`."""
         return self.seconds
+
+    @cached_property
+    def nbytes_assembled(self) -> tuple[int, ...]:
+        """Bytes of its own cells that each device copies beside others, as of rows beside a halo that comes.
+
+        They are counted from the steps when they are asked for, and beside `nbytes_local`; `seconds` leaves them out.
+        """
+        return count_assembled(self.buffers, self.steps, self.mesh.size)
 
     @cached_property
     def schedule(self) -> Schedule:

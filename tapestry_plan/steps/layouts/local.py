@@ -9,12 +9,16 @@ other first, which costs its bytes::
     concat(x, y)             a block that lies in y alone                              0 bytes
     padded rows of x         cells that no buffer has                                  the block's bytes
 
-The buffer of a tensor is taken for the box around the cells that the block needs, which is what a plan gathers.
+The buffer of a tensor is taken for the box around the cells that the block needs, which is what a plan gathers. Where
+it gathers them of a device's own cells and of others that come, the own ones are copied, too (`count_assembled`)::
+
+    rows 0-4 of x, made here     ██████
+    rows 0-5, to be read         ██████▒      five rows are copied, one is received: the five rows' bytes
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from math import prod
@@ -26,6 +30,7 @@ from tapestry_plan.rewrite import follow_cells
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.layout import PeriodicBlock
 from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images
+from tapestry_plan.steps.step import HOST, Buffer, Copy, ProgramStep
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
@@ -56,6 +61,27 @@ def count_copied(reads: Reads, node: OpNode, operand: int, index: IndexBlock) ->
         return 0
     key = "copied", reads.kind(node), operand, index
     return reads.known.fact(key, lambda: _count_now(reads, node, operand, index))
+
+
+def count_assembled(buffers: Sequence[Buffer], steps: Iterable[ProgramStep], size: int) -> tuple[int, ...]:
+    """Bytes of stored tensors' cells that each of some devices copies between its own buffers, as steps say.
+
+    Parameters
+    ----------
+    buffers : sequence of Buffer
+        In the order of their numbers.
+    steps : iterable of ProgramStep
+    size : int
+        How many devices there are.
+    """
+    total = [0] * size
+    for step in steps:
+        if isinstance(step, Copy) and step.piece is None and step.src != HOST:
+            source, target = buffers[step.src], buffers[step.dst]
+            if source.device == target.device:
+                cells = sum(region.size for region in step.regions)
+                total[target.device] += cells * np.dtype(target.dtype).itemsize
+    return tuple(total)
 
 
 def may_copy(reads: Reads, node: OpNode, operand: int) -> bool:
