@@ -10,6 +10,13 @@ are those of another device, moved as a whole, all that is cut, met and compared
 
 If that is so of every tensor, the devices take buffers of the same sizes in the same order, so that their arenas are
 equal, and as many bytes are placed on them. What they send to whom is not the same, and not asked here.
+
+Of boxes of complete cells less is asked: buffers are as large as these boxes, and whether one is taken depends on which
+boxes lie in others. So it is enough that the boxes have the same extents, and that they begin and end in one order::
+
+    rows of y        holds      reads            whichever of its rows a device has itself, it takes a buffer for all,
+      device 1      8 … 16    0 … 64    ──┬──►   one class; of an input all that is read must be as many cells, too
+      device 2     16 … 24    0 … 64    ──┘
 """
 
 from __future__ import annotations
@@ -25,7 +32,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Operand, OpNode, take_no_workspace
 from tapestry_plan.steps.choices import Choices
-from tapestry_plan.steps.layouts.cells import CellAlgebra
+from tapestry_plan.steps.layouts.cells import CellAlgebra, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import Layout
 from tapestry_plan.steps.layouts.mesh import Mesh
@@ -38,6 +45,15 @@ Column = NDArray[np.int64]
 """Numbers by device, or by device and axis."""
 
 
+class Told(NamedTuple):
+    """Some cells: a number for their form, wherever they lie, and the box around them."""
+
+    form: int
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    is_box: bool
+
+
 class Blocks(NamedTuple):
     """Cells of a tensor by device, as columns."""
 
@@ -45,6 +61,10 @@ class Blocks(NamedTuple):
     """By device: some numbers that are equal where one block is the other one, moved; the first is -1 for no block."""
     origin: Column
     """By device and axis: from where it is moved."""
+    end: Column | None
+    """By device and axis: where it ends, of blocks that are boxes."""
+    cells: tuple[DisjointRegions | None, ...] = ()
+    """By device, of what is read."""
 
 
 class Alike(Struct, frozen=True):
@@ -121,6 +141,8 @@ class _Classes:
         self.algebra = CellAlgebra()
         self.of_tensor: defaultdict[str, dict[int, Blocks]] = defaultdict(dict)
         """What is held and read of each stored tensor: alike stages have the same object."""
+        self.in_parts: set[str] = set()
+        """Tensors that are made in partial results, of which each device merges what it misses."""
         self.others: dict[int, Column] = {}
         """What else the sizes of buffers depend on, by device."""
 
@@ -135,15 +157,38 @@ class _Classes:
         if any(self.graph.stored[name].kind != "result" for name in outputs):
             # What no operator reads of an input that is an output lies on device 0.
             self._add_other(np.arange(len(next(iter(self.layouts.values())).cells)) == 0)
-        columns = [self._number(each) for each in self.of_tensor.values()]
+        columns = [self._number(name, [*each.values()]) for name, each in self.of_tensor.items()]
         classes = _number_rows([*columns, *self.others.values()])
         first = np.unique(classes, return_index=True)[1]
         found: list[int] = first[classes].tolist()
         return found
 
-    def _number(self, each: dict[int, Blocks]) -> Column:
+    def _number(self, name: str, blocks: Sequence[Blocks]) -> Column:
         """A number for each device by all blocks of one tensor."""
-        return self.algebra.fact(("rows", *each), lambda: _number_moved([*each.values()]))
+        is_input = self.graph.stored[name].kind != "result"
+        if name in self.in_parts or any(one.end is None for one in blocks):
+            return self.algebra.fact(("moved", *map(id, blocks)), lambda: _number_moved(blocks))
+        key = "ordered", is_input, *map(id, blocks)
+        return self.algebra.fact(key, lambda: self._number_ordered(blocks, self.graph.stored[name].shape, is_input))
+
+    def _number_ordered(self, blocks: Sequence[Blocks], shape: tuple[int, ...], is_input: bool) -> Column:
+        """The same of boxes by their extents and by the order in which they begin and end."""
+        there = np.array([one.form[:, 0] >= 0 for one in blocks])
+        ends = np.array([bound for one in blocks for bound in (one.origin, one.end)])
+        ends = np.where(np.repeat(there, 2, axis=0)[..., None], ends, np.iinfo(np.int64).max)
+        before = (ends[None] < ends[:, None]).sum(axis=1)  # by end, device and axis: how many others lie before it
+        columns = [*(one.form for one in blocks), *before]
+        if is_input:  # of what lies where it is read, each device has all that it reads
+            read = zip(*(one.cells for one in blocks if one.cells), strict=True)
+            columns.append(
+                np.array([self._count_all([one for one in each if one is not None], shape) for each in read])
+            )
+        return _number_rows([column for column in columns if column.size])
+
+    def _count_all(self, cells: Sequence[DisjointRegions | None], shape: tuple[int, ...]) -> int:
+        """How many cells some regions have together."""
+        some = [one for one in cells if one is not None]
+        return self.algebra.fact(("all", *map(self.algebra.identity, some)), lambda: unite(some, shape).size)
 
     def _add(self, tensor: str, blocks: Blocks) -> None:
         self.of_tensor[tensor][id(blocks)] = blocks
@@ -155,6 +200,8 @@ class _Classes:
     def _add_node(self, node: OpNode) -> None:
         layout = self.layouts["operator", node.name]
         signature, kind = self.graph.signature(node.name), (self.reads.kind(node), self.algebra.identity(layout))
+        if any(layout.parts[axis] > 1 for axis in signature.reductions):
+            self.in_parts.update(node.outputs)
         for k, name in enumerate(node.outputs):
             self._add(name, self.algebra.fact(("made", k, *kind), partial(_of_made, signature.outputs[k], layout)))
         for k, name in enumerate(node.inputs):
@@ -185,45 +232,50 @@ class _Classes:
         starts = [signature.axis(name) for name in declared.at_start_of]
         busy = busy & (layout.bounds[1][:, starts] == 0).all(axis=1)
         inside = (low >= 0).all(axis=1) & (high <= source.shape).all(axis=1)
-        form, origin = _of_boxes(busy, low, high)
+        around = _of_boxes(busy, low, high)
         boxes = [box for box in dict.fromkeys(layout.boxes) if box is not None]
         found = dict(zip(boxes, self.reads.of_blocks(node, operand, boxes), strict=True))
         read = [
-            _stack([None if box is None else self._tell(found[box][k]) for box in layout.boxes], len(shape))
+            self._stack([None if box is None else found[box][k] for box in layout.boxes], len(shape))
             for k, shape in enumerate(source.stored_shapes)
         ]
-        return read, Blocks(np.column_stack([form, inside]), origin)
+        return read, around._replace(form=np.column_stack([around.form, inside]))
 
-    def _tell(self, cells: DisjointRegions) -> tuple[int, tuple[int, ...]]:
-        """A number for the form of some cells, wherever they lie, and their first coordinates."""
-        return self.algebra.fact(("form", self.algebra.identity(cells)), lambda: self._tell_now(cells))
+    def _stack(self, cells: Sequence[DisjointRegions | None], rank: int) -> Blocks:
+        told = [None if one is None else self._tell(one) for one in cells]
+        form = np.array([-1 if one is None else one.form for one in told], np.int64)
+        zero = (0,) * rank
+        origin, end = (
+            np.array([zero if one is None else one[k] for one in told], np.int64).reshape(len(told), rank)
+            for k in (1, 2)
+        )
+        are_boxes = all(one is None or one.is_box for one in told)
+        return Blocks(form[:, None], origin, end if are_boxes else None, tuple(cells))
 
-    def _tell_now(self, cells: DisjointRegions) -> tuple[int, tuple[int, ...]]:
+    def _tell(self, cells: DisjointRegions) -> Told:
+        return self.algebra.fact(("told", self.algebra.identity(cells)), lambda: self._tell_now(cells))
+
+    def _tell_now(self, cells: DisjointRegions) -> Told:
         bounds = cells.bounds()
-        origin = (0,) * len(cells.shape) if bounds is None else tuple(bounds[0])
+        begin, end = ((0,) * len(cells.shape),) * 2 if bounds is None else map(tuple, bounds)
         members = []
         for member in cells.members:
-            axes = zip(member.progressions, member.nests, origin, strict=True)
+            axes = zip(member.progressions, member.nests, begin, strict=True)
             # First and last point and step; of other sets of points the same ones at the same place.
             members.append(tuple((p[0] - at, p[1] - at, p[2]) if p else (at, nest) for p, nest, at in axes))
-        return self.algebra.key(frozenset(members)), origin
+        is_box = len(members) == 1 and cells.members[0].is_box
+        return Told(self.algebra.key(frozenset(members)), begin, end, is_box)
 
 
 def _of_boxes(busy: BoolArray, low: Column, high: Column) -> Blocks:
     """Boxes that some devices have: their extents are their form."""
     here = busy[:, None]
-    return Blocks(np.column_stack([np.where(busy, 0, -1), (high - low) * here]), low * here)
+    return Blocks(np.column_stack([np.where(busy, 0, -1), (high - low) * here]), low * here, high * here)
 
 
 def _of_made(operand: Operand, layout: Layout) -> Blocks:
     """What devices make of an output."""
     return _of_boxes(*project_bounds(operand, layout))
-
-
-def _stack(told: Sequence[tuple[int, tuple[int, ...]] | None], rank: int) -> Blocks:
-    form = np.array([-1 if one is None else one[0] for one in told], np.int64)
-    origin = np.array([(0,) * rank if one is None else one[1] for one in told], np.int64)
-    return Blocks(form[:, None], origin.reshape(len(told), rank))
 
 
 def _number_moved(blocks: Sequence[Blocks]) -> Column:

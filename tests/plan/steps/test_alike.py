@@ -84,7 +84,7 @@ def test_a_thousand_devices_are_a_few_classes() -> None:
         "matmul_1": {"m": ("x", "y"), "n": "z"},
     }
     p = plan(g, Mesh((8, 8, 16)), expand=False, fix=rows)
-    # Each device holds one of 16 blocks of the columns that all with its rows read.
-    assert classify_devices(p.graph, p.choices, Reads(p.graph)) == 64 * list(range(16))
+    # Each device holds one of 16 blocks of the columns that all with its rows read: the first, the last, or another.
+    assert classify_devices(p.graph, p.choices, Reads(p.graph)) == 64 * [0, *[1] * 14, 15]
     assert p.peak_nbytes == (p.program(1023).peak_nbytes,) * 1024
     assert np.unique(p.nbytes_placed).size == 1
