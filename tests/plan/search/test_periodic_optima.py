@@ -33,7 +33,6 @@ VIEWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.nda
         lambda a: np.concatenate([a[:4][::-1], a[4:][::-1]]),
     ),
 }
-CELLS = 8
 BUSY = {"device": Device(1e3, 1e30, 0.0), "link": Link(0.0, 1e12)}
 """Work is divided first, bytes decide between equal divisions."""
 
@@ -49,9 +48,9 @@ def make_reads(seed: int, operands: Sequence[int]) -> Reads:
     return [[read(number) for _ in range(count)] for number, count in enumerate(operands)]
 
 
-def make_graph(reads: Reads) -> Graph:
+def make_graph(reads: Reads, cells: int) -> Graph:
     g = Graph()
-    x, made = g.input("x", (CELLS,)), []
+    x, made = g.input("x", (cells,)), []
     for each in reads:
         viewed = [VIEWS[view][0](x if source < 0 else made[source]) for source, view in each]
         made.append(exp(viewed[0]) if len(viewed) == 1 else viewed[0] + viewed[1])
@@ -69,26 +68,26 @@ def _factors(n: int) -> Iterator[tuple[int, ...]]:
 
 
 @lru_cache
-def list_labels(devices: int) -> np.ndarray:
+def list_labels(devices: int, cells: int) -> np.ndarray:
     """Every way in which the devices share the cells evenly, each with a box of the digits of the cells' numbers.
 
     The numbers may begin at any cell, and have digits of any sizes.
     """
     found = set()
-    for sizes in _factors(CELLS):
+    for sizes in _factors(cells):
         for parts in product(*([p for p in range(1, n + 1) if n % p == 0] for n in sizes)):
             if prod(parts) != devices:
                 continue
-            digits = np.stack(np.unravel_index(np.arange(CELLS), sizes))
+            digits = np.stack(np.unravel_index(np.arange(cells), sizes))
             blocks = np.ravel_multi_index([d * p // n for d, p, n in zip(digits, parts, sizes, strict=True)], parts)
-            found |= {tuple(np.roll(blocks, first).tolist()) for first in range(CELLS)}
+            found |= {tuple(np.roll(blocks, first).tolist()) for first in range(cells)}
     order = permutations(range(devices))
     return np.array(sorted({tuple(np.array(names)[list(row)]) for names in order for row in found}))
 
 
-def count_least(reads: Reads, devices: int) -> int:
+def count_least(reads: Reads, devices: int, cells: int) -> int:
     """The fewest cells that move, whoever has which: cells that a device needs of an operator and has not made."""
-    labels = list_labels(devices)
+    labels = list_labels(devices, cells)
     has = np.stack([labels == d for d in range(devices)], 1)  # (labeling, device, cell)
     total = np.zeros((len(labels),) * len(reads), np.int64)
     for maker in range(len(reads)):
@@ -96,14 +95,14 @@ def count_least(reads: Reads, devices: int) -> int:
         for number, each in enumerate(reads):
             for source, view in each:
                 if source == maker:
-                    at = VIEWS[view][1](np.arange(CELLS))
+                    at = VIEWS[view][1](np.arange(cells))
                     needs.setdefault(number, np.zeros_like(has))[:, :, at] |= has
         axes = [maker, *needs]
 
         def along(array: np.ndarray, axis: int) -> np.ndarray:
             return np.expand_dims(array, tuple(k for k in range(len(reads)) if k != axis))
 
-        for d, cell in product(range(devices), range(CELLS)) if needs else ():
+        for d, cell in product(range(devices), range(cells)) if needs else ():
             needed = along(needs[axes[1]][:, d, cell], axes[1])
             for axis in axes[2:]:
                 needed = needed | along(needs[axis][:, d, cell], axis)
@@ -111,23 +110,35 @@ def count_least(reads: Reads, devices: int) -> int:
     return int(total.min())
 
 
-@pytest.mark.parametrize(("devices", "operands"), [(2, (1, 1, 1, 1)), (4, (1, 1)), (2, (1, 1, 1))])
+@pytest.mark.parametrize(("devices", "operands"), [(2, (1, 1, 1, 1)), (4, (1, 1)), (2, (1, 1, 1)), (4, (1, 1, 1))])
 def test_chains_of_views_move_what_brute_force_moves(devices: int, operands: tuple[int, ...]) -> None:
-    for seed in range(12):
+    for seed in range(12 if devices ** len(operands) < 64 else 6):
         reads = make_reads(seed, operands)
-        p = plan(make_graph(reads), Mesh((devices,), **BUSY))
-        assert p.nbytes_moved == 4 * count_least(reads, devices) == 0, reads
+        p = plan(make_graph(reads, 8), Mesh((devices,), **BUSY))
+        assert p.nbytes_moved == 4 * count_least(reads, devices, 8) == 0, reads
 
 
-@pytest.mark.parametrize(("devices", "operands", "optimal"), [(2, (1, 2, 2), 17), (4, (1, 2), 20), (2, (1, 2, 1), 18)])
-def test_two_views_of_one_tensor_against_brute_force(devices: int, operands: tuple[int, ...], optimal: int) -> None:
-    """No plan is better than the best of all; most of 24 are as good, as many as are said here."""
+@pytest.mark.parametrize(
+    ("cells", "devices", "operands", "seeds", "optimal"),
+    [
+        (8, 2, (1, 2, 2), 24, 17),
+        (8, 4, (1, 2), 24, 20),
+        (8, 2, (1, 2, 1), 24, 18),
+        (8, 4, (1, 2, 2), 6, 4),
+        (6, 3, (1, 1, 1, 1), 24, 23),
+        (6, 3, (1, 2, 2, 1), 24, 22),
+    ],
+)
+def test_graphs_against_brute_force(
+    cells: int, devices: int, operands: tuple[int, ...], seeds: int, optimal: int
+) -> None:
+    """No plan is better than the best of all; most are as good, as many as are said here."""
     same = 0
-    for seed in range(24):
+    for seed in range(seeds):
         reads = make_reads(seed, operands)
-        p = plan(make_graph(reads), Mesh((devices,), **BUSY))
-        least = 4 * count_least(reads, devices)
-        assert least <= p.nbytes_moved and np.isclose(p.seconds, len(reads) * CELLS / devices / 1e3)
+        p = plan(make_graph(reads, cells), Mesh((devices,), **BUSY), unify=False)
+        least = 4 * count_least(reads, devices, cells)
+        assert least <= p.nbytes_moved and np.isclose(p.seconds, len(reads) * cells / devices / 1e3)
         same += least == p.nbytes_moved
     assert same >= optimal
 
@@ -148,5 +159,5 @@ def test_rotary_halves_lie_with_their_partners(n: int) -> None:
 @pytest.mark.parametrize("devices", [2, 4])
 def test_periods_are_carried_through_one_view_after_another(words: tuple[str, ...], devices: int) -> None:
     reads: Reads = [[(-1, "none")], *([(k, word)] for k, word in enumerate(words))]
-    p = plan(make_graph(reads), Mesh((devices,), **BUSY))
+    p = plan(make_graph(reads, 8), Mesh((devices,), **BUSY))
     assert p.nbytes_moved == 0 and max(p.flop) * devices == sum(p.flop)
