@@ -504,6 +504,13 @@ def _list_digits(cells: DisjointRegions, shape: Sequence[int]) -> Iterator[tuple
     #   cells 2 3 of every 8, in 32       stripes (2, 6, phase=2): the period 8, in blocks of 2
     #   32 = 4 · 4 · 2                    a digit for the period, one for the block in it, one inside of the block
     #   cells 3 4 of every 8              the same, numbered from 3 on; or 32 = 4 · 8, a block of one digit
+    bounds = cells.bounds()
+    if (
+        bounds is not None
+        and len(cells.regions) > 1
+        and cells.size == prod(b - a for a, b in zip(*bounds, strict=True))
+    ):
+        cells = cells_of(Box.from_bounds(*bounds), tuple(shape))  # one box, however its pieces came
     if not 0 < len(cells.regions) <= tuning.MAX_SPLIT_REGIONS:
         return
     sides = [[region.setts[axis].stripes for region in cells.regions] for axis in range(len(shape))]
