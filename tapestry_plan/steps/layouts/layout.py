@@ -277,8 +277,9 @@ def _list_plain(extents: tuple[int, ...], shape: tuple[int, ...], space: Space, 
     along = list_mesh_layouts(extents, shape, replicas=replicas)
     if space == "mesh":
         return along
-    # An axis of fewer points than devices has as many parts as points, which the factorizations may not have.
-    short = (layout for layout in along if prod(shape) % prod(layout.parts))
+    # An axis of fewer points than devices has as many parts as points, which the factorizations may not have; nor have
+    # they parts that are cut along one axis of the mesh after the other.
+    short = (layout for layout in along if layout.sizes or prod(shape) % prod(layout.parts))
     return tuple(dict.fromkeys((*list_layouts(extents, prod(shape), replicas=replicas), *short)))
 
 
@@ -364,11 +365,17 @@ def _share_out(n: int, wanted: Sequence[float]) -> tuple[int, ...]:
 def list_mesh_layouts(extents: tuple[int, ...], shape: tuple[int, ...], *, replicas: bool = True) -> tuple[Layout, ...]:
     """Every layout in which each axis of the mesh cuts one index axis, holds replicas, or idles.
 
-    So there are at most (rank + 2)^(mesh axes) of them, however many devices. Several axes of the mesh may cut one
+    So there are at most (rank + 2)^(mesh axes) ways, however many devices. Several axes of the mesh may cut one
     index axis, in the order of the mesh. Where that makes more parts than the index axis has points, there are as many
-    parts as points, and the devices beyond them idle. On an idle axis of the mesh only the first device works. A mesh
-    of one axis says nothing of how its devices are wired, so that two axes stand for it: 8 devices as 2 × 4, and 64 as
-    8 × 8.
+    parts as points, and the devices beyond them idle. On an idle axis of the mesh only the first device works. Where
+    parts differ, as of 10 points over 2 × 4 devices, they are cut as evenly as can be, and also axis after axis of the
+    mesh, so that four devices together have what one of two would::
+
+        at once     2 2 1 1 │ 1 1 1 1     6 points and 4
+        in turn     2 1 1 1 │ 2 1 1 1     5 points and 5
+
+    A mesh of one axis says nothing of how its devices are wired, so that two axes stand for it: 8 devices as 2 × 4, and
+    64 as 8 × 8; its parts are cut at once.
 
     Parameters
     ----------
@@ -385,11 +392,18 @@ def list_mesh_layouts(extents: tuple[int, ...], shape: tuple[int, ...], *, repli
     >>> len(found), sorted({layout.parts for layout in found})
     (16, [(1, 1), (1, 2), (1, 3), (1, 5), (2, 1), (2, 3), (3, 1), (3, 2), (6, 1)])
     """
-    if len(shape) == 1:
+    in_turn = len(shape) > 1
+    if not in_turn:
         small = max(d for d in range(1, isqrt(shape[0]) + 1) if shape[0] % d == 0)
         shape = (small, shape[0] // small)
     roles = (*range(len(extents)), *((REPLICAS,) if replicas else ()), IDLE)
-    return tuple(dict.fromkeys(_lay_along(extents, shape, chosen) for chosen in product(roles, repeat=len(shape))))
+    found: dict[Layout, None] = {}
+    for chosen in product(roles, repeat=len(shape)):
+        layout = _lay_along(extents, shape, chosen)
+        found[layout] = None
+        if in_turn:
+            found[_cut_in_turn(layout, shape, chosen)] = None
+    return tuple(found)
 
 
 def _lay_along(extents: tuple[int, ...], shape: tuple[int, ...], roles: Sequence[int]) -> Layout:
@@ -407,6 +421,20 @@ def _lay_along(extents: tuple[int, ...], shape: tuple[int, ...], roles: Sequence
     works &= (numbers < np.reshape(parts, (-1, 1))).all(axis=0)
     cells = (tuple(cell) if busy else None for cell, busy in zip(numbers.T.tolist(), works.tolist(), strict=True))
     return Layout(extents, parts, tuple(cells))
+
+
+def _cut_in_turn(layout: Layout, shape: tuple[int, ...], roles: Sequence[int]) -> Layout:
+    """The layout in which parts are cut along one axis of the mesh after the other; as it is if some are empty then."""
+    sizes = []
+    for axis, extent in enumerate(layout.extents):
+        mine = [extent]
+        for n, role in zip(shape, roles, strict=True):
+            if role == axis:
+                mine = [high - low for part in mine for low, high in parts_of(part, n)] if n <= min(mine) else []
+                if not mine:
+                    return layout
+        sizes.append(tuple(mine))
+    return replace(layout, sizes=leave_out_even(layout.extents, sizes))
 
 
 @lru_cache(maxsize=4096)

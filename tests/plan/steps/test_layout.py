@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_plan import Axis, Graph, Mesh, plan
+from tapestry_plan import Axis, Device, Graph, Link, Mesh, ShardPlan, ops, plan
 from tapestry_plan.ir.signature import parts_of
 from tapestry_plan.ops import relu
 from tapestry_plan.steps.layouts.layout import Layout, list_layouts, list_mesh_layouts, parse_layout
@@ -40,19 +42,33 @@ def test_every_factorization_of_the_devices_is_there(extents: tuple[int, ...], d
             assert parts in found
 
 
+def split_in_turn(n: int, counts: list[int]) -> list[np.ndarray]:
+    """The points of an axis, cut into so many parts, each of these again, and so on."""
+    parts = [np.arange(n)]
+    for many in counts:
+        parts = [piece for part in parts for piece in np.array_split(part, many)]
+    return parts
+
+
+def even_sizes(n: int, parts: int) -> tuple[int, ...]:
+    return tuple(map(len, np.array_split(np.arange(n), parts)))
+
+
 @given(
-    st.lists(st.integers(1, 7), max_size=3).map(tuple),
+    st.lists(st.integers(1, 11), max_size=3).map(tuple),
     st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
     st.booleans(),
 )
+@example((10,), (2, 4), True)  # four devices have five points, cut 2 1 1 1
 @example((), (2, 2), True)
 @example((3,), (2, 4), True)  # more devices along both axes than points
 def test_layouts_along_the_mesh_s_axes(extents: tuple[int, ...], shape: tuple[int, ...], replicas: bool) -> None:
     """Each role of each axis of the mesh, laid out device by device from the rule's words."""
-    if len(shape) == 1:
+    asked_for, is_row = shape, len(shape) == 1
+    if is_row:
         pairs = [(a, shape[0] // a) for a in range(1, shape[0] + 1) if shape[0] % a == 0]
         shape = max(pair for pair in pairs if pair[0] <= pair[1])
-    wanted = set()
+    wanted, each = set(), list(enumerate(extents))
     for roles in product([*range(len(extents)), *(["replicas"] if replicas else []), "idle"], repeat=len(shape)):
         asked = [prod(n for n, role in zip(shape, roles, strict=True) if role == a) for a in range(len(extents))]
         parts = tuple(map(min, asked, extents))
@@ -68,10 +84,29 @@ def test_layouts_along_the_mesh_s_axes(extents: tuple[int, ...], shape: tuple[in
             idle = any(at for at, role in zip(place, roles, strict=True) if role == "idle")
             cells.append(None if idle or any(c >= k for c, k in zip(cell, parts, strict=True)) else tuple(cell))
         wanted.add(Layout(extents, parts, tuple(cells)))
-    found = list_mesh_layouts(extents, shape, replicas=replicas)
+        points = [split_in_turn(n, [k for k, role in zip(shape, roles, strict=True) if role == a]) for a, n in each]
+        sizes = tuple(tuple(map(len, mine)) for mine in points)
+        if not is_row and all(map(all, sizes)) and sizes != tuple(map(even_sizes, extents, parts)):
+            wanted.add(Layout(extents, parts, tuple(cells), sizes=sizes))
+    found = list_mesh_layouts(extents, asked_for, replicas=replicas)
     assert len(found) == len(set(found)) and set(found) == wanted
     for option in found:
         assert set(option.cells) - {None} == set(product(*map(range, option.parts)))  # every part is somewhere
+
+
+@pytest.mark.parametrize("space", ["mesh", "all"])
+def test_uneven_parts_along_two_axes_of_the_mesh_stay_within_one(space: Literal["mesh", "all"]) -> None:
+    """1,010 points are halved along x: four devices share a half, and none gets a point of the other one."""
+    g = Graph()
+    h = ops.sqrt(ops.exp(g.input("x", (1010,)), name="first"), name="between")
+    g.output(ops.tanh(h, name="last"))
+    links = {"x": Link(1e-6, 1e6), "y": Link(1e-8, 1e12)}
+    halves: Any = {"first": {"i0": ("x",)}, "last": {"i0": ("x",)}}
+    p = plan(g, Mesh((2, 4), link=links, device=Device(1e6, 1e9)), fix=halves, space=space)
+    assert [box.size for (box,) in p.placement["between"].values()] == [127, 126, 126, 126] * 2 and p.gap == 0
+    assert not any((a < 4) != (b < 4) for (a, b), nbytes in p.nbytes_by_link.items() if nbytes)
+    assert p.nbytes_moved == 2 * 4 * (505 * 3)  # each device of a half gets the rest of it
+    assert ShardPlan.from_json(p.to_json()) == p
 
 
 def test_a_mesh_of_one_axis_counts_as_two() -> None:
