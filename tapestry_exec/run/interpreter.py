@@ -286,7 +286,7 @@ class _Interpreter:
             nbytes_spilled=tuple(self.spilled),
         )
 
-    def _in_order(self) -> Iterator[tuple[int, Step | Collective]]:
+    def _in_order(self) -> Iterator[tuple[int, Any]]:
         """The steps with their numbers; what the backend runs as one operation stands in the place of its copies."""
         if getattr(type(self.backend), "takes", Backend.takes) is Backend.takes:  # as of one that has no such method
             yield from enumerate(self.plan.steps)

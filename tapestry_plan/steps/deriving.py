@@ -11,7 +11,7 @@ from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.lowering import lower
 from tapestry_plan.steps.programs import Program, cut_steps, write_program
-from tapestry_plan.steps.step import Written
+from tapestry_plan.steps.step import GroupedStep, Written
 
 
 def derive_steps(graph: Graph, mesh: Mesh, choices: Choices) -> Written:
@@ -28,10 +28,10 @@ def derive_program(graph: Graph, mesh: Mesh, choices: Choices, device: int) -> P
     return write_program(device, _derive(graph, mesh, choices, device))
 
 
-def cut_program(graph: Graph, written: Written, device: int) -> Program:
-    """The program of one device, from the steps of all."""
-    steps = tuple(cut_steps(graph, written, device))
-    return write_program(device, Written(written.buffers, steps, written.outputs))
+def cut_program(graph: Graph, written: Written, device: int, grouped: Sequence[GroupedStep] | None = None) -> Program:
+    """The program of one device, from the steps of all; with its collectives, where these are given in their places."""
+    steps = tuple(cut_steps(graph, written.buffers, written.steps if grouped is None else grouped, device))
+    return write_program(device, written, steps)
 
 
 def _derive(graph: Graph, mesh: Mesh, choices: Choices, device: int | None) -> Written:

@@ -150,7 +150,8 @@ def read_written(entry: dict[str, Any], kinds: Any) -> Written:
         tag = entry["type"]
         if tag not in known:
             raise TypeError(f"there is no step {quote(tag)}; {list_names(sorted(known), tag, 'steps')}")
-        return _read(known[tag], {name: value for name, value in entry.items() if name != "type"})
+        fields = {name: value for name, value in entry.items() if name != "type"}
+        return _read(known[tag], fields, {**FIELDS, "steps": partial(read_all, read_step)})  # of a collective
 
     readers = {
         "buffers": partial(read_each, Buffer),
@@ -160,10 +161,10 @@ def read_written(entry: dict[str, Any], kinds: Any) -> Written:
     return Written(**read_named(readers, entry))
 
 
-def _read(kind: Any, entry: dict[str, Any]) -> Any:
+def _read(kind: Any, entry: dict[str, Any], readers: Mapping[str, Callable[[Any], Any]] | None = None) -> Any:
     """A struct from its fields; regions and pieces by their own readers."""
     require_fields(entry, kind.__struct_fields__)
-    return kind(**read_named(FIELDS, entry))
+    return kind(**read_named(FIELDS if readers is None else readers, entry))
 
 
 def read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ A tag is a number that both ends work out alone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -27,15 +27,17 @@ from tapestry_plan.steps.step import (
     READ,
     WRITTEN,
     Buffer,
+    Collective,
     Copy,
     Fetch,
+    GroupedStep,
     Output,
-    ProgramStep,
     Recv,
     Send,
     Written,
     list_buffers,
     renumber,
+    ungroup,
 )
 
 PROGRAM_FORMAT = "tapestry-program/1"
@@ -53,13 +55,14 @@ class Program(Struct, frozen=True):
     buffers : tuple of Buffer
         Numbered from 0.
     steps : tuple of ProgramStep
+        Where collectives were asked for, with those that it takes part in: all their devices begin one together.
     outputs : tuple of Output
         The plan's outputs, each with what this device has of it at the end.
     """
 
     device: int
     buffers: tuple[Buffer, ...]
-    steps: tuple[ProgramStep, ...]
+    steps: tuple[GroupedStep, ...]
     outputs: tuple[Output, ...]
 
     @property
@@ -85,7 +88,7 @@ class Program(Struct, frozen=True):
     @classmethod
     def _from_plain(cls, entry: dict[str, Any]) -> Program:
         require_fields(entry, cls.__struct_fields__)
-        written = read_written({name: value for name, value in entry.items() if name != "device"}, ProgramStep)
+        written = read_written({name: value for name, value in entry.items() if name != "device"}, GroupedStep)
         made = cls(entry["device"], written.buffers, written.steps, written.outputs)
         wrong = find_misfit(made, cls, "$")
         if wrong is not None:
@@ -93,15 +96,18 @@ class Program(Struct, frozen=True):
         return made
 
 
-def write_program(device: int, written: Written) -> Program:
-    """The program of a device whose steps are known: each send behind what wrote its cells, buffers numbered from 0."""
+def write_program(device: int, written: Written, steps: Sequence[GroupedStep] | None = None) -> Program:
+    """The program of a device whose steps are known: each send behind what wrote its cells, buffers numbered from 0.
+
+    Its steps are those that are written, or others on the same buffers.
+    """
     mine = sorted((buffer for buffer in written.buffers if buffer.device == device), key=lambda buffer: buffer.id)
     numbers = {buffer.id: k for k, buffer in enumerate(mine)}
     other = {n: k for n, k in numbers.items() if n != k}
     return Program(
         device,
         tuple(replace(buffer, id=numbers[buffer.id]) for buffer in mine),
-        tuple(renumber(step, other) for step in _hoist(written.steps)),
+        tuple(renumber(step, other) for step in _hoist(written.steps if steps is None else steps)),
         tuple(
             replace(
                 out,
@@ -113,14 +119,14 @@ def write_program(device: int, written: Written) -> Program:
     )
 
 
-def _hoist(steps: Sequence[ProgramStep]) -> Iterator[ProgramStep]:
+def _hoist(steps: Sequence[GroupedStep]) -> Iterator[GroupedStep]:
     """The steps, each send right behind the last one before it that wrote to its buffer."""
     written: dict[int, int] = {}
     sends: defaultdict[int, list[Send]] = defaultdict(list)
     for at, step in enumerate(steps):
         if isinstance(step, Send):
             sends[written[step.src]].append(step)
-        changed = [step.buffer] if isinstance(step, Fetch) else list_buffers(step, WRITTEN)
+        changed = [step.buffer] if isinstance(step, Fetch) else list_buffers(step, WRITTEN)  # of collectives all
         written.update(dict.fromkeys(changed, at))
     for at, step in enumerate(steps):
         if not isinstance(step, Send):
@@ -128,11 +134,21 @@ def _hoist(steps: Sequence[ProgramStep]) -> Iterator[ProgramStep]:
             yield from sends.get(at, ())
 
 
-def cut_steps(graph: Graph, written: Written, device: int) -> Iterator[ProgramStep]:
+def cut_steps(
+    graph: Graph, buffers: Sequence[Buffer], steps: Iterable[GroupedStep], device: int
+) -> Iterator[GroupedStep]:
     """Of the steps of all devices those of one, and of its copies to and from others its own half."""
-    home, tags = {buffer.id: buffer.device for buffer in written.buffers}, Tags(graph)
-    for step in written.steps:
-        if isinstance(step, Copy) and step.src != HOST and home[step.src] != home[step.dst]:
+    return _cut_steps({buffer.id: buffer.device for buffer in buffers}, Tags(graph), steps, device)
+
+
+def _cut_steps(home: Mapping[int, int], tags: Tags, steps: Iterable[GroupedStep], device: int) -> Iterator[GroupedStep]:
+    for step in steps:
+        if isinstance(step, Collective):
+            mine = tuple(ungroup(_cut_steps(home, tags, step.steps, device)))
+            if mine:
+                at = tuple(k for k, one in enumerate(mine) if isinstance(one, Send | Recv))
+                yield replace(step, steps=mine, at=at)
+        elif isinstance(step, Copy) and step.src != HOST and home[step.src] != home[step.dst]:
             source, target = home[step.src], home[step.dst]
             tag = tags.take(step.node, step.tensor, source, target)
             if device == source:

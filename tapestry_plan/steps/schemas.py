@@ -13,7 +13,7 @@ from msgspec import Struct
 from tapestry_plan.ir import GRAPH_FORMAT, GraphDocument
 from tapestry_plan.steps.programs import PROGRAM_FORMAT, Program
 from tapestry_plan.steps.shard_plan import PLAN_FORMAT, ShardPlan
-from tapestry_plan.steps.step import Buffer, Copy, Output, ProgramStep, Step, Written
+from tapestry_plan.steps.step import Buffer, Collective, Copy, GroupedStep, Output, Step, Written
 from tapestry_sets.limits import check_arguments
 from tapestry_sets.regions import Region
 
@@ -82,7 +82,11 @@ def _list_entries(kinds: Any) -> Any:
     """A list of steps, as documents have them."""
     fields = {**get_type_hints(Copy), "piece": PieceEntry | None}
     copy = msgspec.defstruct("Copy", [*fields.items()], namespace={"__doc__": Copy.__doc__}, tag="copy")
-    union = reduce(or_, (copy if kind is Copy else kind for kind in get_args(kinds)))
+    union = reduce(or_, (copy if kind is Copy else kind for kind in get_args(kinds) if kind is not Collective))
+    if Collective in get_args(kinds):
+        fields = {**get_type_hints(Collective), "steps": GenericAlias(list, union)}
+        told = {"__doc__": Collective.__doc__}
+        union |= msgspec.defstruct("Collective", [*fields.items()], namespace=told, tag="collective")
     return GenericAlias(list, union)
 
 
@@ -107,7 +111,7 @@ NOT_FINITE = {
     "additionalProperties": False,
 }
 WRITTEN_AS: dict[type, dict[str, Any]] = {
-    Program: {"steps": _list_entries(ProgramStep)},
+    Program: {"steps": _list_entries(GroupedStep)},
     ShardPlan: {
         "graph": GraphDocument,
         "mesh": MeshEntry,

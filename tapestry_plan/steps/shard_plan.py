@@ -299,7 +299,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         )
 
     @check_arguments
-    def program(self, device: int) -> Program:
+    def program(self, device: int, *, grouped: bool = False) -> Program:
         """The steps of one device, in which a copy between devices is a `Send` on one side and a `Recv` on the other.
 
         It follows from the choices without the steps of other devices, and is the same wherever it is worked out. Only
@@ -309,6 +309,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ----------
         device : int
             A number of the mesh.
+        grouped : bool
+            Whether what is one operation of a group of devices is one `Collective` step, which has this device's own
+            steps: cut out of the steps of all devices then.
 
         Raises
         ------
@@ -327,6 +330,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """
         if not 0 <= device < self.mesh.size:
             raise ValueError(f"program: device is {device}; the mesh has devices 0 to {self.mesh.size - 1}")
+        if grouped:
+            return cut_program(self.graph, self.written, device, self.grouped_steps)
         if self.explicit is not None:
             return cut_program(self.graph, self.explicit, device)
         return derive_program(self.graph, self.mesh, self.choices, device)
@@ -368,7 +373,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
         Its document has them written out. Nothing is checked before the plan is run. A collective counts as its steps.
         """
-        steps = None if steps is None else tuple(ungroup(steps))
+        steps = None if steps is None else cast("tuple[Step, ...]", tuple(ungroup(steps)))
         given = {"steps": steps, "buffers": buffers, "outputs": outputs}
         found = {name: tuple(value) for name, value in given.items() if value is not None}
         return replace(self, explicit=replace(self.written, **found))

@@ -222,6 +222,8 @@ class Recv(Struct, frozen=True, tag="recv"):
 
 Step = Alloc | Copy | Compute | Reduce | Free | Spill | Fetch
 """The steps of a plan, of all devices."""
+ProgramStep = Step | Send | Recv
+"""The steps of one device: its copies to and from others are cut in two."""
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"]
 
 
@@ -241,9 +243,9 @@ class Collective(Struct, frozen=True, tag="collective"):
         As the steps have them.
     nbytes : int
         Bytes of one part: what one device sends to another.
-    steps : tuple of Step
+    steps : tuple of ProgramStep
         The plan's own, in its order: they take places for what comes, copy, and merge parts. `opening`, `copies` and
-        `closing`, one after the other, do the same.
+        `closing`, one after the other, do the same. In a program those of one device.
     at : tuple of int
         Which of these are the copies between devices.
     """
@@ -254,7 +256,7 @@ class Collective(Struct, frozen=True, tag="collective"):
     node: str
     tensor: str
     nbytes: int
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
     at: tuple[int, ...]
 
     @property
@@ -262,21 +264,21 @@ class Collective(Struct, frozen=True, tag="collective"):
         """Which of the steps are `opening`, `copies` and `closing`."""
         across = set(self.at)
         opening = (k for k, one in enumerate(self.steps) if isinstance(one, Alloc | Copy) and k not in across)
-        closing = (k for k, one in enumerate(self.steps) if not isinstance(one, Alloc | Copy))
+        closing = (k for k, one in enumerate(self.steps) if not isinstance(one, Alloc | Copy) and k not in across)
         return tuple(opening), self.at, tuple(closing)
 
     @property
-    def opening(self) -> tuple[Step, ...]:
+    def opening(self) -> tuple[ProgramStep, ...]:
         """What each device does by itself before: it takes places, and copies what it has."""
         return tuple(self.steps[k] for k in self.places[0])
 
     @property
     def copies(self) -> tuple[Copy, ...]:
-        """The copies between devices."""
+        """The copies between devices, of all of them."""
         return tuple(one for one in (self.steps[k] for k in self.at) if isinstance(one, Copy))
 
     @property
-    def closing(self) -> tuple[Step, ...]:
+    def closing(self) -> tuple[ProgramStep, ...]:
         """What each device does by itself afterwards: it merges parts, and gives their places back."""
         return tuple(self.steps[k] for k in self.places[2])
 
@@ -286,21 +288,17 @@ class Collective(Struct, frozen=True, tag="collective"):
         return self.nbytes * len(self.at)
 
 
-GroupedStep = Step | Collective
-"""The steps of a plan, where those that are one operation of a group are one step."""
+GroupedStep = ProgramStep | Collective
+"""The steps of a plan or program, where those that are one operation of a group are one step."""
 
 
-def ungroup(steps: Iterable[GroupedStep]) -> Iterator[Step]:
+def ungroup(steps: Iterable[GroupedStep]) -> Iterator[ProgramStep]:
     """The steps of which collectives are made, in their places, and all others."""
     for step in steps:
         if isinstance(step, Collective):
             yield from step.steps
         else:
             yield step
-
-
-ProgramStep = Step | Send | Recv
-"""The steps of one device: its copies to and from others are cut in two."""
 
 
 READ: dict[type[Struct], tuple[str, ...]] = {
@@ -326,8 +324,10 @@ KEPT: dict[type[Struct], tuple[str, ...]] = {
 """The same of those whose place it takes or gives back, or whose bytes it brings away or back."""
 
 
-def list_buffers(step: ProgramStep, names: Mapping[type[Struct], Sequence[str]]) -> list[int]:
-    """The buffers in some fields of a step."""
+def list_buffers(step: GroupedStep, names: Mapping[type[Struct], Sequence[str]]) -> list[int]:
+    """The buffers in some fields of a step, or of the steps of a collective."""
+    if isinstance(step, Collective):
+        return [number for one in step.steps for number in list_buffers(one, names)]
     values = (getattr(step, name) for name in names.get(type(step), ()))
     every = (n for value in values for n in (value if isinstance(value, tuple) else (value,)))
     return [n for n in every if n is not None and n != HOST]
@@ -337,6 +337,8 @@ def renumber(step: T, numbers: Mapping[int, int]) -> T:
     """A step on the same buffers under other numbers; those that are not given stay."""
     if not numbers:
         return step
+    if isinstance(step, Collective):
+        return replace(step, steps=tuple(renumber(one, numbers) for one in step.steps))
 
     def new(value: Any) -> Any:
         return tuple(map(new, value)) if isinstance(value, tuple) else numbers.get(value, value)

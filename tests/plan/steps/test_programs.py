@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,19 +18,24 @@ from tapestry_plan.steps import (
     HOST,
     Alloc,
     Choices,
+    Collective,
     Compute,
     Copy,
     Free,
+    GroupedStep,
     Layout,
     Program,
     Recv,
     Reduce,
     Send,
+    Step,
     align,
     cut_program,
     derive_program,
     lower,
+    ungroup,
 )
+from tapestry_plan.steps.collectives import group_steps
 from tests.spilling import LENGTHS, OPERATIONS
 
 MESHES = [(2,), (3,), (4,), (2, 2), (2, 3), (2, 1, 2)]
@@ -120,22 +126,25 @@ def highest(program: Program) -> int:
 
 
 def assert_they_end(programs: list[Program], rng: Random) -> None:
-    """Run the steps in any order that the programs allow: what is read was written before, and each program ends."""
+    """Run the steps in any order that the programs allow: what is read was written before, and each program ends.
+
+    A collective begins when all of its devices are there: first each opens, then all send, receive, and close.
+    """
     at = [0] * len(programs)
     written: list[dict[int, set[tuple[int, ...]]]] = [{} for _ in programs]
     mail: dict[tuple[int, int, int], set[tuple[int, ...]]] = {}
 
-    def can_go(device: int) -> bool:
+    def next_of(device: int) -> GroupedStep | None:
         steps = programs[device].steps
-        if at[device] == len(steps):
-            return False
-        step = steps[at[device]]
-        return not isinstance(step, Recv) or (step.peer, device, step.tag) in mail
+        return steps[at[device]] if at[device] < len(steps) else None
 
-    while ready := [device for device in range(len(programs)) if can_go(device)]:
-        device = rng.choice(ready)
-        step = programs[device].steps[at[device]]
-        at[device] += 1
+    def can_go(device: int) -> bool:
+        step = next_of(device)
+        if isinstance(step, Collective):
+            return all(name_of(next_of(other)) == name_of(step) for other in step.group)
+        return step is not None and (not isinstance(step, Recv) or (step.peer, device, step.tag) in mail)
+
+    def run(device: int, step: GroupedStep | None) -> None:
         here = written[device]
         match step:
             case Alloc(buffer):
@@ -162,8 +171,53 @@ def assert_they_end(programs: list[Program], rng: Random) -> None:
                         tuple(a + b for a, b in zip(buffer.start, point, strict=True))
                         for point in np.ndindex(*buffer.shape)
                     }
+
+    while ready := [device for device in range(len(programs)) if can_go(device)]:
+        device = rng.choice(ready)
+        step = next_of(device)
+        if not isinstance(step, Collective):
+            at[device] += 1
+            run(device, step)
+            continue
+        mine = {other: one for other in step.group if isinstance(one := next_of(other), Collective)}
+        for phase in (
+            lambda one: one.opening,
+            lambda one: [s for s in one.steps if isinstance(s, Send)],
+            lambda one: [s for s in one.steps if isinstance(s, Recv)],
+            lambda one: one.closing,
+        ):
+            for other, one in mine.items():
+                for inner in phase(one):
+                    run(other, inner)
+        for other in step.group:
+            at[other] += 1
     assert [len(p.steps) for p in programs] == at, "some wait for ever"
     assert not mail
+
+
+def name_of(step: GroupedStep | None) -> object:
+    """What the devices of a collective call it."""
+    return (step.kind, step.group, step.node, step.tensor) if isinstance(step, Collective) else step
+
+
+@settings(max_examples=max(10, settings.default.max_examples // 8))
+@given(cases(), st.integers(0, 10**6))
+def test_programs_with_collectives_end_and_are_those_without(case: Case, seed: int) -> None:
+    graph, mesh, _ = case
+    whole = lower(*case)
+    grouped = tuple(group_steps(cast("tuple[Step, ...]", whole.steps), whole.buffers, mesh))
+    assert tuple(ungroup(grouped)) == whole.steps
+    programs = [cut_program(graph, whole, device, grouped) for device in range(mesh.size)]
+    assert_they_end(programs, Random(seed))
+    for program in programs:
+        plain = cut_program(graph, whole, program.device)
+        (one, mine), (two, theirs) = (
+            ([s for s in steps if not isinstance(s, Send)], [s for s in steps if isinstance(s, Send)])
+            for steps in (tuple(ungroup(program.steps)), plain.steps)
+        )
+        assert one == two and sorted(map(repr, mine)) == sorted(map(repr, theirs))
+        assert (program.buffers, program.outputs) == (plain.buffers, plain.outputs)
+        assert Program.from_json(program.to_json()) == program
 
 
 def points(step: Send | Recv | Copy | Reduce) -> set[tuple[int, ...]]:

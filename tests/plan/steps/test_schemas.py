@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from tapestry_exec.cli import main
-from tapestry_plan import Device, Graph, Link, Mesh, Placed, load_onnx, plan
+from tapestry_plan import Device, Graph, Link, Mesh, Placed, ShardPlan, load_onnx, plan
 from tapestry_plan.ops import conv, logsumexp, max_pool, relu
 from tapestry_plan.steps import describe_document, least_memory, spill
 from tests.layered_models import gpt
@@ -34,6 +34,13 @@ def network() -> Graph:
     return g
 
 
+def gathered() -> ShardPlan:
+    """Rows that become columns, by an exchange of all with all."""
+    g = Graph()
+    g.output(relu(relu(g.input("x", (8, 8)), name="a"), name="b"), "y")
+    return plan(g, Mesh(4), fix={"a": {"i0": 4}, "b": {"i1": 4}})
+
+
 @cache
 def documents() -> list[tuple[str, dict[str, Any]]]:
     """Graphs, plans and programs of many forms: paddings of -inf, views, parts, unlike devices, boxes, spilling."""
@@ -51,6 +58,7 @@ def documents() -> list[tuple[str, dict[str, Any]]]:
     found = [("graph", network().to_json()), ("graph", load_onnx(gpt(1, length=64, width=128, inner=256)).to_json())]
     found += [("plan", each.to_json()) for each in plans]
     found += [("program", each.program(device).to_json()) for each in plans for device in (0, 1)]
+    found.append(("program", gathered().program(1, grouped=True).to_json()))
     return [(kind, json.loads(text)) for kind, text in found]
 
 
@@ -59,14 +67,15 @@ def test_what_is_written_fits_its_schema() -> None:
         error = next(checker(kind).iter_errors(document), None)
         assert error is None, f"{kind}: {error.message if error else ''}"
     text = json.dumps([document for _, document in documents()])
-    assert all(word in text for word in ('{"float": "-inf"}', '"send"', '"recv"', '"fetch"', '"piece": {', '"boxes"'))
+    words = '{"float": "-inf"}', '"send"', '"recv"', '"fetch"', '"piece": {', '"collective"', '"boxes"'
+    assert all(word in text for word in words)
 
 
 def test_what_is_not_written_does_not_fit() -> None:
     """Each object of a document without one of its fields, with one more, and with a number that is a word."""
     wrong = 0
     some = documents()
-    for kind, document in (some[0], some[2], some[7], some[9]):
+    for kind, document in (some[0], some[2], some[7], some[9], some[-1]):
         places = [place for place in list_places(document) if not is_free(place)]
         for place in places[:: max(1, len(places) // 8)]:
             for edit in (add_field, drop_field, say_word):
