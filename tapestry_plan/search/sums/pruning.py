@@ -133,7 +133,7 @@ class Tree(Struct):
     bound_ticks: int
     exact: bool
 
-    def go_down(self, sizes: Sequence[int]) -> Iterator[tuple[Part, _Told]]:
+    def go_down(self, sizes: Sequence[int]) -> Iterator[tuple[Part, _PartBounds]]:
         """Tell each part what is outside of it, and give it with what it tells; each after the one that it sends to."""
         down = _Down(sizes)
         for part in reversed(self.parts):
@@ -189,7 +189,7 @@ def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[l
     return parts, roots, bound
 
 
-class _Told(Struct):
+class _PartBounds(Struct):
     """What a part says once it is known what is outside of it."""
 
     bounds: list[tuple[int, IntArray]]
@@ -203,10 +203,10 @@ class _Down:
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
-        self._told: dict[tuple[object, ...], _Told] = {}
+        self._told: dict[tuple[object, ...], _PartBounds] = {}
         self._shared: dict[tuple[tuple[int, ...], bytes], IntArray] = {}
 
-    def tell(self, part: Part) -> _Told:
+    def tell(self, part: Part) -> _PartBounds:
         places = tuple(part.senders)
         outside = part.outside if isinstance(part.outside, int) else id(part.outside)
         key = part.alike, outside, isinstance(part.outside, int), places
@@ -214,11 +214,11 @@ class _Down:
             self._told[key] = self._tell_now(part)
         return self._told[key]
 
-    def _tell_now(self, part: Part) -> _Told:
+    def _tell_now(self, part: Part) -> _PartBounds:
         scope, sizes = part.scope, self._sizes
         total = part.sum_up(sizes)
         total += np.expand_dims(part.outside, scope.index(part.variable))
-        told = _Told(list(_list_bounds(total, scope, [part.variable], scope)), {})
+        told = _PartBounds(list(_list_bounds(total, scope, [part.variable], scope)), {})
         for k in part.senders:
             message = part.tables[k]
             shared = total.min(axis=tuple(axis for axis, v in enumerate(scope) if v not in message.scope))
