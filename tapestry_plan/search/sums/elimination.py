@@ -308,24 +308,24 @@ def _project_out(group: Sequence[Factor], scope: Sequence[int], var: int, sizes:
     if pairs is None:
         return _project_pairs(group, rest, shape, var, sizes[var])
     packed, unpack = pairs
-    tables = [_spread(factor, table, rest, var) for factor, table in zip(group, packed, strict=True)]
-    return Factor(tuple(rest), *unpack(_least_sum(tables, shape, sizes[var])))
+    tables = [spread_out(factor, table, rest, var) for factor, table in zip(group, packed, strict=True)]
+    return Factor(tuple(rest), *unpack(find_least_sum(tables, shape, sizes[var])))
 
 
-def _spread(factor: Factor, table: IntArray, rest: Sequence[int], var: int) -> IntArray:
+def spread_out(factor: Factor, table: IntArray, rest: Sequence[int], var: int) -> IntArray:
     """A table with an axis for a variable and then one for each of others, of length 1 where it has none."""
     order = sorted(range(len(factor.scope)), key=lambda axis: (factor.scope[axis] != var, axis))
     lengths = dict(zip(factor.scope, table.shape, strict=True))
     return np.ascontiguousarray(table.transpose(order)).reshape(lengths[var], *(lengths.get(v, 1) for v in rest))
 
 
-def _least_sum(tables: Sequence[IntArray], shape: tuple[int, ...], size: int) -> IntArray:
+def find_least_sum(tables: Sequence[IntArray], shape: tuple[int, ...], size: int) -> IntArray:
     """The least over the first axis of a sum of tables that broadcast together."""
     # Block by block of the leading axes, so that what is added and compared stays in the processor's cache. Small
     # tables come first: all of them but the last are then summed at the size of few axes.
     *few, last = sorted(tables, key=lambda table: table.size)
     best = np.full(shape, _WORST)
-    for at in _list_blocks(shape):
+    for at in list_blocks(shape):
         within: tuple[Any, ...] = (*at, ...)  # so that a table of no axes is one too
         block = best[within]
         small = [table[(slice(None), *_within(at, table))] for table in few]
@@ -339,7 +339,7 @@ def _least_sum(tables: Sequence[IntArray], shape: tuple[int, ...], size: int) ->
     return best
 
 
-def _list_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+def list_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
     """Ranges of the leading axes that cut a table in blocks of few entries."""
     steps: list[int] = []
     inside = prod(shape)
@@ -365,8 +365,8 @@ def _rehearse(group: Sequence[Factor], scope: Sequence[int], var: int, sizes: Se
 
 
 def _project_pairs(group: Sequence[Factor], rest: Sequence[int], shape: tuple[int, ...], var: int, size: int) -> Factor:
-    every_ticks = [_spread(factor, factor.ticks, rest, var) for factor in group]
-    every_nbytes = [_spread(factor, factor.nbytes, rest, var) for factor in group]
+    every_ticks = [spread_out(factor, factor.ticks, rest, var) for factor in group]
+    every_nbytes = [spread_out(factor, factor.nbytes, rest, var) for factor in group]
     ticks, nbytes = np.full(shape, _WORST), np.full(shape, _WORST)
     for value in range(size):
         t, n = (_sum_at(tables, shape, value) for tables in (every_ticks, every_nbytes))

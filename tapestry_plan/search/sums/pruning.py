@@ -24,12 +24,22 @@ bound, which is as good a reason to leave a value out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from math import prod
 
 import numpy as np
 from msgspec import Struct, field
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.sums.elimination import Factor, IntArray, list_order, split_bucket
+from tapestry_plan.search.sums.elimination import (
+    Factor,
+    IntArray,
+    find_least_sum,
+    list_blocks,
+    list_order,
+    split_bucket,
+    spread_out,
+)
 
 
 class Marginals(Struct, frozen=True):
@@ -78,6 +88,38 @@ class Part(Struct):
         for factor in self.tables:
             total += factor.ticks.reshape([sizes[v] if v in factor.scope else 1 for v in self.scope])
         return total
+
+    def send(self, sizes: Sequence[int]) -> IntArray:
+        """The least sums over its own variable. Of many entries the whole table is never there."""
+        if prod(sizes[v] for v in self.scope) <= tuning.BLOCK_ENTRIES:
+            least: IntArray = self.sum_up(sizes).min(axis=self.scope.index(self.variable))
+            return least
+        rest = [v for v in self.scope if v != self.variable]
+        tables = [spread_out(factor, factor.ticks, rest, self.variable) for factor in self.tables]
+        return find_least_sum(tables, tuple(sizes[v] for v in rest), sizes[self.variable])
+
+    def find_least(self, sizes: Sequence[int], kept: Sequence[Sequence[int]]) -> list[IntArray]:
+        """For each of some choices of its axes the least sums, with what is outside of it, of their values."""
+        # Block by block of the leading axes, so that what is added and compared stays in the processor's cache.
+        shape = tuple(sizes[v] for v in self.scope)
+        tables = [f.ticks.reshape([sizes[v] if v in f.scope else 1 for v in self.scope]) for f in self.tables]
+        outside = np.expand_dims(self.outside, self.scope.index(self.variable))
+        tables.append(outside.reshape(outside.shape if outside.ndim == len(shape) else (1,) * len(shape)))
+        tables.sort(key=lambda table: table.size)
+        found = [np.full([shape[axis] for axis in axes], np.iinfo(np.int64).max) for axes in kept]
+        for at in list_blocks(shape):
+            within = [*at, *(slice(None) for _ in shape[len(at) :])]
+            block = reduce(np.add, [table[_meet(within, table)] for table in tables])
+            block = np.broadcast_to(block, [len(range(n)[one]) for n, one in zip(shape, within, strict=True)])
+            for least, axes in zip(found, kept, strict=True):
+                some = least[tuple(within[axis] for axis in axes)]
+                np.minimum(some, block.min(axis=tuple(k for k in range(len(shape)) if k not in axes)), out=some)
+        return found
+
+
+def _meet(within: Sequence[slice], table: IntArray) -> tuple[slice, ...]:
+    """The same part of a table; axes of length 1 stand for any."""
+    return tuple(one if n > 1 else slice(None) for one, n in zip(within, table.shape, strict=True))
 
 
 def find_marginals(
@@ -176,7 +218,7 @@ def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[l
             key = scope.index(variable), *((id(f.ticks), *map(scope.index, f.scope)) for f in group)
             part = Part(variable, scope, group, len(made), sent)
             if key not in made:
-                made[key] = part.alike, part.sum_up(sizes).min(axis=scope.index(variable))
+                made[key] = part.alike, part.send(sizes)
             part.alike, ticks = made[key]
             parts.append(part)
             if ticks.ndim:
@@ -215,13 +257,12 @@ class _Down:
         return self._told[key]
 
     def _tell_now(self, part: Part) -> _PartBounds:
-        scope, sizes = part.scope, self._sizes
-        total = part.sum_up(sizes)
-        total += np.expand_dims(part.outside, scope.index(part.variable))
-        told = _PartBounds(list(_list_bounds(total, scope, [part.variable], scope)), {})
-        for k in part.senders:
+        scope, own = part.scope, part.scope.index(part.variable)
+        axes = [[scope.index(v) for v in part.tables[k].scope] for k in part.senders]
+        mine, *each = part.find_least(self._sizes, [[own], *axes])
+        told = _PartBounds([(own, mine)], {})
+        for k, shared in zip(part.senders, each, strict=True):
             message = part.tables[k]
-            shared = total.min(axis=tuple(axis for axis, v in enumerate(scope) if v not in message.scope))
             told.bounds += _list_bounds(shared, message.scope, message.scope, scope)
             told.outside[k] = self._share(shared - message.ticks)
         return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -96,6 +97,22 @@ def test_no_assignment_that_is_as_good_is_left_out(some: Sum, ticks: int, cap: i
 
 
 # -- problems ------------------------------------------------------------------------------------------------
+
+
+def test_large_tables_are_never_there_whole() -> None:
+    """Three variables that meet in pairs: their joint table has 8 million entries, and what is added at once few."""
+    rng = np.random.default_rng(0)
+    factors = [Factor(pair, *(rng.integers(0, 99, (200, 200)),) * 2) for pair in [(0, 1), (0, 2), (1, 2)]]
+    tracemalloc.start()
+    found = find_marginals([200] * 3, factors)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    first, second, third = (factor.ticks for factor in factors)
+    every = first[:, :, None] + second[:, None, :] + third[None, :, :]
+    assert found.exact and found.bound_ticks == every.min()
+    for axis, least in enumerate(found.least):
+        assert (least == every.min(axis=tuple({0, 1, 2} - {axis}))).all()
+    assert peak < every.nbytes // 8
 
 
 def readers(count: int, rows: int, columns: int, kind: str) -> Graph:
