@@ -45,7 +45,7 @@ Column = NDArray[np.int64]
 """Numbers by device, or by device and axis."""
 
 
-class Told(NamedTuple):
+class MovedForm(NamedTuple):
     """Some cells: a number for their form, wherever they lie, and the box around them."""
 
     form: int
@@ -252,10 +252,10 @@ class _Classes:
         are_boxes = all(one is None or one.is_box for one in told)
         return Blocks(form[:, None], origin, end if are_boxes else None, tuple(cells))
 
-    def _tell(self, cells: DisjointRegions) -> Told:
+    def _tell(self, cells: DisjointRegions) -> MovedForm:
         return self.algebra.fact(("told", self.algebra.identity(cells)), lambda: self._tell_now(cells))
 
-    def _tell_now(self, cells: DisjointRegions) -> Told:
+    def _tell_now(self, cells: DisjointRegions) -> MovedForm:
         bounds = cells.bounds()
         begin, end = ((0,) * len(cells.shape),) * 2 if bounds is None else map(tuple, bounds)
         members = []
@@ -264,7 +264,7 @@ class _Classes:
             # First and last point and step; of other sets of points the same ones at the same place.
             members.append(tuple((p[0] - at, p[1] - at, p[2]) if p else (at, nest) for p, nest, at in axes))
         is_box = len(members) == 1 and cells.members[0].is_box
-        return Told(self.algebra.key(frozenset(members)), begin, end, is_box)
+        return MovedForm(self.algebra.key(frozenset(members)), begin, end, is_box)
 
 
 def _of_boxes(busy: BoolArray, low: Column, high: Column) -> Blocks:

@@ -69,6 +69,19 @@ class ChoicesEntry(Struct):
     spill_nbytes: list[int] | None
 
 
+class StageEntry(Struct):
+    """The costs of one operator; for numbers by device may stand the number of an earlier stage that has the same."""
+
+    node: str
+    op: str
+    sharding: dict[str, int]
+    nbytes_received: list[int] | int
+    nbytes_shared: int
+    flop: list[float] | int
+    seconds: float
+    work_seconds: list[float] | int
+
+
 class PieceEntry(Struct, forbid_unknown_fields=True):
     """A part of a view: where its guards hold it reads a source through a chain of maps, or is of one value."""
 
@@ -116,6 +129,7 @@ WRITTEN_AS: dict[type, dict[str, Any]] = {
         "graph": GraphDocument,
         "mesh": MeshEntry,
         "choices": ChoicesEntry,
+        "stages": list[StageEntry],
         "nbytes_by_link": list[tuple[int, int, int]],
         "explicit": None
         | msgspec.defstruct(

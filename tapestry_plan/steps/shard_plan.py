@@ -38,7 +38,7 @@ from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, St
 from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote
 from tapestry_sets.regions import Box
 
-PLAN_FORMAT = "tapestry-plan/3"
+PLAN_FORMAT = "tapestry-plan/4"
 T = TypeVar("T")
 
 
@@ -150,6 +150,11 @@ class OnDemand(Mapping[str, T]):
             self._made[key] = self._make(key)
         return self._made[key]
 
+    @property
+    def made(self) -> dict[str, T]:
+        """The values that were asked for so far."""
+        return dict(self._made)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)
 
@@ -207,7 +212,10 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     bound: float
     """No plan of the searched `space` takes fewer seconds; the space has every expansion that was considered."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
-    """For each operator, its shardings from best to worst, all other operators kept; compared when asked for."""
+    """For each operator, its shardings from best to worst, all other operators kept; compared when asked for.
+
+    A plan that was read from a document has those that had been asked for.
+    """
     nbytes_local: tuple[int, ...] = ()
     """Bytes that each device must write anew to read operands: of blocks that are not strided views of one buffer."""
     nbytes_spilled: tuple[int, ...] = ()
@@ -382,7 +390,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Whether two plans are of the same graph and say the same: so a plan that was written and read is."""
         if not isinstance(other, ShardPlan):
             return NotImplemented
-        fields = [name for name in self.__struct_fields__ if name not in ("graph", "explicit")]
+        derived = ("graph", "explicit", "alternatives")  # what was compared beside the choices says nothing of them
+        fields = [name for name in self.__struct_fields__ if name not in derived]
         if any(getattr(self, name) != getattr(other, name) for name in fields):
             return False
         if self.graph is not other.graph and not same_graph(self.graph, other.graph):
@@ -498,7 +507,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             f"{stage.seconds * 1e6:.2f} us in this plan",
             f"  with every other operator as it is, and {_COMPARED[self.space]}, the graph would take:"
             if self.alternatives.get(node)
-            else "  (not compared with other shardings: its tensors have too many consumers)",
+            else f"  (not compared with other shardings{_WHY_NOT[node in self.alternatives]})",
         ]
         if node in found:
             lines[2:2] = self._compared(found[node])
@@ -582,11 +591,20 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
         links = [(*link, nbytes) for link, nbytes in self.nbytes_by_link.items()]
-        body = {"format": PLAN_FORMAT, **asdict(self), "graph": self.graph.to_dict(), "nbytes_by_link": links}
-        return cast("dict[str, Any]", to_plain(body))
+        others = self.alternatives
+        own = {
+            "graph": self.graph.to_dict(),
+            "stages": _write_stages(self.stages),
+            "nbytes_by_link": links,
+            "alternatives": others.made if isinstance(others, OnDemand) else others,
+        }
+        return cast("dict[str, Any]", to_plain({"format": PLAN_FORMAT, **asdict(self), **own}))
 
     def to_json(self) -> str:
-        """The plan as a JSON document with its own SHA-256, so that an edited plan is recognized."""
+        """The plan as a JSON document with its own SHA-256, so that an edited plan is recognized.
+
+        Of `alternatives` it has those that were asked for so far, since comparing all takes about as long as planning.
+        """
         return seal(self.to_dict())
 
     @classmethod
@@ -618,6 +636,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         return made
 
 
+_WHY_NOT = {True: ": its tensors have too many consumers", False: " before the plan was written to a document"}
 _COMPARED: dict[Space, str] = {
     "mesh": "layouts along the mesh's axes (space 'mesh')",
     "all": "any factorization of the devices (space 'all')",
@@ -642,6 +661,36 @@ def _check_fit(plan: ShardPlan) -> None:
         raise ValueError(f"{error} - at `$.choices`") from None
 
 
+def _write_stages(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    """Stages as plain data: numbers by device that an earlier stage has, too, are told by that stage's number."""
+    first: dict[tuple[str, tuple[float, ...]], int] = {}
+    out = []
+    for k, stage in enumerate(stages):
+        entry = asdict(stage)
+        for name in COLUMNS:
+            at = first.setdefault((name, entry[name]), k)
+            entry[name] = at if at < k else entry[name]
+        out.append(entry)
+    return out
+
+
+def _fill_columns(entries: Any) -> list[Any]:
+    """The entries of stages, each with its own numbers by device."""
+    out: list[Any] = []
+    for k, entry in enumerate(read_list(entries)):
+        filled = dict(entry)
+        for name in COLUMNS:
+            at = filled.get(name)
+            if type(at) is int:
+                if not 0 <= at < k:
+                    raise ValueError(f"stages[{k}].{name} is {at}; it is a list, or the number of an earlier stage")
+                filled[name] = out[at].get(name)
+        out.append(filled)
+    return out
+
+
+COLUMNS = ("nbytes_received", "flop", "work_seconds")
+"""Of stages: numbers by device, which alike stages have alike."""
 READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled", "nbytes_local"), read_list
@@ -649,7 +698,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "mesh": read_mesh,
     "choices": read_choices,
     "explicit": lambda entry: None if entry is None else read_written(entry, Step),
-    "stages": partial(read_each, Stage),
+    "stages": lambda entries: read_each(Stage, _fill_columns(entries)),
     "nbytes_by_link": lambda links: {(a, b): nbytes for a, b, nbytes in links},
     "alternatives": lambda all_: {node: read_each(Alternative, entries) for node, entries in all_.items()},
     "expansions": partial(read_each, Expansions),

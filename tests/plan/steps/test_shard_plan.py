@@ -13,6 +13,7 @@ from tapestry_plan.ops.cells.elementwise import relu
 from tapestry_plan.ops.windows.windows import max_pool
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import Alloc, Compute, Copy, Free, Reduce
+from tapestry_plan.steps.documents import seal
 from tapestry_plan.steps.layouts.mesh import align
 
 
@@ -30,7 +31,12 @@ def made(devices: int = 3) -> ShardPlan:
 def test_round_trip() -> None:
     p = made()
     q = ShardPlan.from_json(p.to_json())
-    assert q.to_json() == p.to_json()
+    assert q.to_json() == p.to_json() and q == p
+    # Other shardings that nobody asked for are not worked out to be written; those that somebody did are written.
+    assert not q.alternatives and "other shardings before the plan was written" in q.explain("conv")
+    assert len(dict(p.alternatives)) == 4 and p == q
+    q = ShardPlan.from_json(p.to_json())
+    assert q.explain("conv") == p.explain("conv")
     for name in ("steps", "buffers", "outputs", "stages", "placement", "sharding", "nbytes_by_link", "alternatives"):
         assert getattr(q, name) == getattr(p, name), name
     assert (q.mesh, q.seconds, q.bound, q.peak_nbytes, q.flop) == (p.mesh, p.seconds, p.bound, p.peak_nbytes, p.flop)
@@ -183,3 +189,23 @@ def test_text_that_is_not_json_is_refused_by_every_reader(kind: Any, text: str |
     assert kind is not ShardPlan or isinstance(caught.value, PlanVersionError)
     with pytest.raises(TypeError, match=r"3 is a int; give the text, as of path\.read_text\(\)"):
         kind.from_json(3)
+
+
+def test_stages_that_are_alike_are_written_once() -> None:
+    g = Graph()
+    x = g.input("x", (4096, 64))
+    for _ in range(12):
+        x = relu(x)
+    g.output(x, "y")
+    p = plan(g, Mesh((64,)), unify=False)
+    document = json.loads(p.to_json())
+    assert [stage["flop"] for stage in document["stages"][1:]] == [0] * 11 and len(document["stages"][0]["flop"]) == 64
+    q = ShardPlan.from_json(p.to_json())
+    assert q == p and q.stages == p.stages
+    for wrong in (3, -1, 99):
+        document["stages"][3]["flop"] = wrong
+        text = seal({name: value for name, value in document.items() if name != "sha256"})
+        with pytest.raises(
+            PlanVersionError, match=rf"stages\[3\].flop is {wrong}; it is a list, or the number of an earlier"
+        ):
+            ShardPlan.from_json(text)
