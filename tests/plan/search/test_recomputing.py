@@ -30,11 +30,10 @@ def residual(words: list[str], early: int, *, ends_in_x: bool = True) -> Graph:
     return g
 
 
-@settings(max_examples=max(3, settings.default.max_examples // 50))
+@settings(max_examples=max(2, settings.default.max_examples // 75))
 @given(st.lists(st.sampled_from(sorted(CHEAP)), min_size=2, max_size=3), st.integers(0, 1), st.booleans(), st.data())
 @example(["exp", "tanh", "exp"], 0, True, None)
 @example(["exp", "tanh", "exp"], 0, False, None)
-@example(["exp", "tanh", "exp"], 1, True, None)
 def test_the_best_of_all_graphs_in_which_operators_may_run_again(
     words: list[str], early: int, ends_in_x: bool, data: st.DataObject | None
 ) -> None:
@@ -44,7 +43,7 @@ def test_the_best_of_all_graphs_in_which_operators_may_run_again(
     assume(sum(prod(problem.sizes) for problem in problems) <= 4 * MAX_CHOICES)
     known = [one for problem in problems for one in every_choice(problem)]
     some = sorted({max(one.held) for one in known})
-    for cap in [some[0], some[0] - 1, some[-1]] if data is None else [data.draw(st.sampled_from(some))]:
+    for cap in [some[0], some[0] - 1] if data is None else [data.draw(st.sampled_from(some))]:
         fitting = [one.cost for one in known if max(one.held) <= cap]
         try:
             p = plan(g, mesh, memory_nbytes=cap)
