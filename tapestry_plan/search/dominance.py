@@ -33,7 +33,7 @@ from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.sums.reduction import Factor, IntArray
-from tapestry_plan.steps import list_stored
+from tapestry_plan.steps import Layout, list_stored
 from tapestry_sets.limits import put_item
 
 
@@ -65,6 +65,9 @@ def find_expandable(
     return out
 
 
+KeptLayouts = Mapping[tuple[str, str], tuple[tuple[Layout, ...], IntArray]]
+
+
 class Undominated(Struct, frozen=True):
     """The operators whose expansions may be in a plan that costs less than one that is already there.
 
@@ -75,12 +78,16 @@ class Undominated(Struct, frozen=True):
         Those of them that are expanded where the sum of what is certain is least.
     ticks, nbytes : int
         That least sum: no plan of any expansions costs less, nor fewer bytes for as many picoseconds.
+    kept : mapping
+        By kind and name of a variable its layouts, and the rows of those that may be in a plan, of any of the
+        expansions, that takes no longer than the one that is there; empty where that is not known.
     """
 
     names: frozenset[str]
     chosen: frozenset[str]
     ticks: int
     nbytes: int
+    kept: KeptLayouts = {}
 
 
 def find_undominated(
@@ -112,6 +119,8 @@ def find_undominated(
         if granting is None:
             break
         found = _list_left(granting, wanted, most)
+        if bound_ticks < cost[0]:  # layouts above the bound may be in a better plan
+            found = msgspec.structs.replace(found, kept={})
         left = {name: variants for name, variants in left.items() if name in found.names}
         if granting.is_exact:
             break
@@ -120,7 +129,7 @@ def find_undominated(
 
 def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> Undominated:
     """The operators of which an expansion is in a sum of at most so many ticks that is below what is wanted."""
-    none = Undominated(frozenset(), frozenset(), *wanted)
+    none, first = Undominated(frozenset(), frozenset(), *wanted), now
     widest, level = tuning.FIRST_PRUNING_ENTRIES, 0
     while True:
         search, bound = now.factors_of(level)
@@ -141,9 +150,11 @@ def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> Undominated
                 return none
             chosen = [at for at in left if now.granted[at][least.choice[at]]]
             names, expanded = (frozenset(now.variables[at].name for at in some) for some in (left, chosen))
-            return Undominated(names, expanded, least.bound_ticks, least.bound_nbytes)
-        widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
+            rows = zip(first.variables, first.own_layouts, now.rows, strict=True)
+            layouts: KeptLayouts = {(v.kind, v.name): (each, some) for v, each, some in rows}
+            return Undominated(names, expanded, least.bound_ticks, least.bound_nbytes, layouts)
         if not is_worth or marginals.exact:  # larger tables are made once smaller ones leave nothing out
+            widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
             level = min(level + 1, finest)
 
 
@@ -192,6 +203,7 @@ class Granting(Problem):
         share, sizes = self.known.share, problem.sizes
         more = [granted[at].ticks.shape[-1] if at in granted else 0 for at in range(len(sizes))]
         self.sizes = [n + k for n, k in zip(sizes, more, strict=True)]
+        self.own_layouts = [v.layouts for v in problem.variables]
         self.variables = [
             msgspec.structs.replace(v, layouts=v.layouts + v.layouts[:1] * k) if k else v
             for v, k in zip(self.variables, more, strict=True)

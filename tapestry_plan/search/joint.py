@@ -16,7 +16,7 @@ A softmax that may become five operators (choice 0, whose values are 0 for itsel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ from tapestry_plan.search.prices.variants import Given, Variants
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.sums.tables import Tables
-from tapestry_plan.steps import list_stored, list_viewed
+from tapestry_plan.steps import Layout, list_stored, list_viewed
 
 Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
@@ -211,6 +211,25 @@ class JointProblem(Problem):
 
     # -- solving -----------------------------------------------------------------------------------------
 
+    def keep(self, kept: Mapping[tuple[str, str], tuple[tuple[Layout, ...], IntArray]]) -> Self:
+        """The same problem without layouts that are in no better plan, as was proved of a graph without expansions.
+
+        Parameters
+        ----------
+        kept : mapping
+            By kind and name of a variable its layouts there, and the rows of those that are kept. Nothing is left out
+            where a variable has other layouts here, as who has these may have others around it.
+        """
+        some = []
+        for variable in self.variables:
+            layouts, rows = kept.get(
+                (variable.kind, variable.name), (variable.layouts, np.arange(len(variable.layouts)))
+            )
+            if variable.layouts != layouts:
+                return self
+            some.append(rows if len(rows) else np.zeros(1, np.int64))
+        return self.restrict([*some, *(np.arange(len(values)) for values in self.values)])
+
     def restrict(self, kept: Sequence[IntArray]) -> Self:
         """The same problem with some layouts of each variable and some values of each choice, as its only ones."""
         made = super().restrict(kept)
@@ -254,7 +273,8 @@ class JointProblem(Problem):
                     return found
                 if is_last:
                     return replace(found, bound_ticks=lowest, exact=False)
-            widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
+            if not is_worth_a_round(now.sizes, kept):
+                widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
             now = now.restrict(kept)
             search, bound = now.factors()
 

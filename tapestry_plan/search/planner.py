@@ -285,6 +285,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
         if compared is not None and compared.choices:
             more = is_split and time.monotonic() < stop
             joint = JointProblem(compared, _offer_more(compared, problem.asked, pinned) if more else problem.asked)
+            joint = joint.keep(left.kept)
             result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], is_better, base, limit)
             if won is not None and not is_better(result, won):
                 won = replace(won, bound=min(won.seconds, max(won.bound, result.bound)))

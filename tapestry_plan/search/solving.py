@@ -22,7 +22,7 @@ from msgspec import Struct
 from tapestry_plan.search import tuning
 from tapestry_plan.search.placing import place_least
 from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.sums.elimination import Factor, IntArray, improve, minimize
+from tapestry_plan.search.sums.elimination import Factor, IntArray, fits, improve, minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 
 
@@ -76,7 +76,7 @@ def solve(
     best: tuple[int, int, tuple[int, ...]] | None = None
     lowest, improved = 0, False
     while True:
-        found = minimize(now.sizes, search, total=_count_affordable(stop))
+        found = minimize(now.sizes, search, total=_count_affordable(stop), rough=tuning.MAX_ROUGH_ENTRIES)
         entries += found.entries
         best = _better(problem, best, _choose(kept, found.choice))
         if bound is search and found.exact:
@@ -87,6 +87,19 @@ def solve(
         if time.monotonic() >= stop:
             below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))
             return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), entries)
+        if not found.exact and now.entries < tuning.SECOND_FACTOR_ENTRIES:
+            search, bound = now.factors(tuning.SECOND_FACTOR_ENTRIES)
+            continue
+        if not found.exact:
+            if not improved:  # what can be left out is what costs more than the best plan that is there
+                improved = True
+                best = _improve(problem, now, kept, best, seed, min(time_limit_seconds, stop - time.monotonic()))
+            now, some, search, bound, least = _leave_out(now, search, bound, best[0], stop)
+            lowest = max(lowest, min(best[0], least))
+            if all(map(len, some)) and [*map(len, some)] != [*map(len, kept)]:
+                kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
+                continue
+            return Solved(best[2], best[0], lowest, entries)
         marginals = find_marginals(now.sizes, bound)
         if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
             some = marginals.list_kept(best[0])
@@ -103,16 +116,55 @@ def solve(
         some = marginals.list_kept(best[0])
         if not improved and not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             improved = True
-            at = [int(np.searchsorted(rows, value)) for rows, value in zip(kept, best[2], strict=True)]
-            limit = min(time_limit_seconds, stop - time.monotonic())
-            moved = improve(at, now.costs, seed=seed, time_limit_seconds=limit)
-            best = _better(problem, best, _choose(kept, moved))
+            best = _improve(problem, now, kept, best, seed, min(time_limit_seconds, stop - time.monotonic()))
             some = marginals.list_kept(best[0])
         if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             return Solved(best[2], best[0], lowest, entries)
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
         search, bound = now.factors()
+
+
+def _leave_out(
+    now: Problem, search: list[Factor], bound: list[Factor], ticks: int, stop: float
+) -> tuple[Problem, list[IntArray], list[Factor], list[Factor], int]:
+    """Leave layouts out that are in no plan of so many picoseconds, until elimination fits or no more can be.
+
+    With the layouts that are kept come the problem of these alone, its tables for the search and for the bound, and the
+    highest bound that was found. Small tables go first: they take little time, and leave fewer layouts to large ones.
+    """
+    kept, lowest, widest = [np.arange(size) for size in now.sizes], 0, tuning.FIRST_PRUNING_ENTRIES
+    while True:
+        marginals = find_marginals(now.sizes, bound, cap=widest)
+        lowest = max(lowest, marginals.bound_ticks)
+        some = marginals.list_kept(ticks)
+        is_worth = is_worth_a_round(now.sizes, some)
+        is_whole = bound is search or now.entries == tuning.MAX_FACTOR_ENTRIES
+        is_largest = marginals.exact or widest >= tuning.MAX_PRUNING_ENTRIES
+        if (not is_worth and is_whole and is_largest) or time.monotonic() >= stop:
+            return now, kept, search, bound, lowest
+        if is_worth or not is_whole:
+            kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
+            now = now.restrict(some)
+            search, bound = now.factors(now.entries if is_worth else tuning.MAX_FACTOR_ENTRIES)
+            if fits(now.sizes, search, tuning.MAX_ROUGH_ENTRIES):
+                return now, kept, search, bound, lowest
+        else:
+            widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
+
+
+def _improve(
+    problem: Problem,
+    now: Problem,
+    kept: Sequence[IntArray],
+    best: tuple[int, int, tuple[int, ...]],
+    seed: int,
+    time_limit_seconds: float,
+) -> tuple[int, int, tuple[int, ...]]:
+    """The best plan, or a better one to which moves of one layout at a time lead from it."""
+    at = [int(np.searchsorted(rows, value)) for rows, value in zip(kept, best[2], strict=True)]
+    moved = improve(at, now.costs, seed=seed, time_limit_seconds=time_limit_seconds)
+    return _better(problem, best, _choose(kept, moved))
 
 
 def _raise_bound(problem: Problem, bound: list[Factor], stop: float) -> tuple[list[Factor], list[tuple[int, ...]]]:

@@ -43,6 +43,8 @@ MAX_FACTOR_ENTRIES = 4_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
 FIRST_FACTOR_ENTRIES = 50_000
 """The same in the first round, before layouts are left out: of most large tables little is needed then."""
+SECOND_FACTOR_ENTRIES = 250_000
+"""The same where elimination has to split tables: a better plan, and more of the tables of one tensor, pay then."""
 MAX_APART = 64
 """Operators of a graph up to which it is planned again with equal ones apart; larger ones only if that seems to pay."""
 NEAR_FACTOR_ENTRIES = 20_000
@@ -89,6 +91,8 @@ SHARES = 4
 """One table takes at most this part of what is left of `MAX_ENTRIES` and of `MAX_KEPT_ENTRIES`."""
 ENTRIES_PER_SECOND = 200_000_000
 """Joint entries that elimination goes through in a second at least: what is left of a time limit is counted in them."""
+MAX_ROUGH_ENTRIES = 64_000_000
+"""Likewise where some table must be split anyway: what more would prove, layouts that are left out do sooner."""
 MIN_SPLIT_ENTRIES = 250_000
 """Entries of a table that is built even where others have used up `MAX_ENTRIES`."""
 MAX_PRUNING_ENTRIES = 16_000_000

@@ -48,6 +48,7 @@ def minimize(
     *,
     cap: int = tuning.MAX_TABLE_ENTRIES,
     total: int = tuning.MAX_ENTRIES,
+    rough: int = tuning.MAX_ENTRIES,
     reduces: bool = True,
 ) -> Minimum:
     """Choose a value for each variable so that the factors' sum is least.
@@ -61,6 +62,8 @@ def minimize(
         Entries of the largest joint table to go through.
     total : int
         Entries of all of them; as they are used up, tables are split earlier.
+    rough : int
+        The same where some must be split in any case, so that nothing is proved.
     reduces : bool
         Whether dominated values are looked for first: it pays where tables are large.
 
@@ -79,6 +82,8 @@ def minimize(
     if rehearsed and not (rehearsed.exact and rehearsed.entries <= tuning.FEW_ENTRIES):
         kept, factors = leave_out_dominated(sizes, factors)
         sizes = [len(values) for values in kept]
+        if rough < total and not _sweep(sizes, factors, cap, total, project=_rehearse).exact:
+            total = rough
     swept = _sweep(sizes, factors, cap, total)
     # Backwards: what a variable's tables share with others was eliminated after it, and is chosen by now.
     choice = [0] * len(sizes)
@@ -89,6 +94,12 @@ def minimize(
     ticks, nbytes = evaluate(choice, every)
     assert ticks >= swept.ticks, "an assignment cannot cost less than the bound"
     return Minimum(tuple(choice), ticks, nbytes, swept.ticks, swept.nbytes, swept.exact, swept.entries)
+
+
+def fits(sizes: Sequence[int], factors: Sequence[Factor], total: int) -> bool:
+    """Whether elimination needs no more than so many entries, and splits no table."""
+    swept = _sweep(sizes, factors, tuning.MAX_TABLE_ENTRIES, tuning.MAX_ENTRIES, project=_rehearse)
+    return swept.exact and swept.entries <= total
 
 
 class _Swept(Struct):
@@ -118,6 +129,7 @@ def _sweep(
     chosen: list[tuple[int, list[Factor]]] = []
     exact = True
     made: dict[Hashable, Factor] = {}
+    balance = None if project is _rehearse else Balance(sizes)
     entries, room = 0, tuning.MAX_KEPT_ENTRIES
     for var in _find_order(tuple(sizes), frozenset(factor.scope for factor in factors), beside):
         if sizes[var] == 1:
@@ -129,7 +141,7 @@ def _sweep(
         widest = min(cap, max((total - entries) // tuning.SHARES, least))
         groups = split_bucket(bucket, sizes, widest, sizes[var] * max(room // tuning.SHARES, least))
         exact = exact and len(groups) <= 1
-        for group in groups:
+        for group in balance.shift(groups) if balance else groups:
             scope = tuple(sorted({v for factor in group for v in factor.scope}))
             # What stands many times is projected once: where the same tables meet in the same way, so do their minima.
             alike = scope.index(var), tuple((id(f.ticks), id(f.nbytes), *map(scope.index, f.scope)) for f in group)
@@ -296,6 +308,59 @@ def split_bucket(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> 
         else:
             groups.append((set(factor.scope), [factor]))
     return [members for _, members in groups]
+
+
+class Balance:
+    """Shifts what the groups of a split bucket cost, so that a value costs each of them the same at best.
+
+    What one group gives another one takes, so that the sum of all tables stays as it is; but the groups choose apart
+    from each other then, and their sum is highest where none of them can be better off with another value::
+
+                    x = 0  1        each at its best             balanced     at its best
+        group f         0  8        0                            2  4         2
+        group g         4  0        0, so 0 together             2  4         2, so 4 together
+
+    References
+    ----------
+    Ihler, Flerova, Dechter, Otten, "Join-graph based cost-shifting schemes", 2012.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._made: dict[Hashable, list[IntArray]] = {}
+
+    def shift(self, groups: Sequence[Sequence[Factor]]) -> list[list[Factor]]:
+        """The groups of one bucket, each with a table more over the variables that all of them have."""
+        scopes = [tuple(sorted({v for factor in group for v in factor.scope})) for group in groups]
+        most = max((prod(self._sizes[v] for v in scope) for scope in scopes), default=0)
+        if len(groups) < 2 or most > tuning.MAX_PRUNING_ENTRIES:
+            return [list(group) for group in groups]
+        every = sorted({v for scope in scopes for v in scope})
+        both = tuple(v for v in every if all(v in scope for scope in scopes))
+        # Alike ones are shifted alike, so that they stay alike.
+        key = tuple(tuple((id(f.ticks), *map(every.index, f.scope)) for f in group) for group in groups)
+        if key not in self._made:
+            least = [self._find_least(group, scope, both) for group, scope in zip(groups, scopes, strict=True)]
+            total = sum(least)
+            shifts = [total // len(least) - each for each in least]
+            shifts[0] += total % len(least)
+            self._made[key] = [*shifts, np.zeros_like(total)]
+        *shifts, nothing = self._made[key]
+        return [[*group, Factor(both, each, nothing)] for group, each in zip(groups, shifts, strict=True)]
+
+    def _find_least(self, group: Sequence[Factor], scope: Sequence[int], both: Sequence[int]) -> IntArray:
+        """The least sum of a group's tables for the values of some of its variables."""
+        total = sum_up(group, scope, self._sizes)
+        least: IntArray = total.min(axis=tuple(axis for axis, v in enumerate(scope) if v not in both))
+        return least
+
+
+def sum_up(tables: Sequence[Factor], scope: Sequence[int], sizes: Sequence[int]) -> IntArray:
+    """The picoseconds of some tables as one table over a scope."""
+    total = np.zeros([sizes[v] for v in scope], np.int64)
+    for factor in tables:
+        total += factor.ticks.reshape([sizes[v] if v in factor.scope else 1 for v in scope])
+    return total
 
 
 def _project_out(group: Sequence[Factor], scope: Sequence[int], var: int, sizes: Sequence[int]) -> Factor:

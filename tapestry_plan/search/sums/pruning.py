@@ -32,6 +32,7 @@ from msgspec import Struct, field
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sums.elimination import (
+    Balance,
     Factor,
     IntArray,
     find_least_sum,
@@ -204,6 +205,7 @@ def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[l
             buckets[min(factor.scope, key=rank.__getitem__)].append((factor, None))
     parts: list[Part] = []
     made: dict[tuple[object, ...], tuple[int, IntArray]] = {}
+    balance = Balance(sizes)
     roots: list[tuple[Part, int]] = []
     for variable in order:
         senders = {id(factor): sender for factor, sender in buckets[variable] if sender is not None}
@@ -211,7 +213,7 @@ def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[l
         if not bucket:
             zero = np.zeros(sizes[variable], np.int64)
             bucket = [Factor((variable,), zero, zero)]
-        for group in split_bucket(bucket, sizes, cap):
+        for group in balance.shift(split_bucket(bucket, sizes, cap)):
             scope = tuple(sorted({v for factor in group for v in factor.scope}))
             sent = {k: senders[id(factor)] for k, factor in enumerate(group) if id(factor) in senders}
             # The order of the tables counts too: by their places it is said what each of them is told.

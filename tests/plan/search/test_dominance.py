@@ -16,8 +16,10 @@ from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import relu, softmax
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search.dominance import find_expandable, find_undominated
+from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.solving import solve
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
@@ -48,6 +50,21 @@ def test_a_long_row_is_undominated_and_many_rows_are_not() -> None:
     assert found(g, Mesh((2,), **SLOW)) == {"s0", "s2"}  # type: ignore[arg-type]
     assert found(g, Mesh((2,), **FAST)) == frozenset()  # type: ignore[arg-type]
     assert found(g, Mesh((1,), **SLOW)) == frozenset()  # type: ignore[arg-type]
+
+
+def test_layouts_that_no_better_plan_has_are_left_out_with_expansions_too() -> None:
+    g, mesh = rows((1, 4096), (64, 64)), Mesh((4,), **SLOW)  # type: ignore[arg-type]
+    problem = Problem(g, Asked(mesh))
+    best = solve(problem)
+    cost = problem.count_cost(best.choice)
+    left = find_undominated(problem, find_expandable(g, True), cost, best.bound_ticks)
+    joint = JointProblem(Variants(g, True, g.nodes.keys() - left.names), problem.asked)
+    fewer = joint.keep(left.kept)
+    assert sum(fewer.sizes) < sum(joint.sizes)
+    found, wanted = (one.choose(best.entries, best.ticks, best.bound_ticks) for one in (fewer, joint))
+    assert any(found.values) and found.values == wanted.values and found.bound_ticks == wanted.bound_ticks
+    above = find_undominated(problem, find_expandable(g, True), (cost[0] + 10**6, cost[1]), best.bound_ticks)
+    assert above.names and not above.kept, "of a plan with a gap nothing is known"
 
 
 def test_beside_a_bad_plan_what_cannot_lower_the_bound_is_dominated() -> None:

@@ -54,10 +54,10 @@ def test_minimum_is_the_best_of_all(problem: tuple[list[int], list[Factor]]) -> 
     assert found.bound_ticks == found.ticks
 
 
-@given(problems(), st.integers(1, 8))
-def test_split_buckets_bound_from_below(problem: tuple[list[int], list[Factor]], cap: int) -> None:
+@given(problems(), st.integers(1, 8), st.sampled_from([0, 10**9]))
+def test_split_buckets_bound_from_below(problem: tuple[list[int], list[Factor]], cap: int, rough: int) -> None:
     sizes, factors = problem
-    found = minimize(sizes, factors, cap=cap)
+    found = minimize(sizes, factors, cap=cap, rough=rough)
     best, _ = best_of_all(sizes, factors)
     assert found.bound_ticks <= best <= found.ticks
     assert not found.exact or found.bound_ticks == best == found.ticks

@@ -17,7 +17,7 @@ from tapestry_plan.ops.cells.elementwise import add, relu
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.solving import solve
-from tapestry_plan.search.sums.elimination import Factor, evaluate, minimize
+from tapestry_plan.search.sums.elimination import Balance, Factor, evaluate, minimize, split_bucket
 from tapestry_plan.search.sums.pruning import find_marginals
 
 Sum = tuple[list[int], list[Factor]]
@@ -56,6 +56,23 @@ def test_marginals_are_the_least_sums(some: Sum) -> None:
     assert found.exact
     assert [least.tolist() for least in found.least] == wanted
     assert found.bound_ticks == min(wanted[0])
+
+
+def test_parts_of_a_split_bucket_are_balanced() -> None:
+    """Each alone would take another value: the sum of what they cost at best is 0, and 4 where both cost the same."""
+    f, g = np.array([0, 8]), np.array([4, 0])
+    groups = Balance([2]).shift([[Factor((0,), f, f)], [Factor((0,), g, g)]])
+    least = [sum(factor.ticks for factor in group).min() for group in groups]
+    assert sum(least) == 4 == (f + g).min()
+
+
+@given(sums())
+def test_balancing_leaves_sums_as_they_are(some: Sum) -> None:
+    sizes, factors = some
+    groups = split_bucket([factor for factor in factors if 0 in factor.scope], sizes, 4)
+    shifted = [factor for group in Balance(sizes).shift(groups) for factor in group]
+    for choice in product(*map(range, sizes)):
+        assert evaluate(choice, shifted) == evaluate(choice, [factor for group in groups for factor in group])
 
 
 @given(sums(), st.integers(2, 4))
