@@ -586,7 +586,7 @@ def width_of(dtype: object, what: str) -> int:
     """Return the bytes of a dtype of NumPy's, or raise an error that says why it has none of its own."""
     found: np.dtype[Any] | None = None
     if dtype is not None:
-        with suppress(TypeError):
+        with suppress(TypeError, ValueError):  # ValueError: of a dictionary of fields
             found = np.dtype(dtype)  # type: ignore[call-overload]
     if found is None:
         raise TypeError(f"{what}: dtype {quote(dtype)} is not one of NumPy's; give one such as 'float32'")

@@ -32,7 +32,7 @@ from tapestry_plan.steps.layouts.layout import PeriodicBlock
 from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images
 from tapestry_plan.steps.step import HOST, Buffer, Copy, ProgramStep
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Lookup, Piece, piece_domain, piece_image
 
@@ -229,9 +229,8 @@ def _reads_any(source: Source, piece: Piece, cells: DisjointRegions) -> bool:
     """Whether cells read something through a piece that lets them through in front."""
     if piece.source < 0 or not _has_guards(piece, front=False):
         return True
-    try:
-        domain = _find_domain(piece, Box(cells.start, cells.shape), front=False)
-    except TooManyPieces:
+    domain = ask_one((TooManyPieces,), _find_domain, piece, Box(cells.start, cells.shape), False)
+    if domain is OPEN:
         return bool(piece_image(piece, cells, within=source.stored_shapes[piece.source]).size)
     return bool((cells & domain).size)
 

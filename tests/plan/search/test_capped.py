@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, slow
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from tapestry_plan.search.prices.memory import Memory
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.sums.frontier import WEIGHT
 from tapestry_plan.steps import Choices, Lowered, ShardPlan, lower, spill
+from tests.capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, slow
 
 
 @FEW

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, slow
 from hypothesis import assume, example, given
 
 from tapestry_plan import Device, Graph, InfeasiblePlan, Mesh, NotFound, load_onnx, ops, plan
@@ -15,6 +14,7 @@ from tapestry_plan.search.needed import find_overfull, find_unrunnable
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.memory import Memory, MemoryOfMany
 from tapestry_plan.search.prices.problem import Asked, Problem
+from tests.capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, slow
 
 
 @FEW

@@ -164,7 +164,7 @@ REFUSED: list[tuple[Callable[[AliasGraph], object], type[Exception], str]] = [
     ),
     (lambda g: pad(g["a"], 1, padding=lambda shape: g.allocate(shape[1:])), ValueError, "must give a view of"),
     (lambda g: concatenate([g["a"], g["w"]], axis=None), ValueError, "bytes a cell; they must agree"),
-    (lambda g: AliasGraph.from_json(3), TypeError, "JSON is a int"),  # type: ignore[arg-type]
+    (lambda g: AliasGraph.from_json(3), TypeError, "JSON: 3 is a int"),  # type: ignore[arg-type]
 ]
 
 

@@ -156,7 +156,7 @@ def test_a_document_that_is_wrong_is_refused_with_the_place(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Expecting value"),
+        ("", "the text is empty"),
         ("{", "Expecting property name"),
         ("[1]", "format is None"),
         ('{"format": NaN}', "NaN is not a JSON number"),

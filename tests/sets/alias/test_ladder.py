@@ -180,9 +180,10 @@ SWALLOW = {
     "tapestry_exec/run/room.py: _limits",
     "tapestry_plan/ir/tensors.py: check_dtype",
     "tapestry_plan/onnx/inputs.py: unread",
-    "tapestry_plan/search/planner.py: _tell_more_devices",
+    "tapestry_plan/search/by_memory.py: _tell_more_devices",
     "tapestry_sets/alias/overlap.py: overlaps",
     "tapestry_sets/limits/printable.py: _write",
+    "tapestry_sets/views/view.py: width_of",
 }
 """Functions that go on after any ValueError, or any exception: each is about something else than how hard it is."""
 
