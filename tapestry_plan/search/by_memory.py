@@ -121,6 +121,8 @@ class PlansByMemory:
         if all(one.capped.choice is None for one in tried):
             tried += [self._solve(other, caps) for other in apart]
         best = min(tried, key=_cost_of)
+        if best.capped.choice is None and not all(one.capped.none or one.capped.shortage for one in tried):
+            best = self._solve_lower(whole, caps) or best
         if best.capped.choice is None or best.capped.packed is None:
             self._refuse([one.capped for one in tried], caps, is_every=is_every)
         bound = min(one.capped.bound_ticks for one in tried)
@@ -155,16 +157,31 @@ class PlansByMemory:
         )
         return Tried(other, problem, capped)
 
+    def _solve_lower(self, other: Other, caps: Sequence[int]) -> Tried | None:
+        """A plan of lower caps, where none was found that needs nearly as much as may be had; None where none is.
+
+        A search looks at the fastest layouts first, all of which may need a little more than the cap. Of a lower one
+        others are the fastest; the bound stays that of the caps that were asked for.
+        """
+        for parts in tuning.LOWER_CAPS:
+            if time.monotonic() > self._stop:
+                break
+            found = self._solve(other, [int(cap * parts) for cap in caps])
+            if found.capped.choice is not None:
+                return found
+        return None
+
     def _refuse(self, found: Sequence[Capped], caps: Sequence[int], *, is_every: bool) -> NoReturn:
         """Say why no plan is given that keeps some caps, and what would do; `is_every` if all graphs were looked at."""
         enough = min((one.found_nbytes for one in found if one.tried), default=0)
         if not enough:
             peaks = self._find_least(self._posed(self._graphs[0])[0])
             enough = max(caps) + max(peak - cap for peak, cap in zip(peaks, caps, strict=True))
+        enough = min(enough, max(caps) + max(p - cap for p, cap in zip(self.fastest.peak_nbytes, caps, strict=True)))
         is_every = is_every and not self._expandable
         if len(set(caps)) == 1:
             asked = f"plan: memory_nbytes is {caps[0]:,}; "
-            mend = f"{enough:,} bytes a device do{self._tell_more_devices()}: ask for so many"
+            mend = f"{enough:,} bytes a device do{self._tell_more_devices(enough)}: ask for so many"
         else:
             asked = f"plan: devices have {quote([*caps])} bytes; "
             mend = f"{enough - max(caps):,} bytes more on each device do: give them these"
@@ -183,17 +200,26 @@ class PlansByMemory:
                 f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", self.fastest
             )
         tried = sum(one.tried for one in found)
-        none = f"none of {tried} plans that were laid out in arenas keeps that, and " if tried else ""
+        none = [f"none of {tried} plans that were laid out in arenas keeps that"] if tried else []
+        if capped.least_nbytes or not none:
+            none.append(f"of the graph as given every plan needs {capped.least_nbytes:,} bytes or more")
         raise NotFound(
-            f"{asked}{none}of the graph as given every plan needs {capped.least_nbytes:,} bytes or more; {mend}",
+            f"{asked}{', and '.join(none)}; {mend}",
             self.fastest,
             capped.least_nbytes,
             enough,
         )
 
     def find_least(self) -> int:
-        """Bytes a device of the smallest plan that is found."""
-        return max(self._find_least(self._posed(self._graphs[0])[0]))
+        """Bytes a device of the smallest plan that is found: lower and lower caps are tried while they are kept."""
+        least = min(max(self._find_least(self._posed(self._graphs[0])[0])), max(self.fastest.peak_nbytes))
+        for _ in range(tuning.MAX_LOWERED):
+            try:
+                found = self.within(self.fastest.mesh.limit_memory(least * 15 // 16))
+            except (InfeasiblePlan, NotFound):
+                break
+            least = max(found.peak_nbytes)
+        return least
 
     def _find_least(self, problem: Problem) -> tuple[int, ...]:
         """Bytes of each device's arena in the smallest plan that is found."""
@@ -204,8 +230,8 @@ class PlansByMemory:
         """The steps of a choice of layouts, in arenas of some memory."""
         return pack(self._lower(problem, choice), caps)
 
-    def _tell_more_devices(self) -> str:
-        """What twice as many devices need, in words; nothing where that would take long, or is not to be had."""
+    def _tell_more_devices(self, enough: int) -> str:
+        """What twice as many devices need, in words; nothing where it is not less, takes long, or cannot be had."""
         problem, _ = self._posed(self._graphs[0])
         asked = problem.asked
         old = asked.mesh
@@ -220,7 +246,8 @@ class PlansByMemory:
             )
         except ValueError:  # layouts were asked for that these devices do not have
             return ""
-        return f"; with {mesh.size} devices {max(self._find_least(more)):,} do"
+        needed = max(self._find_least(more))
+        return f"; with {mesh.size} devices {needed:,} do" if needed < enough else ""
 
 
 def _cost_of(tried: Tried) -> tuple[bool, int, int]:

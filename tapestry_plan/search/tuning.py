@@ -168,6 +168,10 @@ CAPPED_TRIES = 8
 """Times that plans with fewer counted bytes are sought, where these are too many."""
 CAPPED_MOVES = 8
 """Layouts of one operator that are laid out in arenas in its place, the fastest first."""
+LOWER_CAPS = (15 / 16, 7 / 8, 3 / 4, 5 / 8, 1 / 2)
+"""Shares of a cap under which a plan is sought where none was found that needs nearly all of it."""
+MAX_LOWERED = 8
+"""Times that `pareto` lowers a cap by a sixteenth to find where plans end."""
 FORBIDDEN_TICKS = 2**52
 """Of layouts that need not be looked at, as others are the same: more than any plan takes."""
 IMPROVING_SECONDS = 5.0

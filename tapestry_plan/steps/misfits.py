@@ -139,3 +139,24 @@ def _list_contradictions(plan: ShardPlan) -> Iterator[str]:
     for name in graph.nodes:
         if name not in seen:
             yield f"plan.stages has none of operator {quote(name)}; each operator has one"
+    yield from _list_wrong_sums(plan)
+
+
+def _list_wrong_sums(plan: ShardPlan) -> Iterator[str]:
+    """Figures that are sums of others, or stand for operators that are not there."""
+    # Stages are whole picoseconds, as the plan is: floats of them add up to within a millionth of one each.
+    seconds, graph = sum(stage.seconds for stage in plan.stages), plan.graph
+    if abs(plan.seconds - seconds) > 5e-13 + 1e-9 * seconds:
+        yield f"plan.seconds is {plan.seconds}; its stages take {seconds}"
+    if not 0 <= plan.bound <= plan.seconds:
+        yield f"plan.bound is {plan.bound}; it is 0 or more, and no more than plan.seconds, {plan.seconds}"
+    received = [0] * plan.mesh.size
+    for (_, device), nbytes in plan.nbytes_by_link.items():
+        received[device] += nbytes
+    if tuple(received) != plan.nbytes_received:
+        yield f"plan.nbytes_received is {quote([*plan.nbytes_received])}; over links come {quote(received)}"
+    for again, name in plan.recomputed.items():
+        for each in (again, name):
+            if each not in graph.nodes:
+                known = list_names(graph.nodes, each, "operators")
+                yield f"plan.recomputed has {quote(each)}, which is not an operator of the graph; {known}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from math import prod
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
 
-from tapestry_plan import Device, Graph, InfeasiblePlan, Mesh, NotFound, load_onnx, ops, plan
+from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, load_onnx, ops, pareto, plan
 from tapestry_plan.search import by_memory
 from tapestry_plan.search.least import find_small, list_same
 from tapestry_plan.search.needed import find_overfull, find_unrunnable
@@ -15,6 +17,7 @@ from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.memory import Memory, MemoryOfMany
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tests.capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, slow
+from tests.exec.run.test_every_kind_of_plan import make_graph
 
 
 @FEW
@@ -63,3 +66,28 @@ def test_layouts_of_little_memory_leave_no_device_full() -> None:
     small = find_small(problem, list_same(problem), lambda: False)
     each = [Memory(problem, device).count(small).max() for device in range(4)]
     assert max(each) == 4 * (64 * 64 * 4 // 4)  # of x, of both exponentials and of one that is reversed
+
+
+def test_a_plan_that_needs_much_less_is_given_where_all_that_need_nearly_as_much_need_more() -> None:
+    """All layouts that are looked at first need a little more than the cap; under a lower one others are."""
+    g = make_graph(random.Random(96))
+    asked: dict[str, Any] = {"placement": "single", "expand": False}
+    mesh = Mesh((2, 2), link=Link(1e-9, 1e9), device=Device(1e7, 1e12))
+    fast = plan(g, mesh, **asked)
+    found = plan(g, mesh, memory_nbytes=max(fast.peak_nbytes) - 1, **asked)
+    assert max(found.peak_nbytes) < max(fast.peak_nbytes) and 0 <= found.gap < 1e-3
+    assert fast.seconds <= found.bound <= found.seconds
+
+
+def test_what_does_is_no_more_than_the_fastest_plan_needs() -> None:
+    g = Graph()
+    x = g.input("x", (60, 32))
+    h = t = ops.exp(x)
+    for k in range(4):
+        h = ops.tanh(h @ g.input(f"w{k}", (32, 32)))
+    g.output(h + t, "y")
+    peak = max(plan(g, Mesh((3,))).peak_nbytes)
+    with pytest.raises(InfeasiblePlan, match=f" {peak:,} bytes a device do"):
+        plan(g, Mesh((3,)), memory_nbytes=10_000)
+    ends = [max(p.peak_nbytes) for p in pareto(g, Mesh((3,)), points=3)]
+    assert ends[0] == peak and len(ends) > 1 and ends == sorted(ends, reverse=True)

@@ -223,6 +223,10 @@ WRONG_FIGURES: list[tuple[Edit, str]] = [
     (lambda d: d.update(peak_nbytes=[1]), "plan.peak_nbytes has 1 entries; the mesh has 2 devices"),
     (lambda d: d.update(nbytes_by_link=[[0, 5, 4]]), "bytes from device 0 to 5; the mesh has 2 devices"),
     (lambda d: d["alternatives"].update(other=[]), "plan.alternatives has 'other', which is not an operator"),
+    (lambda d: d.update(seconds=1e-12), "plan.seconds is 1e-12; its stages take "),
+    (lambda d: d.update(bound=1.0), "plan.bound is 1.0; it is 0 or more, and no more than plan.seconds"),
+    (lambda d: d.update(nbytes_received=[1, 1]), r"nbytes_received is \[1, 1\]; over links come "),
+    (lambda d: d.update(recomputed={"h": "other"}), "plan.recomputed has 'other', which is not an operator"),
 ]
 
 
