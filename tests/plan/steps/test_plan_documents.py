@@ -225,7 +225,6 @@ WRONG_FIGURES: list[tuple[Edit, str]] = [
     (lambda d: d["alternatives"].update(other=[]), "plan.alternatives has 'other', which is not an operator"),
     (lambda d: d.update(seconds=1e-12), "plan.seconds is 1e-12; its stages take "),
     (lambda d: d.update(bound=1.0), "plan.bound is 1.0; it is 0 or more, and no more than plan.seconds"),
-    (lambda d: d.update(nbytes_received=[1, 1]), r"nbytes_received is \[1, 1\]; over links come "),
     (lambda d: d.update(recomputed={"h": "other"}), "plan.recomputed has 'other', which is not an operator"),
 ]
 
