@@ -120,13 +120,13 @@ class PlansByMemory:
             tried.append(self._solve(other, caps, min(tried, key=_cost_of), stop))
         if all(one.capped.choice is None for one in tried):
             tried += [self._solve(other, caps) for other in apart]
-        best = min(tried, key=_cost_of)
+        best, kept = min(tried, key=_cost_of), caps
         if best.capped.choice is None and not all(one.capped.none or one.capped.shortage for one in tried):
-            best = self._solve_lower(whole, caps) or best
+            best, kept = self._solve_lower(whole, caps) or (best, caps)
         if best.capped.choice is None or best.capped.packed is None:
             self._refuse([one.capped for one in tried], caps, is_every=is_every)
         bound = min(one.capped.bound_ticks for one in tried)
-        made = self._write(best.problem, best.capped.choice, bound, caps, best.capped.packed.lowered)
+        made = self._write(best.problem, best.capped.choice, bound, kept, best.capped.packed.lowered)
         left_out = tuple(leave_out(*one) for one in self._expandable.items())
         unified = {} if best.other in apart else self.fastest.unified
         expansions = best.other.expansions or left_out
@@ -157,8 +157,8 @@ class PlansByMemory:
         )
         return Tried(other, problem, capped)
 
-    def _solve_lower(self, other: Other, caps: Sequence[int]) -> Tried | None:
-        """A plan of lower caps, where none was found that needs nearly as much as may be had; None where none is.
+    def _solve_lower(self, other: Other, caps: Sequence[int]) -> tuple[Tried, Sequence[int]] | None:
+        """A plan of lower caps, and these, where none was found that needs nearly as much as may be had; or None.
 
         A search looks at the fastest layouts first, all of which may need a little more than the cap. Of a lower one
         others are the fastest; the bound stays that of the caps that were asked for.
@@ -166,9 +166,10 @@ class PlansByMemory:
         for parts in tuning.LOWER_CAPS:
             if time.monotonic() > self._stop:
                 break
-            found = self._solve(other, [int(cap * parts) for cap in caps])
+            lower = [int(cap * parts) for cap in caps]
+            found = self._solve(other, lower)
             if found.capped.choice is not None:
-                return found
+                return found, lower
         return None
 
     def _refuse(self, found: Sequence[Capped], caps: Sequence[int], *, is_every: bool) -> NoReturn:

@@ -217,7 +217,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
         stay = {*fix, *forbid, *_list_makers(one, kept)}
         offered = offer_cuts(one, mesh.size, stay, known=wanted.known) if is_split and in_time else {}
         problem = Problem(one, replace(wanted, derived=offered))
-        derived = _derive(problem, {*fix, *forbid}) if in_time else {}
+        derived = _derive(problem, {*fix, *forbid}, stop) if in_time else {}
         if derived or offered:
             problem = Problem(one, replace(wanted, derived={**derived, **add_offered(offered, derived)}))
         found = solve(problem, seed=seed, time_limit_seconds=seconds, stop=stop)
@@ -313,7 +313,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
         if one is graph and not is_split:
             return problem, found
         plain = Problem(one, wanted)
-        if derived := _derive(plain, {*fix, *forbid}) if time.monotonic() < stop else {}:
+        if derived := _derive(plain, {*fix, *forbid}, stop) if time.monotonic() < stop else {}:
             plain = Problem(one, replace(wanted, derived=derived))
         if one is graph and plain.sizes == problem.sizes:
             return problem, found
@@ -333,9 +333,9 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
     )
 
 
-def _derive(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:
+def _derive(problem: Problem, pinned: Collection[str], stop: float) -> dict[str, tuple[Layout, ...]]:
     """The layouts that neighbors, and places that are asked for, say beyond those that operators have."""
-    found, asked = derive_layouts(problem, pinned), offer_asked(problem, pinned)
+    found, asked = derive_layouts(problem, pinned, stop), offer_asked(problem, pinned)
     return {name: tuple(dict.fromkeys((*found.get(name, ()), *asked.get(name, ())))) for name in {**found, **asked}}
 
 

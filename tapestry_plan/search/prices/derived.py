@@ -13,11 +13,13 @@ view is named here: flips give reversed devices, rolls shifted ones, slices a pa
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import inf
 from typing import cast
 
 import numpy as np
@@ -156,7 +158,7 @@ class Edge(Struct, dict=True):
         return [int(row.argmax()) if row.any() else None for row in rows]
 
 
-def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:
+def derive_layouts(problem: Problem, pinned: Collection[str], stop: float = inf) -> dict[str, tuple[Layout, ...]]:
     """Return for each operator, by name, the layouts that its neighbors ask for beyond those that it has.
 
     Parameters
@@ -165,6 +167,8 @@ def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple
         Its operators have one layout for each cut over split axes that is offered to them (`splits.offer_cuts`).
     pinned : collection of str
         Operators whose layouts the caller gave: they ask others, and get none.
+    stop : float
+        Of the monotonic clock: what was found by then is returned.
 
     Returns
     -------
@@ -182,7 +186,7 @@ def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple
     if not any(edge.use.viewed for edge in edges):
         return {}
     open_ = [at for at, v in enumerate(problem.variables) if v.kind == "operator" and v.name not in pinned]
-    walk = _Walk(cuts, edges, open_)
+    walk = _Walk(cuts, edges, open_, stop)
     walk.go()
     return {problem.variables[at].name: tuple(found) for at, found in walk.found.items() if found}
 
@@ -207,8 +211,8 @@ def _exclude(one: Given, two: Given) -> bool:
 class _Walk:
     """Carries layouts from neighbor to neighbor until nothing new is found."""
 
-    def __init__(self, cuts: Sequence[Cuts], edges: Sequence[Edge], open_: Collection[int]) -> None:
-        self.cuts, self.open = cuts, frozenset(open_)
+    def __init__(self, cuts: Sequence[Cuts], edges: Sequence[Edge], open_: Collection[int], stop: float) -> None:
+        self.cuts, self.open, self.stop = cuts, frozenset(open_), stop
         self.found: dict[int, list[Layout]] = {}
         self.around: dict[int, list[Edge]] = {}
         for edge in edges:
@@ -237,7 +241,7 @@ class _Walk:
 
     def _carry(self, queue: list[Seated], turn: Iterator[int]) -> None:
         """Carry placements on from neighbor to neighbor."""
-        while queue:
+        while queue and time.monotonic() < self.stop:
             _, _, at, cut, seats, is_given = heappop(queue)
             for edge in self.around[at]:
                 # What neighbors have in common without a view between them they are all offered anyway.

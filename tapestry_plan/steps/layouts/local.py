@@ -107,8 +107,7 @@ def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> i
         (need,) = reads.of_blocks(node, operand, [index])
         place = _number_digits(signature, operand, index)
         is_strided = place is not None and _is_strided(pieces, need, index.box, place)
-        is_made = source.direct and graph.stored[source.stored[0]].kind == "result"  # maybe in the same digits
-        return 0 if is_strided or is_made else seen.size * itemsize
+        return 0 if is_strided else seen.size * itemsize
     declared, piece = signature.inputs[operand], source.pieces[0]
     is_one = len(source.pieces) == 1 and not piece.guards and piece.source >= 0
     is_inside = declared.pad is None and declared.outside == "forbid"

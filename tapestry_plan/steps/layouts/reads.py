@@ -64,9 +64,8 @@ class Reads:
     def kind(self, node: OpNode) -> int:
         """A number for the structure of an operator: what it is, how it reads, and which of what it reads is the same.
 
-        And which of it other operators make, which may lie in digits. Operators of one kind read and make alike,
-        whatever they and their tensors are called. A product of a tensor with itself is of another kind than one of two
-        tensors.
+        Operators of one kind read and make alike, whatever they and their tensors are called. A product of a tensor
+        with itself is of another kind than one of two tensors.
         """
         found = self._kinds.get((node.name, node.inputs))
         if found is None:
@@ -75,9 +74,8 @@ class Reads:
                 (self.source_key(name), tuple(behind.index(stored) for stored in self.graph.source(name).stored))
                 for name in node.inputs
             )
-            made = tuple(self.graph.stored[stored].kind == "result" for stored in behind)
             declared = self.known.identity(self.graph.ops[node.op])
-            said = "kind", declared, repr(sorted(node.attrs.items())), reads, made
+            said = "kind", declared, repr(sorted(node.attrs.items())), reads
             found = self._kinds[node.name, node.inputs] = self.known.key(said)
         return found
 

@@ -105,6 +105,8 @@ def check_seed(seed: int) -> set[str]:
     again = Recosting(p)
     assert (again.ticks, again.nbytes) == (round(p.seconds * 1e12), p.nbytes_moved)
     assert tuple(again.copied) == p.nbytes_local
+    read = ShardPlan.from_json(p.to_json())
+    assert (read, read.steps, read.buffers) == (p, p.steps, p.buffers)
     return said | kinds_of(p)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given
 
-from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, load_onnx, ops, pareto, plan
+from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, ShardPlan, load_onnx, ops, pareto, plan
 from tapestry_plan.search import by_memory
 from tapestry_plan.search.least import find_small, list_same
 from tapestry_plan.search.needed import find_overfull, find_unrunnable
@@ -77,6 +77,9 @@ def test_a_plan_that_needs_much_less_is_given_where_all_that_need_nearly_as_much
     found = plan(g, mesh, memory_nbytes=max(fast.peak_nbytes) - 1, **asked)
     assert max(found.peak_nbytes) < max(fast.peak_nbytes) and 0 <= found.gap < 1e-3
     assert fast.seconds <= found.bound <= found.seconds
+    again = ShardPlan.from_json(found.to_json())
+    assert (again, again.steps, again.buffers) == (found, found.steps, found.buffers)
+    assert tuple(found.program(device).peak_nbytes for device in range(4)) == found.peak_nbytes
 
 
 def test_what_does_is_no_more_than_the_fastest_plan_needs() -> None:
