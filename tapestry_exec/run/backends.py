@@ -141,8 +141,8 @@ class Backend(Protocol[D]):
         Its `opening` has run: what comes has its place. Its `closing` runs afterwards, without merges that are done.
         """
         raise NotImplementedError(
-            f"backend {self.name} takes the {collective.kind} of {quote(collective.tensor)} and does not run it: define "
-            "its `exchange`, or let its `takes` return False"
+            f"backend {self.name} takes the {collective.kind} of {quote(collective.tensor)} and does not run it: "
+            "define its `exchange`, or let its `takes` return False"
         )
 
     def synchronize(self) -> None:
