@@ -21,7 +21,10 @@ From the ground up; each row stands on rows above it:
     needed                           memory in which not even one operator runs
     capped  dominance                the best layouts that keep a memory cap; drops expansions that cannot win
     by_memory                        the fastest plan, and those that need less memory
-    planner                          `plan`: search, prove, lower
+    writing                          chosen layouts as a plan
+    posing                           what is asked for; each graph's problem, posed and solved
+    expanding                        operators as their declarations expand them, where that is better
+    planner                          `plan`: all of that in stages
     pareto                           `pareto`: plans from the fastest to the smallest
 """
 

@@ -131,7 +131,7 @@ def test_steps_of_a_plan_under_a_cap_are_written_down_once(monkeypatch: pytest.M
         written.append(choices.layouts)
         return lower(graph, mesh, choices, **more)
 
-    for module in ("tapestry_plan.search.planner", "tapestry_plan.steps.alike"):
+    for module in ("tapestry_plan.search.writing", "tapestry_plan.steps.alike"):
         monkeypatch.setattr(f"{module}.lower", noted)
     g, mesh = mlp(), Mesh((4,))
     fastest = plan(g, mesh, expand=False)

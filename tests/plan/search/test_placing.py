@@ -9,9 +9,9 @@ from math import prod
 import pytest
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, ops, plan
-from tapestry_plan.search.planner import _lower
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.solving import solve
+from tapestry_plan.search.writing import lower_choice
 from tapestry_plan.steps import HOST, Copy
 
 RICH = Mesh((4,), link=Link(1e-7, 1e9), device=Device(1e9, 1e10))
@@ -85,7 +85,9 @@ def test_no_optimal_plan_places_fewer_bytes(seed: int) -> None:
             break
     costs = {choice: problem.count_cost(choice) for choice in product(*map(range, problem.sizes))}
     best = min(costs.values())
-    placed = {choice: sum(_lower(problem, choice, None).nbytes_placed) for choice in costs if costs[choice] == best}
+    placed = {
+        choice: sum(lower_choice(problem, choice, None).nbytes_placed) for choice in costs if costs[choice] == best
+    }
     found = solve(problem)
     assert costs[found.choice] == best
     assert placed[found.choice] == min(placed.values())
@@ -111,7 +113,7 @@ def test_seeds_draw_ties_that_differ_in_what_they_place() -> None:
     problem = Problem(g, Asked(RICH))
     costs = {choice: problem.count_cost(choice) for choice in product(*map(range, problem.sizes))}
     best = min(costs.values())
-    placed = {sum(_lower(problem, c, None).nbytes_placed) for c, cost in costs.items() if cost == best}
+    placed = {sum(lower_choice(problem, c, None).nbytes_placed) for c, cost in costs.items() if cost == best}
     assert len(placed) > 1
 
 

@@ -615,7 +615,7 @@ def test_more_operators_than_are_compared_are_named(monkeypatch: pytest.MonkeyPa
     """By default they are left out, and the bound is of the graph as given; names have them compared."""
     monkeypatch.setattr(tuning, "MAX_COMPARED", 0)
     every = Undominated(frozenset(["s"]), frozenset(["s"]), 0, 0)
-    monkeypatch.setattr("tapestry_plan.search.planner.find_undominated", lambda *_: every)
+    monkeypatch.setattr("tapestry_plan.search.expanding.find_undominated", lambda *_: every)
     g = Graph()
     g.output(softmax(exp(g.input("x", (4, 64))), name="s"), "y")
     mesh = Mesh((4,))

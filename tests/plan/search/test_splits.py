@@ -18,7 +18,7 @@ from tapestry_plan.ir import same_graph
 from tapestry_plan.ops import abs as absolute
 from tapestry_plan.ops import conv, cumulative_sum, exp, relu, softmax, tanh
 from tapestry_plan.rewrite import NotApplicable, find, split_axes
-from tapestry_plan.search import planner
+from tapestry_plan.search import writing
 from tapestry_plan.search.prices.splits import _list_cuts, derive_splits
 from tapestry_plan.steps.layouts.layout import PeriodicBlock, SplitAxis
 from tapestry_sets import Box, concatenate
@@ -233,14 +233,14 @@ def make_graph(seed: int) -> Graph:
 @pytest.mark.parametrize("seed", range(10))
 def test_a_plan_over_split_axes_costs_what_the_search_counted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[bool] = []
-    written = planner._split_axes
+    written = writing.split_chosen
 
     def watched(problem: Any, choice: Any) -> Any:
         found = written(problem, choice)
         counted.append(problem.count_cost(choice) == found[0].count_cost(found[1]))
         return found
 
-    monkeypatch.setattr(planner, "_split_axes", watched)
+    monkeypatch.setattr(writing, "split_chosen", watched)
     g = make_graph(seed)
     p = plan(g, MESH)
     assert counted and all(counted)

@@ -1,0 +1,261 @@
+"""Which operators run better as their declarations expand them: rule out, try the likely ones, compare the rest.
+
+::
+
+    every operator with expansions
+        │ rule_out       one bound over all of them (`dominance`): most are in no better plan
+        ▼
+    open, and phases     phases: what lies better only with its neighbors by phase, as dilated convolutions do
+        │ try_phases     one graph in which all of these are expanded, in layouts near the plan's
+        │ try_likely     one graph in which all are expanded that the bound expands: beside its plan fewer are open
+        ▼
+    still open           try_jointly: expansions and layouts as one sum (`joint`), then the variants that it names
+        ▼
+    the best of these plans, with a bound over all that was compared; the rest is `left_out`
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import prod
+
+import numpy as np
+from msgspec.structs import replace
+
+from tapestry_plan.ir import Graph
+from tapestry_plan.search import tuning
+from tapestry_plan.search.by_memory import leave_out
+from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
+from tapestry_plan.search.joint import JointProblem
+from tapestry_plan.search.posing import Planned, Request, solve_graph
+from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
+from tapestry_plan.search.prices.derived import derive_layouts
+from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.splits import add_offered, offer_cuts
+from tapestry_plan.search.prices.variants import Variants, is_coarse
+from tapestry_plan.search.sums.elimination import minimize
+from tapestry_plan.search.writing import name_layouts, write_plan
+from tapestry_plan.steps import Expansions, Layout, ShardPlan
+
+
+def compare_expansions(request: Request, planned: Planned, seconds: float) -> tuple[ShardPlan, dict[str, Variants]]:
+    """The best plan of a graph or of what its expansions make of it, and the operators that have some.
+
+    Parameters
+    ----------
+    request : Request
+    planned : Planned
+        The graph as given.
+    seconds : float
+        Of trying variants, and of improving moves in each.
+    """
+    if request.expand is False:
+        return planned.plan, {}
+    search = _ExpansionSearch(request, planned, seconds)
+    search.rule_out()
+    search.try_phases()
+    search.try_likely()
+    search.drop_many()
+    search.try_jointly()
+    return search.choose(), search.expandable
+
+
+class _ExpansionSearch:
+    """The expansions of one graph's operators, and what is known of them so far."""
+
+    def __init__(self, request: Request, planned: Planned, seconds: float) -> None:
+        self.request, self.seconds = request, seconds
+        self.graph, self.problem, self.solved = planned.problem.graph, planned.problem, planned.solved
+        self.pinned = request.list_pinned(self.graph)
+        self.expandable = find_expandable(self.graph, request.expand, request.fixed, request.kept)
+        self.rest = dict(self.expandable)
+        """Those of which nothing is said yet."""
+        self.plan = planned.plan
+        """The plan of the graph as given, or the best one that the joint problem leads to."""
+        self.other: ShardPlan | None = None
+        """A better one of a graph that was tried before that, in which `tried` are expanded."""
+        self.tried: set[str] = set()
+        self.base = planned.solved
+        """What a plan of the joint problem has to be better than."""
+        self.left = Undominated(frozenset(self.expandable), frozenset(), 0, 0)
+        """What may be in a better plan, and the bound that says so."""
+        self.asked = self.problem.asked
+        """With the layouts that expansions by phase want of others."""
+        self.phases = {
+            node for node in self.expandable if request.expand is True and not is_coarse(self.graph.signature(node))
+        }
+        self.open = frozenset[str]()
+        """Those that are compared in the joint problem, `compared`."""
+        self.compared: Variants | None = None
+
+    def rule_out(self) -> None:
+        """Leave those expansions that may be in a plan better than the one that is there."""
+        if not self.request.is_late:
+            wide = self.problem
+            if self.phases:  # what their views ask for may be done in the graph as given too
+                self.asked = _offer_more(self._list_variants(self.phases), self.asked, self.pinned)
+                wide = Problem(self.graph, self.asked)
+            cost = self.solved.ticks, self.plan.nbytes_moved
+            self.left = find_undominated(wide, self.expandable, cost, self.solved.bound_ticks)
+        self.open = self.left.names - self.phases
+        self.phases &= self.left.names
+
+    def try_phases(self) -> None:
+        """Try one graph of expansions by phase: that which costs least if nothing has to move."""
+        if not self.phases or not self.left.ticks or self.request.is_late:
+            return
+        some = self.phases & self.left.chosen or self.phases
+        graph, expansions = _expand_all(self._list_variants(some))
+        nearby = Problem(graph, self.asked)
+        choice = _solve_near(nearby, name_layouts(self.problem, self.solved.choice))
+        found = write_plan(nearby, choice, 0, self.request.fan_in)
+        if self.request.is_better(found, self.plan):
+            bound = min(found.seconds, self.left.ticks / TICKS_PER_SECOND)
+            self.other, self.tried = replace(found, expansions=(*expansions, *found.expansions), bound=bound), some
+            self.open, self.phases = self.left.names if self.other.gap else frozenset(), set()
+
+    def try_likely(self) -> None:
+        """Try another graph: beside a better plan less is undominated, often nothing."""
+        likely = self.open & self.left.chosen
+        many = len(self.open) > tuning.MAX_COMPARED
+        if not likely or many or self.other is not None or self.request.is_late:
+            return
+        graph, expansions = _expand_all(self._list_variants(likely))
+        found = solve_graph(self.request, graph, self.seconds).plan
+        if self.request.is_better(found, self.plan):
+            self.base = replace(self.solved, ticks=round(found.seconds * TICKS_PER_SECOND))
+            some = {node: self.expandable[node] for node in self.open}
+            cost = self.base.ticks, found.nbytes_moved
+            self.left = find_undominated(self.problem, some, cost, self.solved.bound_ticks)
+            bound = min(found.seconds, self.left.ticks / TICKS_PER_SECOND)
+            self.other = replace(found, expansions=(*expansions, *found.expansions), bound=bound)
+            self.open, self.tried = self.left.names | likely if self.left.names else frozenset(), {*likely}
+
+    def drop_many(self) -> None:
+        """Leave out phases that did not pay, and all that are open where they are many or the time is over."""
+        if self.request.is_late or (self.request.expand is True and len(self.open) > tuning.MAX_COMPARED):
+            self.phases = self.phases | self.open if self.other is None else set()
+            self.open = frozenset()
+        late = [leave_out(node, self.rest.pop(node)) for node in self.graph.nodes if node in self.phases]
+        self.plan = replace(self.plan, expansions=(*self.plan.expansions, *late))
+
+    def try_jointly(self) -> None:
+        """Compare all that are open in one sum with the layouts, and try the variants that have the least one."""
+        self.compared = self._list_variants(self.open) if self.open else None
+        if self.compared is None or not self.compared.choices:
+            return
+        asked = self.problem.asked
+        if self.request.is_split and not self.request.is_late:
+            asked = _offer_more(self.compared, asked, self.pinned)
+        self.plan = self._try_variants(JointProblem(self.compared, asked).keep(self.left.kept))
+        if self.other is not None and not self.request.is_better(self.plan, self.other):
+            bound = min(self.other.seconds, max(self.other.bound, self.plan.bound))
+            self.other = replace(self.other, bound=bound)
+
+    def choose(self) -> ShardPlan:
+        """The best plan, which names what was not compared too."""
+        best, compared, rest = self.plan, self.compared, self.rest
+        if self.other is not None and not self.request.is_better(self.plan, self.other):
+            best, compared = self.other, None
+            rest = {node: each for node, each in rest.items() if node not in self.tried}
+        return replace(best, expansions=(*best.expansions, *_list_left_out(rest, compared)))
+
+    def _list_variants(self, nodes: Collection[str]) -> Variants:
+        """The graphs in which some operators may be expanded."""
+        return Variants(self.graph, self.request.expand, self.graph.nodes.keys() - nodes, self.request.kept)
+
+    def _try_variants(self, joint: JointProblem) -> ShardPlan:
+        """The plan of the graph as given, or of a variant that is found cheaper, with the bound over all variants."""
+        variants, base = joint.variants, self.base
+        found = joint.choose(base.entries, base.ticks, base.bound_ticks)
+        stop = time.monotonic() + self.seconds
+        lowest = found.bound_ticks / TICKS_PER_SECOND
+
+        def tried(values: Sequence[int]) -> ShardPlan:
+            graph, expansions = variants.build_graph(values)
+            one = solve_graph(self.request, graph, max(0.0, stop - time.monotonic())).plan
+            return replace(one, expansions=(*expansions, *one.expansions))
+
+        values = (0,) * len(variants.choices)
+        best = replace(self.plan, expansions=(*variants.build_graph(values)[1], *self.plan.expansions))
+        other = tried(found.values) if any(found.values) else best
+        if found.exact:  # whatever has other values costs more than what is there
+            lowest = max(lowest, min(other.bound, base.ticks / TICKS_PER_SECOND))
+        if self.request.is_better(other, best):
+            best, values = other, variants.normalize(found.values)
+        moves = None if found.exact else _list_moves(variants, values)
+        while moves and lowest < best.seconds and time.monotonic() < stop and (move := next(moves, None)):
+            if self.request.is_better(other := tried(move), best):
+                best, moves = other, _list_moves(variants, move)
+        # Every variant's bound holds for the variant alone, that of the joint problem for all that it has; other
+        # variants are proven to cost more than the graph as given.
+        return replace(best, bound=min(best.seconds, lowest))
+
+
+def _list_moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Other values of the choices: of all that are alike, then of one by one."""
+    alike: dict[object, list[int]] = {}
+    for number, choice in enumerate(variants.choices):
+        if all(values[n] == wanted for n, wanted in choice.given):
+            alike.setdefault(variants.kind(choice), []).append(number)
+    together = [numbers for numbers in alike.values() if len(numbers) > 1]
+    for numbers in (*together, *([number] for group in alike.values() for number in group)):
+        for value in range(1 + len(variants.choices[numbers[0]].options)):
+            moved = [value if number in numbers else old for number, old in enumerate(values)]
+            if moved != list(values):
+                yield variants.normalize(moved)
+
+
+def _list_left_out(expandable: Mapping[str, Variants], some: Variants | None) -> list[Expansions]:
+    """The operators of which no expansion can be in a better plan, or none was compared."""
+    open_ = {choice.node for choice in some.choices} if some else set()
+    without = {choice.node: choice for choice in some.without} if some else {}
+    out = []
+    for node, alone in expandable.items():
+        if node not in open_:
+            choice = without.get(node) or (*alone.choices, *alone.without)[0]
+            out.append(Expansions(node, tuple(option.into for option in choice.options), left_out=choice.left_out))
+    return out
+
+
+def _expand_all(some: Variants) -> tuple[Graph, tuple[Expansions, ...]]:
+    """The graph with each of some operators in its first expansion, and nothing in these."""
+    return some.build_graph(some.normalize([int(not one.given) for one in some.choices]))
+
+
+def _solve_near(problem: Problem, near: Mapping[tuple[str, str], Layout]) -> tuple[int, ...]:
+    """The best layouts near those of another plan: its own, or ones that neighbors ask for.
+
+    Of operators that it has not, those with the most parts to which nothing moves from one of these.
+    """
+    places = {at: place for place, at in problem.position.items()}
+    kept = [np.arange(size) for size in problem.sizes]
+    parts = [np.array([prod(one.parts) for one in variable.layouts]) for variable in problem.variables]
+    known = {at for at, place in places.items() if near.get(place) in problem.variables[at].layouts}
+    for at in known:
+        layouts, asked = problem.variables[at].layouts, problem.asked.derived.get(places[at][1], ())
+        kept[at] = np.array([row for row, one in enumerate(layouts) if one == near[places[at]] or one in asked])
+    for cost in problem.tensors:
+        for k, use in enumerate(cost.uses if cost.producer in known else ()):
+            if use.variable not in known:
+                moved = problem.count_pairs(cost, k)[kept[cost.producer]].min(axis=0)
+                some = np.flatnonzero((moved == 0) & (parts[use.variable] == parts[use.variable].max()))
+                kept[use.variable] = np.intersect1d(kept[use.variable], some) if some.size else kept[use.variable]
+    kept = [rows if rows.size else np.arange(size) for rows, size in zip(kept, problem.sizes, strict=True)]
+    close = problem.restrict(kept)
+    found = minimize(close.sizes, close.factors(tuning.NEAR_FACTOR_ENTRIES)[0])
+    return tuple(int(rows[value]) for rows, value in zip(kept, found.choice, strict=True))
+
+
+def _offer_more(variants: Variants, asked: Asked, pinned: Collection[str]) -> Asked:
+    """The same arguments with the layouts over split axes that the views of expansions ask for."""
+    reads = [(one.node, reading.names) for one in variants.present for reading in one.readings]
+    offered = offer_cuts(variants.graph, asked.mesh.size, pinned, reads, asked.known)
+    more = {name: each for name, each in offered.items() if name not in asked.derived}
+    if not more:
+        return asked
+    scout = JointProblem(variants, replace(asked, derived={**asked.derived, **more}))
+    found = derive_layouts(scout, pinned)
+    derived = add_offered(more, {name: found.get(name, ()) for name in more})
+    return replace(asked, derived={**asked.derived, **derived})

@@ -1,0 +1,197 @@
+"""What one call of `plan` asks for, and how the problem of each graph that it looks at is posed, solved and written.
+
+A problem is variables and tables. Which layouts an operator has beside those of the mesh follows from its neighbors:
+so a problem is posed to ask them, and posed again with what they say::
+
+    graph ─► offer_cuts ──► Problem ─► derive_layouts ─► Problem ────► solve ─────► write_plan ─► ShardPlan
+             cuts that      whom to    layouts that      with these    layouts      (over split axes: posed
+             views ask for  ask        neighbors want                  and a bound   again, as it was chosen)
+
+Of one graph a call does that once, and more where there is more to compare; each row is later than those above it::
+
+    graph                            solve_graph                           asked, then solved            `planner`
+    the same, equal operators apart  solve_graph, where that may pay       asked, then solved            `planner`
+    graph, cuts its expansions want  one problem: rules expansions out     if some may lie by phase      `expanding`
+    graph expanded by phase          one problem, near the plan's layouts  if some may lie by phase      `expanding`
+    graph with likely expansions     solve_graph                           asked, then solved            `expanding`
+    graph and all that are open      one joint problem, whom to ask first  asked, then solved            `expanding`
+    each variant that is tried       solve_graph                           asked, then solved            `expanding`
+    the plan's graph, if expanded    solve_graph                           the same again, for tables    `planner`
+    the plan's graph in blocks       a problem for each plan of blocks     as it was chosen              `fusing`
+    graph without split axes         one problem                           if a cap is not kept          `by_memory`
+
+What these have in common is `Known`, one object of a call: facts and tables by structure, so that an operator or a
+tensor that stands in two problems as it does in one is priced once. Variables, reads, and the tables that layouts of
+neighbors widen are made anew in each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tapestry_plan.ir import Graph
+from tapestry_plan.rewrite import fix_bits, split_axes
+from tapestry_plan.search import tuning
+from tapestry_plan.search.arguments import (
+    Options,
+    check_least,
+    check_names,
+    check_same_bits,
+    parse_expand,
+    parse_tie,
+)
+from tapestry_plan.search.by_memory import choose_space, keeps
+from tapestry_plan.search.prices.derived import derive_layouts
+from tapestry_plan.search.prices.offers import offer_asked
+from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.splits import add_offered, derive_splits, offer_cuts
+from tapestry_plan.search.solving import Solved, solve
+from tapestry_plan.search.writing import name_split, write_plan
+from tapestry_plan.steps import Expansions, Layout, Mesh, ShardPlan
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What one call of `plan` asks of every graph that it looks at, checked."""
+
+    wanted: Asked
+    """The arguments of a problem, with the facts that all problems of the call share."""
+    expand: bool | tuple[str, ...]
+    kept: tuple[str, ...]
+    """Tensors whose places are asked for, which nothing else may stand for."""
+    caps: Sequence[int] | None
+    fan_in: int | None
+    seed: int
+    time_limit_seconds: float | None
+    began: float
+    """Of the monotonic clock, as is `stop`: from then on what is there is given."""
+    stop: float
+
+    @classmethod
+    def read(
+        cls, graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | None = None
+    ) -> tuple[Request, Graph]:
+        """What options of a graph ask for, and the graph that is planned: that with the same bits, if these are."""
+        began = time.monotonic()
+        layout, fix, forbid = options.layout or {}, options.fix or {}, options.forbid or {}
+        seconds, fan_in = options.time_limit_seconds, options.fan_in
+        check_least("time_limit_seconds", seconds, "seconds >= 0, or None", 0)
+        check_least("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
+        check_least("fan_in", fan_in, "an integer >= 2, or None", 2)
+        check_names(graph, layout, fix, forbid)
+        tie = parse_tie(graph, mesh, options.tie, layout)
+        names = parse_expand(graph, options.expand)
+        caps = mesh.limit_memory(memory_nbytes)
+        graph.validate()
+        if options.same_bits:
+            names, fan_in = check_same_bits(options.expand, fan_in)
+            graph = fix_bits(graph)
+        space = options.space or choose_space(mesh)
+        request = cls(
+            wanted=Asked(mesh, options.placement, layout, fix, forbid, space, tie),
+            expand=names,
+            kept=tuple(graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs),
+            caps=caps,
+            fan_in=fan_in,
+            seed=options.seed,
+            time_limit_seconds=seconds,
+            began=began,
+            stop=inf if seconds is None else began + seconds,
+        )
+        return request, graph
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self.stop
+
+    @property
+    def is_split(self) -> bool:
+        """Whether layouts over more index axes are compared."""
+        return self.expand is True or (self.expand is not False and split_axes.name in self.expand)
+
+    @property
+    def fixed(self) -> set[str]:
+        """Operators of which a sharding is asked for, or forbidden."""
+        return {*self.wanted.fix, *self.wanted.forbid}
+
+    def list_pinned(self, graph: Graph) -> set[str]:
+        """Operators that stay as they are: also those whose results' places are asked for."""
+        return self.fixed | list_makers(graph, self.kept)
+
+    def limit_improving(self) -> float:
+        """Seconds of improving moves, of the first graph."""
+        return tuning.IMPROVING_SECONDS if self.time_limit_seconds is None else self.time_limit_seconds
+
+    def limit_trying(self) -> float:
+        """Seconds of whatever is tried beside that, from now on: about as long as that took."""
+        limit, now = self.limit_improving(), time.monotonic()
+        if self.time_limit_seconds is None:
+            limit = min(limit, max(tuning.MIN_TRYING_SECONDS, now - self.began))
+        return min(limit, self.stop - now)
+
+    def is_better(self, one: ShardPlan, than: ShardPlan) -> bool:
+        """Whether a plan is better than another one, which it is not where it alone is above a cap."""
+        fits = keeps(one, self.caps) or not keeps(than, self.caps)
+        return fits and _cost_of(one) < _cost_of(than)
+
+
+class Planned(Struct, frozen=True):
+    """The best plan that was found of one graph, the graph's problem, and how it was solved."""
+
+    plan: ShardPlan
+    problem: Problem
+    solved: Solved
+
+
+def solve_graph(request: Request, graph: Graph, seconds: float) -> Planned:
+    """The best plan of one graph as it is; with so many seconds for improving moves."""
+    was_late = request.is_late
+    offered = (
+        offer_cuts(graph, request.wanted.mesh.size, request.list_pinned(graph), known=request.wanted.known)
+        if request.is_split and not was_late
+        else {}
+    )
+    problem = Problem(graph, replace(request.wanted, derived=offered))
+    derived = {} if was_late else _derive(problem, request.fixed, request.stop)
+    if derived or offered:
+        problem = Problem(graph, replace(request.wanted, derived={**derived, **add_offered(offered, derived)}))
+    solved = solve(problem, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
+    plan = write_plan(problem, solved.choice, solved.bound_ticks, request.fan_in)
+    if request.is_split and was_late:
+        late = derive_splits(graph, request.wanted.mesh.size).items()
+        left_out = [Expansions(name, (), left_out=tuple(map(name_split, each))) for name, each in late]
+        plan = replace(plan, expansions=(*plan.expansions, *left_out))
+    return Planned(plan, problem, solved)
+
+
+def pose_plain(request: Request, planned: Planned, graph: Graph, seconds: float) -> tuple[Problem, Solved]:
+    """The problem of a graph without layouts over split axes, and its fastest layouts; what is known of one that is."""
+    if graph is planned.problem.graph and not request.is_split:
+        return planned.problem, planned.solved
+    problem = Problem(graph, request.wanted)
+    if derived := {} if request.is_late else _derive(problem, request.fixed, request.stop):
+        problem = Problem(graph, replace(request.wanted, derived=derived))
+    if graph is planned.problem.graph and problem.sizes == planned.problem.sizes:
+        return planned.problem, planned.solved
+    return problem, solve(problem, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
+
+
+def _derive(problem: Problem, pinned: Collection[str], stop: float) -> dict[str, tuple[Layout, ...]]:
+    """The layouts that neighbors, and places that are asked for, say beyond those that operators have."""
+    found, asked = derive_layouts(problem, pinned, stop), offer_asked(problem, pinned)
+    return {name: tuple(dict.fromkeys((*found.get(name, ()), *asked.get(name, ())))) for name in {**found, **asked}}
+
+
+def list_makers(graph: Graph, tensors: Collection[str]) -> set[str]:
+    """The operators that make some tensors."""
+    return {node.name for node in graph.nodes.values() if not set(node.outputs).isdisjoint(tensors)}
+
+
+def _cost_of(plan: ShardPlan) -> tuple[float, int, int]:
+    """What plans are compared by: seconds, bytes moved, bytes that lie on devices from the start."""
+    return plan.seconds, plan.nbytes_moved, sum(plan.nbytes_placed)

@@ -1,0 +1,318 @@
+"""Layouts that were chosen, written down as a plan: its steps, what each stage moves, and what else was compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from msgspec.structs import replace
+
+from tapestry_plan.ir import Axis, OpNode
+from tapestry_plan.rewrite import Draft, split_axes
+from tapestry_plan.search import tuning
+from tapestry_plan.search.fusing import Pick, fuse_neighbors
+from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
+from tapestry_plan.search.prices.problem import Known, Moved, Problem
+from tapestry_plan.search.prices.splits import Split
+from tapestry_plan.steps import (
+    Alike,
+    Alternative,
+    Choices,
+    Expansions,
+    Layout,
+    Lowered,
+    OnDemand,
+    ShardPlan,
+    Stage,
+    Written,
+    lower,
+    lower_alike,
+    pack,
+    tell_rule,
+    unite,
+)
+from tapestry_sets.limits import FrozenDict, put_fields
+from tapestry_sets.regions import Box, DisjointRegions
+
+
+def write_plan(
+    problem: Problem,
+    choice: Sequence[int],
+    bound_ticks: int,
+    fan_in: int | None,
+    caps: Sequence[int] | None = None,
+    picks: Mapping[str, Pick] | None = None,
+    lowered: Lowered | None = None,
+) -> ShardPlan:
+    """The plan of a choice of layouts, in arenas of some memory if they are given it, some neighbors in one block.
+
+    `lowered` has its steps, in these arenas, where they are written down already.
+    """
+    problem, choice, expansions = split_chosen(problem, choice)
+    problem, choice, fused = fuse_neighbors(problem, choice, picks) if picks else (problem, choice, ())
+    graph, mesh = problem.graph, problem.mesh
+    choices = _name_choices(problem, choice, fan_in)
+    if lowered is not None:
+        alike = Alike(lowered, lowered.devices)
+    elif caps is None:
+        alike = lower_alike(graph, mesh, choices, problem.reads)
+    else:
+        packed = pack(lower(graph, mesh, choices, reads=problem.reads), caps).lowered
+        alike = Alike(packed, packed.devices)
+    if caps is not None:
+        choices = replace(choices, memory_nbytes=tuple(caps))
+    lowered = alike.lowered
+    if alike.is_all:
+        choices.remember(graph, mesh, Written(lowered.buffers, lowered.steps, lowered.outputs))
+    moved = problem.count_moved(choice)
+    predicted = _list_links(moved, lowered.devices)
+    if predicted != lowered.moved:
+        raise AssertionError(f"the steps move {lowered.moved}, the cost tables say {predicted}")
+    arriving: dict[str, list[Moved]] = {}
+    for (_, consumer), value in moved.items():
+        arriving.setdefault(consumer, []).append(value)
+    stages = [_stage(problem, node, choice, arriving.get(node.name, ())) for node in problem.order]
+    stages += _output_stages(problem, moved)
+    ticks = sum(m.ticks for m in moved.values())
+    ticks += sum(int(problem.compute[at][choice[at]]) for at in range(len(problem.variables)))
+    totals = np.zeros(mesh.size, np.int64)
+    for m in moved.values():
+        totals += m.nbytes
+    return ShardPlan(
+        graph=graph,
+        mesh=mesh,
+        choices=choices,
+        stages=tuple(stages),
+        nbytes_received=tuple(int(n) for n in totals),
+        nbytes_by_link=_sum_links(moved),
+        nbytes_placed=alike.nbytes_placed,
+        nbytes_local=_sum_copied(problem, choice),
+        peak_nbytes=alike.peak_nbytes,
+        flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
+        seconds=ticks / TICKS_PER_SECOND,
+        bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
+        space=problem.asked.space,
+        alternatives=OnDemand([node.name for node in problem.order], _Comparison(problem, choice)),
+        expansions=expansions,
+        fused=fused,
+    )
+
+
+def _list_links(
+    moved: Mapping[tuple[str, str], Moved], devices: Sequence[int]
+) -> dict[tuple[str, str], dict[tuple[int, int], int]]:
+    """Bytes from device to device for each (tensor, consumer) with any, as far as some devices send or receive them."""
+    here, known = set(devices), dict[int, dict[tuple[int, int], int]]()
+    for m in moved.values():
+        if id(m.links) not in known:  # alike tensors have one object
+            known[id(m.links)] = {ends: n for ends, n in m.links.items() if not here.isdisjoint(ends)}
+    return {key: known[id(m.links)] for key, m in moved.items() if known[id(m.links)]}
+
+
+def _sum_links(moved: Mapping[tuple[str, str], Moved]) -> dict[tuple[int, int], int]:
+    """Bytes from device to device."""
+    times = Counter(id(m.links) for m in moved.values())
+    total: Counter[tuple[int, int]] = Counter()
+    for links in {id(m.links): m.links for m in moved.values()}.values():
+        for ends, nbytes in links.items():
+            total[ends] += times[id(links)] * nbytes
+    return dict(total)
+
+
+def _sum_copied(problem: Problem, choice: Sequence[int]) -> tuple[int, ...]:
+    """Bytes that each device writes anew to read operands."""
+    total = np.zeros(problem.mesh.size, np.int64)
+    for node in problem.order:
+        row = choice[problem.position["operator", node.name]]
+        total += problem.count_copied(node, slice(row, row + 1))[0]
+    return tuple(total.tolist())
+
+
+def _stage(problem: Problem, node: OpNode, choice: Sequence[int], mine: Sequence[Moved]) -> Stage:
+    at = problem.position["operator", node.name]
+    variable = problem.variables[at]
+    option = variable.layouts[choice[at]]
+    signature = problem.graph.signature(node.name)
+    per_point = problem.graph.ops[node.op].flop_per_point(signature, node.attrs)
+    got = sum((m.nbytes for m in mine), np.zeros(problem.mesh.size, np.int64))
+    ticks = sum(m.ticks for m in mine) + int(problem.compute[at][choice[at]])
+    boxes = option.boxes
+    return Stage(
+        node=node.name,
+        op=node.op,
+        sharding=_summary(variable.axes, option),
+        nbytes_received=tuple(int(n) for n in got),
+        nbytes_shared=problem.known.fact(
+            ("shared", problem.kind(node), choice[at]), lambda: _shared_nbytes(problem, node, boxes)
+        ),
+        flop=tuple(per_point * (box.size if box else 0) for box in boxes),
+        seconds=ticks / TICKS_PER_SECOND,
+        work_seconds=problem.known.fact(
+            ("seconds", problem.kind(node), choice[at]), lambda: problem.count_seconds(node, choice[at])
+        ),
+    )
+
+
+def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], Moved]) -> list[Stage]:
+    """What is moved beside operators: partial results merged where they land, outputs brought to what was asked for."""
+    return [
+        Stage(
+            node=consumer,
+            op=consumer.partition(" ")[0],
+            sharding={},
+            nbytes_received=tuple(m.nbytes.tolist()),
+            nbytes_shared=0,
+            flop=(0.0,) * problem.mesh.size,
+            seconds=m.ticks / TICKS_PER_SECOND,
+        )
+        for (_, consumer), m in moved.items()
+        if consumer not in problem.graph.nodes and m.ticks
+    ]
+
+
+def _shared_nbytes(problem: Problem, node: OpNode, boxes: Sequence[Box | None]) -> int:
+    """Bytes that more than one device reads: what all read, less the bytes of the union."""
+    by_tensor: dict[str, list[DisjointRegions]] = {}
+    for box in boxes:
+        for name, region in problem.needs(node, box).items():
+            by_tensor.setdefault(name, []).append(region)
+    total = 0
+    for name, regions in by_tensor.items():
+        tensor = problem.graph.stored[name]
+        every = sum(region.size for region in regions)
+        total += (every - unite(regions, tensor.shape).size) * tensor.itemsize
+    return total
+
+
+class _Comparison:
+    """The alternatives of a plan's operators: its problem is posed again when the first ones are asked for.
+
+    A plan may be kept long, and few are asked; the tables of its problem take much more memory than it does.
+    """
+
+    def __init__(self, problem: Problem, choice: Sequence[int]) -> None:
+        self._graph, self._choice = problem.graph, tuple(choice)
+        self._asked = replace(problem.asked, known=Known())
+        self._nodes = tuple(problem.graph.nodes)
+
+    @cached_property
+    def _problem(self) -> Problem:
+        if tuple(self._graph.nodes) != self._nodes:
+            raise ValueError("the graph was changed since it was planned, so shardings cannot be compared: plan again")
+        problem = Problem(self._graph, self._asked)
+        problem.factors()
+        return problem
+
+    @cached_property
+    def _cost(self) -> tuple[int, int]:
+        return self._problem.count_cost(self._choice)
+
+    def __call__(self, node: str) -> tuple[Alternative, ...]:
+        return _alternatives(self._problem, node, self._choice, self._cost)
+
+
+def _alternatives(problem: Problem, node: str, choice: Sequence[int], cost: tuple[int, int]) -> tuple[Alternative, ...]:
+    """The best placement of each other sharding of an operator, all other operators kept, and what the graph costs so.
+
+    `cost` is that of the plan; what is counted for each placement is what is around the operator.
+
+    Empty where the comparison would take long: the operator's tensors have many consumers.
+    """
+    at = problem.position["operator", node]
+    variable = problem.variables[at]
+    work = sum(len(cost.uses) for cost in problem.counted_alone.get(at, ())) * len(variable.layouts)
+    if work > tuning.MAX_COMPARISONS:
+        return ()
+    ticks, nbytes = problem.costs(at, choice)
+    ticks, nbytes = ticks + (cost[0] - ticks[choice[at]]), nbytes + (cost[1] - nbytes[choice[at]])
+    best: dict[tuple[int, ...], Alternative] = {}
+    for row in np.lexsort((nbytes, ticks)):
+        option = variable.layouts[int(row)]
+        if not option.digits and option.parts not in best:  # what splits axes is told as an expansion
+            best[option.parts] = Alternative(
+                _summary(variable.axes, option), int(ticks[row]) / TICKS_PER_SECOND, int(nbytes[row])
+            )
+    return tuple(best.values())
+
+
+def _summary(axes: Sequence[Axis], option: Layout) -> dict[str, int]:
+    return {axis.name: n for axis, n in zip(axes, option.parts, strict=True) if n > 1}
+
+
+def split_chosen(problem: Problem, choice: Sequence[int]) -> tuple[Problem, Sequence[int], tuple[Expansions, ...]]:
+    """The same choice where operators with periodic blocks are written over more index axes, in boxes of these."""
+    ways = {node.name: _list_ways(problem, node) for node in problem.order}
+    compared = {name: tuple(map(name_split, each)) for name, each in ways.items() if each}
+    layouts = {name: _chosen(problem, problem.graph.nodes[name], choice) for name in compared}
+    chosen = {name: layout for name, layout in layouts.items() if layout.digits}
+    if not chosen:
+        return problem, choice, tuple(Expansions(name, each) for name, each in compared.items())
+    draft, stands = Draft(problem.graph), {}
+    for name, layout in chosen.items():
+        before = set(draft.nodes)
+        split_axes.on(draft, name, **tell_rule(layout.digits))
+        (stands[name],) = set(draft.nodes) - before
+    made = draft.done()
+    # What stands for an operator runs where the operator would, as the costs were counted.
+    order = [stands.get(node.name, node.name) for node in problem.graph.order()]
+    put_fields(made, nodes=FrozenDict((name, made.nodes[name]) for name in order))
+    plain = {stands[name]: replace(layout, digits=()) for name, layout in chosen.items()}
+    derived = {
+        name: tuple(layout for layout in each if not layout.digits)
+        for name, each in problem.asked.derived.items()
+        if name not in chosen
+    }
+    only = {name: (one,) for name, one in plain.items()}
+    split = Problem(made, replace(problem.asked, derived={**derived, **only}))
+    rows = []
+    for variable in split.variables:
+        if variable.kind == "operator" and variable.name in plain:
+            rows.append(variable.layouts.index(plain[variable.name]))
+        else:
+            at = problem.position[variable.kind, variable.name]
+            rows.append(variable.layouts.index(problem.variables[at].layouts[choice[at]]))
+    expansions = tuple(
+        Expansions(name, each, name_split(layout.digits), (stands[name],), split=_list_split(layout.digits))
+        if (layout := layouts[name]).digits
+        else Expansions(name, each)
+        for name, each in compared.items()
+    )
+    return split, rows, expansions
+
+
+def _list_ways(problem: Problem, node: OpNode) -> list[Split]:
+    """The digits of an operator's axes in which it is compared with itself, each once."""
+    variable = problem.variables[problem.position["operator", node.name]]
+    return list(dict.fromkeys(layout.digits for layout in variable.layouts if layout.digits))
+
+
+def _list_split(digits: Split) -> Split:
+    return tuple(one for one in digits if not one.is_whole)
+
+
+def name_split(digits: Split) -> str:
+    return f"{split_axes.name} {' '.join(map(str, _list_split(digits)))}"
+
+
+def lower_choice(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lowered:
+    """The steps of chosen layouts."""
+    return lower(problem.graph, problem.mesh, _name_choices(problem, choice, fan_in), reads=problem.reads)
+
+
+def _name_choices(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Choices:
+    """The same, with what was asked for."""
+    layouts = name_layouts(problem, choice).items()
+    landed = {place: layout for place, layout in layouts if any(layout.cells) or place[0] != "landing"}
+    return Choices(landed, tuple(sorted(problem.asked_outputs)), fan_in)
+
+
+def name_layouts(problem: Problem, choice: Sequence[int]) -> dict[tuple[str, str], Layout]:
+    """The chosen layouts, by what has them."""
+    return {place: problem.variables[at].layouts[choice[at]] for place, at in problem.position.items()}
+
+
+def _chosen(problem: Problem, node: OpNode, choice: Sequence[int]) -> Layout:
+    at = problem.position["operator", node.name]
+    return problem.variables[at].layouts[choice[at]]
