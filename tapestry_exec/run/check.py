@@ -36,6 +36,7 @@ from tapestry_plan.steps import (
     check_choices,
     find_contradiction,
     find_misfit,
+    name_stage,
     shard_of,
 )
 from tapestry_sets.limits import check_arguments, quote
@@ -340,7 +341,8 @@ class _Follow:
         self._need(fits, told, step.src, source.buffer.tensor, step.tensor)
         self._need(source.buffer.part == b.part, "copies part {} into a buffer of part {}", source.buffer.part, b.part)
         self._read(source, cells)
-        self._write(target, cells, copied=True)
+        # What a tensor is shared out to rests there whether or not somebody reads it, as what is placed does.
+        self._write(target, cells, copied=step.node != name_stage("landing", step.tensor))
 
     def _place(self, step: Copy, target: Held, cells: DisjointRegions) -> None:
         b = target.buffer

@@ -92,7 +92,8 @@ class Alone(JointProblem):
     def _cost_of_source(self, tensor: Stored, at: int) -> TensorCost:
         cost = self.given[tensor.name].cost
         landing = cost.landing and Use(self.position["landing", tensor.name], cost.landing.numbers)
-        return TensorCost(tensor, self.tables[tensor.name], at, cost.held, cost.part_itemsize, landing=landing)
+        table = self.tables[tensor.name]
+        return TensorCost(tensor, table, at, cost.held, cost.part_itemsize, landing=landing, shares=cost.shares)
 
     def reads_no_more(self) -> bool:
         """Whether expansions read no cells but those that the operator reads."""
@@ -144,7 +145,8 @@ def _said(name: str, made: ReadTensor) -> tuple[object, ...]:
     """All that what expansions cost depends on, of what they read: arrays are shared, so ids say which."""
     held = made.cost.held
     landing = made.cost.landing and id(made.cost.landing.numbers)
-    return name, id(held.numbers), id(held.parts), id(held.groups), made.cost.part_itemsize, landing
+    ids = id(held.numbers), id(held.parts), id(held.groups)
+    return name, *ids, made.cost.part_itemsize, made.cost.shares, landing
 
 
 def _list_made(problem: Problem, at: int, variants: Variants, open_: Collection[int]) -> dict[str, ReadTensor]:

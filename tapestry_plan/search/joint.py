@@ -103,7 +103,7 @@ class JointProblem(Problem):
         """Keep a landing where each consumer alone can be counted with it, so that the bound holds for all choices."""
         if cost.landing is not None:
             most = max((self.sizes[use.variable] for use in cost.uses), default=1)
-            if self.sizes[cost.producer] * self.sizes[cost.landing.variable] * most > tuning.MAX_FACTOR_ENTRIES:
+            if self.sizes[cost.producer] * self.sizes[cost.landing.variable] * most > self._count_room(cost):
                 cost.landing = None
 
     def _own_tables(self) -> list[Factor]:

@@ -21,13 +21,12 @@ from tapestry_plan.steps import align
 
 
 def list_same(problem: Problem) -> list[Factor]:
-    """Tables that forbid all but one of layouts that make no difference: where what is complete would be merged."""
+    """Tables that forbid all but one of layouts that make no difference: where what does not land would."""
     out, merged = [], set()
     for cost in (cost for costs in problem.made.values() for cost in costs):
         if cost.landing is not None:
             merged.add(cost.landing.variable)
-            somewhere = np.any(cost.table.sizes(cost.landing.numbers) > 0, axis=1)
-            idle = np.outer(cost.held.parts <= 1, somewhere)
+            idle = ~cost.lands & np.any(cost.table.sizes(cost.landing.numbers) > 0, axis=1)
             out.append(_forbid(problem, (cost.producer, cost.landing.variable), idle))
     for at, variable in enumerate(problem.variables):
         if variable.kind == "landing" and at not in merged:

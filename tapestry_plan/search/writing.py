@@ -303,8 +303,10 @@ def lower_choice(problem: Problem, choice: Sequence[int], fan_in: int | None) ->
 
 def _name_choices(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Choices:
     """The same, with what was asked for."""
-    layouts = name_layouts(problem, choice).items()
-    landed = {place: layout for place, layout in layouts if any(layout.cells) or place[0] != "landing"}
+    layouts = name_layouts(problem, choice)
+    lands = {cost.landing.variable for cost in problem.tensors if cost.landing is not None and cost.lands_in(choice)}
+    nowhere = {place for place, at in problem.position.items() if place[0] == "landing" and at not in lands}
+    landed = {place: layout for place, layout in layouts.items() if place not in nowhere}
     return Choices(landed, tuple(sorted(problem.asked_outputs)), fan_in)
 
 

@@ -58,7 +58,7 @@ from tapestry_plan.steps.layouts.reads import (
     pull_back,
 )
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
-from tapestry_plan.steps.lowering import Lowered, lower, shard_of
+from tapestry_plan.steps.lowering import Lowered, lower, name_stage, shard_of
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues

@@ -25,7 +25,8 @@ class Choices(Struct, frozen=True, dict=True):
     ----------
     layouts : dict of (kind, name) to Layout
         Where each "operator" is computed, where a "source" (an input or a constant) lies that does not lie where it is
-        read, where partial results of a tensor are merged, its "landing", and where an "output" is brought.
+        read, where a tensor rests before it is read, its "landing", and where an "output" is brought. Partial results
+        are merged where they land; of what is complete the shares lie there beside what lies where it was made.
     asked_outputs : tuple of str
         Outputs, by stored tensor, that are brought to their layout in any case; others only from partial results.
     fan_in : int, optional
@@ -77,7 +78,8 @@ def check_choices(graph: Graph, mesh: Mesh, choices: Choices) -> None:
     fitting: set[tuple[Layout, tuple[int, ...]]] = set()  # many operators have one layout
     for (kind, name), layout in choices.layouts.items():
         what = f"the layout of {kind} {quote(name)}"
-        extents = _find_extents(graph, kind, name, what)
+        is_given = ("source", name) in choices.layouts
+        extents = _find_extents(graph, kind, name, what, is_given=is_given)
         is_nowhere = kind == "landing" and not any(layout.cells)
         if not is_nowhere and (layout, extents) not in fitting:
             for wrong in _list_faults(extents, mesh, layout):
@@ -90,16 +92,16 @@ def check_choices(graph: Graph, mesh: Mesh, choices: Choices) -> None:
         raise ValueError(f"fan_in of the choices is {choices.fan_in}; it is at least 2")
 
 
-def _find_extents(graph: Graph, kind: str, name: str, what: str) -> tuple[int, ...]:
-    """The index space or the shape that a layout is of."""
+def _find_extents(graph: Graph, kind: str, name: str, what: str, *, is_given: bool) -> tuple[int, ...]:
+    """The index space or the shape that a layout is of; what is given lands from where it lies."""
     if kind == "operator" and name in graph.nodes:
         return graph.signature(name).index_shape
     tensor = graph.stored.get(name)
-    made = "result" if kind == "landing" else None
     if kind not in ("source", "landing", "output") or tensor is None:
         raise ValueError(f"{what} is of nothing that the graph has")
-    if ((kind == "source") == (tensor.kind == "result") and kind != "output") or made not in (None, tensor.kind):
-        raise ValueError(f"{what} is of a tensor that is {'made' if tensor.kind == 'result' else 'given'}")
+    is_made = tensor.kind == "result"
+    if kind != "output" and (kind == "source") == is_made and not (kind == "landing" and is_given):
+        raise ValueError(f"{what} is of a tensor that is {'made' if is_made else 'given'}")
     return tensor.shape
 
 

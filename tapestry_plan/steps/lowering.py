@@ -184,6 +184,8 @@ class _Lowering:
         """The same by device, where it is one of these."""
         self.monoid: dict[str, str] = {}
         """Of tensors that are in partial results."""
+        self.kept: dict[str, tuple[Holders, dict[tuple[str, int], Buffer]]] = {}
+        """Who has what was complete before it landed, and where, as `held` and `made`."""
         self.tags = Tags(graph)
         self.moved: defaultdict[tuple[str, str], Counter[tuple[int, int]]] = defaultdict(Counter)
         self.placed = dict.fromkeys(devices, 0)
@@ -600,9 +602,7 @@ class _Lowering:
         if parts == 1 and op.has_states:
             self._unwrap(node)
         for name in node.outputs:
-            landing = self.layouts.get(("landing", name))
-            if landing is not None and name in self.monoid and any(landing.cells):
-                self._land(self.graph.stored[name], landing)
+            self.land(name)
 
     def _workspace(self, node: OpNode, index: Box) -> int:
         """Bytes of scratch memory that a shard wants."""
@@ -642,21 +642,35 @@ class _Lowering:
                 self.free(states)
         del self.monoid[name]
 
-    def _land(self, tensor: Stored, layout: Layout) -> None:
-        """Merge partial results in the places of a layout; from then on the tensor is complete and lies there."""
-        name, wanted = tensor.name, self._want_blocks("landing", tensor.name, layout)
-        for buffer in self._bring(wanted, layout):
-            self.free(buffer)
-        del self.monoid[name]
+    def land(self, name: str) -> None:
+        """Let a tensor rest in the places of its landing, if it has any: who reads it reads it from there.
 
-    def _bring(self, wanted: Wanted, layout: Layout) -> list[Buffer]:
+        Partial results are merged there, and given back. What was complete before stays beside it: who has it need not
+        read it again.
+        """
+        layout = self.layouts.get(("landing", name))
+        if layout is None or not any(layout.cells):
+            return
+        wanted, held = self._want_blocks("landing", name, layout), self.held[name]
+        if name in self.monoid:
+            for buffer in self._bring(wanted, layout).values():
+                self.free(buffer)
+            del self.monoid[name]
+            return
+        for device in np.flatnonzero(held.bounds[0]).tolist():
+            if device not in self.arenas:  # what it has it asks nobody for
+                self.given[name, device].append(self._held_cells(name, device))
+        self.kept[name] = held, self._bring(wanted, layout)
+
+    def _bring(self, wanted: Wanted, layout: Layout) -> dict[tuple[str, int], Buffer]:
         """Let a tensor lie in the blocks of a layout from here on; give the buffers that it lay in before."""
         name, brought = wanted.tensor, {}
         begin = len(self.steps)
         for device, box in self._in_order(self._own_blocks(layout), [wanted]):
             brought[name, device] = self.provide(wanted.label, name, device, wanted.cells(device), box)
         self._group(begin)
-        before = [self.made.pop((name, device)) for device in self.devices if (name, device) in self.made]
+        places = [(name, device) for device in self.devices if (name, device) in self.made]
+        before = {place: self.made.pop(place) for place in places}
         self.held[name] = self._hold_blocks(layout)
         self.made.update(brought)
         return before
@@ -690,6 +704,11 @@ class _Lowering:
         if layout is not None and (name in self.monoid or name in self.chosen.asked_outputs):
             self._bring(self._want_blocks("output", name, layout), layout)
             return self._share_out(name)
+        if name in self.kept:  # it stays where it was made
+            for place in [(name, device) for device in self.devices]:
+                self.made.pop(place, None)
+            self.held[name], made = self.kept.pop(name)
+            self.made.update(made)
         if name in self.monoid:
             raise ValueError(f"output {quote(name)} is in partial results; the choices do not say where it is merged")
         return (self._share_out(name) if name in self.held else self._share_read(tensor))[0], []
@@ -751,9 +770,18 @@ def lower(
     read_last: defaultdict[int, list[str]] = defaultdict(list)
     for name, position in _last_reads(graph, lowering.order).items():
         read_last[position].append(name)
+    places = (name for kind, name in lowering.layouts if kind == "landing" and name in lowering.held)
+    given = dict.fromkeys(places)
     for position, node in enumerate(lowering.order):
+        # What is given lands when it is read first.
+        read = (name for operand in node.inputs for name in graph.source(operand).stored)
+        for name in [name for name in dict.fromkeys(read) if name in given]:
+            lowering.land(name)
+            del given[name]
         lowering.run_node(node)
         lowering.free_all(read_last[position])
+    for name in given:
+        lowering.land(name)
     outputs = lowering.outputs()  # which adds steps
     return Lowered(
         tuple(lowering.buffers),

@@ -20,7 +20,6 @@ from math import prod
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from tapestry_plan.ir import OpNode
 from tapestry_plan.search import tuning
@@ -165,6 +164,8 @@ class Memory:
 
     def _add_made(self, cost: TensorCost) -> None:
         """What a device made is held to the last read; what it has not made it gets as blocks, which are held too."""
+        if cost.producer not in self._run and not cost.uses:
+            return  # what nobody reads is not placed
         start = self._moment(cost.producer) if cost.producer in self._run else 0
         last = self._last.get(cost.tensor.name, start)
         held = self._known("held bytes", cost, [], partial(self._count_held, cost))
@@ -252,27 +253,34 @@ class Memory:
                 left = left - np.expand_dims(_aligned(both * itemsize), _beside(many, k, len(before)))
         return np.maximum(left, 0)
 
-    def _lands(self, cost: TensorCost) -> NDArray[np.bool_]:
-        """Whether a tensor is merged in a place of its own, by layout of its producer and landing."""
-        assert cost.landing is not None, "it may land"
-        merges: NDArray[np.bool_] = np.any(cost.table.sizes(cost.landing.numbers) > 0, axis=1)
-        return (cost.held.parts[:, None] > 1) & merges[None, :]
-
     def _add_landing(self, cost: TensorCost, held: IntArray, start: int, last: int) -> None:
-        """Partial results are held until they are merged where they land; the merged cells lie there from then on."""
+        """Partial results are held until they are merged where they land; the merged cells lie there from then on.
+
+        What is complete is held to the end beside what lands, of which a device that has all of it takes no block.
+        """
         assert cost.landing is not None, "it may land"
         landing, scope = cost.landing, (cost.producer, cost.landing.variable)
+        # What is given lands just before it is read, what is made when it has been made.
+        first = min((self._moment(use.variable) for use in cost.uses), default=last)
+        at = start + 1 if cost.producer in self._run else min(first - 1, last)
 
-        def count_parts() -> IntArray:
-            return np.where(self._lands(cost), self._count_parts(cost, landing), 0)
+        def count_more() -> IntArray:
+            cells = cost.table.sizes(landing.numbers[:, self.device])
+            mine = cost.table.sizes(cost.held.numbers[:, self.device, None], landing.numbers[None, :, self.device])
+            return np.where(mine < cells, _aligned(cells * cost.tensor.itemsize), 0)
+
+        def count_landing() -> IntArray:
+            more = np.where(cost.held.parts[:, None] > 1, self._count_parts(cost, landing), count_more())
+            return np.where(cost.lands, more, 0)
 
         def count_after() -> IntArray:
             merged = _aligned(cost.table.sizes(landing.numbers[:, self.device]) * cost.tensor.itemsize)
-            return np.where(self._lands(cost), merged[None, :], held[:, None])
+            after = np.where(cost.held.parts[:, None] > 1, merged[None, :], held[:, None] + count_more())
+            return np.where(cost.lands, after, held[:, None])
 
-        self._add((cost.producer,), held, start, min(start + 1, last))
-        self._add(scope, self._known("landing", cost, [], count_parts), start + 1, min(start + 1, last))
-        self._add(scope, self._known("landed", cost, [], count_after), start + 2, last)
+        self._add((cost.producer,), held, start, min(at, last))
+        self._add(scope, self._known("landing", cost, [], count_landing), at, min(at, last))
+        self._add(scope, self._known("landed", cost, [], count_after), at + 1, last)
 
     def _count_parts(self, cost: TensorCost, use: Use) -> IntArray:
         """Bytes of the parts of others and of the block that is made of them, while they are merged for a consumer."""
@@ -289,7 +297,7 @@ class Memory:
         def count() -> IntArray:
             nbytes = np.where(cost.held.parts[:, None] > 1, self._count_parts(cost, use), 0)
             if cost.landing is not None:
-                nbytes = np.where(self._lands(cost)[:, :, None], 0, nbytes[:, None, :])
+                nbytes = np.where(cost.lands[:, :, None], 0, nbytes[:, None, :])
             mean: IntArray = nbytes // many
             return mean
 
@@ -315,8 +323,13 @@ class Memory:
 
         out = np.where(cost.held.parts[:, None] > 1, cells, lacked(cost.held.numbers[:, self.device]))
         if cost.landing is not None:
-            there = lacked(cost.landing.numbers[:, self.device])
-            out = np.where(self._lands(cost)[:, :, None], there[None, :, :], out[:, None, :])
+            there = lacked(cost.landing.numbers[:, self.device])[None, :, :]
+            both = np.minimum(out[:, None, :], there)
+            if not single:
+                mine = cells - lacked(cost.held.numbers[:, self.device])
+                both = np.maximum(there - mine[:, None, :], 0)
+            after = np.where(cost.held.parts[:, None, None] > 1, there, both)
+            out = np.where(cost.lands[:, :, None], after, out[:, None, :])
         return _aligned(out * cost.tensor.itemsize)
 
     def _add_work(self, node: OpNode) -> None:

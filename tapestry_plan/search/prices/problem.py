@@ -145,7 +145,9 @@ class TensorCost(Struct):
     given: Given = ()
     """What is chosen where the producer makes it."""
     landing: Use | None = None
-    """Where partial results are merged before others read them: it reads nothing where that is nowhere."""
+    """Where it lands before others read it: it reads nothing where that is nowhere."""
+    shares: bool = False
+    """Whether it may land where it is complete too, because some devices are given less of it than others."""
     made: dict[tuple[int, ...], Factor] = field(default_factory=dict)
     """Tables of the last of some consumers, by position, that were made already."""
 
@@ -154,7 +156,24 @@ class TensorCost(Struct):
         """All that its tables depend on besides consumers, and where it lands: arrays are shared, so ids say which."""
         held = self.held
         ids = id(held.numbers), id(held.parts), id(held.groups)
-        return self.tensor.shape, self.tensor.itemsize, self.part_itemsize, *ids
+        return self.tensor.shape, self.tensor.itemsize, self.part_itemsize, self.shares, *ids
+
+    @property
+    def lands(self) -> NDArray[np.bool_]:
+        """Whether it lands somewhere, by layouts of its producer and of where that is."""
+        assert self.landing is not None, "it may land"
+        somewhere = np.any(self.table.sizes(self.landing.numbers) > 0, axis=1)
+        may: NDArray[np.bool_] = self.held.parts > 1
+        if self.shares:
+            cells = self.table.sizes(self.held.numbers)
+            may = may | (cells.min(axis=1) < cells.max(axis=1))
+        found: NDArray[np.bool_] = may[:, None] & somewhere
+        return found
+
+    def lands_in(self, choice: Sequence[int]) -> bool:
+        """Whether it lands somewhere in chosen layouts."""
+        place = self.landing
+        return place is not None and bool(self.lands[choice[self.producer]][choice[place.variable]])
 
     def split(self) -> list[TensorCost]:
         """The costs of consumers that may receive cells for each other, and of others apart from them.
@@ -309,17 +328,43 @@ class Problem:
         self.asked_outputs = frozenset(self.graph.outputs[label] for label in labels)
 
     def _declare_landings(self) -> None:
-        """Partial results may be merged in a place of their own, each cell once, before anybody reads them."""
+        """Tensors may rest in a place of their own, in shares of all devices, before anybody reads them.
+
+        Partial results are merged there, each cell once. What is complete is shared out, if the caller gave some
+        devices less of it than others, so that not one of them sends it to all.
+        """
         #   m:4 k:2 ──► parts 0, 1 ──┬─► each reader pulls all parts of what it needs
         #                            └─► landing: every device merges its share;  readers pull merged cells from there
+        #
+        #   x on 0 alone ──┬─► 0 sends all of it to 1, 2, 3:  3 n
+        #                  └─► landing: 0 sends a quarter to each, and each sends its own to the others:  ¾ n + ½ n
+        for name in self.graph.stored:
+            if ("source", name) in self.position and self._shares_out("source", name, self.asked.layout):
+                self._add_landing(name)
         for node in self.order:
             reductions = self.graph.signature(node.name).reductions
             layouts = self._variable("operator", node.name).layouts
-            if any(prod(option.parts[a] for a in reductions) > 1 for option in layouts):
+            if any(prod(option.parts[a] for a in reductions) > 1 for option in layouts) or (
+                self._shares_out("operator", node.name, self.asked.fix)
+            ):
                 for name in node.outputs:
-                    shape = self.graph.stored[name].shape
-                    axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))
-                    self._add(Variable(name, "landing", axes, self._list_landings(shape)))
+                    self._add_landing(name)
+
+    def _add_landing(self, name: str) -> None:
+        shape = self.graph.stored[name].shape
+        axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))
+        self._add(Variable(name, "landing", axes, self._list_landings(shape)))
+
+    def _shares_out(self, kind: Kind, name: str, asked: Collection[str]) -> bool:
+        """Whether the caller said where something is, and gave some devices less of it than others."""
+        if name not in asked:
+            return False
+        sizes = {
+            0 if block is None else block.size if isinstance(block, Box) else block.cells.size
+            for layout in self._variable(kind, name).layouts
+            for block in layout.blocks
+        }
+        return len(sizes) > 1
 
     def _list_landings(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
         """No place, and the layouts in which as many devices as can be have a share of their own."""
@@ -414,15 +459,21 @@ class Problem:
     def _cost_of_source(self, tensor: Stored, at: int) -> TensorCost:
         table = self.tables[tensor.name]
         held = self._hold_merged(table, self.number_held(self.variables[at]))
-        return TensorCost(tensor, table, at, held, tensor.itemsize)
+        landing = self._find_landing(tensor.name)
+        return TensorCost(tensor, table, at, held, tensor.itemsize, landing=landing, shares=landing is not None)
 
     def _cost_of(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
         at = self.position["operator", node.name]
         written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
         held = self.known.fact(("made", self.kind(node), output), lambda: self._number_made(node, output, tensor))
-        place = self.position.get(("landing", node.outputs[output]))
-        landing = None if place is None else Use(place, self.number_held(self.variables[place]))
-        return TensorCost(tensor, self.tables[tensor.name], at, held, written, landing=landing)
+        landing = self._find_landing(node.outputs[output])
+        shares = landing is not None and self._shares_out("operator", node.name, self.asked.fix)
+        return TensorCost(tensor, self.tables[tensor.name], at, held, written, landing=landing, shares=shares)
+
+    def _find_landing(self, name: str) -> Use | None:
+        """Where a tensor may land."""
+        place = self.position.get(("landing", name))
+        return None if place is None else Use(place, self.number_held(self.variables[place]))
 
     def _add_outputs(self) -> None:
         for name in self.graph.stored:
@@ -732,10 +783,17 @@ class Problem:
         """Let a tensor land nowhere where the tables would be too large with it."""
         if cost.landing is not None:
             around = (cost.producer, cost.landing.variable, *(use.variable for use in cost.uses))
-            if len(cost.uses) > tuning.MAX_JOINT_CONSUMERS or (
-                prod(self.sizes[v] for v in around) > tuning.MAX_FACTOR_ENTRIES
-            ):
+            entries = prod(self.sizes[v] for v in around)
+            if len(cost.uses) > tuning.MAX_JOINT_CONSUMERS or entries > self._count_room(cost):
                 cost.landing = None
+
+    def _count_room(self, cost: TensorCost) -> int:
+        """Entries of a table with a place to land: of what is complete those that are counted from device to device.
+
+        What nobody reads is not shared out.
+        """
+        counted = tuning.MAX_COUNTED_PAIRS // self.mesh.size**2 if cost.uses else 0
+        return min(tuning.MAX_FACTOR_ENTRIES, counted) if cost.shares else tuning.MAX_FACTOR_ENTRIES
 
     def _fits(self, cost: TensorCost, consumers: Sequence[int], choices: Iterable[int] = ()) -> bool:
         """Whether consumers can be counted jointly: they are few, and so are the entries of their table.
@@ -782,7 +840,6 @@ class Problem:
     def _make_factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         uses = [cost.uses[k] for k in consumers]
         landing = [cost.landing] if cost.landing else []
-        # A landing is counted as a consumer that wants the tensor only where it is in partial results.
         whole = bool(consumers) and consumers[-1] not in cost.only_partial
         scope = [cost.producer, *(use.variable for use in (*landing, *uses))]
         order = sorted(range(len(scope)), key=scope.__getitem__)
@@ -791,9 +848,12 @@ class Problem:
             said = *said, id(uses[-1].free)
 
         def made() -> tuple[IntArray, IntArray]:
-            if not uses or cost.landing is None:
-                return self._make_tables(cost, uses or landing, whole)
-            return self._join_landing(cost, cost.landing.numbers, uses, whole)
+            if cost.landing is None:
+                return self._make_tables(cost, uses, whole)
+            if not uses:
+                ticks, nbytes = self._make_tables(cost, landing, whole=True)
+                return np.where(cost.lands, ticks, 0), np.where(cost.lands, nbytes, 0)
+            return self._join_landing(cost, cost.landing, uses, whole)
 
         def ordered() -> tuple[IntArray, IntArray]:
             ticks, nbytes = self.known.fact(("tables", *said), made)
@@ -803,19 +863,22 @@ class Problem:
         return Factor(tuple(scope[a] for a in order), *self.known.fact(("factor", *said, *order), ordered))
 
     def _join_landing(
-        self, cost: TensorCost, landed: IntArray, uses: Sequence[Use], whole: bool
+        self, cost: TensorCost, landing: Use, uses: Sequence[Use], whole: bool
     ) -> tuple[IntArray, IntArray]:
-        """The tables of a consumer with a second axis, where the tensor lands: partial results are read from there."""
-        lands = cost.table.sizes(landed).any(axis=1)
-        merged = self._hold_merged(cost.table, landed[lands])
-        direct = self._make_tables(cost, uses, whole)
-        there = self._make_tables(replace(cost, held=merged), uses, whole) if lands.any() else direct
-        out = []
-        for near, far in zip(direct, there, strict=True):
-            table = np.repeat(near[:, None], len(landed), axis=1)
-            if lands.any():
-                table[np.ix_(cost.held.parts > 1, lands)] = far
-            out.append(table)
+        """The tables of a consumer with a second axis, where the tensor lands: what landed is read from there."""
+        may, lands = cost.lands.any(axis=1), cost.lands.any(axis=0)
+        both = self._make_tables(cost, uses, whole)
+        out = [np.repeat(near[:, None], len(landing.numbers), axis=1) for near in both]
+        if lands.any():
+            rested = replace(cost, held=self._hold_merged(cost.table, landing.numbers[lands]))
+            in_parts, complete = may & (cost.held.parts > 1), np.flatnonzero(may & (cost.held.parts == 1))
+            if in_parts.any():
+                for table, far in zip(out, self._make_tables(rested, uses, whole), strict=True):
+                    table[np.ix_(in_parts, lands)] = far
+            if complete.size:  # what a device had before it has still: it is as if it had received it first
+                had = Use(cost.producer, self.known.share(cost.held.numbers[complete]))
+                for table, far in zip(out, self._make_tables(rested, [had, *uses], whole), strict=True):
+                    table[np.ix_(complete, lands)] = far.swapaxes(0, 1)
         return out[0], out[1]
 
     def _said(self, cost: TensorCost) -> tuple[int | tuple[int, ...], ...]:
@@ -877,17 +940,21 @@ class Problem:
         given = [nothing] * self.mesh.size
         wanted = [(use.numbers[choice[use.variable]], k in cost.only_partial) for k, use in enumerate(cost.uses)]
         if cost.landing:
-            wanted.insert(0, (cost.landing.numbers[choice[cost.landing.variable]], True))
-        lands = held.parts[row] > 1 and cost.landing is not None and table.sizes(wanted[0][0]).any()
-        for k, (numbers, is_partial) in enumerate(wanted):
-            parts = int(held.parts[row])
+            landed = cost.landing.numbers[choice[cost.landing.variable]]
+            if cost.lands_in(choice):
+                yield self._count_exchanged(cost, held, row, [table.regions[number] for number in landed.tolist()])
+                # From here on the tensor is complete and lies there; what a device had complete before it has still.
+                if held.parts[row] == 1:
+                    given = [table.regions[number] for number in held.numbers[row].tolist()]
+                held, row = self._hold_merged(table, landed[None, :]), 0
+            else:
+                yield self._count_exchanged(cost, held, row, given)
+        for numbers, is_partial in wanted:
             fresh = [nothing] * self.mesh.size
-            if not is_partial or parts > 1:
+            if not is_partial or held.parts[row] > 1:
                 fresh = [table.regions[number] - given[device] for device, number in enumerate(numbers.tolist())]
                 given = [unite([given[device], fresh[device]], shape) for device in devices]
             yield self._count_exchanged(cost, held, row, fresh)
-            if lands and k == 0:  # from here on the tensor is complete, and lies where it was merged
-                held, row, given = self._hold_merged(table, numbers[None, :]), 0, [nothing] * self.mesh.size
 
     def _count_exchanged(self, cost: TensorCost, held: Held, row: int, fresh: Sequence[DisjointRegions]) -> Moved:
         """What moves in one stage, where each device needs some cells that it was not given before."""

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from tapestry_exec import evaluate, run
-from tapestry_plan import Device, Graph, Link, Mesh, NotFound, ShardPlan, Tensor, concat, plan
+from tapestry_plan import Device, Graph, Link, Mesh, NotFound, Placed, ShardPlan, Tensor, concat, plan
 from tapestry_plan.ops import exp, relu, softmax, sum, tanh
 from tapestry_plan.steps import InfeasiblePlan
 from tests.exec.run.test_same_bits import of_floats
 from tests.recosting import Recosting
 
-KINDS = {"devices permuted", "periodic parts", "landing", "tied", "capped", "spread from one copy", "uneven parts"}
+KINDS = {
+    *("devices permuted", "periodic parts", "uneven parts", "tied", "capped"),
+    *("landing", "shared out", "spread from one copy"),
+}
 
 
 def make_graph(rng: random.Random) -> Graph:
@@ -64,6 +67,12 @@ def make_plan(g: Graph, rng: random.Random) -> tuple[ShardPlan, set[str]]:
     if rng.random() < 0.3:
         asked["tie"] = {"new": "x"}
         said.add("tied")
+    elif rng.random() < 0.5:
+        asked["layout"] = {
+            rng.choice([name for name, tensor in g.stored.items() if tensor.kind == "input"]): Placed(
+                {rng.randrange(mesh.size): np.s_[:]}
+            )
+        }
     found = plan(g, mesh, **asked)
     if rng.random() < 0.4:
         cap = max(found.peak_nbytes) * rng.choice([8, 9]) // 10
@@ -82,6 +91,13 @@ def kinds_of(p: ShardPlan) -> set[str]:
         found.add("periodic parts")
     if any(stage.node.startswith("landing") for stage in p.stages):
         found.add("landing")
+    if any(
+        f"landing {name}" == stage.node
+        for stage in p.stages
+        for name, tensor in p.graph.stored.items()
+        if tensor.kind == "input"
+    ):
+        found.add("shared out")
     for boxes in p.placement.values():
         starts = [box.start for device in sorted(boxes) for box in boxes[device]]
         if starts != sorted(starts) and len(set(starts)) == len(starts):

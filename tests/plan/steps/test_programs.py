@@ -32,6 +32,7 @@ from tapestry_plan.steps import (
     align,
     cut_program,
     derive_program,
+    list_candidates,
     lower,
     ungroup,
 )
@@ -67,6 +68,9 @@ def cases(draw: st.DrawFn) -> Case:
         one = rng.choice(variable.layouts)
         cells = tuple(one.cells[device] for device in order) if permuted else one.cells
         layouts[variable.kind, variable.name] = Layout(one.extents, one.parts, cells)
+    for name, tensor in g.stored.items():  # what is complete may land, too
+        if (tensor.kind == "result" or ("source", name) in layouts) and rng.random() < 0.3:
+            layouts["landing", name] = rng.choice(list_candidates(tensor.shape, mesh, space))
     return g, mesh, Choices(layouts, tuple(problem.asked_outputs), draw(st.sampled_from([None, 2])))
 
 
