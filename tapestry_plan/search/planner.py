@@ -77,7 +77,8 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         How many partial results of a sharded reduction are merged at a time, in a tree of neighbors; by default
         they are merged one after the other. Either way the order is that of the parts, whoever made them. They are
         merged by who reads them, or they land first: each device merges a share, in a stage ``landing x`` of its own,
-        and others read the shares.
+        and others read the shares. So does what is complete, where `layout` or `fix` gave some devices less of it than
+        others: one device that has all of it sends a share to each, and they exchange these.
     expand : bool or collection of str
         Which operators are compared with the ways in which their declarations say them in other ones. By default
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole

@@ -1,4 +1,4 @@
-"""Where partial results are merged before others read them: against published bytes, listed cells and NumPy."""
+"""Where tensors rest before others read them: against published bytes, listed cells and NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from tapestry_exec import run
 from tapestry_plan import Device, Graph, Link, Mesh, Placed, ShardPlan, ops, plan
+from tapestry_plan.search.prices.memory import Memory
+from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.writing import write_plan
 from tapestry_plan.steps import Copy, Free, Reduce, Stage
+from tests.exec.run.test_every_kind_of_plan import make_graph
+from tests.recosting import Recosting
 
 Cells = set[tuple[int, ...]]
 
@@ -78,12 +83,13 @@ def counted(shape: tuple[int, int], devices: int, link: Link, device: Device, la
 
 
 def every_landing(shape: tuple[int, int], devices: int) -> list[list[Cells]]:
-    """What each device merges, for cuts into as many parts as there are devices."""
+    """What rests on each device, for cuts into as many parts as there are devices, row by row or column by column."""
     out = []
     for rows, columns in product(range(1, devices + 1), repeat=2):
         if rows * columns == devices and rows <= shape[0] and columns <= shape[1]:
-            blocks = product(even(shape[0], rows), even(shape[1], columns))
-            out.append([set(product(*block)) for block in blocks])
+            high, wide = even(shape[0], rows), even(shape[1], columns)
+            out.append([set(product(*block)) for block in product(high, wide)])
+            out.append([set(product(*block)) for block in ((r, c) for c in wide for r in high)])
     return out
 
 
@@ -199,9 +205,11 @@ def test_whatever_is_chosen_costs_what_its_steps_do() -> None:
         tables, memories = problem.factors()[0], [Memory(problem, device) for device in range(mesh.size)]
         for _ in range(4):
             choice = [rng.randrange(size) for size in problem.sizes]
-            p = write_down(problem, choice, 0)
+            p = write_plan(problem, choice, 0, None)
             counted = Recosting(p)
-            each = [tuple(int(t[tuple(choice[v] for v in one.scope)]) for t in (one.ticks, one.nbytes)) for one in tables]
+            each = [
+                tuple(int(t[tuple(choice[v] for v in one.scope)]) for t in (one.ticks, one.nbytes)) for one in tables
+            ]
             assert tuple(map(sum, zip(*each, strict=True))) == (counted.ticks, counted.nbytes)
             for memory, peak in zip(memories, p.peak_nbytes, strict=True):
                 assert memory.count(choice).max(initial=0) <= peak
