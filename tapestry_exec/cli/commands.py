@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
-from functools import partial, reduce, wraps
+from functools import partial
 from os import cpu_count
 from pathlib import Path
 from time import perf_counter
@@ -17,10 +16,10 @@ from typing import Any, get_args
 
 import click
 import numpy as np
-from msgspec import Struct
 
 from tapestry_exec.cli import tuning
 from tapestry_exec.cli.expression import parse_views
+from tapestry_exec.cli.planning import PATH, Planning, parse_mesh, planning, quiet_option, read_file
 from tapestry_exec.copies import Array
 from tapestry_exec.run import (
     BACKENDS,
@@ -36,21 +35,19 @@ from tapestry_exec.run import (
     check_target,
     difference,
     evaluate,
-    read_array,
     replace_file,
     run,
 )
 from tapestry_plan.ir import Graph, Stored
 from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.rewrite import fix_bits
-from tapestry_plan.search import pareto, plan
+from tapestry_plan.search import ParetoOptions, pareto, plan
 from tapestry_plan.steps import (
     DocumentKind,
     InfeasiblePlan,
     Mesh,
     NotFound,
     ShardPlan,
-    Space,
     describe_document,
     spill,
 )
@@ -58,7 +55,6 @@ from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.limits import escape_controls, list_names, quote
 from tapestry_sets.views import Allocation
 
-PATH = click.Path(path_type=Path)
 QUEUES = {
     "work": "the work of",
     "send": "what is sent by",
@@ -67,7 +63,6 @@ QUEUES = {
     "from host": "what comes from host memory to",
 }
 """The queues of a schedule, in words."""
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 class _Commands(click.Group):
@@ -140,121 +135,13 @@ def main() -> None:
     """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
 
 
-# ------------------------------------------------------------------------------------------------- options
-
-
-def _parse_mesh(ctx: click.Context, param: click.Parameter, value: str | None) -> Mesh | None:
-    try:
-        return None if value is None else Mesh.parse(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
-def _parse_machine(ctx: click.Context, param: click.Parameter, value: str | None) -> Mesh | None:
-    try:
-        if value is None:
-            return None
-        return Mesh.from_toml(value) if value.endswith(".toml") else Mesh.named(value)
-    except (ValueError, OSError) as error:
-        raise click.BadParameter(str(error), ctx, param) from None
-
-
-mesh_option = partial(click.option, "--mesh", metavar="N[xM…]", callback=_parse_mesh)
-seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random numbers.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
-
-
-def parse_shapes(given: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
-    """Shapes of inputs from ``name=1,3,224,224``, and sizes of symbols, or of inputs with one axis, from ``name=3``.
-
-    Examples
-    --------
-    >>> parse_shapes(["x=1,3", "batch=8"])
-    {'x': (1, 3), 'batch': 8}
-    """
-    out: dict[str, int | tuple[int, ...]] = {}
-    for item in given:
-        name, sign, extents = item.rpartition("=")
-        parts = [part.strip() for part in extents.split(",")]
-        if not sign or not name or not all(part.isdecimal() for part in parts):
-            raise click.UsageError(f"--shape {quote(item)} is not of the form name=1,3,224,224 or symbol=3")
-        sizes = tuple(int(part) for part in parts)
-        out[name] = sizes if len(sizes) > 1 else sizes[0]
-    return out
-
-
-def parse_values(given: Sequence[str]) -> dict[str, Any]:
-    """Values of inputs from ``name=1,3``, ``name=true``, ``name=0.5``, ``name=`` for none, or ``name=file.npy``.
-
-    Examples
-    --------
-    >>> parse_values(["shape=1,-1", "k=2", "training=false", "axes="])
-    {'shape': [1, -1], 'k': 2, 'training': False, 'axes': []}
-    """
-    out: dict[str, Any] = {}
-    for item in given:
-        name, sign, text = item.rpartition("=")
-        if not sign or not name:
-            raise click.UsageError(f"--value {quote(item)} is not of the form name=1,3 or name=file.npy")
-        if text.endswith(".npy"):
-            out[name] = _read_array("--value", item, text)
-            continue
-        try:
-            found = [_parse_number(part.strip()) for part in text.split(",")] if text.strip() else []
-        except ValueError:
-            raise click.UsageError(
-                f"--value {quote(item)}: {quote(text)} is neither numbers, as 1,3 or 0.5 or true, nor a file that "
-                "ends in .npy"
-            ) from None
-        out[name] = found[0] if len(found) == 1 else found
-    return out
-
-
-def _parse_number(text: str) -> bool | int | float:
-    truth = {"true": True, "false": False}.get(text.lower())
-    if truth is not None:
-        return truth
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-
-
-def _read_array(option: str, item: str, file: str) -> Array:
-    try:
-        return read_array(file)
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"{option} {quote(item)} cannot be read: {error}") from None
-
-
-def parse_nbytes(text: str | None) -> int | None:
-    """Bytes from ``16GB``, ``512MiB`` or ``1000000``.
-
-    Examples
-    --------
-    >>> parse_nbytes("16GB"), parse_nbytes("1.5KiB")
-    (16000000000, 1536)
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
-    if not found:
-        raise click.UsageError(f"--memory {quote(text)} is not a size; write for example 16GB, 512MiB or 1000000")
-    return int(float(found[1]) * UNITS[found[2] or ""]) if "." in found[1] else int(found[1]) * UNITS[found[2] or ""]
-
-
-def parse_expand(wanted: Sequence[str], no_expand: bool) -> bool | list[str]:
-    """The expansions that `plan` may apply, from ``--expand NAME`` and ``--no-expand``.
-
-    Examples
-    --------
-    >>> parse_expand([], False), parse_expand([], True), parse_expand(["exp_sum"], False)
-    (True, False, ['exp_sum'])
-    """
-    if wanted and no_expand:
-        raise click.UsageError("--expand and --no-expand cannot both be given: one asks for what the other excludes")
-    return list(wanted) or not no_expand
+# -------------------------------------------------------------------------------------------------- inputs
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     """Seeded inputs for a graph: standard normal floats, small integers, booleans."""
+    if seed < 0:
+        raise click.UsageError(f"--seed is {seed}; it is an integer >= 0")
     inputs = [tensor for tensor in graph.stored.values() if tensor.kind == "input"]
     return {tensor.name: _random_input(tensor, np.random.default_rng((seed, k))) for k, tensor in enumerate(inputs)}
 
@@ -283,7 +170,7 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
                 f"--input {quote(item)}: the model has no input {quote(name)}; "
                 + list_names([*out, *graph.unread], name, "inputs")
             )
-        out[name] = _read_array("--input", item, file)
+        out[name] = read_file("--input", item, file)
     return out
 
 
@@ -425,8 +312,10 @@ def print_totals(p: ShardPlan) -> None:
 
 
 @main.command()
-@mesh_option(default="4", show_default=True, help="Devices, as 4 or 2x2.")
-@seed_option
+@click.option(
+    "--mesh", metavar="N[xM…]", callback=parse_mesh, default="4", show_default=True, help="Devices, as 4 or 2x2."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random numbers.")
 @quiet_option
 def demo(mesh: Mesh, seed: int, quiet: bool) -> None:
     """Plan SqueezeNet for a mesh, run the plan, and compare with the network run whole."""
@@ -470,151 +359,34 @@ def reference_outputs(model: Any, graph: Graph, inputs: Mapping[str, Array]) -> 
     return f"ONNX Runtime {onnxruntime.__version__}", dict(zip(wanted, values, strict=True))
 
 
-class Planning(Struct, frozen=True):
-    """A model and how it is to be planned: what `planning` makes of the options that are read by it."""
-
-    model: Path
-    shapes: dict[str, int | tuple[int, ...]]
-    values: dict[str, Any]
-    memory_nbytes: int | None
-    expand: bool | list[str]
-    space: Space | None
-    same_bits: bool
-    machine: Mesh | None
-    seed: int
-    quiet: bool
-
-    def load(self) -> Graph:
-        """The model's graph."""
-        return load_onnx(_file(self.model), shapes=self.shapes, values=self.values)
-
-    def find_mesh(self, asked: Mesh | None) -> Mesh:
-        """The devices that are asked for, with the rates of the machine; all of the machine, or 4, if none are."""
-        if self.machine is None:
-            return asked or Mesh.parse("4")
-        return self.machine if asked is None else self.machine.regroup(asked.shape)
-
-    def plan(self, graph: Graph, mesh: Mesh) -> ShardPlan:
-        """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
-        with timed(f"planning {self.model.name} for {mesh.size} devices", self.quiet):
-            try:
-                return plan(
-                    graph,
-                    mesh,
-                    memory_nbytes=self.memory_nbytes,
-                    seed=self.seed,
-                    expand=self.expand,
-                    space=self.space,
-                    same_bits=self.same_bits,
-                )
-            except (InfeasiblePlan, NotFound) as error:
-                caps = mesh.limit_memory(self.memory_nbytes)
-                if caps is None or error.fastest is None:
-                    raise
-                return spill(error.fastest, caps)
+def load_model(asked: Planning) -> Graph:
+    """The graph of the model that is asked for."""
+    return load_onnx(_file(asked.model), shapes=asked.shapes, values=asked.values)
 
 
-PLANNING = (
-    click.argument("model", type=PATH),
-    click.option(
-        "--shape",
-        "shapes",
-        multiple=True,
-        metavar="NAME=1,3,224,224",
-        help="Shape of an input left open, or as batch=3 the size of a symbol that the model has for open axes.",
-    ),
-    click.option(
-        "--value",
-        "values",
-        multiple=True,
-        metavar="NAME=1,3",
-        help="Value of an input that is known in advance, as the shape of a Reshape; numbers, or a file.npy.",
-    ),
-    click.option(
-        "--memory",
-        metavar="16GB",
-        help="Most memory for each device; what does not fit waits in host memory while idle.",
-    ),
-    click.option(
-        "--expand",
-        "wanted",
-        multiple=True,
-        metavar="NAME",
-        help="Compare operators with expansions of this name, as exp_sum, and with no others.",
-    ),
-    click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions."),
-    click.option(
-        "--machine",
-        metavar="NAME|FILE.toml",
-        callback=_parse_machine,
-        help="Plan with the rates of this machine, as h100x8; --mesh says which of its devices, along which axes.",
-    ),
-    click.option(
-        "--space",
-        type=click.Choice(get_args(Space)),
-        help="Compare layouts along the mesh's axes, or every factorization of the devices; by default all up to 8.",
-    ),
-    click.option(
-        "--same-bits", is_flag=True, help="Results have the same bits on any number of devices; the plan says the cost."
-    ),
-    seed_option,
-    quiet_option,
-)
-
-
-def planning(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command have the model and the options of `PLANNING`, which it gets as one `Planning`."""
-
-    @wraps(command)
-    def planned(
-        model: Path,
-        shapes: Sequence[str],
-        values: Sequence[str],
-        memory: str | None,
-        wanted: Sequence[str],
-        no_expand: bool,
-        **rest: Any,
-    ) -> None:
-        how = {name: rest.pop(name) for name in ("space", "same_bits", "machine", "seed", "quiet")}
-        expand = parse_expand(wanted, no_expand)
-        command(
-            Planning(model, parse_shapes(shapes), parse_values(values), parse_nbytes(memory), expand, **how), **rest
-        )
-
-    return reduce(lambda made, option: option(made), reversed(PLANNING), planned)
+def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
+    """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
+    with timed(f"planning {asked.model.name} for {mesh.size} devices", asked.quiet):
+        try:
+            return plan(graph, mesh, **asked.options)
+        except (InfeasiblePlan, NotFound) as error:
+            caps = mesh.limit_memory(asked.options["memory_nbytes"])
+            if caps is None or error.fastest is None:
+                raise
+            return spill(error.fastest, caps)
 
 
 @main.command("plan")
 @planning
-@mesh_option(help="Devices, as 4 or 2x2; 4 by default, or all of the machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as its JSON document.")
 @click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
-@click.option(
-    "--pareto",
-    "points",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Print up to N plans instead, from the fastest to the one in the least memory.",
-)
-def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str | None, points: int | None) -> None:
-    """Plan an ONNX model for a mesh and print what moves."""
+def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str | None) -> None:
+    """Plan an ONNX model for a mesh and print what moves.
+
+    For example: tapestry plan model.onnx --mesh 2x2 --memory 16GB
+    """
     devices = asked.find_mesh(mesh)
-    if points is not None:
-        if as_json or explain is not None or asked.memory_nbytes is not None:
-            raise click.UsageError("--pareto prints plans of all memories: give it without --json, --explain, --memory")
-        graph = asked.load()
-        with timed(f"planning {asked.model.name} for {devices.size} devices", asked.quiet):
-            plans = pareto(
-                graph,
-                devices,
-                points=points,
-                seed=asked.seed,
-                expand=asked.expand,
-                space=asked.space,
-                same_bits=asked.same_bits,
-            )
-        return print_pareto(plans, f"{asked.model.name} on {devices.size} devices, in less and less memory")
-    p = asked.plan(asked.load(), devices)
+    p = plan_model(asked, load_model(asked), devices)
     if as_json:
         return echo(_escape_json(p.to_json()))
     if explain is not None:
@@ -629,9 +401,22 @@ def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str
         echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
 
 
+@main.command("pareto")
+@partial(planning, declared=ParetoOptions)
+def pareto_command(asked: Planning, mesh: Mesh | None) -> None:
+    """Print plans from the fastest one to the one in the least memory.
+
+    For example: tapestry pareto model.onnx --mesh 4 --points 3
+    """
+    devices = asked.find_mesh(mesh)
+    graph = load_model(asked)
+    with timed(f"planning {asked.model.name} for {devices.size} devices", asked.quiet):
+        plans = pareto(graph, devices, **asked.options)
+    print_pareto(plans, f"{asked.model.name} on {devices.size} devices, in less and less memory")
+
+
 @main.command("run")
 @planning
-@mesh_option(help="Devices, as 4 or 2x2; 4 by default, or all of the machine.")
 @click.option("--plan", "plan_file", type=PATH, help="Run this plan, made by `plan --json`.")
 @click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy", help="An input; random otherwise.")
 @click.option(
@@ -651,10 +436,12 @@ def run_command(
     """Plan an ONNX model, or take a plan from a file, and run it."""
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
-    if plan_file is not None and (asked.expand is not True or asked.space or asked.same_bits or asked.machine):
+    memory_nbytes, seed = asked.options["memory_nbytes"], asked.options["seed"]
+    changed = [*asked.changed, *["--machine"] * (asked.machine is not None)]
+    if plan_file is not None and changed:
+        verb = "are" if len(changed) > 1 else "is"
         raise click.UsageError(
-            "--expand, --no-expand, --space, --same-bits and --machine are for making a plan: --plan gives one that is "
-            "made"
+            f"{', '.join(changed)} {verb} for making a plan, and --plan gives one that is made: give one of them"
         )
     if save is not None:
         save = _npz_target(save)
@@ -668,14 +455,14 @@ def run_command(
     if plan_file is not None:
         p, graph = _planned_before(asked, plan_file)
     else:
-        graph = asked.load()
-        p = asked.plan(graph, asked.find_mesh(mesh))
-    PreparedPlan(p, how["backend"]).within(asked.memory_nbytes).check_room()  # before there are random inputs
+        graph = load_model(asked)
+        p = plan_model(asked, graph, asked.find_mesh(mesh))
+    PreparedPlan(p, how["backend"]).within(memory_nbytes).check_room()  # before there are random inputs
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
-    inputs = read_inputs(p.graph, files, asked.seed)
+    inputs = read_inputs(p.graph, files, seed)
     with progress_bar("running", asked.quiet) as progress:
-        r = run(p, inputs, progress=progress, memory_nbytes=asked.memory_nbytes, constants=constants, **how)
+        r = run(p, inputs, progress=progress, memory_nbytes=memory_nbytes, constants=constants, **how)
     print_devices(p, r)
     for name, value in r.outputs.items():
         found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference else ""
@@ -729,7 +516,7 @@ def _npz_target(path: Path) -> Path:
 def _planned_before(asked: Planning, file: Path) -> tuple[ShardPlan, Graph]:
     """The plan in a file, in the memory that there is, and the model's graph, if the plan was made for that."""
     p = ShardPlan.from_json(_file(file).read_bytes())
-    graph = asked.load()
+    graph, memory_nbytes = load_model(asked), asked.options["memory_nbytes"]
     if any(node.op.startswith("leaves(") for node in p.graph.nodes.values()):  # made with --same-bits
         graph = fix_bits(graph)
     try:
@@ -739,7 +526,7 @@ def _planned_before(asked: Planning, file: Path) -> tuple[ShardPlan, Graph]:
         apart = f"its operators cannot be expanded as the plan's were: {error}"
     if apart is not None:
         raise click.UsageError(f"{file} was made for another model than {asked.model}: {apart}; make the plan again")
-    return PreparedPlan(p).within(asked.memory_nbytes).plan if asked.memory_nbytes is not None else p, graph
+    return PreparedPlan(p).within(memory_nbytes).plan if memory_nbytes is not None else p, graph
 
 
 ENTRIES = {"operator": "node", "selection": "select"}

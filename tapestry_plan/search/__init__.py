@@ -28,5 +28,6 @@ From the ground up; each row stands on rows above it:
     pareto                           `pareto`: plans from the fastest to the smallest
 """
 
+from tapestry_plan.search.arguments import CapOptions, Options, ParetoOptions
 from tapestry_plan.search.pareto import pareto
 from tapestry_plan.search.planner import plan

@@ -81,6 +81,7 @@ class Request(Struct, frozen=True, kw_only=True):
         seconds, fan_in = options.time_limit_seconds, options.fan_in
         check_least("time_limit_seconds", seconds, "seconds >= 0, or None", 0)
         check_least("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
+        check_least("seed", options.seed, "an integer >= 0", 0)
         check_least("fan_in", fan_in, "an integer >= 2, or None", 2)
         check_names(graph, layout, fix, forbid)
         tie = parse_tie(graph, mesh, options.tie, layout)

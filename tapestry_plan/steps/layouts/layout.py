@@ -556,7 +556,7 @@ def _parse_named(
 ) -> Layout:
     used = [name for names in named.values() for name in names]
     if len(set(used)) != len(used):
-        raise ValueError(f"{where}: a mesh axis is used twice in {used}")
+        raise ValueError(f"{where}: a mesh axis is used twice in {used}; name each once")
     if any(n > 1 and axis not in named for axis, n in enumerate(parts)):
         raise ValueError(f"{where}: numbers of parts and names of mesh axes are mixed; use one of them")
     along = [[mesh.names.index(name) for name in named.get(axis, ())] for axis in range(len(extents))]

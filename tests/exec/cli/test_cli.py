@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
 from tapestry_exec.cli import commands as cli
-from tapestry_exec.cli.commands import first_difference, main, parse_nbytes, parse_shapes
+from tapestry_exec.cli.commands import first_difference, main
+from tapestry_exec.cli.planning import parse_nbytes, parse_shapes
 from tapestry_plan import Graph, ShardPlan, plan
 from tapestry_sets.views import Concat
 
@@ -98,13 +99,13 @@ def test_plan_compares_the_layouts_asked_for(file: Path) -> None:
 
 
 def test_plans_of_less_and_less_memory(file: Path) -> None:
-    result = call("plan", file, "--mesh", "2", "--pareto", "3")
+    result = call("pareto", file, "--mesh", "2", "--points", "3")
     assert result.exit_code == 0, result.stderr
     rows = [line.split() for line in result.stdout.splitlines() if re.match(r"\s*[0-9,]+ +[0-9.,]+ ", line)]
     peaks, seconds = ([float(row[k].replace(",", "")) for row in rows] for k in range(2))
     assert 1 <= len(rows) <= 3 and peaks == sorted(peaks, reverse=True) and seconds == sorted(seconds)
-    refused(call("plan", file, "--pareto", "3", "--json"), "--pareto", "--json")
-    refused(call("plan", file, "--pareto", "0"), "--pareto")
+    refused(call("pareto", file, "--points", "3", "--memory", "1GB"), "--memory")
+    refused(call("pareto", file, "--points", "0"), "points is 0", "from 1 to 100")
 
 
 def test_plan_for_a_machine(file: Path, tmp_path: Path) -> None:

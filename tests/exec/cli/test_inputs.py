@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tapestry_exec.cli.commands import parse_shapes, parse_values
+from tapestry_exec.cli.planning import parse_shapes, parse_values
 from tests.exec.cli.test_cli import call, network, refused
 from tests.onnx_models import ort, random
 
