@@ -187,7 +187,7 @@ def parse_layouts(given: Sequence[str]) -> dict[str, dict[str, Any] | Placed] | 
     Examples
     --------
     >>> parse_layouts(["x=0:4", "w=1[...]"])
-    {'x': {'0': 4}, 'w': Placed(by_device={1: (Ellipsis,)})}
+    {'x': {'0': 4}, 'w': Placed(by_device={1: ((Ellipsis,),)})}
     """
     form, example = "TENSOR=AXIS:PARTS", "x=0:4, or 'x=0[:3];1[3:]'"
 
