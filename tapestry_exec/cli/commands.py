@@ -244,13 +244,15 @@ def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]],
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=_plain(title), title_justify="left", box=SIMPLE, pad_edge=False)
+    table = Table(box=SIMPLE, pad_edge=False)
     for k, head in enumerate(heads):
         table.add_column(head, justify="right" if k in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_plain(cell) for cell in row))
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110, highlight=False)
     with _naming_stdout():
+        if title:  # in a line of its own, however narrow the table is
+            console.print(_plain(title), style="italic", soft_wrap=True)
         console.print(table)
 
 

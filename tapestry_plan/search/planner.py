@@ -34,7 +34,7 @@ from tapestry_plan.steps import Mesh, ShardPlan
 from tapestry_sets.limits import check_arguments
 
 
-@check_arguments(**MENDS, memory_nbytes="give a number of bytes")
+@check_arguments(**MENDS, memory_nbytes="give a number of bytes, as 16 * 10**9")
 @with_options(CapOptions)
 def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.

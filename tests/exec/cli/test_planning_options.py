@@ -18,6 +18,8 @@ from tapestry_plan import Graph, Mesh, Placed, ShardPlan, load_onnx, pareto, pla
 from tapestry_plan.search import CapOptions, ParetoOptions
 from tests.exec.cli.test_cli import call, refused
 
+ROOT = Path(__file__).resolve().parents[3]
+
 
 def step() -> onnx.ModelProto:
     """A step of a recurrence: ``new = tanh(state @ w) + tanh(state @ w)``, whose two halves are equal."""
@@ -59,6 +61,13 @@ def test_each_argument_has_an_option_with_its_default(command: str, declared: An
 def test_each_option_that_takes_words_has_an_example() -> None:
     for name, (shown, words) in WORDS.items():
         assert re.search(r"\bas ", words) or re.search(r"\d", shown) or not shown, name
+
+
+def test_the_tour_names_each_argument_and_its_option() -> None:
+    table = (ROOT / "docs" / "tour.md").read_text().split("| in Python | on the command line |")[1].split("\n\n")[0]
+    for name in WORDS:
+        assert re.search(rf"\b{name}=", table), name
+        assert spell_option(name) in table or spell_option(f"no_{name}") in table, name
 
 
 ASKED: list[tuple[list[str], dict[str, Any]]] = [
