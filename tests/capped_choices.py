@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, Tensor, ops
 from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.steps import Alloc, Choices, Free, Layout, Lowered, lower
+from tapestry_plan.search.writing import lower_choice
+from tapestry_plan.steps import Alloc, Free, Lowered
 
 
 def grown(words: list[str], rows: int = 4, columns: int = 6) -> Graph:
@@ -54,10 +55,7 @@ def every_choice(problem: Problem, step: int = 1) -> list[Tried]:
     """Each choice of layouts, or one of so many, written down as steps."""
     out = []
     for choice in list(product(*map(range, problem.sizes)))[::step]:
-        layouts: dict[tuple[str, str], Layout] = {
-            (v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)
-        }
-        steps = lower(problem.graph, problem.mesh, Choices(layouts, tuple(problem.asked_outputs)))
+        steps = lower_choice(problem, choice, None)
         out.append(Tried(choice, problem.count_cost(choice), steps.peak_nbytes, most_held(steps)))
     return out
 

@@ -530,7 +530,7 @@ class Problem:
         at = self.position["operator", node.name]
         viewed = list_viewed(self.graph, node.inputs)
         for name, numbers in self._number_read(node).items():
-            apart = self._number_apart(node, name) if name in viewed else ()
+            apart = self.number_apart(node, name) if name in viewed else ()
             self.uses[name].append(Use(at, numbers, viewed=name in viewed, apart=apart))
 
     def _number_read(self, node: OpNode) -> dict[str, IntArray]:
@@ -553,7 +553,7 @@ class Problem:
             out.append(self._number_blocks(options, self.tables[name], regions))
         return tuple(out)
 
-    def _number_apart(self, node: OpNode, stored: str) -> tuple[IntArray, ...]:
+    def number_apart(self, node: OpNode, stored: str) -> tuple[IntArray, ...]:
         """Region numbers of what each operand of an operator reads of a tensor; none where only one reads it."""
         reading = [k for k, name in enumerate(node.inputs) if stored in self.graph.source(name).stored]
         if len(reading) < 2:
