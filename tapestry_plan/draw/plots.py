@@ -51,6 +51,8 @@ class Plot(Struct, frozen=True, dict=True):
         What is read outside the frame.
     note : str
         Words below the legend.
+    parts : str
+        What the parts are, where they have numbers from 0: "device". Else their marks are all that is known of them.
     """
 
     role: str
@@ -60,6 +62,12 @@ class Plot(Struct, frozen=True, dict=True):
     cells: tuple[DisjointRegions, ...]
     outside: str = ""
     note: str = ""
+    parts: str = ""
+
+    @property
+    def marks(self) -> str:
+        """The mark of each part."""
+        return f"0{canvas.MARKS}" if self.parts else canvas.MARKS
 
     @cached_property
     def inside(self) -> tuple[DisjointRegions, ...]:
@@ -90,15 +98,24 @@ class Plot(Struct, frozen=True, dict=True):
             words = f"{regions_text(cells)}: {cells.size:,} of {self.frame.size:,} cells"
             alike.setdefault(words, []).append(k)
         lines = [
-            canvas.LegendLine((held[0],), canvas.MARKS[held[0]], words)
-            if len(held) == 1
-            else canvas.LegendLine(tuple(held), "X", f"{_marks_text(held)}: {words}")
+            canvas.LegendLine(
+                tuple(held), "X" if len(held) > 1 else self.marks[held[0]], self._name_parts(held) + words
+            )
             for words, held in alike.items()
         ]
-        if len(self.cells) > 1:
+        if len(self.cells) > 1 and (not self.parts or self.shared.size):
             words = f"in two or more: {self.shared.size:,} of {self.frame.size:,} cells"
             lines.append(canvas.LegendLine((0, 1), "X", words))
         return lines
+
+    def _name_parts(self, held: Sequence[int]) -> str:
+        """What stands before the words of some parts."""
+        marks = [self.marks[k] for k in held]
+        in_a_row = len(held) > 2 and held[-1] - held[0] == len(held) - 1
+        names = f"{marks[0]} to {marks[-1]}" if in_a_row else ", ".join(marks)
+        if not self.parts:
+            return f"{names}: " if len(held) > 1 else ""
+        return f"{self.parts}s {names} have " if len(held) > 1 else f"{self.parts} {names} has "
 
     def notes(self, planes: Planes | None) -> list[str]:
         """Notes below the legend: planes and parts that are not drawn, and reads outside the frame."""
@@ -171,13 +188,6 @@ def regions_text(cells: DisjointRegions, most: int = 3) -> str:
         return "nothing"
     words = [region_text(region) for region in members[:most]]
     return " and ".join(words) + (f" and {len(members) - most} more" if len(members) > most else "")
-
-
-def _marks_text(held: Sequence[int]) -> str:
-    """The marks of some parts: "1, 2", or "1 to c" where there are more in a row."""
-    marks = [canvas.MARKS[k] for k in held]
-    in_a_row = len(held) > 2 and held[-1] - held[0] == len(held) - 1
-    return f"{marks[0]} to {marks[-1]}" if in_a_row else ", ".join(marks)
 
 
 def region_text(region: Region) -> str:
@@ -340,16 +350,22 @@ def _grid(plot: Plot, shown: Sequence[int], at: Places, codes: NDArray[np.int64]
 
     caption = _caption(plot, shown, fixed)
     if not shown:
-        return canvas.CellGrid(codes.reshape(1, 1), (), (), caption, lambda row, column: place())
+        return canvas.CellGrid(codes.reshape(1, 1), (), (), caption, lambda row, column: place(), marks=plot.marks)
     if len(shown) == 1:
         line = canvas.line_grid(codes, start[shown[0]], tuning.COLUMNS)
         wide = line.cells.shape[1]
         return canvas.CellGrid(
-            line.cells, line.rows, line.columns, caption, lambda row, column: place(row * wide + column), line.plus
+            line.cells,
+            line.rows,
+            line.columns,
+            caption,
+            lambda row, column: place(row * wide + column),
+            line.plus,
+            marks=plot.marks,
         )
     (down, across), (rows, columns) = shown, codes.shape
     labels = range(start[down], start[down] + rows), range(start[across], start[across] + columns)
-    return canvas.CellGrid(codes, *labels, caption, place)
+    return canvas.CellGrid(codes, *labels, caption, place, marks=plot.marks)
 
 
 def _caption(plot: Plot, shown: Sequence[int], fixed: Mapping[int, str]) -> str:

@@ -17,6 +17,9 @@ MAX_MEMBERS = 256
 SHOWN_PARTS = 12
 """At most so many parts are drawn and listed; the counts say how many there are."""
 
+SHOWN_TENSORS = 8
+"""At most so many tensors of a plan are drawn that nobody named."""
+
 ROWS, COLUMNS, PLANES = 40, 64, 12
 """A tensor is drawn cell by cell where its rows, columns and planes are no more than these."""
 

@@ -87,7 +87,8 @@ class CellGrid(Struct, frozen=True):
     """One plane of a picture: cells by (row, column), -1 where there is none, and their labels.
 
     `at` says the place of a cell; `plus` is before the labels of columns that count from some place. Rows have either
-    numbers or, where each stands for a set, `heads`; only some numbers are written in a drawing, but all heads.
+    numbers or, where each stands for a set, `heads`; only some numbers are written in a drawing, but all heads. `marks`
+    has the mark of each set.
     """
 
     cells: Int64Array
@@ -98,6 +99,7 @@ class CellGrid(Struct, frozen=True):
     plus: str = ""
     heads: Sequence[str] = ()
     cut: CanvasCut = field(default=CanvasCut())
+    marks: str = MARKS
 
 
 def line_grid(cells: Int64Array, start: int, wrap: int) -> CellGrid:
@@ -162,11 +164,11 @@ def text_of(cells: Raster) -> str:
     return "\n\n".join(planes)
 
 
-def mark_of(code: int) -> str:
+def mark_of(code: int, marks: str = MARKS) -> str:
     """Return the mark of a cell in text: the sets that hold it are the bits of `code`."""
     if code <= 0:
         return "." if code == 0 else " "
-    return MARKS[code.bit_length() - 1] if code & (code - 1) == 0 else "X"
+    return marks[code.bit_length() - 1] if code & (code - 1) == 0 else "X"
 
 
 def grid_text(grid: CellGrid) -> str:
@@ -181,7 +183,7 @@ def grid_text(grid: CellGrid) -> str:
     lines += [f"{pad}…"] if grid.cut.above else []
     for at, row in enumerate(grid.cells):
         head = f"{labels[at]:{'<' if grid.heads else '>'}{margin}} " if labels else ""
-        lines.append(head + left + "".join(mark_of(int(c)) for c in row) + right)
+        lines.append(head + left + "".join(mark_of(int(c), grid.marks) for c in row) + right)
     lines += [f"{pad}…"] if grid.cut.below else []
     return "\n".join(line.rstrip(" ") for line in lines)
 
@@ -325,9 +327,10 @@ def cells_drawn(grid: CellGrid, wide: int, tall: int, marks: bool) -> list[str]:
         places = np.argwhere(grid.cells == code).tolist()
         parts += _squares(grid, places, held, wide, tall)
         if marks and held and wide >= 10:
+            mark = mark_of(code, grid.marks)
             parts.append(f'<g fill="{PAPER}" font-size="{SMALL}" font-weight="bold" text-anchor="middle">')
             parts += [
-                f'<text x="{(column + 0.5) * wide:g}" y="{(row + 0.5) * tall + 3.5:g}">{mark_of(code)}</text>'
+                f'<text x="{(column + 0.5) * wide:g}" y="{(row + 0.5) * tall + 3.5:g}">{mark}</text>'
                 for row, column in places
             ]
             parts.append("</g>")
