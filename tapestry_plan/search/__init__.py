@@ -4,6 +4,7 @@ From the ground up; each row stands on rows above it:
 
     arguments                        names that the graph has, and what they ask for
     sums/reduction                   values that no best assignment has
+    sums/minima                      sums and minima of tables over some of their axes
     sums/elimination  sums/tables    least sums of tables; sums of tables, and bounds
     sums/pruning                     values that no sum below a plan's has
     sums/frontier                    sums of picoseconds within a cap on bytes
@@ -12,7 +13,7 @@ From the ground up; each row stands on rows above it:
     prices/problem                   operators as variables, tensors as tables
     prices/derived  prices/offers    layouts that a neighbor asks for, and that places of inputs and outputs say
     prices/memory                    bytes held at every moment
-    placing                          of the best plans the one that places the fewest bytes
+    placing  moving                  of the best plans the one that places the fewest bytes; moves of one layout
     solving                          rounds of tables, plan and proof
     fusing  apart                    neighbors in one block; equal operators that may better run twice
     recomputing                      results that may rather be computed again for late readers

@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.least import LeastMemory, find_small, list_same, may_idle
+from tapestry_plan.search.moving import count_better
 from tapestry_plan.search.needed import find_overfull
 from tapestry_plan.search.prices.memory import Memory
 from tapestry_plan.search.prices.problem import Problem
@@ -424,7 +425,7 @@ class _Search:
             improved = False
             for variable in range(len(self.problem.sizes)):
                 choice = list(self.found.choice)
-                ticks, nbytes = self.problem.costs(variable, choice)
+                ticks, nbytes = count_better(self.problem, variable, choice)
                 old = ticks[choice[variable]], nbytes[choice[variable]]
                 for value in np.lexsort((nbytes, ticks))[: tuning.CAPPED_MOVES]:
                     if (ticks[value], nbytes[value]) >= old:

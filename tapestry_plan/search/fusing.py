@@ -170,7 +170,7 @@ def relax(problem: Problem, picks: Mapping[str, Pick], near: Sequence[int]) -> P
     """
     made = copy(problem)
     made.__dict__.pop("own", None)
-    made.__dict__.pop("_touching", None)
+    made.__dict__.pop("touching", None)
     made.compute = list(problem.compute)
     for chain in _list_chains(picks):
         work = [Work.of(problem, name) for name in chain]

@@ -20,10 +20,14 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
+from tapestry_plan.search.moving import move_layouts
 from tapestry_plan.search.placing import place_least
 from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.sums.elimination import Factor, IntArray, fits, improve, minimize
-from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
+from tapestry_plan.search.sums.elimination import Factor, IntArray, fits, minimize
+from tapestry_plan.search.sums.pruning import Marginals, find_marginals, is_worth_a_round
+
+Plan = tuple[int, int, tuple[int, ...]]
+"""Picoseconds, bytes, and the layouts."""
 
 
 class Solved(Struct, frozen=True):
@@ -73,8 +77,9 @@ def solve(
             return Solved(choice, found.ticks, found.ticks, found.entries)
     search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
     entries = 0
-    best: tuple[int, int, tuple[int, ...]] | None = None
+    best: Plan | None = None
     lowest, improved = 0, False
+    last: Marginals | None = None  # those that nothing more can be left out by
     while True:
         found = minimize(now.sizes, search, total=_count_affordable(stop), rough=tuning.MAX_ROUGH_ENTRIES)
         entries += found.entries
@@ -89,15 +94,18 @@ def solve(
             return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), entries)
         if not found.exact and now.entries < tuning.SECOND_FACTOR_ENTRIES:
             search, bound = now.factors(tuning.SECOND_FACTOR_ENTRIES)
-            continue
+            if found.ticks > best[0]:  # else what was found counts nothing twice, and larger tables find the same
+                continue
         if not found.exact:
+            if last is not None and not is_worth_a_round(now.sizes, last.list_kept(best[0])):
+                return Solved(best[2], best[0], lowest, entries)  # no more can be left out beside a better plan
             if not improved:  # what can be left out is what costs more than the best plan that is there
                 improved = True
                 best = _improve(problem, now, kept, best, seed, min(time_limit_seconds, stop - time.monotonic()))
-            now, some, search, bound, least = _leave_out(now, search, bound, best[0], stop)
+            before = now.sizes
+            now, kept, search, bound, best, least, last = _leave_out(problem, now, kept, search, bound, best, stop)
             lowest = max(lowest, min(best[0], least))
-            if all(map(len, some)) and [*map(len, some)] != [*map(len, kept)]:
-                kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
+            if all(map(len, kept)) and now.sizes != before:
                 continue
             return Solved(best[2], best[0], lowest, entries)
         marginals = find_marginals(now.sizes, bound)
@@ -126,30 +134,39 @@ def solve(
 
 
 def _leave_out(
-    now: Problem, search: list[Factor], bound: list[Factor], ticks: int, stop: float
-) -> tuple[Problem, list[IntArray], list[Factor], list[Factor], int]:
-    """Leave layouts out that are in no plan of so many picoseconds, until elimination fits or no more can be.
+    problem: Problem,
+    now: Problem,
+    kept: list[IntArray],
+    search: list[Factor],
+    bound: list[Factor],
+    best: Plan,
+    stop: float,
+) -> tuple[Problem, list[IntArray], list[Factor], list[Factor], Plan, int, Marginals | None]:
+    """Leave layouts out that are in no plan better than one, until elimination fits or no more can be.
 
-    With the layouts that are kept come the problem of these alone, its tables for the search and for the bound, and the
-    highest bound that was found. Small tables go first: they take little time, and leave fewer layouts to large ones.
+    Small tables go first: they take little time, and leave fewer layouts to large ones. What comes back is the problem
+    of the layouts that are kept, their numbers, its tables for the search and for the bound, the best plan that was
+    met, the highest bound, and what proved it last, where no more can be left out by that.
     """
-    kept, lowest, widest = [np.arange(size) for size in now.sizes], 0, tuning.FIRST_PRUNING_ENTRIES
+    lowest, widest = 0, tuning.FIRST_PRUNING_ENTRIES
     while True:
-        marginals = find_marginals(now.sizes, bound, cap=widest)
+        marginals = find_marginals(now.sizes, bound, cap=widest, chooses=True)
+        best = _better(problem, best, _choose(kept, marginals.choice))
         lowest = max(lowest, marginals.bound_ticks)
-        some = marginals.list_kept(ticks)
+        some = marginals.list_kept(best[0])
         is_worth = is_worth_a_round(now.sizes, some)
         is_whole = bound is search or now.entries == tuning.MAX_FACTOR_ENTRIES
-        is_largest = marginals.exact or widest >= tuning.MAX_PRUNING_ENTRIES
+        # Nothing proves a plan by less than what its tables are rounded by.
+        is_largest = marginals.exact or widest >= tuning.MAX_PRUNING_ENTRIES or best[0] - lowest <= now.listed.rounded
         if (not is_worth and is_whole and is_largest) or time.monotonic() >= stop:
-            return now, kept, search, bound, lowest
+            return now, kept, search, bound, best, lowest, marginals
         if is_worth or not is_whole:
             kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
             now = now.restrict(some)
             search, bound = now.factors(now.entries if is_worth else tuning.MAX_FACTOR_ENTRIES)
             if fits(now.sizes, search, tuning.MAX_ROUGH_ENTRIES):
-                return now, kept, search, bound, lowest
-        else:
+                return now, kept, search, bound, best, lowest, None
+        if not is_worth:
             widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
 
 
@@ -157,13 +174,13 @@ def _improve(
     problem: Problem,
     now: Problem,
     kept: Sequence[IntArray],
-    best: tuple[int, int, tuple[int, ...]],
+    best: Plan,
     seed: int,
     time_limit_seconds: float,
-) -> tuple[int, int, tuple[int, ...]]:
+) -> Plan:
     """The best plan, or a better one to which moves of one layout at a time lead from it."""
     at = [int(np.searchsorted(rows, value)) for rows, value in zip(kept, best[2], strict=True)]
-    moved = improve(at, now.costs, seed=seed, time_limit_seconds=time_limit_seconds)
+    moved = move_layouts(now, at, seed=seed, time_limit_seconds=time_limit_seconds)
     return _better(problem, best, _choose(kept, moved))
 
 
@@ -198,9 +215,7 @@ def _choose(kept: Sequence[IntArray], choice: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(rows[value]) for rows, value in zip(kept, choice, strict=True))
 
 
-def _better(
-    problem: Problem, best: tuple[int, int, tuple[int, ...]] | None, choice: tuple[int, ...]
-) -> tuple[int, int, tuple[int, ...]]:
+def _better(problem: Problem, best: Plan | None, choice: tuple[int, ...]) -> Plan:
     """The better one of what is there and a choice, with its picoseconds and bytes."""
     found = *problem.count_cost(choice), choice
     return found if best is None or found[:2] < best[:2] else best

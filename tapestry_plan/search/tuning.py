@@ -204,5 +204,9 @@ FEW_ENTRIES = 20_000_000
 """Joint entries up to which elimination goes through all of them rather than look for dominated values first."""
 BLOCK_ENTRIES = 100_000
 """Entries of a joint table that are summed and compared at once: two such blocks fit the processor's second cache."""
+FEW_VALUES = 32
+"""Values of an axis up to which what they cost is compared value by value, not by one sum over the axis."""
+SMALL_SHARE = 8
+"""The part of a joint table that tables may span together to be summed before it is made."""
 MAX_PAIRS = 8_192
 """Pairs of values that are compared at once in few columns."""

@@ -13,6 +13,7 @@ from tapestry_plan.ir import Axis, OpNode
 from tapestry_plan.rewrite import Draft, split_axes
 from tapestry_plan.search import tuning
 from tapestry_plan.search.fusing import Pick, fuse_neighbors
+from tapestry_plan.search.moving import count_each
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.problem import Known, Moved, Problem
 from tapestry_plan.search.prices.splits import Split
@@ -225,7 +226,7 @@ def _alternatives(problem: Problem, node: str, choice: Sequence[int], cost: tupl
     work = sum(len(cost.uses) for cost in problem.counted_alone.get(at, ())) * len(variable.layouts)
     if work > tuning.MAX_COMPARISONS:
         return ()
-    ticks, nbytes = problem.costs(at, choice)
+    ticks, nbytes = count_each(problem, at, choice)
     ticks, nbytes = ticks + (cost[0] - ticks[choice[at]]), nbytes + (cost[1] - nbytes[choice[at]])
     best: dict[tuple[int, ...], Alternative] = {}
     for row in np.lexsort((nbytes, ticks)):

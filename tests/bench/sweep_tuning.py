@@ -526,6 +526,8 @@ NOT_SWEPT = {
     "plan.search.COLUMNS": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.FEW_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.BLOCK_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",
+    "plan.search.FEW_VALUES": "both ways take as long from 32 values to 64, on tables of any shape",
+    "plan.search.SMALL_SHARE": "measured on whole plans: of tables of 20 axes a third of the time, of others none",
     "plan.search.MAX_PAIRS": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.MIN_PACKED_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.MAX_SHARED_ENTRIES": "larger ones are rarely alike, and take memory: below, a pass takes as long",

@@ -27,7 +27,7 @@ from tapestry_plan.search.prices.cost import (
     transfer_ticks,
 )
 from tapestry_plan.search.prices.variants import Given
-from tapestry_plan.search.sums.elimination import Factor, IntArray, alternatives
+from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.search.sums.tables import Tables, list_scope
 from tapestry_plan.steps import (
@@ -715,7 +715,7 @@ class Problem:
             return replace(cost, held=held, uses=uses, made=made, landing=landing)
 
         made = copy(self)
-        made.__dict__.pop("_touching", None)
+        made.__dict__.pop("touching", None)
         own = list(zip(self.variables, self.compute, kept, strict=False))
         made.variables = [replace(v, layouts=tuple(v.layouts[k] for k in values)) for v, _, values in own]
         made.sizes = [len(values) for values in kept]
@@ -918,14 +918,14 @@ class Problem:
         out = {}
         for cost in self.tensors:
             uses = [cost.landing, *cost.uses] if cost.landing else cost.uses
-            for use, moved in zip(uses, self._count_moved_of(cost, choice), strict=True):
+            for use, moved in zip(uses, self.count_moved_of(cost, choice), strict=True):
                 consumer = self.variables[use.variable]
                 place = f"output {use.tied}" if use.tied else f"{consumer.kind} {consumer.name}"
                 label = consumer.name if consumer.kind == "operator" else place
                 out[cost.tensor.name, label] = moved
         return out
 
-    def _count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
+    def count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
         """What moves of one tensor for each consumer, as chosen."""
         rows = [(id(use.numbers), choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
         landing = (id(cost.landing.numbers), choice[cost.landing.variable]) if cost.landing else None
@@ -971,27 +971,18 @@ class Problem:
         links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
         return Moved(cells.sum(axis=0) * size, links, int(ticks))
 
+    def list_alone(self, cost: TensorCost) -> list[Factor]:
+        """What each consumer of a tensor would receive if there were no other."""
+        return [self._factor(cost, [k]) for k in range(len(cost.uses))]
+
     @cached_property
-    def _touching(self) -> list[list[Factor]]:
+    def touching(self) -> list[list[Factor]]:
         """For each variable the exact tables that it is in."""
         out: list[list[Factor]] = [[] for _ in self.sizes]
         for factor in self.shared:
             for v in factor.scope:
                 out[v].append(factor)
         return out
-
-    def costs(self, var: int, choice: Sequence[int]) -> tuple[IntArray, IntArray]:
-        """Picoseconds and bytes of every layout of a variable, all others as chosen: exact."""
-        size = self.sizes[var]
-        ticks, nbytes = alternatives(var, choice, self._touching[var], size)
-        other = list(choice)
-        for cost in self.counted_alone.get(var, ()):
-            for value in range(size):
-                other[var] = value
-                for moved in self._count_moved_of(cost, other):
-                    ticks[value] += moved.ticks
-                    nbytes[value] += int(moved.nbytes.sum())
-        return ticks, nbytes
 
 
 def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layout, ...]:

@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
+from tapestry_plan.search.sums.minima import add_small, find_least_over
 from tapestry_plan.search.sums.reduction import Factor, IntArray, leave_out_dominated
 
 _WORST = int(np.iinfo(np.int64).max)
@@ -351,8 +352,7 @@ class Balance:
     def _find_least(self, group: Sequence[Factor], scope: Sequence[int], both: Sequence[int]) -> IntArray:
         """The least sum of a group's tables for the values of some of its variables."""
         total = sum_up(group, scope, self._sizes)
-        least: IntArray = total.min(axis=tuple(axis for axis, v in enumerate(scope) if v not in both))
-        return least
+        return find_least_over(total, [axis for axis, v in enumerate(scope) if v in both])
 
 
 def sum_up(tables: Sequence[Factor], scope: Sequence[int], sizes: Sequence[int]) -> IntArray:
@@ -388,7 +388,7 @@ def find_least_sum(tables: Sequence[IntArray], shape: tuple[int, ...], size: int
     """The least over the first axis of a sum of tables that broadcast together."""
     # Block by block of the leading axes, so that what is added and compared stays in the processor's cache. Small
     # tables come first: all of them but the last are then summed at the size of few axes.
-    *few, last = sorted(tables, key=lambda table: table.size)
+    *few, last = sorted(add_small(tables, (size, *shape)), key=lambda table: table.size)
     best = np.full(shape, _WORST)
     for at in list_blocks(shape):
         within: tuple[Any, ...] = (*at, ...)  # so that a table of no axes is one too

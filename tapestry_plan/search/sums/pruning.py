@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import groupby
 from math import prod
 
 import numpy as np
@@ -41,6 +42,7 @@ from tapestry_plan.search.sums.elimination import (
     split_bucket,
     spread_out,
 )
+from tapestry_plan.search.sums.minima import add_small, find_least_over
 
 
 class Marginals(Struct, frozen=True):
@@ -54,11 +56,14 @@ class Marginals(Struct, frozen=True):
         For each variable, of the assignments that have each of its values; the least sums themselves if `exact`.
     exact : bool
         Whether no bucket was split.
+    choice : tuple of int
+        An assignment that takes `bound_ticks` if `exact`, and often few more otherwise; empty unless asked for.
     """
 
     bound_ticks: int
     least: list[IntArray]
     exact: bool
+    choice: tuple[int, ...] = ()
 
     def list_kept(self, ticks: int) -> list[IntArray]:
         """For each variable the values, ascending, that an assignment of so many picoseconds or fewer may have."""
@@ -93,8 +98,7 @@ class Part(Struct):
     def send(self, sizes: Sequence[int]) -> IntArray:
         """The least sums over its own variable. Of many entries the whole table is never there."""
         if prod(sizes[v] for v in self.scope) <= tuning.BLOCK_ENTRIES:
-            least: IntArray = self.sum_up(sizes).min(axis=self.scope.index(self.variable))
-            return least
+            return find_least_over(self.sum_up(sizes), [k for k, v in enumerate(self.scope) if v != self.variable])
         rest = [v for v in self.scope if v != self.variable]
         tables = [spread_out(factor, factor.ticks, rest, self.variable) for factor in self.tables]
         return find_least_sum(tables, tuple(sizes[v] for v in rest), sizes[self.variable])
@@ -106,7 +110,7 @@ class Part(Struct):
         tables = [f.ticks.reshape([sizes[v] if v in f.scope else 1 for v in self.scope]) for f in self.tables]
         outside = np.expand_dims(self.outside, self.scope.index(self.variable))
         tables.append(outside.reshape(outside.shape if outside.ndim == len(shape) else (1,) * len(shape)))
-        tables.sort(key=lambda table: table.size)
+        tables = sorted(add_small(tables, shape), key=lambda table: table.size)
         found = [np.full([shape[axis] for axis in axes], np.iinfo(np.int64).max) for axes in kept]
         for at in list_blocks(shape):
             within = [*at, *(slice(None) for _ in shape[len(at) :])]
@@ -114,7 +118,7 @@ class Part(Struct):
             block = np.broadcast_to(block, [len(range(n)[one]) for n, one in zip(shape, within, strict=True)])
             for least, axes in zip(found, kept, strict=True):
                 some = least[tuple(within[axis] for axis in axes)]
-                np.minimum(some, block.min(axis=tuple(k for k in range(len(shape)) if k not in axes)), out=some)
+                np.minimum(some, find_least_over(block, axes), out=some)
         return found
 
 
@@ -124,7 +128,11 @@ def _meet(within: Sequence[slice], table: IntArray) -> tuple[slice, ...]:
 
 
 def find_marginals(
-    sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = tuning.MAX_PRUNING_ENTRIES
+    sizes: Sequence[int],
+    factors: Sequence[Factor],
+    *,
+    cap: int = tuning.MAX_PRUNING_ENTRIES,
+    chooses: bool = False,
 ) -> Marginals:
     """The least sum of picoseconds that has each value of each variable.
 
@@ -136,6 +144,8 @@ def find_marginals(
     cap : int
         Entries of the largest table to build; a bucket whose table would be larger is split, and the sums are lower
         bounds.
+    chooses : bool
+        Whether an assignment is wanted too.
 
     References
     ----------
@@ -149,11 +159,18 @@ def find_marginals(
     """
     tree = build_tree(sizes, factors, cap)
     least = [np.full(size, tree.bound_ticks, np.int64) for size in sizes]
-    for part, told in tree.go_down(sizes):
-        for at, found in told.bounds:
-            np.maximum(least[part.scope[at]], found, out=least[part.scope[at]])
-        part.tables, part.senders = [], {}
-    return Marginals(tree.bound_ticks, least, tree.exact)
+    choice = [0] * len(sizes)
+    # The parts of a variable come together, after those of all variables that they have beside it.
+    for variable, parts in groupby(tree.go_down(sizes), key=lambda each: each[0].variable):
+        alone = np.zeros(sizes[variable], np.int64)
+        for part, told in parts:
+            for at, found in told.bounds:
+                np.maximum(least[part.scope[at]], found, out=least[part.scope[at]])
+            for table in part.tables if chooses else ():
+                alone += table.ticks[tuple(slice(None) if v == variable else choice[v] for v in table.scope)]
+            part.tables, part.senders = [], {}
+        choice[variable] = int(alone.argmin())
+    return Marginals(tree.bound_ticks, least, tree.exact, tuple(choice) if chooses else ())
 
 
 class Tree(Struct):
@@ -280,4 +297,4 @@ def _list_bounds(
 ) -> Iterator[tuple[int, IntArray]]:
     """Lower bounds of some variables, by their places in a scope, from a table of some variables."""
     for variable in variables:
-        yield scope.index(variable), total.min(axis=tuple(axis for axis, v in enumerate(of) if v != variable))
+        yield scope.index(variable), find_least_over(total, [of.index(variable)])

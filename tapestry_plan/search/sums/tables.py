@@ -37,6 +37,8 @@ class Tables(Struct):
     """Those of `alone` of which the bound has a mean, of one tensor's consumers each."""
     weights: Weights = field(default_factory=dict)
     """Those that are not all the same."""
+    rounded: int = 0
+    """Picoseconds by which the tables of `below` are less than the largest consumers, as all are rounded."""
 
     def count_alone(self, single: Sequence[Factor]) -> None:
         """Add tables of one tensor's consumers that are counted one by one."""
@@ -57,6 +59,7 @@ class Tables(Struct):
             # Sums of whole picoseconds may be below that of the sum by what each was rounded by.
             return np.maximum(ticks - (len(single) + 1), 0), nbytes
 
+        self.rounded += len(single) + 1
         identity = known.identity
         said = (((identity(f.ticks), identity(f.nbytes)), mine) for f, mine in zip(single, places, strict=True))
         largest = Factor(tuple(scope), *known.fact(("largest", len(scope), *said), made))

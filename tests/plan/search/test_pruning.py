@@ -51,9 +51,9 @@ def least_with_each_value(sizes: list[int], factors: list[Factor]) -> list[list[
 @example(([2, 3], [Factor((), np.array(7), np.array(0))]))
 def test_marginals_are_the_least_sums(some: Sum) -> None:
     sizes, factors = some
-    found = find_marginals(sizes, factors)
+    found = find_marginals(sizes, factors, chooses=True)
     wanted = least_with_each_value(sizes, factors)
-    assert found.exact
+    assert found.exact and evaluate(found.choice, factors)[0] == found.bound_ticks
     assert [least.tolist() for least in found.least] == wanted
     assert found.bound_ticks == min(wanted[0])
 
@@ -97,9 +97,9 @@ def test_what_stands_many_times_is_told_alike(some: Sum, many: int) -> None:
 @given(sums(), st.integers(1, 8))
 def test_marginals_of_split_buckets_are_below(some: Sum, cap: int) -> None:
     sizes, factors = some
-    found = find_marginals(sizes, factors, cap=cap)
+    found = find_marginals(sizes, factors, cap=cap, chooses=True)
     wanted = least_with_each_value(sizes, factors)
-    assert found.bound_ticks <= min(wanted[0])
+    assert found.bound_ticks <= min(wanted[0]) <= evaluate(found.choice, factors)[0]
     for least, most in zip(found.least, wanted, strict=True):
         assert (found.bound_ticks <= least).all() and (least <= most).all()
 
