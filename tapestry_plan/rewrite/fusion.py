@@ -280,6 +280,7 @@ def _axis_of(projection: IndexProjection, column: int) -> int:
 
 _known_fusion = once_for_attributes(Fusion.of)
 """What a node's attributes say, worked out once for all of its shards."""
+_known_signature = once_for_attributes(lambda *given: Fusion.of(*given).signature())
 
 
 @lru_cache(maxsize=1024)
@@ -302,7 +303,7 @@ def fuse_ops(first: Op, second: Op) -> Derived:
             raise ValueError(
                 f"the inputs have shapes {quote(list(shapes))}; the operators were fused for {quote(list(wanted))}"
             )
-        return _known_fusion(first, second, attrs).signature()
+        return _known_signature(first, second, attrs)
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         _known_fusion(first, second, shard.attrs).run(xp, inputs, outputs, shard)

@@ -12,10 +12,11 @@ From the ground up; each row stands on rows above it:
     prices/cost  prices/splits       bytes and seconds of layouts, as numbers; cuts that neighbors' views ask for
     prices/problem                   operators as variables, tensors as tables
     prices/derived  prices/offers    layouts that a neighbor asks for, and that places of inputs and outputs say
+    prices/blocks                    neighbors in one block, as tables too
     prices/memory                    bytes held at every moment
     placing  moving                  of the best plans the one that places the fewest bytes; moves of one layout
     solving                          rounds of tables, plan and proof
-    fusing  apart                    neighbors in one block; equal operators that may better run twice
+    fusing  apart                    which neighbors may be one block; equal operators that may better run twice
     recomputing                      results that may rather be computed again for late readers
     joint                            expansions and layouts as one sum of tables
     granted  least                   what expansions cost at best; the memory that any plan needs

@@ -58,6 +58,8 @@ class PlansByMemory:
     Parameters
     ----------
     fastest : ShardPlan
+    expanded : Other, optional
+        The graph that expansions made, if that is the fastest plan's.
     pose : callable
         Gives the problem of a graph, without layouts over split axes, and its fastest layouts.
     graphs : sequence of Graph
@@ -78,6 +80,7 @@ class PlansByMemory:
     def __init__(
         self,
         fastest: ShardPlan,
+        expanded: Other | None,
         pose: Callable[[Graph], tuple[Problem, Solved]],
         graphs: Sequence[Graph],
         expandable: Mapping[str, Variants],
@@ -87,7 +90,7 @@ class PlansByMemory:
         write: Callable[[Problem, Sequence[int], int, Sequence[int], Lowered], ShardPlan],
         lower: Callable[[Problem, Sequence[int]], Lowered],
     ) -> None:
-        self.fastest, self._pose, self._graphs = fastest, pose, graphs
+        self.fastest, self._expanded, self._pose, self._graphs = fastest, expanded, pose, graphs
         self._known: dict[int, tuple[Problem, Solved]] = {}
         self._expandable, self._pinned, self._stop = expandable, pinned, stop
         self._write, self._lower = write, lower
@@ -134,8 +137,8 @@ class PlansByMemory:
 
     def _list_others(self, late: Sequence[Late]) -> Iterator[Other]:
         """Graphs that compute the same: as the fastest plan expands it, and with what runs again for late readers."""
-        if self.fastest.expanded and not self.fastest.fused and not any(one.split for one in self.fastest.expansions):
-            yield Other(self.fastest.graph, expansions=self.fastest.expansions)
+        if self._expanded is not None:
+            yield self._expanded
         for some in list_subsets(late):
             yield Other(*run_again(self._graphs[0], some))
 

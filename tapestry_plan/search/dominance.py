@@ -16,7 +16,6 @@ Operators that stand many times are looked at once, and so are the tables around
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Self
 
@@ -24,17 +23,17 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection
+from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode
 from tapestry_plan.search import tuning
 from tapestry_plan.search.granted import Granted, ReadTensor, find_granted
+from tapestry_plan.search.prices.blocks import take_out
 from tapestry_plan.search.prices.cost import Held
 from tapestry_plan.search.prices.problem import Problem, TensorCost, Use
 from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.sums.reduction import Factor, IntArray
-from tapestry_plan.steps import Layout, list_stored
-from tapestry_sets.limits import put_item
+from tapestry_plan.steps import Layout
 
 
 def find_expandable(
@@ -59,7 +58,7 @@ def find_expandable(
         key = _kind(graph, node), tuple(name in kept for name in node.outputs)
         if key not in kinds:
             more = {*kept}.intersection(node.outputs)
-            kinds[key] = Variants(_cut_out(graph, node), expand, (), more)
+            kinds[key] = Variants(take_out(graph, [node]), expand, (), more)
         if kinds[key].choices or kinds[key].without:
             out[node.name] = kinds[key]
     return out
@@ -218,14 +217,15 @@ class Granting(Problem):
             use.variable for cost in problem.tensors for use in cost.uses if cost.producer in granted and use.viewed
         }
         is_operator = [variable.kind == "operator" for variable in problem.variables]
-        work = [
-            problem.count_bare(at) if at in viewed and is_operator[at] else ticks
-            for at, ticks in enumerate(problem.compute)
-        ]
+        work = [one.ticks for one in problem.own[: len(sizes)]]
+        for at in viewed:
+            if is_operator[at]:
+                work[at] = share(work[at] - (problem.compute[at] - problem.count_bare(at)))
         self.compute = [share(np.pad(t, (0, k))) if k else t for t, k in zip(work, more, strict=True)]
+        between = [self._widen(factor, more) for factor in problem.own[len(sizes) :]]
         made: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
         beside = [self._beside(at, one, read[at], sizes[at], made) for at, one in granted.items()]
-        self.own = [*self._own_tables(), *beside]
+        self.own = [*self._own_tables(), *between, *beside]
         self.tensors = [self._grant(cost, granted) for cost in problem.tensors]
         self.base = {id(cost): one for cost, one in zip(self.tensors, problem.tensors, strict=True)}
         """The tensors as the problem has them."""
@@ -312,6 +312,15 @@ class Granting(Problem):
         said = super()._said(cost)
         return (*said, self.LEVELS[self.level][1]) if cost.producer in self.granted else said
 
+    def _widen(self, factor: Factor, more: Sequence[int]) -> Factor:
+        """A table over neighbors, which says nothing of values of expansions."""
+        room = [(0, more[v]) for v in factor.scope]
+        if not any(after for _, after in room):
+            return factor
+        key = "widened", self.known.identity(factor.ticks), *room
+        ticks = self.known.fact(key, lambda: np.pad(factor.ticks, room))
+        return Factor(factor.scope, ticks, self.known.share(np.zeros_like(ticks)))
+
     def _grant(self, cost: TensorCost, granted: Mapping[int, Granted]) -> TensorCost:
         """A tensor that its producer may hold in more ways, or that consumers may have at no cost here."""
         if granted.keys().isdisjoint([cost.producer, *(use.variable for use in cost.uses)]):
@@ -354,33 +363,6 @@ def _hold_some(problem: Problem, cost: TensorCost, rows: slice) -> TensorCost:
     held, share = cost.held, problem.known.share
     some = Held(*(share(each[rows]) for each in (held.numbers, held.parts, held.groups)))
     return msgspec.structs.replace(cost, held=some, made={})
-
-
-def _cut_out(graph: Graph, node: OpNode) -> Graph:
-    """A graph of one operator, on the views that it reads, of tensors that are there."""
-    made = Graph(graph.name, graph.ops)
-    put_item(made.nodes, node.name, node)
-    for selection in _views(graph, node):
-        put_item(made.selections, selection.name, selection)
-    for name in list_stored(graph, node.inputs):
-        stored = graph.stored[name]
-        put_item(made.stored, name, replace(stored, kind="input") if stored.kind == "result" else stored)
-    for name in node.outputs:
-        put_item(made.stored, name, graph.stored[name])
-        put_item(made.outputs, name, name)
-    return made
-
-
-def _views(graph: Graph, node: OpNode) -> list[Selection]:
-    """The selections that an operator reads through."""
-    found: set[str] = set()
-    left = list(node.inputs)
-    while left:
-        name = left.pop()
-        if name in graph.selections and name not in found:
-            found.add(name)
-            left += graph.selections[name].inputs
-    return [selection for name, selection in graph.selections.items() if name in found]
 
 
 def _kind(graph: Graph, node: OpNode) -> object:

@@ -28,30 +28,31 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.by_memory import leave_out
 from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.posing import Planned, Request, solve_graph
+from tapestry_plan.search.posing import Request, solve_graph, solve_problem
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import add_offered, offer_cuts
 from tapestry_plan.search.prices.variants import Variants, is_coarse
+from tapestry_plan.search.solving import Solved, find_layouts
 from tapestry_plan.search.sums.elimination import minimize
-from tapestry_plan.search.writing import name_layouts, write_plan
-from tapestry_plan.steps import Expansions, Layout, ShardPlan
+from tapestry_plan.search.writing import Candidate, name_layouts
+from tapestry_plan.steps import Expansions, Layout
 
 
-def compare_expansions(request: Request, planned: Planned, seconds: float) -> tuple[ShardPlan, dict[str, Variants]]:
-    """The best plan of a graph or of what its expansions make of it, and the operators that have some.
+def compare_expansions(request: Request, planned: Candidate, seconds: float) -> tuple[Candidate, dict[str, Variants]]:
+    """The best layouts of a graph or of what its expansions make of it, and the operators that have some.
 
     Parameters
     ----------
     request : Request
-    planned : Planned
+    planned : Candidate
         The graph as given.
     seconds : float
         Of trying variants, and of improving moves in each.
     """
     if request.expand is False:
-        return planned.plan, {}
+        return planned, {}
     search = _ExpansionSearch(request, planned, seconds)
     search.rule_out()
     search.try_phases()
@@ -64,17 +65,17 @@ def compare_expansions(request: Request, planned: Planned, seconds: float) -> tu
 class _ExpansionSearch:
     """The expansions of one graph's operators, and what is known of them so far."""
 
-    def __init__(self, request: Request, planned: Planned, seconds: float) -> None:
+    def __init__(self, request: Request, planned: Candidate, seconds: float) -> None:
         self.request, self.seconds = request, seconds
-        self.graph, self.problem, self.solved = planned.problem.graph, planned.problem, planned.solved
+        self.graph, self.problem = planned.problem.graph, planned.problem
         self.pinned = request.list_pinned(self.graph)
         self.expandable = find_expandable(self.graph, request.expand, request.fixed, request.kept)
         self.rest = dict(self.expandable)
         """Those of which nothing is said yet."""
-        self.plan = planned.plan
-        """The plan of the graph as given, or the best one that the joint problem leads to."""
-        self.other: ShardPlan | None = None
-        """A better one of a graph that was tried before that, in which `tried` are expanded."""
+        self.plan = planned
+        """The layouts of the graph as given, or the best ones that the joint problem leads to."""
+        self.other: Candidate | None = None
+        """Better ones of a graph that was tried before that, in which `tried` are expanded."""
         self.tried: set[str] = set()
         self.base = planned.solved
         """What a plan of the joint problem has to be better than."""
@@ -92,12 +93,11 @@ class _ExpansionSearch:
     def rule_out(self) -> None:
         """Leave those expansions that may be in a plan better than the one that is there."""
         if not self.request.is_late:
-            wide = self.problem
+            wide = self.plan.blocks
             if self.phases:  # what their views ask for may be done in the graph as given too
                 self.asked = _offer_more(self._list_variants(self.phases), self.asked, self.pinned)
-                wide = Problem(self.graph, self.asked)
-            cost = self.solved.ticks, self.plan.nbytes_moved
-            self.left = find_undominated(wide, self.expandable, cost, self.solved.bound_ticks)
+                wide = self.request.join(Problem(self.graph, self.asked))
+            self.left = find_undominated(wide, self.expandable, self.plan.cost, self.base.bound_ticks)
         self.open = self.left.names - self.phases
         self.phases &= self.left.names
 
@@ -108,12 +108,15 @@ class _ExpansionSearch:
         some = self.phases & self.left.chosen or self.phases
         graph, expansions = _expand_all(self._list_variants(some))
         nearby = Problem(graph, self.asked)
-        choice = _solve_near(nearby, name_layouts(self.problem, self.solved.choice))
-        found = write_plan(nearby, choice, 0, self.request.fan_in)
+        if self.plan.is_fused:
+            found = solve_problem(self.request, nearby, self.seconds)
+        else:
+            choice = _solve_near(nearby, name_layouts(self.problem, self.plan.solved.choice))
+            solved = Solved(choice, nearby.count_cost(choice)[0], 0, 0)
+            found = Candidate.of(nearby, nearby, solved, self.request.fan_in)
         if self.request.is_better(found, self.plan):
-            bound = min(found.seconds, self.left.ticks / TICKS_PER_SECOND)
-            self.other, self.tried = replace(found, expansions=(*expansions, *found.expansions), bound=bound), some
-            self.open, self.phases = self.left.names if self.other.gap else frozenset(), set()
+            self.other, self.tried = replace(found, before=expansions, bound=self._bound(found)), some
+            self.open, self.phases = self.left.names if self.other.bound < found.seconds else frozenset(), set()
 
     def try_likely(self) -> None:
         """Try another graph: beside a better plan less is undominated, often nothing."""
@@ -122,15 +125,18 @@ class _ExpansionSearch:
         if not likely or many or self.other is not None or self.request.is_late:
             return
         graph, expansions = _expand_all(self._list_variants(likely))
-        found = solve_graph(self.request, graph, self.seconds).plan
+        found = solve_graph(self.request, graph, self.seconds)
         if self.request.is_better(found, self.plan):
-            self.base = replace(self.solved, ticks=round(found.seconds * TICKS_PER_SECOND))
             some = {node: self.expandable[node] for node in self.open}
-            cost = self.base.ticks, found.nbytes_moved
-            self.left = find_undominated(self.problem, some, cost, self.solved.bound_ticks)
-            bound = min(found.seconds, self.left.ticks / TICKS_PER_SECOND)
-            self.other = replace(found, expansions=(*expansions, *found.expansions), bound=bound)
+            self.left = find_undominated(self.plan.blocks, some, found.cost, self.base.bound_ticks)
+            self.base = replace(self.base, ticks=found.cost[0])
+            self.other = replace(found, before=expansions, bound=self._bound(found))
             self.open, self.tried = self.left.names | likely if self.left.names else frozenset(), {*likely}
+
+    def _bound(self, found: Candidate) -> float:
+        """Seconds that no plan takes less than, where layouts of some expansions are the best that were found."""
+        bound = min(found.seconds, self.left.ticks / TICKS_PER_SECOND)
+        return min(bound, found.bound, self.plan.bound) if self.plan.is_fused else bound
 
     def drop_many(self) -> None:
         """Leave out phases that did not pay, and all that are open where they are many or the time is over."""
@@ -138,7 +144,7 @@ class _ExpansionSearch:
             self.phases = self.phases | self.open if self.other is None else set()
             self.open = frozenset()
         late = [leave_out(node, self.rest.pop(node)) for node in self.graph.nodes if node in self.phases]
-        self.plan = replace(self.plan, expansions=(*self.plan.expansions, *late))
+        self.plan = replace(self.plan, after=(*self.plan.after, *late))
 
     def try_jointly(self) -> None:
         """Compare all that are open in one sum with the layouts, and try the variants that have the least one."""
@@ -153,32 +159,40 @@ class _ExpansionSearch:
             bound = min(self.other.seconds, max(self.other.bound, self.plan.bound))
             self.other = replace(self.other, bound=bound)
 
-    def choose(self) -> ShardPlan:
-        """The best plan, which names what was not compared too."""
+    def choose(self) -> Candidate:
+        """The best layouts, which name what was not compared too."""
         best, compared, rest = self.plan, self.compared, self.rest
         if self.other is not None and not self.request.is_better(self.plan, self.other):
             best, compared = self.other, None
             rest = {node: each for node, each in rest.items() if node not in self.tried}
-        return replace(best, expansions=(*best.expansions, *_list_left_out(rest, compared)))
+        return replace(best, after=(*best.after, *_list_left_out(rest, compared)))
 
     def _list_variants(self, nodes: Collection[str]) -> Variants:
         """The graphs in which some operators may be expanded."""
         return Variants(self.graph, self.request.expand, self.graph.nodes.keys() - nodes, self.request.kept)
 
-    def _try_variants(self, joint: JointProblem) -> ShardPlan:
-        """The plan of the graph as given, or of a variant that is found cheaper, with the bound over all variants."""
-        variants, base = joint.variants, self.base
+    def _find_base(self) -> Solved:
+        """What the least sum of the joint problem has to be below: in that one all operators are apart."""
+        if not self.plan.is_fused:
+            return self.base
+        request = self.request
+        apart = find_layouts(self.problem, seed=request.seed, time_limit_seconds=self.seconds, stop=request.stop)
+        known = [each.cost_apart[0] for each in (self.plan, self.other) if each is not None]
+        return replace(apart, ticks=min(apart.ticks, *known))
+
+    def _try_variants(self, joint: JointProblem) -> Candidate:
+        """The layouts of the graph as given, or of a variant found cheaper, with the bound over all variants."""
+        variants, base = joint.variants, self._find_base()
         found = joint.choose(base.entries, base.ticks, base.bound_ticks)
         stop = time.monotonic() + self.seconds
         lowest = found.bound_ticks / TICKS_PER_SECOND
 
-        def tried(values: Sequence[int]) -> ShardPlan:
+        def tried(values: Sequence[int]) -> Candidate:
             graph, expansions = variants.build_graph(values)
-            one = solve_graph(self.request, graph, max(0.0, stop - time.monotonic())).plan
-            return replace(one, expansions=(*expansions, *one.expansions))
+            return replace(solve_graph(self.request, graph, max(0.0, stop - time.monotonic())), before=expansions)
 
         values = (0,) * len(variants.choices)
-        best = replace(self.plan, expansions=(*variants.build_graph(values)[1], *self.plan.expansions))
+        best = replace(self.plan, before=(*variants.build_graph(values)[1], *self.plan.before))
         other = tried(found.values) if any(found.values) else best
         if found.exact:  # whatever has other values costs more than what is there
             lowest = max(lowest, min(other.bound, base.ticks / TICKS_PER_SECOND))
@@ -190,6 +204,8 @@ class _ExpansionSearch:
                 best, moves = other, _list_moves(variants, move)
         # Every variant's bound holds for the variant alone, that of the joint problem for all that it has; other
         # variants are proven to cost more than the graph as given.
+        if self.plan.is_fused:
+            lowest = min(lowest, best.bound, self.plan.bound)
         return replace(best, bound=min(best.seconds, lowest))
 
 

@@ -23,13 +23,11 @@ from tapestry_plan.ir import Graph
 from tapestry_plan.rewrite import unify_equal
 from tapestry_plan.search.apart import may_be_better_apart
 from tapestry_plan.search.arguments import MENDS, CapOptions, Options, with_options
-from tapestry_plan.search.by_memory import PlansByMemory
+from tapestry_plan.search.by_memory import Other, PlansByMemory
 from tapestry_plan.search.expanding import compare_expansions
-from tapestry_plan.search.fusing import fuse_plan
-from tapestry_plan.search.posing import Planned, Request, list_makers, pose_plain, solve_graph
+from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
-from tapestry_plan.search.solving import solve
-from tapestry_plan.search.writing import lower_choice, write_plan
+from tapestry_plan.search.writing import Candidate, lower_choice, write_plan
 from tapestry_plan.steps import Mesh, ShardPlan
 from tapestry_sets.limits import check_arguments
 
@@ -162,13 +160,12 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
     planned, unified, lowest = _plan_once_or_apart(request, given, once)
     seconds = request.limit_trying()
     result, expandable = compare_expansions(request, planned, seconds)
-    bound = result.bound if lowest is None else min(result.bound, lowest / TICKS_PER_SECOND)
-    result = replace(result, unified=unified, bound=bound)
-    if options.fuse and not request.is_late:
-        result = _fuse(request, planned, result, seconds)
+    if lowest is not None:
+        result = result.lower_bound(lowest / TICKS_PER_SECOND)
     graph, fan_in = planned.problem.graph, request.fan_in
     return PlansByMemory(
-        result,
+        replace(result.write(), unified=unified),
+        Other(result.problem.graph, expansions=(*result.before, *result.after)) if result.is_expanded else None,
         lambda one: pose_plain(request, planned, one, seconds),
         (graph, given) if unified else (graph,),
         expandable,
@@ -198,7 +195,7 @@ def _unify(request: Request, given: Graph, *, operators: bool = True) -> _Unifie
     return _Unified(*unify_equal(given, named, operators=operators))
 
 
-def _plan_once_or_apart(request: Request, given: Graph, once: _Unified) -> tuple[Planned, dict[str, str], int | None]:
+def _plan_once_or_apart(request: Request, given: Graph, once: _Unified) -> tuple[Candidate, dict[str, str], int | None]:
     """The better one of two plans: equal operators run once, or each for its own readers.
 
     With it what is unified in it, and the bound of the other one in picoseconds, where there is one.
@@ -208,28 +205,10 @@ def _plan_once_or_apart(request: Request, given: Graph, once: _Unified) -> tuple
     # Constants cost nothing to be one where they start anywhere.
     is_free = once.unified and request.wanted.placement == "free"
     apart = _unify(request, given, operators=False) if is_free else _Unified(given, {})
-    if request.is_late or not may_be_better_apart(apart.graph, once.unified, planned.problem, planned.solved):
+    near = replace(planned.solved, ticks=planned.cost_apart[0]) if once.unified else planned.solved
+    if request.is_late or not may_be_better_apart(apart.graph, once.unified, planned.problem, near):
         return planned, dict(once.unified), None
     beside = solve_graph(request, apart.graph, seconds)
-    if request.is_better(beside.plan, planned.plan):
+    if request.is_better(beside, planned):
         return beside, dict(apart.unified), planned.solved.bound_ticks
     return planned, dict(once.unified), beside.solved.bound_ticks
-
-
-# -- 3  neighbors in one block -----------------------------------------------------------------------------
-
-
-def _fuse(request: Request, planned: Planned, plan: ShardPlan, seconds: float) -> ShardPlan:
-    """The plan with neighbors in one block, where that is better; those over split axes stay apart."""
-    if plan.expanded and any(one.split for one in plan.expansions):
-        return plan
-    below = planned if not plan.expanded else solve_graph(request, plan.graph, seconds)
-    return fuse_plan(
-        plan,
-        below.problem,
-        below.solved,
-        request.list_pinned(planned.problem.graph),
-        write=lambda choice, picks: write_plan(below.problem, choice, 0, request.fan_in, picks=picks),
-        is_better=request.is_better,
-        again=lambda one: solve(one, seed=request.seed, time_limit_seconds=seconds, stop=request.stop),
-    )

@@ -46,13 +46,14 @@ from tapestry_plan.search.arguments import (
     parse_tie,
 )
 from tapestry_plan.search.by_memory import choose_space, keeps
+from tapestry_plan.search.fusing import join_neighbors
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.offers import offer_asked
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import add_offered, derive_splits, offer_cuts
-from tapestry_plan.search.solving import Solved, solve
-from tapestry_plan.search.writing import name_split, write_plan
-from tapestry_plan.steps import Expansions, Layout, Mesh, ShardPlan
+from tapestry_plan.search.solving import Solved, find_layouts, solve
+from tapestry_plan.search.writing import Candidate, name_split
+from tapestry_plan.steps import Expansions, Layout, Mesh
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -61,6 +62,7 @@ class Request(Struct, frozen=True, kw_only=True):
     wanted: Asked
     """The arguments of a problem, with the facts that all problems of the call share."""
     expand: bool | tuple[str, ...]
+    fuse: bool
     kept: tuple[str, ...]
     """Tensors whose places are asked for, which nothing else may stand for."""
     caps: Sequence[int] | None
@@ -95,6 +97,7 @@ class Request(Struct, frozen=True, kw_only=True):
         request = cls(
             wanted=Asked(mesh, options.placement, layout, fix, forbid, space, tie),
             expand=names,
+            fuse=options.fuse,
             kept=tuple(graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs),
             caps=caps,
             fan_in=fan_in,
@@ -135,22 +138,21 @@ class Request(Struct, frozen=True, kw_only=True):
             limit = min(limit, max(tuning.MIN_TRYING_SECONDS, now - self.began))
         return min(limit, self.stop - now)
 
-    def is_better(self, one: ShardPlan, than: ShardPlan) -> bool:
-        """Whether a plan is better than another one, which it is not where it alone is above a cap."""
-        fits = keeps(one, self.caps) or not keeps(than, self.caps)
-        return fits and _cost_of(one) < _cost_of(than)
+    def join(self, problem: Problem) -> Problem:
+        """The problem where neighbors may be in one block, if that is asked for."""
+        return join_neighbors(problem, self.list_pinned(problem.graph)) if self.fuse else problem
+
+    def is_better(self, one: Candidate, than: Candidate) -> bool:
+        """Whether layouts are better than others, which they are not where they alone are above a cap."""
+        if self.caps is not None and not keeps(one.write(), self.caps) and keeps(than.write(), self.caps):
+            return False
+        if one.cost != than.cost:
+            return one.cost < than.cost
+        return sum(one.write().nbytes_placed) < sum(than.write().nbytes_placed)
 
 
-class Planned(Struct, frozen=True):
-    """The best plan that was found of one graph, the graph's problem, and how it was solved."""
-
-    plan: ShardPlan
-    problem: Problem
-    solved: Solved
-
-
-def solve_graph(request: Request, graph: Graph, seconds: float) -> Planned:
-    """The best plan of one graph as it is; with so many seconds for improving moves."""
+def solve_graph(request: Request, graph: Graph, seconds: float) -> Candidate:
+    """The best layouts of one graph as it is; with so many seconds for improving moves."""
     was_late = request.is_late
     offered = (
         offer_cuts(graph, request.wanted.mesh.size, request.list_pinned(graph), known=request.wanted.known)
@@ -161,24 +163,40 @@ def solve_graph(request: Request, graph: Graph, seconds: float) -> Planned:
     derived = {} if was_late else _derive(problem, request.fixed, request.stop)
     if derived or offered:
         problem = Problem(graph, replace(request.wanted, derived={**derived, **add_offered(offered, derived)}))
-    solved = solve(problem, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
-    plan = write_plan(problem, solved.choice, solved.bound_ticks, request.fan_in)
+    found = solve_problem(request, problem, seconds)
     if request.is_split and was_late:
         late = derive_splits(graph, request.wanted.mesh.size).items()
-        left_out = [Expansions(name, (), left_out=tuple(map(name_split, each))) for name, each in late]
-        plan = replace(plan, expansions=(*plan.expansions, *left_out))
-    return Planned(plan, problem, solved)
+        left_out = tuple(Expansions(name, (), left_out=tuple(map(name_split, each))) for name, each in late)
+        found = replace(found, after=left_out)
+    return found
 
 
-def pose_plain(request: Request, planned: Planned, graph: Graph, seconds: float) -> tuple[Problem, Solved]:
-    """The problem of a graph without layouts over split axes, and its fastest layouts; what is known of one that is."""
+def solve_problem(request: Request, problem: Problem, seconds: float) -> Candidate:
+    """The best layouts of a problem, neighbors in one block where that is asked for."""
+    blocks = request.join(problem)
+    solved = find_layouts(blocks, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
+    return Candidate.of(problem, blocks, solved, request.fan_in)
+
+
+def pose_plain(request: Request, planned: Candidate, graph: Graph, seconds: float) -> tuple[Problem, Solved]:
+    """The problem of a graph without layouts over split axes, and its fastest layouts; what is known of one that is.
+
+    Its operators are apart.
+    """
+    solved = planned.solved
+
+    def known() -> tuple[Problem, Solved]:
+        if not planned.is_fused:
+            return planned.problem, solved.placed()
+        return planned.problem, solve(planned.problem, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
+
     if graph is planned.problem.graph and not request.is_split:
-        return planned.problem, planned.solved
+        return known()
     problem = Problem(graph, request.wanted)
     if derived := {} if request.is_late else _derive(problem, request.fixed, request.stop):
         problem = Problem(graph, replace(request.wanted, derived=derived))
     if graph is planned.problem.graph and problem.sizes == planned.problem.sizes:
-        return planned.problem, planned.solved
+        return known()
     return problem, solve(problem, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
 
 
@@ -191,8 +209,3 @@ def _derive(problem: Problem, pinned: Collection[str], stop: float) -> dict[str,
 def list_makers(graph: Graph, tensors: Collection[str]) -> set[str]:
     """The operators that make some tensors."""
     return {node.name for node in graph.nodes.values() if not set(node.outputs).isdisjoint(tensors)}
-
-
-def _cost_of(plan: ShardPlan) -> tuple[float, int, int]:
-    """What plans are compared by: seconds, bytes moved, bytes that lie on devices from the start."""
-    return plan.seconds, plan.nbytes_moved, sum(plan.nbytes_placed)

@@ -13,11 +13,13 @@ counted jointly, so that both the plan and the bound get better, and again::
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.moving import move_layouts
@@ -41,12 +43,20 @@ class Solved(Struct, frozen=True):
         What they cost, and a proven lower bound on what any layouts cost, in picoseconds.
     entries : int
         Of the tables that the search took.
+    place : callable, optional
+        Gives another choice that costs as much, and places as few bytes as is found: it takes its time. None where the
+        choice is that one.
     """
 
     choice: tuple[int, ...]
     ticks: int
     bound_ticks: int
     entries: int
+    place: Callable[[], tuple[int, ...]] | None = None
+
+    def placed(self) -> Solved:
+        """The same with layouts that place as few bytes as is found."""
+        return self if self.place is None else replace(self, choice=self.place(), place=None)
 
 
 def solve(
@@ -56,7 +66,21 @@ def solve(
     time_limit_seconds: float = tuning.IMPROVING_SECONDS,
     stop: float = inf,
 ) -> Solved:
-    """The best layouts that can be found, with the best bound that can be proved.
+    """The best layouts that can be found, with the best bound that can be proved, placed as `place_least` says.
+
+    Parameters are as of `find_layouts`.
+    """
+    return find_layouts(problem, seed=seed, time_limit_seconds=time_limit_seconds, stop=stop).placed()
+
+
+def find_layouts(
+    problem: Problem,
+    *,
+    seed: int = 0,
+    time_limit_seconds: float = tuning.IMPROVING_SECONDS,
+    stop: float = inf,
+) -> Solved:
+    """The best layouts that can be found, with the best bound that can be proved, whatever they place.
 
     Parameters
     ----------
@@ -73,8 +97,9 @@ def solve(
         search, bound = problem.factors()
         found = minimize(problem.sizes, search, total=_count_affordable(stop))
         if bound is search and found.exact:
-            choice = place_least(problem, kept, search, found.choice) if time.monotonic() < stop else found.choice
-            return Solved(choice, found.ticks, found.ticks, found.entries)
+            ticks = found.ticks if problem.is_sum else problem.count_cost(found.choice)[0]
+            place = partial(_place_least, problem, kept, search, found.choice, found.choice, stop)
+            return Solved(found.choice, ticks, found.ticks, found.entries, place)
     search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
     entries = 0
     best: Plan | None = None
@@ -85,10 +110,11 @@ def solve(
         entries += found.entries
         best = _better(problem, best, _choose(kept, found.choice))
         if bound is search and found.exact:
-            # Whatever was left out costs more than a plan that was there, so this is the best of all.
-            if found.ticks == best[0] and time.monotonic() < stop:
-                best = *best[:2], place_least(problem, kept, search, found.choice)
-            return Solved(best[2], best[0], best[0], entries)
+            # Whatever was left out costs more than a plan that was there, so no plan takes less than this.
+            settled = Solved(best[2], best[0], min(best[0], max(lowest, found.ticks)), entries)
+            if found.ticks > best[0]:
+                return settled
+            return replace(settled, place=partial(_place_least, problem, kept, search, found.choice, best[2], stop))
         if time.monotonic() >= stop:
             below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))
             return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), entries)
@@ -131,6 +157,21 @@ def solve(
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
         search, bound = now.factors()
+
+
+def _place_least(
+    problem: Problem,
+    kept: Sequence[IntArray],
+    search: list[Factor],
+    found: tuple[int, ...],
+    best: tuple[int, ...],
+    stop: float,
+) -> tuple[int, ...]:
+    """A choice that places the fewest bytes of those that cost as little as the best one, by the tables."""
+    if time.monotonic() >= stop:
+        return best
+    choice = place_least(problem, kept, search, found)
+    return choice if problem.is_sum or problem.count_cost(choice) <= problem.count_cost(best) else best
 
 
 def _leave_out(

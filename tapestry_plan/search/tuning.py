@@ -49,6 +49,8 @@ MAX_APART = 64
 """Operators of a graph up to which it is planned again with equal ones apart; larger ones only if that seems to pay."""
 NEAR_FACTOR_ENTRIES = 20_000
 """The same near another plan: what may be better there is known by few layouts."""
+MAX_BLOCK_OPERATORS = 12
+"""Operators that may be one block: what each part of such a chain takes is counted."""
 MAX_COUNTED_PAIRS = 1_000_000_000
 """Pairs of devices times entries of a table over several consumers, which are counted from device to device."""
 WEIGHT = 1 << 20

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Axis, OpNode
 from tapestry_plan.rewrite import Draft, split_axes
 from tapestry_plan.search import tuning
-from tapestry_plan.search.fusing import Pick, fuse_neighbors
+from tapestry_plan.search.fusing import fuse_neighbors
 from tapestry_plan.search.moving import count_each
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.problem import Known, Moved, Problem
 from tapestry_plan.search.prices.splits import Split
+from tapestry_plan.search.solving import Solved
 from tapestry_plan.steps import (
     Alike,
     Alternative,
@@ -38,21 +41,94 @@ from tapestry_sets.limits import FrozenDict, put_fields
 from tapestry_sets.regions import Box, DisjointRegions
 
 
+class Candidate(Struct, frozen=True):
+    """Layouts of a graph, and what they cost: their plan is written down where it is asked for.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of the graph with its operators apart.
+    blocks : Problem
+        The same where neighbors may be in one block, if they may; else the problem itself.
+    solved : Solved
+        Of `blocks`.
+    fan_in : int, optional
+    bound : float
+        Seconds that no plan takes less than, of all that were compared so far.
+    before, after : tuple of Expansions
+        What is said of expansions that led to the graph, and of others.
+    """
+
+    problem: Problem
+    blocks: Problem
+    solved: Solved
+    fan_in: int | None
+    bound: float
+    before: tuple[Expansions, ...] = ()
+    after: tuple[Expansions, ...] = ()
+    known: dict[str, Any] = field(default_factory=dict)
+    """What was worked out of these layouts."""
+
+    @classmethod
+    def of(cls, problem: Problem, blocks: Problem, solved: Solved, fan_in: int | None) -> Candidate:
+        bound = min(solved.ticks, solved.bound_ticks) / TICKS_PER_SECOND
+        return cls(problem, blocks, solved, fan_in, bound)
+
+    @property
+    def seconds(self) -> float:
+        return self.solved.ticks / TICKS_PER_SECOND
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Picoseconds and bytes moved."""
+        return self.solved.ticks, self.cost_apart[1]
+
+    @property
+    def cost_apart(self) -> tuple[int, int]:
+        """The same of the layouts with all operators apart."""
+        if "cost" not in self.known:
+            self.known["cost"] = self.problem.count_cost(self.solved.choice)
+        found: tuple[int, int] = self.known["cost"]
+        return found
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether neighbors may be in one block."""
+        return self.blocks is not self.problem
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether the graph is one that expansions made."""
+        return any(one.chosen is not None for one in self.before)
+
+    def lower_bound(self, seconds: float) -> Candidate:
+        """The same with a bound that is at most another one."""
+        return replace(self, bound=min(self.bound, seconds))
+
+    def write(self) -> ShardPlan:
+        """The plan."""
+        if "plan" not in self.known:
+            self.known["plan"] = write_plan(self.blocks, self.solved.placed().choice, 0, self.fan_in)
+        plan: ShardPlan = self.known["plan"]
+        expansions = (*self.before, *plan.expansions, *self.after)
+        return replace(plan, expansions=expansions, bound=min(plan.seconds, self.bound))
+
+
 def write_plan(
     problem: Problem,
     choice: Sequence[int],
     bound_ticks: int,
     fan_in: int | None,
     caps: Sequence[int] | None = None,
-    picks: Mapping[str, Pick] | None = None,
     lowered: Lowered | None = None,
 ) -> ShardPlan:
-    """The plan of a choice of layouts, in arenas of some memory if they are given it, some neighbors in one block.
+    """The plan of a choice of layouts, in arenas of some memory if they are given it.
 
     `lowered` has its steps, in these arenas, where they are written down already.
     """
+    joined = problem.list_joined(choice)
     problem, choice, expansions = split_chosen(problem, choice)
-    problem, choice, fused = fuse_neighbors(problem, choice, picks) if picks else (problem, choice, ())
+    problem, choice, fused = fuse_neighbors(problem, choice, joined) if joined else (problem, choice, ())
     graph, mesh = problem.graph, problem.mesh
     choices = _name_choices(problem, choice, fan_in)
     if lowered is not None:
@@ -194,7 +270,7 @@ class _Comparison:
     """
 
     def __init__(self, problem: Problem, choice: Sequence[int]) -> None:
-        self._graph, self._choice = problem.graph, tuple(choice)
+        self._graph, self._layouts = problem.graph, name_layouts(problem, choice)
         self._asked = replace(problem.asked, known=Known())
         self._nodes = tuple(problem.graph.nodes)
 
@@ -205,6 +281,14 @@ class _Comparison:
         problem = Problem(self._graph, self._asked)
         problem.factors()
         return problem
+
+    @cached_property
+    def _choice(self) -> tuple[int, ...]:
+        rows = []
+        for variable in self._problem.variables:
+            chosen = self._layouts.get((variable.kind, variable.name))
+            rows.append(0 if chosen is None else variable.layouts.index(chosen))  # 0: nothing is made in parts there
+        return tuple(rows)
 
     @cached_property
     def _cost(self) -> tuple[int, int]:

@@ -218,6 +218,9 @@ class Problem:
     asked : Asked
     """
 
+    is_sum = True
+    """Whether what a choice costs is the sum of its entries of the tables, where all are exact."""
+
     def __init__(self, graph: Graph, asked: Asked) -> None:
         self.graph, self.mesh, self.known, self.asked = graph, asked.mesh, asked.known, asked
         self.reads = Reads(graph, asked.known)
@@ -571,6 +574,10 @@ class Problem:
 
         behind = list_stored(self.graph, node.inputs).index(stored)
         return self.known.fact(("apart", self.kind(node), behind), made)
+
+    def list_blocks(self, node: OpNode) -> tuple[list[IndexBlock], IntArray]:
+        """The blocks of an operator's layouts, each once, and their places by (layout, device); -1 where idle."""
+        return self._list_blocks(self._variable("operator", node.name).layouts)
 
     def _list_blocks(self, options: Sequence[Layout]) -> tuple[list[IndexBlock], IntArray]:
         """The blocks of some layouts, each once, and their places in that list by (layout, device); -1 where idle."""
@@ -974,6 +981,10 @@ class Problem:
     def list_alone(self, cost: TensorCost) -> list[Factor]:
         """What each consumer of a tensor would receive if there were no other."""
         return [self._factor(cost, [k]) for k in range(len(cost.uses))]
+
+    def list_joined(self, choice: Sequence[int]) -> dict[str, str]:
+        """The operators that are in one block with one that they read, as chosen, each with that one: none."""
+        return {}
 
     @cached_property
     def touching(self) -> list[list[Factor]]:
