@@ -30,6 +30,7 @@ class Recosting:
         self.sent: defaultdict[Any, defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         self.merged: defaultdict[Any, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.worked: defaultdict[str, list[float]] = defaultdict(list)
+        self.assembled: defaultdict[Any, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.copied = [0] * self.mesh.size
         for step in plan.steps:
             if isinstance(step, Copy) and step.piece is None and step.src != HOST:
@@ -45,13 +46,20 @@ class Recosting:
         self.ticks = sum(round(stage_seconds(self.mesh, each) * 1e12) for each in self.sent.values())
         self.ticks += sum(round(max(map(self._merge, each.items())) * 1e12) for each in self.merged.values())
         self.ticks += sum(round(max(each) * 1e12) for each in self.worked.values())
+        self.ticks += sum(round(max(map(self._assemble, each.items())) * 1e12) for each in self.assembled.values())
 
     def _exchange(self, step: Copy) -> None:
         source, target = self.buffers[step.src], self.buffers[step.dst]
+        nbytes = sum(region.size for region in step.regions) * np.dtype(source.dtype).itemsize
+        shape = self.graph.stored[step.tensor].shape
+        is_inside = all(a >= 0 and a + m <= n for a, m, n in zip(target.start, target.shape, shape, strict=True))
         if source.device != target.device:
-            cells = sum(region.size for region in step.regions)
-            moved = cells * np.dtype(source.dtype).itemsize
-            self.sent[step.node, step.tensor][source.device, target.device] += moved
+            self.sent[step.node, step.tensor][source.device, target.device] += nbytes
+        elif is_inside and step.node != "(place)":  # what has padding is written anew, all of it: see `_work`
+            self.assembled[step.node, step.tensor][target.device] += nbytes
+
+    def _assemble(self, item: tuple[int, int]) -> float:
+        return item[1] / self.mesh.devices[item[0]].memory_nbytes_per_second
 
     def _merge(self, item: tuple[int, int]) -> float:
         rates = self.mesh.devices[item[0]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise, permutations, product
 from math import prod
 
@@ -109,8 +109,31 @@ def stage_seconds(mesh: Mesh, sent: dict[tuple[int, int], int]) -> float:
     return slowest
 
 
+def copied_nbytes(have: list[set], needs: Iterable[set], own_part: set | None, itemsize: int = 4) -> int:
+    """Bytes of its own that a device copies to have one block after the other, of those that it has.
+
+    A block that lies in one of these serves as it is. Of a part of a sum it copies what is to be merged, unless it has
+    all of that. What it takes is added to what it has.
+    """
+    copied = 0
+    for need in needs:
+        if need and not any(need <= one for one in have):
+            there = set().union(*have)
+            missing = need - there
+            copied += len(need & there)
+            if own_part is not None and not missing <= own_part:
+                copied += len(missing & own_part)
+        have.append(need)
+    return itemsize * copied
+
+
+def list_operands(read: Iterable[tuple[str, tuple[int, ...]]]) -> list[tuple[str, tuple[int, ...]]]:
+    """What a point reads by operand: as listed, or, of a set, one cell of each tensor."""
+    return read if isinstance(read, list) else sorted(read)
+
+
 class Tiny:
-    """A chain of operators described by the cells that each index point reads and writes."""
+    """A chain of operators described by the cells that each index point reads, operand by operand, and writes."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
@@ -129,12 +152,14 @@ class Tiny:
         """Picoseconds and bytes of a choice of layouts, by sets of cells."""
         holders: dict[str, list[tuple[int, tuple[int, ...], set]]] = {}
         arrived: dict[tuple[str, int], set] = {}
+        blocks: dict[tuple[str, int], list[set]] = {}
         ticks = nbytes = 0
         for (extents, reads, out, writes), reduces, flop, layout in zip(
             self.stages, self.reduces, self.flop, layouts, strict=True
         ):
             got: dict[str, dict[tuple[int, int], int]] = {}
             merged: dict[str, list[float]] = {}
+            copied: dict[str, list[float]] = {}
             seconds = 0.0
             for device, ranges in enumerate(layout):
                 if ranges is None:
@@ -159,8 +184,15 @@ class Tiny:
                     took = rates.launch_seconds + merging / rates.memory_nbytes_per_second if merging else 0.0
                     merged.setdefault(name, []).append(took)
                     arrived[name, device] |= cells
+                    own = next((held for source, _, held in holders[name] if source == device), set())
+                    have = blocks.setdefault((name, device), [] if len(parts) > 1 else [own])
+                    operands = zip(*(list_operands(reads(*point)) for point in points), strict=True)
+                    needs = [{at for n, at in each if n == name} for each in operands]
+                    nbytes_copied = copied_nbytes(have, needs, own if len(parts) > 1 else None)
+                    copied.setdefault(name, []).append(nbytes_copied / rates.memory_nbytes_per_second)
             for name, took in merged.items():
                 ticks += round(stage_seconds(self.mesh, got.get(name, {})) * 1e12) + round(max(took) * 1e12)
+                ticks += round(max(copied[name]) * 1e12)
                 nbytes += sum(got.get(name, {}).values())
             ticks += round(seconds * 1e12)
             made = made | {out}

@@ -257,7 +257,7 @@ class Granting(Problem):
             shape = len(cost.held.parts), *(len(use.numbers) for use in uses)
             out = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
             if paid.size:
-                last = msgspec.structs.replace(uses[-1], numbers=share(uses[-1].numbers[paid]), free=None)
+                last = msgspec.structs.replace(uses[-1], free=None).cut(paid, share)
                 out[0][..., paid], out[1][..., paid] = self._make_tables(cost, [*uses[:-1], last], whole)
             return out
         if is_more is None:
@@ -306,7 +306,7 @@ class Granting(Problem):
         return self.known.fact(self._name_tables(cost, uses, whole), lambda: made(cost, uses, whole))
 
     def _name_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[object, ...]:
-        return "tables", *super()._said(cost), whole, 0, *(id(use.numbers) for use in uses)
+        return "tables", *super()._said(cost), whole, 0, *(use.structure for use in uses)
 
     def _said(self, cost: TensorCost) -> tuple[int | tuple[int, ...], ...]:
         said = super()._said(cost)
@@ -336,8 +336,10 @@ class Granting(Problem):
     def _free(self, cost: TensorCost, use: Use) -> Use:
         free = self.granted[use.variable]
         more = np.full((int(free.sum()), self.mesh.size), cost.list_largest(use)[0])
-        numbers = self.known.share(np.concatenate([use.numbers, more]))
-        return msgspec.structs.replace(use, numbers=numbers, free=free)
+        share = self.known.share
+        numbers, *apart = (share(np.concatenate([each, more])) for each in (use.numbers, *use.apart))
+        padded = tuple(share(np.concatenate([each, np.zeros_like(more)])) for each in use.padded)
+        return msgspec.structs.replace(use, numbers=numbers, free=free, apart=tuple(apart), padded=padded)
 
     def _beside(
         self,

@@ -25,12 +25,12 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.problem import Asked, Problem, TensorCost, Use
+from tapestry_plan.search.prices.problem import Asked, Problem, TensorCost
 from tapestry_plan.search.prices.variants import Given, Variants
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.sums.tables import Tables
-from tapestry_plan.steps import Layout, list_stored, list_viewed
+from tapestry_plan.steps import Layout, list_stored
 
 Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
@@ -83,11 +83,10 @@ class JointProblem(Problem):
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
         for reading in self.present[node.name].readings:
-            read = self._number_read(replace(node, inputs=reading.names))
-            self.read.append((reading.given, node, read))
-            viewed = list_viewed(self.graph, reading.names)
-            for name, numbers in read.items():
-                self.uses[self.stored_as(name)].append(Use(at, numbers, reading.given, viewed=name in viewed))
+            reads = replace(node, inputs=reading.names)
+            self.read.append((reading.given, node, self._number_read(reads)))
+            for use, name in self._list_uses(reads, at, reading.given):
+                self.uses[self.stored_as(name)].append(use)
 
     def _add_outputs(self) -> None:
         for readings in self.variants.results.values():

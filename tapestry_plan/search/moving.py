@@ -13,6 +13,7 @@ import numpy as np
 
 from tapestry_plan.search.prices.problem import Problem, TensorCost
 from tapestry_plan.search.sums.elimination import IntArray, alternatives, improve
+from tapestry_plan.search.sums.tables import count_rounding
 
 
 def move_layouts(
@@ -86,4 +87,4 @@ class _Around:
             np.maximum(ticks, alone[0], out=ticks)
             np.maximum(nbytes, alone[1], out=nbytes)
         # Of whole picoseconds a sum may be below the largest one by what each was rounded by.
-        return np.maximum(ticks - (len(cost.uses) + 1), 0), nbytes
+        return np.maximum(ticks - count_rounding(len(cost.uses)), 0), nbytes

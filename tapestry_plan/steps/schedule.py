@@ -25,6 +25,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from tapestry_plan.steps.layouts.local import is_assembling
 from tapestry_plan.steps.layouts.mesh import Mesh, align
 from tapestry_plan.steps.layouts.routes import number_ports
 from tapestry_plan.steps.step import (
@@ -116,7 +117,7 @@ def list_queued(
     Parameters
     ----------
     steps, buffers
-        Of the plan. Each step that takes no time of its own, as a copy within a device, is an operation too.
+        Of the plan. Each step that takes no time of its own, as a copy for a view, is an operation too.
     mesh : Mesh
     work : mapping
         By operator the seconds that each device's shard takes.
@@ -231,7 +232,8 @@ class _Lister:
             return self._time_host(nbytes), [("from host", target.device, 0)]
         sender = self.buffers[step.src].device
         if sender == target.device:
-            return 0.0, [("work", sender, 0)]
+            taken = nbytes if is_assembling(step, target) else 0
+            return taken / self.mesh.devices[sender].memory_nbytes_per_second, [("work", sender, 0)]
         port = int(self.ports[sender, target.device])
         link = self.mesh.ports[port]
         wait = link.latency_seconds if self._starts("message", step.node, step.tensor, sender, target.device) else 0.0

@@ -57,7 +57,7 @@ class Stage(msgspec.Struct, frozen=True):
     flop : tuple of float
         By device.
     seconds : float
-        Modeled: slowest device's compute plus transfers.
+        Modeled: slowest device's compute, plus transfers, merges and copies of own cells beside what comes.
     work_seconds : tuple of float
         Modeled, by device: its own compute, without transfers and merges; of a stage that brings an output home none.
     """
@@ -414,7 +414,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def nbytes_assembled(self) -> tuple[int, ...]:
         """Bytes of its own cells that each device copies beside others, as of rows beside a halo that comes.
 
-        They are counted from the steps when they are asked for, and beside `nbytes_local`; `seconds` leaves them out.
+        They are counted from the steps when they are asked for, and beside `nbytes_local`. What they take is in
+        `seconds`, but for those copied into blocks with padding, all of whose bytes `nbytes_local` has.
         """
         return count_assembled(self.buffers, self.steps, self.mesh.size)
 

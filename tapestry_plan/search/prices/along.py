@@ -16,7 +16,7 @@ on it too. Messages are counted in the same way, of sets that meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import accumulate
 from math import prod
@@ -110,6 +110,13 @@ class Spreads:
             self._found[key] = self._find_now(sets, groups)
         return self._found[key]
 
+    def find_taken(
+        self, sets: IntArray, takes: Sequence[bool], consumers: Sequence[Along | None]
+    ) -> list[Along | None]:
+        """What an operand takes in some classes; where it takes nothing, what its consumer does."""
+        rows = zip(sets, takes, consumers, strict=True)
+        return [one if one is None or not some else self.find(mine) for mine, some, one in rows]
+
     def _find_now(self, sets: IntArray, groups: IntArray | None) -> Along | None:
         shape = self.shape
         grids = sets.T.reshape(-1, *shape)
@@ -194,6 +201,51 @@ def count_along(
                 if received:
                     found.cells[row] += cells.sum(axis=1) * (mesh.size // cells.shape[1])
     return found
+
+
+def part_operands(
+    numbers: Sequence[IntArray], sizes: Callable[..., IntArray]
+) -> tuple[list[NDArray[np.bool_]], NDArray[np.bool_]]:
+    """Whether the operands of a consumer take cells apart from each other, by class.
+
+    Parameters
+    ----------
+    numbers : sequence of arrays (classes, devices)
+        For each operand the numbers of the regions that it takes.
+    sizes : callable
+        Cells that regions have in common, by their numbers.
+
+    Returns
+    -------
+    new, is_apart
+        For each operand where it takes cells and none before takes the same; and where no other two have any in common.
+    """
+    if len(numbers) == 1:
+        return [np.ones(len(numbers[0]), bool)], np.ones(len(numbers[0]), bool)
+    new, is_apart = list[NDArray[np.bool_]](), np.ones(len(numbers[0]), bool)
+    for k, mine in enumerate(numbers):
+        takes: NDArray[np.bool_] = np.any(sizes(mine), axis=1)
+        for before in numbers[:k]:
+            again = (before == mine).all(axis=1)
+            takes &= ~again
+            is_apart &= again | ~sizes(before, mine).any(axis=1)
+        new.append(takes)
+    return new, is_apart
+
+
+def list_own(
+    holders: Sequence[Along],
+    consumers: Sequence[Along],
+    spreads: Spreads,
+    sizes: Callable[[int, IntArray, IntArray], IntArray],
+) -> Iterator[IntArray]:
+    """For each holder the cells that devices need and have themselves, (consumers, devices), or one column for all.
+
+    The arguments are those of `count_along`.
+    """
+    counter = _Counter(holders, consumers, spreads, sizes)
+    for holder in holders:
+        yield counter.count(holder, spreads.outer[-1], received=True)[0]
 
 
 class _Counter:

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Signature
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along
+from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along, list_own, part_operands
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Mesh, list_senders, number_ports
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.regions import DisjointRegions, Region
 
+Flags = NDArray[np.bool_]
 TICKS_PER_SECOND = 10**12
 """Modeled time is counted in whole picoseconds, so that sums and comparisons are exact."""
 
@@ -404,6 +405,22 @@ class Held(Struct, frozen=True):
     groups: IntArray
 
 
+class OperandBlocks(Struct, frozen=True):
+    """The blocks of a tensor that the operands of one consumer take, one operand after the other.
+
+    Parameters
+    ----------
+    numbers : tuple of array of int64, (classes, devices)
+        For each operand the region numbers of the tensor's cells.
+    padded : tuple of array of int64, (classes, devices)
+        For each operand 1 where the block has cells outside of the tensor: it is written anew in any case, which is
+        counted with the operator's work (`count_copied`). Empty where none has.
+    """
+
+    numbers: tuple[IntArray, ...]
+    padded: tuple[IntArray, ...] = ()
+
+
 class Transfers(Struct, frozen=True):
     """What the last of several consumers of a tensor receives, for all classes of layouts.
 
@@ -419,22 +436,36 @@ class Transfers(Struct, frozen=True):
     """By port, then by class: the most cells that one device sends through it, or receives."""
     rounds: IntArray
     """By port, then by class: the most messages that one device sends through it, or receives."""
+    assembled: IntArray
+    """By kind of device, then by class: the most bytes of its own cells that one copies beside others."""
     columns: IntArray
     """By class of each consumer in turn, the column."""
 
     def spread(self) -> Transfers:
         """The same with an axis for the classes of each consumer in turn."""
-        every = (each[..., self.columns] for each in (self.cells, self.fresh, self.busiest, self.rounds))
-        cells, fresh, busiest, rounds = every
-        return Transfers(cells, fresh, busiest, rounds, np.arange(self.columns.size).reshape(self.columns.shape))
+        every = self.cells, self.fresh, self.busiest, self.rounds, self.assembled
+        columns = np.arange(self.columns.size).reshape(self.columns.shape)
+        cells, fresh, busiest, rounds, assembled = (each[..., self.columns] for each in every)
+        return Transfers(cells, fresh, busiest, rounds, assembled, columns)
 
 
-def count_transfers(table: RegionTable, held: Held, needs: Sequence[IntArray], mesh: Mesh) -> Transfers:
-    """Cells that devices exchange for the last of several consumers of a tensor.
+def count_transfers(
+    table: RegionTable,
+    held: Held,
+    needs: Sequence[IntArray],
+    mesh: Mesh,
+    blocks: Sequence[OperandBlocks] = (),
+    itemsizes: tuple[int, int] = (1, 1),
+) -> Transfers:
+    """Cells that devices exchange for the last of several consumers of a tensor, and those that they copy themselves.
 
     A device that was given N₁, …, Nₖ₋₁ before needs N_k − ∪ N_i now. Of each group of devices that hold the same cells
     it reads from one, as `list_senders` says, unless it is of the group itself. So a device that holds H sends it
     |(N_k − ∪ N_i) ∩ H| cells, and tensors in partial results need nothing else: each part is a group of its own.
+
+    A block that lies in what the device holds, or in what one consumer before took, serves as it is. Else it is put
+    together, and the cells that the device has of it, |N_k ∩ (H ∪ ∪ N_i)|, are copied; of its own part of a sum those
+    that are to be merged, where it has not all of them.
 
     Parameters
     ----------
@@ -443,44 +474,72 @@ def count_transfers(table: RegionTable, held: Held, needs: Sequence[IntArray], m
     needs : sequence of arrays (classes_k, devices)
         Region numbers that the consumers need, in the order in which they run.
     mesh : Mesh
+    blocks : sequence of OperandBlocks
+        What the operands of each of these consumers take of that; by default each has one operand.
+    itemsizes : pair of int
+        Bytes of a complete cell, and of a cell of a partial result.
     """
+    blocks = blocks or [OperandBlocks((need,)) for need in needs]
     if len(needs) == 1 and mesh.size >= tuning.MIN_ALONG_DEVICES:
-        return _count_one_consumer(table, held, needs[0], mesh)
-    return _count_by_pairs(table, held, needs, mesh)
+        return _count_one_consumer(table, held, needs[0], mesh, blocks[0], itemsizes)
+    return _count_by_pairs(table, held, needs, mesh, blocks, itemsizes)
 
 
-def _count_one_consumer(table: RegionTable, held: Held, need: IntArray, mesh: Mesh) -> Transfers:
+def _count_one_consumer(
+    table: RegionTable, held: Held, need: IntArray, mesh: Mesh, blocks: OperandBlocks, itemsizes: tuple[int, int]
+) -> Transfers:
     """As `count_transfers` of one consumer: along the axes of the mesh where layouts are products along them."""
     has, wants = table.list_sets(held.numbers), table.list_sets(need)
-    asks: NDArray[np.bool_] = np.logical_or.reduce(wants, axis=(1, 2))  # who wants nothing anywhere gets nothing
+    asks: Flags = np.logical_or.reduce(wants, axis=(1, 2))  # who wants nothing anywhere gets nothing
+    new, is_apart = part_operands(blocks.numbers, table.sizes)
     for finely in (False, True):
         spreads = table.spread(mesh.shape, finely)
         holders = [spreads.find(*one) for one in zip(has, held.groups, strict=True)]
-        consumers = [spreads.find(sets) if some else None for sets, some in zip(wants, asks.tolist(), strict=True)]
+        wholes = zip(wants, (asks & is_apart).tolist(), strict=True)
+        consumers = [spreads.find(sets) if some else None for sets, some in wholes]
+        each = zip(map(table.list_sets, blocks.numbers), new, strict=True)
+        taken = [spreads.find_taken(sets, some.tolist(), consumers) for sets, some in each]
+        consumers = [None if None in each else each[0] for each in zip(consumers, *taken, strict=True)]
         if None not in holders and not asks[_part(consumers)[1]].any():
             break
     (mine, others), (theirs, rest) = _part(holders), _part(consumers)
     rest = rest[asks[rest]]
     shape, ports = (len(holders), len(consumers)), len(mesh.ports)
     cells, (busiest, rounds) = np.zeros(shape, np.int64), np.zeros((2, ports, *shape), np.int64)
+    assembled = np.zeros((len(mesh.kinds), *shape), np.int64)
 
     def put(rows: IntArray, columns: IntArray, found: Exchanged | Transfers) -> None:
         at = np.ix_(rows, columns)
-        found = found.spread() if isinstance(found, Transfers) else found
         cells[at] = found.cells
         for port in range(ports):
             busiest[port][at], rounds[port][at] = found.busiest[port], found.rounds[port]
 
     if mine.size and theirs.size:
         first, second = ([one for one in each if one is not None] for each in (holders, consumers))
+        takes = [each[theirs] for each in new]
+        sizes = [
+            np.where(some[:, None], table.sizes(n[theirs]), 0) for n, some in zip(blocks.numbers, takes, strict=True)
+        ]
+        few = [[one for one in map(each.__getitem__, theirs) if one is not None] for each in taken]
+        own = [list_own(first, each, spreads, table.count_along_axis) for each in few]
+        for row, each_own in zip(mine.tolist(), zip(*own, strict=True), strict=True):
+            is_part = int(held.parts[row] > 1)
+            copied = np.zeros_like(sizes[0])
+            for k, (size, has) in enumerate(zip(sizes, each_own, strict=True)):
+                is_read = 1 if is_part or not blocks.padded else 1 - blocks.padded[k][theirs]
+                copied += np.where(has < size, has, 0) * is_read
+            assembled[:, row, theirs] = _list_most(copied, mesh) * itemsizes[is_part]
         put(mine, theirs, count_along(first, second, spreads, mesh, table.count_along_axis))
     for rows, columns in ((others, theirs), (np.arange(len(holders)), rest)):
         if rows.size and columns.size:
-            few = Held(held.numbers[rows], held.parts[rows], held.groups[rows])
-            put(rows, columns, _count_by_pairs(table, few, [need[columns]], mesh))
+            few_held = Held(held.numbers[rows], held.parts[rows], held.groups[rows])
+            some = OperandBlocks(*(tuple(each[columns] for each in every) for every in (blocks.numbers, blocks.padded)))
+            found = _count_by_pairs(table, few_held, [need[columns]], mesh, [some], itemsizes).spread()
+            put(rows, columns, found)
+            assembled[:, rows[:, None], columns] = found.assembled
     fresh = _list_most(table.sizes(need), mesh)
     fresh = np.broadcast_to(fresh[:, None, :], (len(fresh), *shape))
-    return Transfers(cells, fresh, busiest, rounds, np.arange(len(need)))
+    return Transfers(cells, fresh, busiest, rounds, assembled, np.arange(len(need)))
 
 
 def _part(found: Sequence[object]) -> tuple[IntArray, IntArray]:
@@ -495,7 +554,14 @@ def _list_most(cells: IntArray, mesh: Mesh) -> IntArray:
     return np.stack([mine.max(axis=-1) for mine in by_kind])
 
 
-def _count_by_pairs(table: RegionTable, held: Held, needs: Sequence[IntArray], mesh: Mesh) -> Transfers:
+def _count_by_pairs(
+    table: RegionTable,
+    held: Held,
+    needs: Sequence[IntArray],
+    mesh: Mesh,
+    blocks: Sequence[OperandBlocks],
+    itemsizes: tuple[int, int],
+) -> Transfers:
     """As `count_transfers`, from every device to every other one."""
     # The cells that two devices exchange depend on what one holds and what the other needs, of which there are few
     # different ones: a matrix is counted once, and the tables of all classes look them up.
@@ -503,16 +569,102 @@ def _count_by_pairs(table: RegionTable, held: Held, needs: Sequence[IntArray], m
     #       needed  u0 u1 u2 …          class of holders a:  h0 h1 h2 h3      by sender s and receiver d, masked by who
     #     held h0    4  0  2            of consumers b:      u0 u0 u1 u2      reads from whom:  counts[h_s, u_d]
     #          h1    0  4  2            sums over d: what s sends; over s: what d receives
-    spread = [_spread(need, k, len(needs)) for k, need in enumerate(needs)]
-    wanted, at = _list_tuples(spread, [len(table.regions)] * len(needs))
+    many, last = len(needs), len(needs) - 1
+    listed = [_spread(need, k, many) for k, need in enumerate(needs)]
+    taken: list[list[int]] = []  # by consumer, where in the tuples it stands what its operands take
+    for k, each in enumerate(blocks):
+        mine = [_spread(one, k, many) for one in each.numbers] if len(each.numbers) > 1 else []
+        taken.append([*range(len(listed), len(listed) + len(mine))] or [k])
+        listed += mine
+    padded = [_spread(one, last, many) for one in blocks[last].padded]
+    wanted, at = _list_tuples([*listed, *padded], [len(table.regions)] * len(listed) + [2] * len(padded))
     holding, holds = np.unique(held.numbers, return_inverse=True)
-    whole = table.number(DisjointRegions.full(table.shape))
-    counts, numbers = _count_fresh(table, wanted, np.append(holding, whole))
+    holds = holds.reshape(held.numbers.shape)
+    others = np.append(holding, table.number(DisjointRegions.full(table.shape)))
+    fresh = counts, numbers = _count_fresh(table, wanted[:, :many], others)
     rows, columns = _list_tuples(list(np.moveaxis(numbers[at], -1, 0)), [counts.shape[1]] * mesh.size)
-    exchanged = _Exchange(counts[:-1], holds.reshape(held.numbers.shape), rows, held.groups, mesh).count()
-    most = _list_most(counts[-1][rows], mesh)
-    most = np.broadcast_to(most[:, None], (len(most), len(held.numbers), len(rows)))
-    return Transfers(exchanged.cells, most, exchanged.busiest, exchanged.rounds, columns)
+    exchanged = _Exchange(counts[:-1], holds, rows, held.groups, mesh).count()
+    found = [exchanged.cells, _list_most(counts[-1][rows], mesh), exchanged.busiest, exchanged.rounds]
+    copied, ways = _list_copied(table, wanted, taken, len(listed), others, fresh, itemsizes)
+    assembled = np.zeros((len(mesh.kinds), len(holds), len(rows)), np.int64)
+    if copied.any():
+        # Where all receive the same some may copy other cells: such classes have columns of their own.
+        unlike = [columns, *np.moveaxis(ways[at], -1, 0)]
+        rows, columns = _list_tuples(unlike, [len(rows)] + [copied.shape[-1]] * mesh.size)
+        found = [each[..., rows[:, 0]] for each in found]
+        assembled = np.zeros((len(mesh.kinds), len(holds), len(rows)), np.int64)
+        holds = holds + np.where(held.parts > 1, len(holding), 0)[:, None]
+        for kind, (_, alike) in enumerate(mesh.kinds):
+            for device in alike:
+                np.maximum(assembled[kind], copied[holds[:, device, None], rows[:, 1 + device]], out=assembled[kind])
+    cells, most, busiest, rounds = found
+    most = np.broadcast_to(most[:, None], assembled.shape)
+    return Transfers(cells, most, busiest, rounds, assembled, columns)
+
+
+def _list_copied(
+    table: RegionTable,
+    wanted: IntArray,
+    taken: Sequence[Sequence[int]],
+    padded: int,
+    others: IntArray,
+    fresh: tuple[IntArray, IntArray],
+    itemsizes: tuple[int, int],
+) -> tuple[IntArray, IntArray]:
+    """Bytes of its own that a device copies for the last consumer, by what it holds and what is wanted.
+
+    Parameters
+    ----------
+    table : RegionTable
+    wanted : array of int64, (tuples, columns)
+        Region numbers that consumers need, and what their operands take; flags of padding.
+    taken : sequence of sequence of int
+        By consumer the columns with what its operands take.
+    padded : int
+        The first column of flags, one for each of the last one's operands if there are any.
+    others : array of int64
+        Region numbers of what devices hold, and of the whole tensor.
+    fresh : tuple
+        Of the tuples, what `_count_fresh` says.
+
+    Returns
+    -------
+    copied, ways : arrays (2 · holdings, ways) and (tuples,)
+        Of complete tensors, then of those in partial results; which of the ways each tuple is.
+    """
+    *before, mine = taken
+    parts: list[tuple[IntArray, int]] = []
+    said: list[tuple[IntArray, IntArray, IntArray]] = []
+    for k, column in enumerate(mine):
+        given, read = [*range(len(before)), *mine[:k]], wanted[:, column]
+        counts, numbers = fresh if len(mine) == 1 else _count_fresh(table, wanted[:, [*given, column]], others)
+        names, which = np.unique(read, return_inverse=True)
+        size = table.sizes(names)[which]
+        arrived = size - counts[-1][numbers]
+        for other in (*(each for one in before for each in one), *mine[:k]) if arrived.any() else ():
+            whole = np.flatnonzero((arrived == size) & (size > 0))
+            arrived[whole[table.sizes(read[whole], wanted[whole, other]) == size[whole]]] = 0
+        is_padded = wanted[:, padded + k] if padded < wanted.shape[1] else np.zeros(len(wanted), np.int64)
+        arrived[is_padded > 0] = 0
+        # Where nothing came before, the cells that are shared say whether a device holds all; else it is asked.
+        lies, alike = np.zeros((1, len(others) - 1), bool), np.zeros(len(wanted), np.int64)
+        if arrived.any():
+            lies, alike = list_classes(table.sizes(names[:, None], others[None, :-1]) == table.sizes(names)[:, None])
+            alike = np.where(arrived > 0, alike[which], 0)
+        amounts, which = np.unique(arrived, return_inverse=True)
+        parts += [(numbers, counts.shape[1]), (which, len(amounts)), (alike, len(lies)), (is_padded, 2)]
+        said.append((counts, amounts, lies))
+    rows, ways = _list_tuples([each for each, _ in parts], [size for _, size in parts])
+    complete, partial = np.zeros((2, len(others) - 1, len(rows)), np.int64)
+    for k, (counts, amounts, lies) in enumerate(said):
+        column, amount, row, is_padded = rows[:, 4 * k : 4 * k + 4].T
+        shared, arrived = counts[:-1, column], amounts[amount]
+        is_whole = shared == counts[-1, column]
+        serves = np.where(arrived > 0, lies[row].T, is_whole) | (is_padded > 0)
+        complete += np.where(serves, 0, arrived + shared) * itemsizes[0]
+        partial += arrived * itemsizes[0] + np.where(is_whole, 0, shared) * itemsizes[1]
+    copied, alike = list_classes(np.ascontiguousarray(np.concatenate([complete, partial]).T))
+    return copied.T, alike[ways]
 
 
 class _Exchange:
@@ -647,6 +799,20 @@ def merge_ticks(fresh: IntArray, parts: IntArray, itemsize: int | IntArray, mesh
         seconds = device.launch_seconds + nbytes / device.memory_nbytes_per_second
         slowest = np.maximum(slowest, np.where((parts > 1) & (cells > 0), seconds, 0.0))
     return to_ticks(slowest)
+
+
+def assembly_ticks(assembled: IntArray, mesh: Mesh) -> IntArray:
+    """Modeled time to copy own cells beside others, at the memory's bandwidth of the slowest device.
+
+    Parameters
+    ----------
+    assembled : array of int64, (kinds of devices, …)
+        The most bytes that a device of each kind copies.
+    mesh : Mesh
+    """
+    rates = [device.memory_nbytes_per_second for device, _ in mesh.kinds]
+    seconds = [nbytes / rate for nbytes, rate in zip(assembled, rates, strict=True)]
+    return to_ticks(reduce(np.maximum, seconds))
 
 
 def compute_seconds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 from math import prod
@@ -17,7 +17,9 @@ from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.cost import (
     Held,
+    OperandBlocks,
     RegionTable,
+    assembly_ticks,
     compute_seconds,
     count_transfers,
     is_product,
@@ -119,6 +121,20 @@ class Use(Struct):
     """1 for layouts in which it has the tensor at no cost, as that is counted elsewhere; none by default."""
     apart: tuple[IntArray, ...] = ()
     """What each operand reads of it, where several operands of one operator do."""
+    padded: tuple[IntArray, ...] = ()
+    """For each operand that reads it 1 where its block has cells outside of it, see `OperandBlocks`."""
+
+    @property
+    def structure(self) -> tuple[int, ...]:
+        """All that tables depend on: arrays are shared, so ids say which."""
+        free = () if self.free is None else (-1, id(self.free))
+        return (id(self.numbers), *map(id, self.apart), *map(id, self.padded), *free)
+
+    def cut(self, rows: IntArray, share: Callable[[IntArray], IntArray]) -> Use:
+        """The same in some layouts."""
+        free = None if self.free is None else share(self.free[rows])
+        apart, padded = (tuple(share(each[rows]) for each in every) for every in (self.apart, self.padded))
+        return replace(self, numbers=share(self.numbers[rows]), free=free, apart=apart, padded=padded)
 
 
 class Moved(Struct, frozen=True):
@@ -207,6 +223,40 @@ class TensorCost(Struct):
         """Bytes of a cell that moves, for each number of parts."""
         sizes: IntArray = np.where(parts > 1, self.part_itemsize, self.tensor.itemsize)
         return sizes
+
+
+class Assembling:
+    """Bytes of a tensor that devices copy of what they have, consumer by consumer, in a layout of its producer."""
+
+    def __init__(self, cost: TensorCost, row: int) -> None:
+        self.cost, self.parts = cost, int(cost.held.parts[row])
+        regions = cost.table.regions
+        self.made = [regions[number] for number in cost.held.numbers[row].tolist()]
+        self.complete: list[list[DisjointRegions]] = [[one] if self.parts == 1 else [] for one in self.made]
+        """Of each device the blocks that it has."""
+
+    def take(self, use: Use, value: int) -> IntArray:
+        """Let a consumer have its blocks; give the bytes that each device copies for that."""
+        found = np.zeros(len(self.made), np.int64)
+        for k, numbers in enumerate(use.apart or (use.numbers,)):
+            padded = use.padded[k][value] if use.padded else np.zeros(len(self.made), np.int64)
+            for device, number in enumerate(numbers[value].tolist()):
+                need, have = self.cost.table.regions[number], self.complete[device]
+                if need.size and all((need - one).size for one in have):
+                    found[device] += self._count(need, have, self.made[device], bool(padded[device]))
+                have.append(need)
+        return found
+
+    def _count(
+        self, need: DisjointRegions, have: Sequence[DisjointRegions], made: DisjointRegions, is_padded: bool
+    ) -> int:
+        missing = need
+        for one in have:
+            missing = missing - one
+        copied = 0 if is_padded else (need.size - missing.size) * self.cost.tensor.itemsize
+        if self.parts > 1 and (missing - made).size:
+            copied += (missing & made).size * self.cost.part_itemsize
+        return copied
 
 
 class Problem:
@@ -531,10 +581,15 @@ class Problem:
 
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
+        for use, name in self._list_uses(node, at):
+            self.uses[name].append(use)
+
+    def _list_uses(self, node: OpNode, at: int, given: Given = ()) -> Iterator[tuple[Use, str]]:
+        """How an operator reads each stored tensor behind its inputs."""
         viewed = list_viewed(self.graph, node.inputs)
         for name, numbers in self._number_read(node).items():
-            apart = self.number_apart(node, name) if name in viewed else ()
-            self.uses[name].append(Use(at, numbers, viewed=name in viewed, apart=apart))
+            apart, padded = self.number_apart(node, name), self._list_padded(node, name)
+            yield Use(at, numbers, given, viewed=name in viewed, apart=apart, padded=padded), name
 
     def _number_read(self, node: OpNode) -> dict[str, IntArray]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
@@ -578,6 +633,23 @@ class Problem:
     def list_blocks(self, node: OpNode) -> tuple[list[IndexBlock], IntArray]:
         """The blocks of an operator's layouts, each once, and their places by (layout, device); -1 where idle."""
         return self._list_blocks(self._variable("operator", node.name).layouts)
+
+    def _list_padded(self, node: OpNode, stored: str) -> tuple[IntArray, ...]:
+        """For each operand that reads a tensor 1 where its block has cells outside of it, by layout and device."""
+        reading = [k for k, name in enumerate(node.inputs) if stored in self.graph.source(name).stored]
+        mine = [k for k in reading if self.graph.source(node.inputs[k]).direct and may_copy(self.reads, node, k)]
+        if not mine:
+            return ()
+
+        def made() -> tuple[IntArray, ...]:
+            found = [np.sign(self._count_operand(node, k, slice(None))) if k in mine else None for k in reading]
+            if not any(each is not None and each.any() for each in found):
+                return ()
+            shape = next(each.shape for each in found if each is not None)
+            return tuple(self.known.share(np.zeros(shape, np.int64) if each is None else each) for each in found)
+
+        behind = list_stored(self.graph, node.inputs).index(stored)
+        return self.known.fact(("padded", self.kind(node), behind), made)
 
     def _list_blocks(self, options: Sequence[Layout]) -> tuple[list[IndexBlock], IntArray]:
         """The blocks of some layouts, each once, and their places in that list by (layout, device); -1 where idle."""
@@ -625,20 +697,24 @@ class Problem:
 
     def count_copied(self, node: OpNode, rows: slice = slice(None), inside: Collection[str] = ()) -> IntArray:
         """Bytes that each device writes anew to read its operands, by layout and device, but for some tensors."""
-        layouts = self.variables[self.position["operator", node.name]].layouts
-        places = self._list_blocks(layouts)[1][rows]
         outside = [k for k, name in enumerate(node.inputs) if name not in inside]
-        operands = [k for k in outside if may_copy(self.reads, node, k)]
-        if not operands:
-            return np.zeros(places.shape, np.int64)
-        blocks, signature = self._list_blocks(layouts)[0], self.graph.signature(node.name)
+        layouts = self.variables[self.position["operator", node.name]].layouts
+        nbytes = np.zeros(self._list_blocks(layouts)[1][rows].shape, np.int64)
+        for operand in outside:
+            if may_copy(self.reads, node, operand):
+                nbytes += self._count_operand(node, operand, rows)
+        return nbytes
+
+    def _count_operand(self, node: OpNode, operand: int, rows: slice) -> IntArray:
+        """The same of one operand, some of whose blocks may have to be written anew."""
+        layouts = self.variables[self.position["operator", node.name]].layouts
+        blocks, places = self._list_blocks(layouts)
+        places, signature = places[rows], self.graph.signature(node.name)
         nbytes = np.zeros(len(blocks) + 1, np.int64)  # the last one is of idle devices
         wanted = np.unique(places[places >= 0])
-        some = [blocks[k] for k in wanted.tolist()]
-        for operand in operands:
-            seen = list_seen(signature, signature.inputs[operand], some)
-            each = {block: count_copied(self.reads, node, operand, block) for block in dict.fromkeys(seen)}
-            nbytes[wanted] += [each[block] for block in seen]
+        seen = list_seen(signature, signature.inputs[operand], [blocks[k] for k in wanted.tolist()])
+        each = {block: count_copied(self.reads, node, operand, block) for block in dict.fromkeys(seen)}
+        nbytes[wanted] = [each[block] for block in seen]
         return nbytes[places]
 
     def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh, copies: bool = True) -> IntArray:
@@ -709,9 +785,7 @@ class Problem:
             return cut_table(factor, [kept[v] for v in factor.scope], cuts)
 
         def cut_use(use: Use) -> Use:
-            values = kept[use.variable]
-            free = None if use.free is None else share(use.free[values])
-            return replace(use, numbers=share(use.numbers[values]), free=free)
+            return use.cut(kept[use.variable], share)
 
         def cut_cost(cost: TensorCost) -> TensorCost:
             values = kept[cost.producer]
@@ -850,9 +924,7 @@ class Problem:
         whole = bool(consumers) and consumers[-1] not in cost.only_partial
         scope = [cost.producer, *(use.variable for use in (*landing, *uses))]
         order = sorted(range(len(scope)), key=scope.__getitem__)
-        said = *self._said(cost), whole, len(landing), *(id(use.numbers) for use in (*landing, *uses))
-        if uses and uses[-1].free is not None:
-            said = *said, id(uses[-1].free)
+        said = *self._said(cost), whole, len(landing), *(use.structure for use in (*landing, *uses))
 
         def made() -> tuple[IntArray, IntArray]:
             if cost.landing is None:
@@ -900,17 +972,27 @@ class Problem:
         made, devices = cost.held, self.mesh.size
         held_rows, held_class = list_classes(np.column_stack([made.numbers, made.groups, made.parts]))
         held = Held(held_rows[:, :devices], held_rows[:, -1], held_rows[:, devices:-1])
-        classes = [list_classes(use.numbers) for use in uses]
-        found = count_transfers(cost.table, held, [rows for rows, _ in classes], self.mesh)
+        needs, blocks, classes = zip(*map(_list_taken, uses), strict=True)
+        sizes = cost.tensor.itemsize, cost.part_itemsize
+        found = count_transfers(cost.table, held, needs, self.mesh, blocks, sizes)
         parts = held.parts[:, None]
         itemsize = cost.itemsizes(parts)
         ticks = transfer_ticks(found.busiest, found.rounds, itemsize, self.mesh)
         ticks += merge_ticks(found.fresh, parts, itemsize, self.mesh)
+        copying = assembly_ticks(found.assembled, self.mesh)
         nbytes = found.cells * itemsize
         if not whole:
-            ticks, nbytes = np.where(parts == 1, 0, ticks), np.where(parts == 1, 0, nbytes)
-        columns = found.columns[np.ix_(*(inverse for _, inverse in classes))]
-        return ticks[held_class][:, columns], nbytes[held_class][:, columns]
+            ticks, nbytes, copying = (np.where(parts == 1, 0, each) for each in (ticks, nbytes, copying))
+        columns = found.columns[np.ix_(*classes)]
+        free = [use.free for use in uses[:-1]]
+        if all(each is None for each in free):
+            return (ticks + copying)[held_class][:, columns], nbytes[held_class][:, columns]
+        # What has arrived where consumers before have it for free is not known: that may have all of a block.
+        known = np.ones((1,) * len(uses), np.int64)
+        for k, each in enumerate(free):
+            known = known if each is None else known * (1 - each.reshape(-1, *(1,) * (len(uses) - 1 - k)))
+        ticks = ticks[held_class][:, columns] + copying[held_class][:, columns] * known
+        return ticks, nbytes[held_class][:, columns]
 
     # -- the chosen layouts ------------------------------------------------------------------------------
 
@@ -934,7 +1016,7 @@ class Problem:
 
     def count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
         """What moves of one tensor for each consumer, as chosen."""
-        rows = [(id(use.numbers), choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
+        rows = [(use.structure, choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
         landing = (id(cost.landing.numbers), choice[cost.landing.variable]) if cost.landing else None
         key = "moved", *self._said(cost), choice[cost.producer], landing, *rows
         return self.known.fact(key, lambda: tuple(self._count_moved_now(cost, choice)))
@@ -945,26 +1027,36 @@ class Problem:
         held, row = cost.held, choice[cost.producer]
         nothing = DisjointRegions(shape)
         given = [nothing] * self.mesh.size
-        wanted = [(use.numbers[choice[use.variable]], k in cost.only_partial) for k, use in enumerate(cost.uses)]
+        near = Assembling(cost, row)
         if cost.landing:
             landed = cost.landing.numbers[choice[cost.landing.variable]]
             if cost.lands_in(choice):
-                yield self._count_exchanged(cost, held, row, [table.regions[number] for number in landed.tolist()])
+                copied = near.take(cost.landing, choice[cost.landing.variable])
+                yield self._count_exchanged(cost, held, row, [table.regions[n] for n in landed.tolist()], copied)
                 # From here on the tensor is complete and lies there; what a device had complete before it has still.
                 if held.parts[row] == 1:
                     given = [table.regions[number] for number in held.numbers[row].tolist()]
                 held, row = self._hold_merged(table, landed[None, :]), 0
+                near.parts = 1
             else:
-                yield self._count_exchanged(cost, held, row, given)
-        for numbers, is_partial in wanted:
-            fresh = [nothing] * self.mesh.size
-            if not is_partial or held.parts[row] > 1:
-                fresh = [table.regions[number] - given[device] for device, number in enumerate(numbers.tolist())]
+                yield self._count_exchanged(cost, held, row, given, np.zeros(self.mesh.size, np.int64))
+        for k, use in enumerate(cost.uses):
+            value = choice[use.variable]
+            fresh, copied = [nothing] * self.mesh.size, np.zeros(self.mesh.size, np.int64)
+            if k not in cost.only_partial or held.parts[row] > 1:
+                copied = near.take(use, value)
+                wanted = use.numbers[value].tolist()
+                fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
                 given = [unite([given[device], fresh[device]], shape) for device in devices]
-            yield self._count_exchanged(cost, held, row, fresh)
+            yield self._count_exchanged(cost, held, row, fresh, copied)
 
-    def _count_exchanged(self, cost: TensorCost, held: Held, row: int, fresh: Sequence[DisjointRegions]) -> Moved:
-        """What moves in one stage, where each device needs some cells that it was not given before."""
+    def _count_exchanged(
+        self, cost: TensorCost, held: Held, row: int, fresh: Sequence[DisjointRegions], copied: IntArray
+    ) -> Moved:
+        """What moves in one stage, where each device needs some cells that it was not given before.
+
+        `copied` says the bytes of its own that each device copies beside them.
+        """
         table, parts = cost.table, int(held.parts[row])
         size = int(cost.itemsizes(held.parts[row]))
         sends, ports = list_senders(held.groups[row].tolist(), self.mesh), number_ports(self.mesh)
@@ -975,6 +1067,8 @@ class Problem:
         rounds = np.array([max((n > 0).sum(axis=0).max(), (n > 0).sum(axis=1).max()) for n in through])
         most = np.array([max(fresh[device].size for device in mine) for _, mine in self.mesh.kinds])
         ticks = transfer_ticks(busiest, rounds, size, self.mesh) + merge_ticks(most, np.array(parts), size, self.mesh)
+        most = np.array([copied[list(mine)].max() for _, mine in self.mesh.kinds])
+        ticks += assembly_ticks(most, self.mesh)
         links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
         return Moved(cells.sum(axis=0) * size, links, int(ticks))
 
@@ -994,6 +1088,15 @@ class Problem:
             for v in factor.scope:
                 out[v].append(factor)
         return out
+
+
+def _list_taken(use: Use) -> tuple[IntArray, OperandBlocks, IntArray]:
+    """What a consumer needs, and what its operands take, by class of its layouts; and the class of each."""
+    every = (use.numbers, *use.apart, *use.padded)
+    rows, classes = list_classes(np.column_stack(every))
+    need, *others = np.split(rows, len(every), axis=1)
+    apart = tuple(others[: len(use.apart)]) or (need,)
+    return need, OperandBlocks(apart, tuple(others[len(use.apart) :])), classes
 
 
 def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layout, ...]:

@@ -57,9 +57,9 @@ class Tables(Struct):
                 np.maximum(ticks, factor.ticks.reshape(around), out=ticks)
                 np.maximum(nbytes, factor.nbytes.reshape(around), out=nbytes)
             # Sums of whole picoseconds may be below that of the sum by what each was rounded by.
-            return np.maximum(ticks - (len(single) + 1), 0), nbytes
+            return np.maximum(ticks - count_rounding(len(single)), 0), nbytes
 
-        self.rounded += len(single) + 1
+        self.rounded += count_rounding(len(single))
         identity = known.identity
         said = (((identity(f.ticks), identity(f.nbytes)), mine) for f, mine in zip(single, places, strict=True))
         largest = Factor(tuple(scope), *known.fact(("largest", len(scope), *said), made))
@@ -108,6 +108,14 @@ class Tables(Struct):
                 whole = tuple((shares / shares.sum() * tuning.WEIGHT).astype(np.int64).tolist())
                 self.weights |= {_name(group): whole for group in alike}
         return self.weights != before
+
+
+def count_rounding(consumers: int) -> int:
+    """Whole picoseconds by which the sum of what consumers take may be below what one of them takes alone.
+
+    Each of them exchanges, merges and copies, and each of these is rounded, by half a picosecond.
+    """
+    return -(-3 * (consumers + 1) // 2)
 
 
 def list_scope(factors: Sequence[Factor]) -> list[int]:

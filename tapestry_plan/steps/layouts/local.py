@@ -14,6 +14,9 @@ it gathers them of a device's own cells and of others that come, the own ones ar
 
     rows 0-4 of x, made here     ██████
     rows 0-5, to be read         ██████▒      five rows are copied, one is received: the five rows' bytes
+
+That takes its time in the stage that brings the others (`is_assembling`). A block with padding is written anew as it
+is, which costs its bytes, so that what is copied into it costs nothing beside them.
 """
 
 from __future__ import annotations
@@ -82,6 +85,14 @@ def count_assembled(buffers: Sequence[Buffer], steps: Iterable[ProgramStep], siz
                 cells = sum(region.size for region in step.regions)
                 total[target.device] += cells * np.dtype(target.dtype).itemsize
     return tuple(total)
+
+
+def is_assembling(step: Copy, target: Buffer) -> bool:
+    """Whether a copy within a device costs its bytes by itself: it is not for a view, and its target has no padding."""
+    if step.piece is not None:
+        return False
+    (shape,) = {region.shape for region in step.regions}
+    return Box.of(shape).contains(target.box)
 
 
 def may_copy(reads: Reads, node: OpNode, operand: int) -> bool:

@@ -58,7 +58,7 @@ def make_graph(rng: random.Random) -> Graph:
 
 def make_plan(g: Graph, rng: random.Random) -> tuple[ShardPlan, set[str]]:
     """A plan asked for in some way, and the ways that the question alone says."""
-    mesh = Mesh((rng.choice([2, 3, 4, 4]),), link=Link(1e-9, 1e9), device=Device(1e7, 1e12))
+    mesh = Mesh((rng.choice([2, 3, 4, 4]),), link=Link(1e-9, 1e9), device=Device(1e7, rng.choice([1e9, 1e12])))
     asked: dict[str, Any] = {"seed": rng.randrange(9)}
     said = set()
     if rng.random() < 0.3:

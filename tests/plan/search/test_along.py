@@ -91,6 +91,9 @@ def test_along_the_axes_as_by_pairs(
                 assert found.busiest[port, a, b] == max(mine.sum(axis=0).max(), mine.sum(axis=1).max())
                 assert found.rounds[port, a, b] == max((mine > 0).sum(axis=0).max(), (mine > 0).sum(axis=1).max())
             assert found.fresh[0, a, b] == max(int(masks[n].sum()) for n in need[b])
+            own = [(masks[h] & masks[n]).sum() for h, n in zip(held.numbers[a], need[b], strict=True)]
+            lies = [not (masks[n] & ~masks[h]).any() for h, n in zip(held.numbers[a], need[b], strict=True)]
+            assert found.assembled[0, a, b] == max(0 if is_whole else n for n, is_whole in zip(own, lies, strict=True))
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (2, 2, 2), (4, 2, 4)])

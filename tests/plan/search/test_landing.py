@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tapestry_plan.search.writing import write_plan
 from tapestry_plan.steps import Copy, Free, Reduce, Stage
 from tests.exec.run.test_every_kind_of_plan import make_graph
 from tests.recosting import Recosting
+from tests.tiny_plans import copied_nbytes
 
 Cells = set[tuple[int, ...]]
 
@@ -79,7 +81,9 @@ def counted(shape: tuple[int, int], devices: int, link: Link, device: Device, la
     # What a device merges comes from all others, and goes to all others: what one receives, one sends in the end.
     exchanged = [n for cells in lands for n in (others * len(cells), len(every - cells))]
     ticks += move(exchanged, [devices * len(cells) for cells in lands])
-    return ticks + move(exchanged, [0])
+    # Beside what comes it copies its own share.
+    copied = max(len(cells) for cells in lands if cells != every)
+    return ticks + move(exchanged, [0]) + round(4 * copied / device.memory_nbytes_per_second * 1e12)
 
 
 def every_landing(shape: tuple[int, int], devices: int) -> list[list[Cells]]:
@@ -122,21 +126,27 @@ def test_the_landing_is_the_best_of_all(shape: tuple[int, int], devices: int, la
 # -- what is complete is shared out --------------------------------------------------------------------------
 
 
-def share_out(shape: tuple[int, int], holds: list[Cells], link: Link, lands: list[Cells] | None) -> tuple[int, int]:
+def share_out(
+    shape: tuple[int, int], holds: list[Cells], link: Link, device: Device, lands: list[Cells] | None
+) -> tuple[int, int]:
     """Picoseconds and bytes that a tensor takes to all devices, from those that have some of it, each cell once."""
     every, devices = set(product(*map(range, shape))), range(len(holds))
 
-    def move(sources: list[Cells], needs: list[Cells]) -> tuple[int, int]:
+    have: list[list[set[Any]]] = [[set(mine)] for mine in holds]
+
+    def move(sources: list[Cells], wanted: list[Cells]) -> tuple[int, int]:
+        needs = [need - set().union(*mine) for need, mine in zip(wanted, have, strict=True)]
+        copied = max(copied_nbytes(mine, [set(need)], None) for mine, need in zip(have, wanted, strict=True))
         sent = {(s, d): len(sources[s] & needs[d]) for s in devices for d in devices if s != d}
         ends = [[n for (a, b), n in sent.items() if (a, b)[end] == one] for one in devices for end in (0, 1)]
         rounds = max(sum(n > 0 for n in each) for each in ends)
         seconds = rounds * link.latency_seconds + 4 * max(map(sum, ends)) / link.nbytes_per_second
-        return round(seconds * 1e12), 4 * sum(sent.values())
+        ticks = round(seconds * 1e12) + round(copied / device.memory_nbytes_per_second * 1e12)
+        return ticks, 4 * sum(sent.values())
 
     if lands is None:
-        return move(holds, [every - mine for mine in holds])
-    first = move(holds, [there - mine for there, mine in zip(lands, holds, strict=True)])
-    then = move(lands, [every - mine - there for there, mine in zip(lands, holds, strict=True)])
+        return move(holds, [every] * len(holds))
+    first, then = move(holds, lands), move(lands, [every] * len(holds))
     return first[0] + then[0], first[1] + then[1]
 
 
@@ -166,14 +176,14 @@ def test_the_shares_are_the_best_of_all(
     else:
         layout = {"x": Placed({0: top, 1: np.s_[top.stop :]} if how == "given in halves" else {0: np.s_[:]})}
     g.output(ops.relu(x, name="r"), "y")
-    link, every = Link(latency, rate), set(product(*map(range, shape)))
+    link, device, every = Link(latency, rate), Device(1e30, 1e9), set(product(*map(range, shape)))
     first = {cell for cell in every if how == "given on one" or cell[0] < top.stop}
     holds = [first, every - first, *(set[tuple[int, ...]]() for _ in range(devices - 2))]
-    p = plan(g, Mesh((devices,), link=link, device=Device(1e30, 1e9)), fix=fix, layout=layout)
+    p = plan(g, Mesh((devices,), link=link, device=device), fix=fix, layout=layout)
     spent = sum(round(stage.seconds * 1e12) for stage in p.stages if stage.node in ("landing x", "landing e", "r"))
     spent -= round(8 * prod(shape) / 1e9 * 1e12)  # what reading and writing takes
     choices: list[list[Cells] | None] = [None, *every_landing(shape, devices)]
-    assert (spent, p.nbytes_moved) == min(share_out(shape, holds, link, lands) for lands in choices)
+    assert (spent, p.nbytes_moved) == min(share_out(shape, holds, link, device, lands) for lands in choices)
     array = np.random.default_rng(0).random(shape, np.float32)
     found = run(p, {"x": array})
     assert np.array_equal(found.outputs["y"], np.maximum(array if layout else np.exp(array), 0))

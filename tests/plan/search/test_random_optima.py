@@ -64,7 +64,7 @@ class Drawn:
             self.stage(
                 made,
                 (m, m, n),
-                lambda i, j, k: {(name, (i, k)), (name, (j, k))},
+                lambda i, j, k: [(name, (i, k)), (name, (j, k))],
                 mine,
                 lambda i, j, k: (mine, (i, j)),
                 1,
@@ -86,7 +86,7 @@ class Drawn:
             other, like = self.rng.choice([(u, label) for u, label in self.tensors if u.shape == t.shape])
             self.read.add(like)
             made = ops.add(t, other, name=mine)
-            self.stage(made, (m, n), lambda *at: {(name, at), (like, at)}, mine, lambda *at: (mine, at), 0, 1.0)
+            self.stage(made, (m, n), lambda *at: [(name, at), (like, at)], mine, lambda *at: (mine, at), 0, 1.0)
         elif word == "relu":
             self.relu(t, name)
         elif word == "every second":
@@ -115,7 +115,7 @@ def draw(seed: int, space: str) -> tuple[Graph, Tiny, list[list]]:
         link = Link(rng.choice([0.0, 1e-9, 1e-7]), rng.choice([1e7, 1e9, 1e11]))
         if len(shape) > 1 and rng.random() < 0.5:
             link = (link, Link(link.latency_seconds / 5, 10 * link.nbytes_per_second))  # type: ignore[assignment]
-        mesh = Mesh(shape, link=link, device=Device(1e9, 1e10, rng.choice([0.0, 3e-9])))
+        mesh = Mesh(shape, link=link, device=Device(1e9, rng.choice([1e8, 1e10]), rng.choice([0.0, 3e-9])))
         drawn = Drawn(rng, mesh)
         layouts = [list(list_layouts(extents, shape, space)) for extents, *_ in drawn.tiny.stages]
         if prod(map(len, layouts)) <= MOST_CHOICES:
