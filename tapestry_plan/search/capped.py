@@ -32,7 +32,7 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.least import LeastMemory, find_small, list_same, may_idle
 from tapestry_plan.search.moving import count_better
 from tapestry_plan.search.needed import find_overfull
-from tapestry_plan.search.prices.memory import Memory
+from tapestry_plan.search.prices.memory import Memory, MemoryOfEach, MemoryOfMany
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray, evaluate, minimize
 from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, TooManyLabels
@@ -40,8 +40,8 @@ from tapestry_plan.search.sums.pruning import find_marginals
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.steps import Packed
 
-Moment = tuple[int, int]
-"""A device, and a number of a moment."""
+MEAN = -1
+"""In place of a device: the mean of them."""
 
 
 class Capped(Struct):
@@ -129,16 +129,20 @@ class _Search:
         self.problem, self.caps, self.cap, self.pack = problem, caps, max(caps), pack
         self.taken = [self.cap - cap for cap in caps]
         self.first = int(np.argmin(caps))
-        self.memories = {self.first: Memory(problem, self.first, self.taken[self.first])}
-        """By device; all devices need much the same, so others are looked at when one of them needs more."""
-        self.moments: set[Moment] = set()
+        self.memory = MemoryOfEach({self.first: Memory(problem, self.first, self.taken[self.first])})
+        """All devices need much the same, so that others are looked at when one of them needs more."""
+        self.idles = may_idle(problem, self.first)
+        if self.idles:  # one may need nothing, and another one much
+            mean = MemoryOfMany(problem, is_mean=True, taken=self.taken)
+            self.memory.add(MEAN, mean)
+            for device in mean.devices:
+                self._look_at(device)
+        self.moments: set[int] = set()
         """Those at which sums of bytes are carried along the tree."""
         self.same = list_same(problem)
         self.fastest = fastest
         self.fastest_ticks = problem.count_cost(fastest)[0]
-        self.most_weight = tuning.MAX_WEIGHED // (
-            tuning.CAPPED_MOMENTS * max(int(self.memories[self.first].count_most().max()), 1)
-        )
+        self.most_weight = tuning.MAX_WEIGHED // (tuning.CAPPED_MOMENTS * max(int(self.memory.count_most().max()), 1))
         self.stop = time.monotonic() + seconds
         self.packed: dict[tuple[int, ...], Packed] = {}
         self.unpacked = [tuning.MAX_WEIGHED]
@@ -149,8 +153,8 @@ class _Search:
 
     def run(self) -> Capped:
         """The best plan, with its bound; without one the least memory that is found and proved."""
-        least = LeastMemory(self.problem, self.memories[self.first], self.same)
-        small, idles, short = least.choice, may_idle(self.problem, self.first), None
+        least = LeastMemory(self.problem, self.memory.of[self.first], self.same)
+        small, idles, short = least.choice, self.idles, None
         self._raise_least(least.nbytes)
         if idles and not self.found.shortage:
             small = find_small(self.problem, self.same, self._is_late)
@@ -185,10 +189,10 @@ class _Search:
 
     def _find_weights(self, factors: Sequence[Factor], small: tuple[int, ...]) -> IntArray:
         """The weights of a good bound: of the one moment that makes the best, then of others above the cap."""
-        memory = self.memories[self.first]
+        memory = self.memory
         lines = [self._line(self.fastest, self.fastest_ticks), self._line(small, self.problem.count_cost(small)[0])]
         best, lowest, now, tried = np.zeros(memory.moments, np.int64), -1, lines[0], set[int]()
-        for _ in range(tuning.CAPPED_MOMENTS):
+        for _ in range(tuning.CAPPED_MOMENTS * len(memory.of)):
             moment = int(now.nbytes.argmax())
             if now.nbytes[moment] <= self.cap or moment in tried or self._is_late():
                 break
@@ -200,7 +204,7 @@ class _Search:
         return best
 
     def _line(self, choice: tuple[int, ...], ticks: int) -> _Line:
-        return _Line(choice, ticks, self.memories[self.first].count(choice))
+        return _Line(choice, ticks, self.memory.count(choice))
 
     def _weigh_moment(
         self, factors: Sequence[Factor], start: IntArray, moment: int, lines: list[_Line]
@@ -215,7 +219,7 @@ class _Search:
                   │ ╱                   or the weight is the best one
                   └──────────────── weight
         """
-        memory, weights, best, lowest = self.memories[self.first], start.copy(), start, -1
+        memory, weights, best, lowest = self.memory, start.copy(), start, -1
         weights[moment] = 0
         others = weights.copy()
         for _ in range(tuning.CAPPED_STEPS):
@@ -257,10 +261,10 @@ class _Search:
     def _close(self, small: tuple[int, ...]) -> None:
         """Raise the limit until a plan is found and proved to be the best."""
         search, bound = self.problem.factors(tuning.FIRST_FACTOR_ENTRIES)
-        memory, factors = self.memories[self.first], [*bound, *self.same]
+        memory, factors = self.memory, [*bound, *self.same]
         weights = self._find_weights(factors, small)
         marginals = find_marginals(self.problem.sizes, [*factors, *memory.weigh(weights)])
-        self.moments.update((self.first, int(moment)) for moment in np.flatnonzero(weights))
+        self.moments.update(np.flatnonzero(weights).tolist())
         self._raise_bound(marginals.bound_ticks - self._weigh_cap(weights))
         most = sum(int(factor.ticks.max()) for factor in search)
         step, searched, before = max(self.fastest_ticks // tuning.CAPPED_FIRST_STEP, 1), True, -1
@@ -287,12 +291,9 @@ class _Search:
         tables = [*now.factors()[1], *same]
 
         def carry(cap: int, unit: int, most: int = tuning.MAX_LABELS) -> Frontier:
-            rows = [
-                self.memories[device]
-                .restrict(kept)
-                .list_row(moment, int(weights[moment]) if device == self.first else 0)
-                for device, moment in sorted(self.moments)
-            ]
+            here = self.memory.restrict(kept)
+            more = np.pad(weights, (0, here.moments - len(weights)))
+            rows = [here.list_row(moment, int(more[moment])) for moment in sorted(self.moments)]
             return Frontier(now.sizes, tables, rows, cap, limit, unit=unit, most=most)
 
         def choose(frontier: Frontier, number: int) -> tuple[int, ...]:
@@ -378,20 +379,22 @@ class _Search:
     # -- plans -------------------------------------------------------------------------------------------
 
     def _fits_counted(self, choice: tuple[int, ...]) -> bool:
-        return all(int(memory.count(choice).max()) <= self.cap for memory in self.memories.values())
+        return int(self.memory.count(choice).max()) <= self.cap
 
     def _add_moments(self, choice: tuple[int, ...]) -> bool:
         """Look at moments at which a choice of layouts needs too much; whether there is one that was not looked at."""
         before = len(self.moments)
         if choice in self.packed:
             device = int(np.argmax(np.add(self.packed[choice].least_nbytes, self.taken)))
-            if device not in self.memories:
-                self.memories[device] = Memory(self.problem, device, self.taken[device])
-        for device, memory in self.memories.items():
-            counted = memory.count(choice)
+            self._look_at(device)
+        for counted, first in self.memory.list_counts(choice):
             if counted.max() > self.cap:
-                self.moments.add((device, int(counted.argmax())))
+                self.moments.add(first + int(counted.argmax()))
         return len(self.moments) > before
+
+    def _look_at(self, device: int) -> None:
+        if device not in self.memory.of:
+            self.memory.add(device, Memory(self.problem, device, self.taken[device]))
 
     def _reach(self, nbytes: Sequence[int]) -> int:
         """The most bytes of a device, with those that it has less than the one with the most memory."""

@@ -13,9 +13,11 @@ what stands at a moment; it may be larger, as only blocks are counted that are s
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -570,12 +572,15 @@ class MemoryOfMany(Memory):
     ----------
     problem : Problem
     is_mean : bool
+    taken : sequence of int
+        As of `Memory`, of each device.
     """
 
-    def __init__(self, problem: Problem, *, is_mean: bool) -> None:
+    def __init__(self, problem: Problem, *, is_mean: bool, taken: Sequence[int] = ()) -> None:
         self.is_mean = is_mean
         self.devices = range(0, problem.mesh.size, -(-problem.mesh.size // tuning.MAX_MEMORY_DEVICES))
-        super().__init__(problem)
+        some = [taken[device] for device in self.devices] if taken else [0]
+        super().__init__(problem, taken=sum(some) // len(some) if is_mean else max(some))
 
     def _add_all(self) -> None:
         found: dict[tuple[tuple[int, ...], int, int], IntArray] = {}
@@ -594,6 +599,59 @@ class MemoryOfMany(Memory):
         share = self.problem.known.share
         many = len(self.devices) if self.is_mean else 1
         self.holdings = [Holding(scope, share(n // many), first, last) for (scope, first, last), n in found.items()]
+
+
+class MemoryOfEach:
+    """The bytes that layouts need of several devices: the moments of one device after those of another.
+
+    Parameters
+    ----------
+    of : dict of int to Memory
+        By device.
+    """
+
+    def __init__(self, of: dict[int, Memory]) -> None:
+        self.of = of
+
+    def add(self, device: int, memory: Memory) -> None:
+        """Look at a device more; its moments come last."""
+        self.of[device] = memory
+
+    @property
+    def moments(self) -> int:
+        """How many there are of all devices."""
+        return sum(memory.moments for memory in self.of.values())
+
+    def _list_firsts(self) -> list[int]:
+        return [0, *accumulate(memory.moments for memory in self.of.values())]
+
+    def list_counts(self, choice: Sequence[int]) -> Iterator[tuple[IntArray, int]]:
+        """Of each device bytes at every moment, as chosen, and the number of its first moment."""
+        for memory, first in zip(self.of.values(), self._list_firsts(), strict=False):
+            yield memory.count(choice), first
+
+    def count(self, choice: Sequence[int]) -> IntArray:
+        """Bytes at every moment of every device, as chosen."""
+        return np.concatenate([memory.count(choice) for memory in self.of.values()])
+
+    def count_most(self) -> IntArray:
+        """Bytes at every moment of every device that no choice exceeds."""
+        return np.concatenate([memory.count_most() for memory in self.of.values()])
+
+    def list_row(self, moment: int, weight: int) -> Row:
+        """The bytes at a moment of a device."""
+        firsts = self._list_firsts()
+        at = bisect(firsts, moment) - 1
+        return [*self.of.values()][at].list_row(moment - firsts[at], weight)
+
+    def weigh(self, weights: IntArray) -> list[Factor]:
+        """The sum over all moments of bytes times weights / `WEIGHT`, as of `Memory`."""
+        each = zip(self.of.values(), np.split(weights, self._list_firsts()[1:-1]), strict=True)
+        return [factor for memory, mine in each for factor in memory.weigh(mine)]
+
+    def restrict(self, kept: Sequence[IntArray]) -> MemoryOfEach:
+        """The same over some layouts of each variable."""
+        return MemoryOfEach({device: memory.restrict(kept) for device, memory in self.of.items()})
 
 
 def _lay(table: IntArray, of: Sequence[int], scope: Sequence[int]) -> IntArray:
