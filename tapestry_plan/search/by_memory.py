@@ -19,7 +19,7 @@ from tapestry_plan.search.needed import find_unrunnable
 from tapestry_plan.search.prices.problem import Known, Problem
 from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.recomputing import Late, list_late, list_subsets, run_again
-from tapestry_plan.search.solving import Solved
+from tapestry_plan.search.solving import Solved, count_work
 from tapestry_plan.steps import (
     Device,
     Expansions,
@@ -50,6 +50,8 @@ class Tried(Struct, frozen=True):
     other: Other
     problem: Problem
     capped: Capped
+    work: int
+    """What it took, in entries of tables."""
 
 
 class PlansByMemory:
@@ -110,17 +112,17 @@ class PlansByMemory:
         """
         if caps is None or keeps(self.fastest, caps):
             return self.fastest
-        began = time.monotonic()
         late = list_late(self._graphs[0], self._pinned)
         whole, *apart = (Other(graph) for graph in self._graphs)
         tried = [self._solve(whole, caps)]
-        stop = time.monotonic() + max(tuning.MIN_TRYING_SECONDS, time.monotonic() - began)
+        work: float = max(tuning.MIN_TRYING_WORK, tried[0].work)
         is_every = len(late) <= tuning.MAX_LATE_TOGETHER
         for other in self._list_others(late):
-            if time.monotonic() > min(stop, self._stop):
+            if work <= 0 or time.monotonic() > self._stop:
                 is_every = False
                 break
-            tried.append(self._solve(other, caps, min(tried, key=_cost_of), stop))
+            tried.append(self._solve(other, caps, min(tried, key=_cost_of), work))
+            work -= tried[-1].work
         if all(one.capped.choice is None for one in tried):
             tried += [self._solve(other, caps) for other in apart]
         best, kept = min(tried, key=_cost_of), caps
@@ -142,23 +144,28 @@ class PlansByMemory:
         for some in list_subsets(late):
             yield Other(*run_again(self._graphs[0], some))
 
-    def _solve(self, other: Other, caps: Sequence[int], best: Tried | None = None, stop: float = inf) -> Tried:
-        """The best layouts of a graph under caps, without any where no plan of it takes less time than the best one."""
+    def _solve(self, other: Other, caps: Sequence[int], best: Tried | None = None, work: float = inf) -> Tried:
+        """The best layouts of a graph under caps, without any where no plan of it takes less time than the best one.
+
+        `work` is how many entries of tables may be gone through.
+        """
         problem, base = self._posed(other.graph) if best is None else self._pose(other.graph)
+        posed = count_work(problem, base)
         if best is not None and best.capped.choice is not None and base.bound_ticks > best.capped.cost[0]:
-            return Tried(other, problem, Capped(None, (0, 0), base.bound_ticks, 0, 0))
+            return Tried(other, problem, Capped(None, (0, 0), base.bound_ticks, 0, 0), posed)
         if (short := find_unrunnable(problem, caps)) is not None:
             capped = Capped(None, (0, 0), base.bound_ticks, short.nbytes, 0, shortage=short.words)
-            return Tried(other, problem, capped)
+            return Tried(other, problem, capped, posed)
         capped = solve_capped(
             problem,
             caps,
             base.choice,
             base.bound_ticks,
             partial(self._pack, problem, caps),
-            time_limit_seconds=min(stop, self._stop) - time.monotonic(),
+            work=work - posed,
+            stop=self._stop,
         )
-        return Tried(other, problem, capped)
+        return Tried(other, problem, capped, posed + capped.work)
 
     def _solve_lower(self, other: Other, caps: Sequence[int]) -> tuple[Tried, Sequence[int]] | None:
         """A plan of lower caps, and these, where none was found that needs nearly as much as may be had; or None.

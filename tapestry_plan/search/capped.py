@@ -40,9 +40,6 @@ from tapestry_plan.search.sums.pruning import find_marginals
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.steps import Packed
 
-MEAN = -1
-"""In place of a device: the mean of them."""
-
 
 class Capped(Struct):
     """What was found under a cap.
@@ -67,6 +64,8 @@ class Capped(Struct):
         Why no plan keeps the cap, where that is known without looking at them, in words.
     packed : Packed, or None
         The steps of the best plan.
+    work : int
+        What it took, in entries of tables.
     """
 
     choice: tuple[int, ...] | None
@@ -78,6 +77,7 @@ class Capped(Struct):
     none: bool = False
     shortage: str = ""
     packed: Packed | None = None
+    work: int = 0
 
 
 def solve_capped(
@@ -87,7 +87,8 @@ def solve_capped(
     bound_ticks: int,
     pack: Callable[[Sequence[int]], Packed],
     *,
-    time_limit_seconds: float = inf,
+    work: float = inf,
+    stop: float = inf,
 ) -> Capped:
     """Look for the best layouts whose arenas are no larger than the caps.
 
@@ -102,10 +103,12 @@ def solve_capped(
         Of plans without a cap.
     pack : callable
         Arenas of the caps, as far as can be, when a choice of layouts is written down as steps.
-    time_limit_seconds : float
-        After which no more choices are looked at.
+    work : float
+        Entries of tables, or what is counted as these, after which no more choices are looked at.
+    stop : float
+        Likewise, of the monotonic clock.
     """
-    return _Search(problem, caps, fastest, bound_ticks, pack, time_limit_seconds).run()
+    return _Search(problem, caps, fastest, bound_ticks, pack, work, stop).run()
 
 
 class _Line(Struct, frozen=True):
@@ -124,7 +127,8 @@ class _Search:
         fastest: tuple[int, ...],
         bound_ticks: int,
         pack: Callable[[Sequence[int]], Packed],
-        seconds: float,
+        work: float,
+        stop: float,
     ) -> None:
         self.problem, self.caps, self.cap, self.pack = problem, caps, max(caps), pack
         self.taken = [self.cap - cap for cap in caps]
@@ -134,7 +138,7 @@ class _Search:
         self.idles = may_idle(problem, self.first)
         if self.idles:  # one may need nothing, and another one much
             mean = MemoryOfMany(problem, is_mean=True, taken=self.taken)
-            self.memory.add(MEAN, mean)
+            self.memory.add(None, mean)
             for device in mean.devices:
                 self._look_at(device)
         self.moments: set[int] = set()
@@ -142,8 +146,10 @@ class _Search:
         self.same = list_same(problem)
         self.fastest = fastest
         self.fastest_ticks = problem.count_cost(fastest)[0]
-        self.most_weight = tuning.MAX_WEIGHED // (tuning.CAPPED_MOMENTS * max(int(self.memory.count_most().max()), 1))
-        self.stop = time.monotonic() + seconds
+        self.most_weight = tuning.MAX_WEIGHED // (
+            tuning.CAPPED_MOMENTS * len(self.memory.of) * max(int(self.memory.count_most().max()), 1)
+        )
+        self.work, self.stop = work, stop
         self.packed: dict[tuple[int, ...], Packed] = {}
         self.unpacked = [tuning.MAX_WEIGHED]
         """Picoseconds of choices that may fit the cap, though no places were found for them."""
@@ -179,7 +185,7 @@ class _Search:
             self.found.shortage = f"device {self.first} holds {self.found.least_nbytes:,} bytes or more"
 
     def _is_late(self) -> bool:
-        return time.monotonic() > self.stop
+        return self.found.work > self.work or time.monotonic() > self.stop
 
     def _raise_bound(self, ticks: int) -> None:
         most = self.found.cost[0] if self.found.choice is not None else ticks
@@ -237,6 +243,7 @@ class _Search:
                 break
             weights[moment] = weight
             found = minimize(self.problem.sizes, [*factors, *memory.weigh(weights)], reduces=False)
+            self.found.work += found.entries
             if found.bound_ticks - self._weigh_cap(weights) > lowest:
                 best, lowest = weights.copy(), found.bound_ticks - self._weigh_cap(weights)
             line = self._line(found.choice, evaluate(found.choice, factors)[0])
@@ -294,7 +301,13 @@ class _Search:
             here = self.memory.restrict(kept)
             more = np.pad(weights, (0, here.moments - len(weights)))
             rows = [here.list_row(moment, int(more[moment])) for moment in sorted(self.moments)]
-            return Frontier(now.sizes, tables, rows, cap, limit, unit=unit, most=most)
+            try:
+                made = Frontier(now.sizes, tables, rows, cap, limit, unit=unit, most=most)
+            except TooManyLabels:
+                self.found.work += tuning.WORK_OF_LABEL * most
+                raise
+            self.found.work += tuning.WORK_OF_LABEL * made.gone
+            return made
 
         def choose(frontier: Frontier, number: int) -> tuple[int, ...]:
             return tuple(int(k[value]) for k, value in zip(kept, frontier.find_choice(number), strict=True))
@@ -405,6 +418,7 @@ class _Search:
         if choice not in self.packed:
             packed = self.packed[choice] = self.pack(choice)
             self.found.tried += 1
+            self.found.work += tuning.WORK_OF_STEPS * len(self.problem.order)
             if self._reach(packed.least_nbytes) <= self.cap < self._reach(packed.lowered.peak_nbytes):
                 self.unpacked.append(self.problem.count_cost(choice)[0])
         return self._reach(self.packed[choice].lowered.peak_nbytes)

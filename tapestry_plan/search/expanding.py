@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
@@ -40,7 +39,7 @@ from tapestry_plan.search.writing import Candidate, name_layouts
 from tapestry_plan.steps import Expansions, Layout
 
 
-def compare_expansions(request: Request, planned: Candidate, seconds: float) -> tuple[Candidate, dict[str, Variants]]:
+def compare_expansions(request: Request, planned: Candidate) -> tuple[Candidate, dict[str, Variants]]:
     """The best layouts of a graph or of what its expansions make of it, and the operators that have some.
 
     Parameters
@@ -48,12 +47,10 @@ def compare_expansions(request: Request, planned: Candidate, seconds: float) -> 
     request : Request
     planned : Candidate
         The graph as given.
-    seconds : float
-        Of trying variants, and of improving moves in each.
     """
     if request.expand is False:
         return planned, {}
-    search = _ExpansionSearch(request, planned, seconds)
+    search = _ExpansionSearch(request, planned)
     search.rule_out()
     search.try_phases()
     search.try_likely()
@@ -65,8 +62,10 @@ def compare_expansions(request: Request, planned: Candidate, seconds: float) -> 
 class _ExpansionSearch:
     """The expansions of one graph's operators, and what is known of them so far."""
 
-    def __init__(self, request: Request, planned: Candidate, seconds: float) -> None:
-        self.request, self.seconds = request, seconds
+    def __init__(self, request: Request, planned: Candidate) -> None:
+        self.request = request
+        self.work = max(tuning.MIN_TRYING_WORK, planned.work)
+        """What trying variants may take, in entries of tables."""
         self.graph, self.problem = planned.problem.graph, planned.problem
         self.pinned = request.list_pinned(self.graph)
         self.expandable = find_expandable(self.graph, request.expand, request.fixed, request.kept)
@@ -109,7 +108,7 @@ class _ExpansionSearch:
         graph, expansions = _expand_all(self._list_variants(some))
         nearby = Problem(graph, self.asked)
         if self.plan.is_fused:
-            found = solve_problem(self.request, nearby, self.seconds)
+            found = solve_problem(self.request, nearby)
         else:
             choice = _solve_near(nearby, name_layouts(self.problem, self.plan.solved.choice))
             solved = Solved(choice, nearby.count_cost(choice)[0], 0, 0)
@@ -125,7 +124,7 @@ class _ExpansionSearch:
         if not likely or many or self.other is not None or self.request.is_late:
             return
         graph, expansions = _expand_all(self._list_variants(likely))
-        found = solve_graph(self.request, graph, self.seconds)
+        found = solve_graph(self.request, graph)
         if self.request.is_better(found, self.plan):
             some = {node: self.expandable[node] for node in self.open}
             self.left = find_undominated(self.plan.blocks, some, found.cost, self.base.bound_ticks)
@@ -176,7 +175,7 @@ class _ExpansionSearch:
         if not self.plan.is_fused:
             return self.base
         request = self.request
-        apart = find_layouts(self.problem, seed=request.seed, time_limit_seconds=self.seconds, stop=request.stop)
+        apart = find_layouts(self.problem, seed=request.seed, stop=request.stop)
         known = [each.cost_apart[0] for each in (self.plan, self.other) if each is not None]
         return replace(apart, ticks=min(apart.ticks, *known))
 
@@ -184,12 +183,13 @@ class _ExpansionSearch:
         """The layouts of the graph as given, or of a variant found cheaper, with the bound over all variants."""
         variants, base = joint.variants, self._find_base()
         found = joint.choose(base.entries, base.ticks, base.bound_ticks)
-        stop = time.monotonic() + self.seconds
         lowest = found.bound_ticks / TICKS_PER_SECOND
 
         def tried(values: Sequence[int]) -> Candidate:
             graph, expansions = variants.build_graph(values)
-            return replace(solve_graph(self.request, graph, max(0.0, stop - time.monotonic())), before=expansions)
+            found = solve_graph(self.request, graph)
+            self.work -= found.work
+            return replace(found, before=expansions)
 
         values = (0,) * len(variants.choices)
         best = replace(self.plan, before=(*variants.build_graph(values)[1], *self.plan.before))
@@ -199,7 +199,9 @@ class _ExpansionSearch:
         if self.request.is_better(other, best):
             best, values = other, variants.normalize(found.values)
         moves = None if found.exact else _list_moves(variants, values)
-        while moves and lowest < best.seconds and time.monotonic() < stop and (move := next(moves, None)):
+        while moves and lowest < best.seconds and self.work > 0 and not self.request.is_late:
+            if (move := next(moves, None)) is None:
+                break
             if self.request.is_better(other := tried(move), best):
                 best, moves = other, _list_moves(variants, move)
         # Every variant's bound holds for the variant alone, that of the joint problem for all that it has; other

@@ -16,10 +16,8 @@ from tapestry_plan.search.sums.elimination import IntArray, alternatives, improv
 from tapestry_plan.search.sums.tables import count_rounding
 
 
-def move_layouts(
-    problem: Problem, choice: Sequence[int], *, seed: int = 0, time_limit_seconds: float
-) -> tuple[int, ...]:
-    """Layouts to which moves of one at a time lead from others, none of which is better then, if there was the time.
+def move_layouts(problem: Problem, choice: Sequence[int], *, seed: int = 0, stop: float) -> tuple[int, ...]:
+    """Layouts to which moves of one at a time lead from others, none of which is better then, if these were not many.
 
     Parameters
     ----------
@@ -29,9 +27,10 @@ def move_layouts(
         The number of each variable's layout.
     seed : int
         Of the order of the variables.
-    time_limit_seconds : float
+    stop : float
+        Of the monotonic clock: from then on what is there is given.
     """
-    return improve(choice, partial(count_better, problem), seed=seed, time_limit_seconds=time_limit_seconds)
+    return improve(choice, partial(count_better, problem), seed=seed, stop=stop)
 
 
 def count_each(problem: Problem, var: int, choice: Sequence[int]) -> tuple[IntArray, IntArray]:

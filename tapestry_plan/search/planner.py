@@ -56,9 +56,8 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     time_limit_seconds : float, optional
         Of the whole call. The best plan that was found by then is given, with its gap; expansions that there was no
         time for are `left_out`, as `ShardPlan.expansions` says. Tables of pairs, one pass over them and writing down
-        the steps take their time in any case. Without it there is no limit, but improving moves are made for 5 seconds
-        at most, and expansions tried one after another no longer than a second, or than planning the graph as given
-        took.
+        the steps take their time in any case. Without it no clock is asked: improving moves, and graphs that
+        are tried one after another, are limited by work that is counted, so that a call gives one plan on any machine.
     placement : "free" or "single"
         Whether inputs and weights start where the plan wants them, replicas included, or in one copy.
     layout : mapping, optional
@@ -158,15 +157,14 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
     request, given = Request.read(graph, mesh, options, memory_nbytes)
     once = _unify(request, given) if options.unify else _Unified(given, {})
     planned, unified, lowest = _plan_once_or_apart(request, given, once)
-    seconds = request.limit_trying()
-    result, expandable = compare_expansions(request, planned, seconds)
+    result, expandable = compare_expansions(request, planned)
     if lowest is not None:
         result = result.lower_bound(lowest / TICKS_PER_SECOND)
     graph, fan_in = planned.problem.graph, request.fan_in
     return PlansByMemory(
         replace(result.write(), unified=unified),
         Other(result.problem.graph, expansions=(*result.before, *result.after)) if result.is_expanded else None,
-        lambda one: pose_plain(request, planned, one, seconds),
+        lambda one: pose_plain(request, planned, one),
         (graph, given) if unified else (graph,),
         expandable,
         request.list_pinned(graph),
@@ -200,15 +198,14 @@ def _plan_once_or_apart(request: Request, given: Graph, once: _Unified) -> tuple
 
     With it what is unified in it, and the bound of the other one in picoseconds, where there is one.
     """
-    seconds = request.limit_improving()
-    planned = solve_graph(request, once.graph, seconds)
+    planned = solve_graph(request, once.graph)
     # Constants cost nothing to be one where they start anywhere.
     is_free = once.unified and request.wanted.placement == "free"
     apart = _unify(request, given, operators=False) if is_free else _Unified(given, {})
     near = replace(planned.solved, ticks=planned.cost_apart[0]) if once.unified else planned.solved
     if request.is_late or not may_be_better_apart(apart.graph, once.unified, planned.problem, near):
         return planned, dict(once.unified), None
-    beside = solve_graph(request, apart.graph, seconds)
+    beside = solve_graph(request, apart.graph)
     if request.is_better(beside, planned):
         return beside, dict(apart.unified), planned.solved.bound_ticks
     return planned, dict(once.unified), beside.solved.bound_ticks

@@ -36,7 +36,6 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.rewrite import fix_bits, split_axes
-from tapestry_plan.search import tuning
 from tapestry_plan.search.arguments import (
     Options,
     check_least,
@@ -68,10 +67,8 @@ class Request(Struct, frozen=True, kw_only=True):
     caps: Sequence[int] | None
     fan_in: int | None
     seed: int
-    time_limit_seconds: float | None
-    began: float
-    """Of the monotonic clock, as is `stop`: from then on what is there is given."""
     stop: float
+    """Of the monotonic clock: from then on what is there is given."""
 
     @classmethod
     def read(
@@ -102,8 +99,6 @@ class Request(Struct, frozen=True, kw_only=True):
             caps=caps,
             fan_in=fan_in,
             seed=options.seed,
-            time_limit_seconds=seconds,
-            began=began,
             stop=inf if seconds is None else began + seconds,
         )
         return request, graph
@@ -127,17 +122,6 @@ class Request(Struct, frozen=True, kw_only=True):
         """Operators that stay as they are: also those whose results' places are asked for."""
         return self.fixed | list_makers(graph, self.kept)
 
-    def limit_improving(self) -> float:
-        """Seconds of improving moves, of the first graph."""
-        return tuning.IMPROVING_SECONDS if self.time_limit_seconds is None else self.time_limit_seconds
-
-    def limit_trying(self) -> float:
-        """Seconds of whatever is tried beside that, from now on: about as long as that took."""
-        limit, now = self.limit_improving(), time.monotonic()
-        if self.time_limit_seconds is None:
-            limit = min(limit, max(tuning.MIN_TRYING_SECONDS, now - self.began))
-        return min(limit, self.stop - now)
-
     def join(self, problem: Problem) -> Problem:
         """The problem where neighbors may be in one block, if that is asked for."""
         return join_neighbors(problem, self.list_pinned(problem.graph)) if self.fuse else problem
@@ -151,8 +135,8 @@ class Request(Struct, frozen=True, kw_only=True):
         return sum(one.write().nbytes_placed) < sum(than.write().nbytes_placed)
 
 
-def solve_graph(request: Request, graph: Graph, seconds: float) -> Candidate:
-    """The best layouts of one graph as it is; with so many seconds for improving moves."""
+def solve_graph(request: Request, graph: Graph) -> Candidate:
+    """The best layouts of one graph as it is."""
     was_late = request.is_late
     offered = (
         offer_cuts(graph, request.wanted.mesh.size, request.list_pinned(graph), known=request.wanted.known)
@@ -163,7 +147,7 @@ def solve_graph(request: Request, graph: Graph, seconds: float) -> Candidate:
     derived = {} if was_late else _derive(problem, request.fixed, request.stop)
     if derived or offered:
         problem = Problem(graph, replace(request.wanted, derived={**derived, **add_offered(offered, derived)}))
-    found = solve_problem(request, problem, seconds)
+    found = solve_problem(request, problem)
     if request.is_split and was_late:
         late = derive_splits(graph, request.wanted.mesh.size).items()
         left_out = tuple(Expansions(name, (), left_out=tuple(map(name_split, each))) for name, each in late)
@@ -171,14 +155,14 @@ def solve_graph(request: Request, graph: Graph, seconds: float) -> Candidate:
     return found
 
 
-def solve_problem(request: Request, problem: Problem, seconds: float) -> Candidate:
+def solve_problem(request: Request, problem: Problem) -> Candidate:
     """The best layouts of a problem, neighbors in one block where that is asked for."""
     blocks = request.join(problem)
-    solved = find_layouts(blocks, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
+    solved = find_layouts(blocks, seed=request.seed, stop=request.stop)
     return Candidate.of(problem, blocks, solved, request.fan_in)
 
 
-def pose_plain(request: Request, planned: Candidate, graph: Graph, seconds: float) -> tuple[Problem, Solved]:
+def pose_plain(request: Request, planned: Candidate, graph: Graph) -> tuple[Problem, Solved]:
     """The problem of a graph without layouts over split axes, and its fastest layouts; what is known of one that is.
 
     Its operators are apart.
@@ -188,7 +172,7 @@ def pose_plain(request: Request, planned: Candidate, graph: Graph, seconds: floa
     def known() -> tuple[Problem, Solved]:
         if not planned.is_fused:
             return planned.problem, solved.placed()
-        return planned.problem, solve(planned.problem, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
+        return planned.problem, solve(planned.problem, seed=request.seed, stop=request.stop)
 
     if graph is planned.problem.graph and not request.is_split:
         return known()
@@ -197,7 +181,7 @@ def pose_plain(request: Request, planned: Candidate, graph: Graph, seconds: floa
         problem = Problem(graph, replace(request.wanted, derived=derived))
     if graph is planned.problem.graph and problem.sizes == planned.problem.sizes:
         return known()
-    return problem, solve(problem, seed=request.seed, time_limit_seconds=seconds, stop=request.stop)
+    return problem, solve(problem, seed=request.seed, stop=request.stop)
 
 
 def _derive(problem: Problem, pinned: Collection[str], stop: float) -> dict[str, tuple[Layout, ...]]:

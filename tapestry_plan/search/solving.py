@@ -63,21 +63,19 @@ def solve(
     problem: Problem,
     *,
     seed: int = 0,
-    time_limit_seconds: float = tuning.IMPROVING_SECONDS,
     stop: float = inf,
 ) -> Solved:
     """The best layouts that can be found, with the best bound that can be proved, placed as `place_least` says.
 
     Parameters are as of `find_layouts`.
     """
-    return find_layouts(problem, seed=seed, time_limit_seconds=time_limit_seconds, stop=stop).placed()
+    return find_layouts(problem, seed=seed, stop=stop).placed()
 
 
 def find_layouts(
     problem: Problem,
     *,
     seed: int = 0,
-    time_limit_seconds: float = tuning.IMPROVING_SECONDS,
     stop: float = inf,
 ) -> Solved:
     """The best layouts that can be found, with the best bound that can be proved, whatever they place.
@@ -86,8 +84,6 @@ def find_layouts(
     ----------
     problem : Problem
     seed : int
-    time_limit_seconds : float
-        Of improving moves, which are made where nothing more can be left out.
     stop : float
         Of the monotonic clock: from then on what is there is given, as soon as there is something.
     """
@@ -127,7 +123,7 @@ def find_layouts(
                 return Solved(best[2], best[0], lowest, entries)  # no more can be left out beside a better plan
             if not improved:  # what can be left out is what costs more than the best plan that is there
                 improved = True
-                best = _improve(problem, now, kept, best, seed, min(time_limit_seconds, stop - time.monotonic()))
+                best = _improve(problem, now, kept, best, seed, stop)
             before = now.sizes
             now, kept, search, bound, best, least, last = _leave_out(problem, now, kept, search, bound, best, stop)
             lowest = max(lowest, min(best[0], least))
@@ -150,7 +146,7 @@ def find_layouts(
         some = marginals.list_kept(best[0])
         if not improved and not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             improved = True
-            best = _improve(problem, now, kept, best, seed, min(time_limit_seconds, stop - time.monotonic()))
+            best = _improve(problem, now, kept, best, seed, stop)
             some = marginals.list_kept(best[0])
         if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             return Solved(best[2], best[0], lowest, entries)
@@ -172,6 +168,11 @@ def _place_least(
         return best
     choice = place_least(problem, kept, search, found)
     return choice if problem.is_sum or problem.count_cost(choice) <= problem.count_cost(best) else best
+
+
+def count_work(problem: Problem, solved: Solved) -> int:
+    """What posing and solving a problem took, in entries of tables: the same on any machine."""
+    return solved.entries + tuning.WORK_OF_OPERATOR * len(problem.order)
 
 
 def _leave_out(
@@ -217,11 +218,11 @@ def _improve(
     kept: Sequence[IntArray],
     best: Plan,
     seed: int,
-    time_limit_seconds: float,
+    stop: float,
 ) -> Plan:
     """The best plan, or a better one to which moves of one layout at a time lead from it."""
     at = [int(np.searchsorted(rows, value)) for rows, value in zip(kept, best[2], strict=True)]
-    moved = move_layouts(now, at, seed=seed, time_limit_seconds=time_limit_seconds)
+    moved = move_layouts(now, at, seed=seed, stop=stop)
     return _better(problem, best, _choose(kept, moved))
 
 

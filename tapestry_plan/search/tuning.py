@@ -176,10 +176,19 @@ MAX_LOWERED = 8
 """Times that `pareto` lowers a cap by a sixteenth to find where plans end."""
 FORBIDDEN_TICKS = 2**52
 """Of layouts that need not be looked at, as others are the same: more than any plan takes."""
-IMPROVING_SECONDS = 5.0
-"""Of improving moves, where no other limit is given; none are made where the plan is proved to be the best."""
-MIN_TRYING_SECONDS = 1.0
-"""Of trying expansions one after another, however soon the graph as given was planned."""
+IMPROVING_VALUES = 500_000
+"""Values that improving moves look at, some seconds; none are made where the plan is proved to be the best."""
+MIN_TRYING_WORK = 200_000_000
+"""Entries that trying graphs one after another may take, about a second, however soon the graph as given was planned.
+
+Work is counted rather than timed, so that a call gives the same plan on a busy machine.
+"""
+WORK_OF_OPERATOR = 200_000
+"""Entries that posing a problem is counted as, for each operator: about a millisecond."""
+WORK_OF_LABEL = 100
+"""Entries that a sum which is carried along the tree under a memory cap is counted as."""
+WORK_OF_STEPS = 400_000
+"""Entries that writing down the steps of one operator is counted as, and laying them out in arenas."""
 
 MAX_REDUCTIONS = 3
 """Times that dominated values are left out before elimination: with fewer values left, others are dominated."""

@@ -19,7 +19,7 @@ from tapestry_plan.search.moving import count_each
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.problem import Known, Moved, Problem
 from tapestry_plan.search.prices.splits import Split
-from tapestry_plan.search.solving import Solved
+from tapestry_plan.search.solving import Solved, count_work
 from tapestry_plan.steps import (
     Alike,
     Alternative,
@@ -100,6 +100,11 @@ class Candidate(Struct, frozen=True):
     def is_expanded(self) -> bool:
         """Whether the graph is one that expansions made."""
         return any(one.chosen is not None for one in self.before)
+
+    @property
+    def work(self) -> int:
+        """What finding them took, in entries of tables."""
+        return count_work(self.problem, self.solved)
 
     def lower_bound(self, seconds: float) -> Candidate:
         """The same with a bound that is at most another one."""

@@ -607,13 +607,13 @@ class MemoryOfEach:
     Parameters
     ----------
     of : dict of int to Memory
-        By device.
+        By device; None for the mean of them.
     """
 
-    def __init__(self, of: dict[int, Memory]) -> None:
+    def __init__(self, of: dict[int | None, Memory]) -> None:
         self.of = of
 
-    def add(self, device: int, memory: Memory) -> None:
+    def add(self, device: int | None, memory: Memory) -> None:
         """Look at a device more; its moments come last."""
         self.of[device] = memory
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import lru_cache, reduce
 from heapq import heapify, heappop, heappush
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -476,9 +476,10 @@ def improve(
     costs: Callable[[int, Sequence[int]], tuple[IntArray, IntArray]],
     *,
     seed: int = 0,
-    time_limit_seconds: float = tuning.IMPROVING_SECONDS,
+    values: int = tuning.IMPROVING_VALUES,
+    stop: float = inf,
 ) -> tuple[int, ...]:
-    """Move one variable at a time to its best value until nothing improves or the time is up.
+    """Move one variable at a time to its best value until nothing improves, or many values were looked at.
 
     Parameters
     ----------
@@ -488,22 +489,24 @@ def improve(
         ``(variable, choice) -> (ticks, nbytes)`` of every value of the variable, all others as chosen.
     seed : int
         Order of the variables.
-    time_limit_seconds : float
-        Seconds.
+    values : int
+        How many are looked at.
+    stop : float
+        Of the monotonic clock: from then on what is there is given.
     """
     import random  # loaded with the first such search, not with the package
 
     best = list(choice)
     order = list(range(len(best)))
     random.Random(seed).shuffle(order)
-    stop = time.monotonic() + time_limit_seconds
     improved = True
     while improved:
         improved = False
         for var in order:
-            if time.monotonic() >= stop:
+            if values <= 0 or time.monotonic() >= stop:
                 return tuple(best)
             ticks, nbytes = costs(var, best)
+            values -= len(ticks)
             value = _best_value(ticks, nbytes)
             if (ticks[value], nbytes[value]) < (ticks[best[var]], nbytes[best[var]]):
                 best[var] = value

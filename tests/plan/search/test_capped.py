@@ -49,19 +49,6 @@ def planned(g: Graph, mesh: Mesh, cap: int) -> ShardPlan | InfeasiblePlan | NotF
         return error
 
 
-@FEW
-@given(WORDS, st.integers(0, 1))
-@example(["twice", "product"], 0)
-@example(["product", "twice"], 1)
-def test_no_arena_is_smaller_than_what_is_counted(words: list[str], device: int) -> None:
-    problem = Problem(grown(words), Asked(slow(2, 1e8)))
-    memory = Memory(problem, device)
-    least, most = memory.count_least(), memory.count_most()
-    for one in every_choice(problem, max(1, prod(problem.sizes) // 100)):
-        counted = memory.count(one.choice)
-        assert (least <= counted).all() and (counted <= most).all() and counted.max() <= one.held[device]
-
-
 @pytest.mark.parametrize("placement", ["free", "single"])
 def test_sources_with_a_place_of_their_own_are_counted(placement: Literal["free", "single"]) -> None:
     problem = Problem(grown(["product"], 2, 4), Asked(slow(2, 1e8), placement))

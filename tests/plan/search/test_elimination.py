@@ -236,7 +236,7 @@ def test_moves_end_where_none_is_better(problem: tuple[list[int], list[Factor]],
         return alternatives(var, choice, factors, sizes[var])
 
     begin = [size - 1 for size in sizes]
-    assert improve(begin, costs, seed=seed, time_limit_seconds=0.0) == tuple(begin)
+    assert improve(begin, costs, seed=seed, values=0) == tuple(begin)
     found = improve(begin, costs, seed=seed)
     assert evaluate(found, factors) <= evaluate(begin, factors)
     for var, size in enumerate(sizes):
