@@ -16,7 +16,8 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import Capped, solve_capped
 from tapestry_plan.search.least import find_small, list_same
 from tapestry_plan.search.needed import find_unrunnable
-from tapestry_plan.search.prices.problem import Known, Problem
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.tensors import Known
 from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.recomputing import Late, list_late, list_subsets, run_again
 from tapestry_plan.search.solving import Solved, count_work

@@ -28,7 +28,8 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.granted import Granted, ReadTensor, find_granted
 from tapestry_plan.search.prices.blocks import take_out
 from tapestry_plan.search.prices.cost import Held
-from tapestry_plan.search.prices.problem import Problem, TensorCost, Use
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.tensors import TensorCost, Use
 from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round

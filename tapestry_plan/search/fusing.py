@@ -18,7 +18,8 @@ from tapestry_plan.rewrite import Draft, fuse
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.blocks import FusedProblem, Pick, can_join
 from tapestry_plan.search.prices.cost import is_product
-from tapestry_plan.search.prices.problem import Asked, Problem, Variable
+from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.tensors import Variable
 from tapestry_plan.steps import Fused, Layout, list_stored
 from tapestry_sets.limits import FrozenDict, put_fields
 

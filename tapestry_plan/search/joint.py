@@ -25,7 +25,8 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.problem import Asked, Problem, TensorCost
+from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.tensors import TensorCost
 from tapestry_plan.search.prices.variants import Given, Variants
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round

@@ -16,9 +16,11 @@ from tapestry_plan.rewrite import Draft, split_axes
 from tapestry_plan.search import tuning
 from tapestry_plan.search.fusing import fuse_neighbors
 from tapestry_plan.search.moving import count_each
+from tapestry_plan.search.prices.chosen import Moved
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
-from tapestry_plan.search.prices.problem import Known, Moved, Problem
+from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.splits import Split
+from tapestry_plan.search.prices.tensors import Known
 from tapestry_plan.search.solving import Solved, count_work
 from tapestry_plan.steps import (
     Alike,

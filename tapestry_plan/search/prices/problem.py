@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 from math import prod
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
+from tapestry_plan.search.prices.chosen import Moved, count_each
 from tapestry_plan.search.prices.cost import (
     Held,
     OperandBlocks,
@@ -28,12 +29,12 @@ from tapestry_plan.search.prices.cost import (
     to_ticks,
     transfer_ticks,
 )
+from tapestry_plan.search.prices.tensors import Kind, Known, TensorCost, Use, Variable, hold_parts, hold_whole
 from tapestry_plan.search.prices.variants import Given
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.search.sums.tables import Tables, list_scope
 from tapestry_plan.steps import (
-    Facts,
     IndexBlock,
     InfeasiblePlan,
     Layout,
@@ -46,12 +47,10 @@ from tapestry_plan.steps import (
     list_candidates,
     list_images,
     list_seen,
-    list_senders,
     list_spread,
     list_stored,
     list_viewed,
     may_copy,
-    number_ports,
     parse_layout,
     sort_layouts,
     unite,
@@ -60,24 +59,6 @@ from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 T = TypeVar("T")
-Kind = Literal["operator", "source", "output", "landing"]
-
-
-class Known(Facts):
-    """Facts that problems of one mesh share: each is worked out once for all operators and tensors of one structure.
-
-    Arrays are known by their identity, so equal ones are one object (`share`), and are kept with what was made of them.
-    """
-
-    tables: dict[tuple[int, ...], RegionTable] = field(default_factory=dict)
-    """By shape: regions of all tensors of a shape have one numbering."""
-    shared: dict[tuple[Any, ...], IntArray] = field(default_factory=dict)
-
-    def share(self, array: IntArray) -> IntArray:
-        """The one object for all arrays that are equal to one."""
-        return self.shared.setdefault((array.shape, array.tobytes()), array)
-
-
 Whereabouts = Mapping[Any, Any] | Placed
 """Where a tensor is asked to lie: axis -> parts or mesh axes, or by device."""
 
@@ -95,168 +76,6 @@ class Asked(Struct, frozen=True):
     known: Known = field(default_factory=Known)
     derived: Mapping[str, tuple[Layout, ...]] = {}
     """Operators by name: layouts that their neighbors ask for, beyond those of every operator."""
-
-
-class Variable(Struct):
-    """Something that has a layout: an operator, a source tensor that starts somewhere, or an output."""
-
-    name: str
-    kind: Kind
-    axes: tuple[Axis, ...]
-    layouts: tuple[Layout, ...]
-
-
-class Use(Struct):
-    """How a consumer reads one stored tensor: region numbers by (layout, device)."""
-
-    variable: int
-    numbers: IntArray
-    given: Given = ()
-    """What is chosen where it reads so."""
-    tied: str = ""
-    """The graph output that is brought to where its input lies, if that is what reads the tensor."""
-    viewed: bool = False
-    """Whether an operator reads it through a view."""
-    free: IntArray | None = None
-    """1 for layouts in which it has the tensor at no cost, as that is counted elsewhere; none by default."""
-    apart: tuple[IntArray, ...] = ()
-    """What each operand reads of it, where several operands of one operator do."""
-    padded: tuple[IntArray, ...] = ()
-    """For each operand that reads it 1 where its block has cells outside of it, see `OperandBlocks`."""
-
-    @property
-    def structure(self) -> tuple[int, ...]:
-        """All that tables depend on: arrays are shared, so ids say which."""
-        free = () if self.free is None else (-1, id(self.free))
-        return (id(self.numbers), *map(id, self.apart), *map(id, self.padded), *free)
-
-    def cut(self, rows: IntArray, share: Callable[[IntArray], IntArray]) -> Use:
-        """The same in some layouts."""
-        free = None if self.free is None else share(self.free[rows])
-        apart, padded = (tuple(share(each[rows]) for each in every) for every in (self.apart, self.padded))
-        return replace(self, numbers=share(self.numbers[rows]), free=free, apart=apart, padded=padded)
-
-
-class Moved(Struct, frozen=True):
-    """The bytes of one tensor that one consumer receives, by device, and modeled picoseconds."""
-
-    nbytes: IntArray
-    links: dict[tuple[int, int], int]
-    """Bytes from device to device, where there are any."""
-    ticks: int
-
-
-class TensorCost(Struct):
-    """The costs of moving one stored tensor, for all layouts."""
-
-    tensor: Stored
-    table: RegionTable
-    producer: int
-    held: Held
-    part_itemsize: int
-    """Bytes of a cell of a partial result."""
-    uses: list[Use] = field(default_factory=list)
-    only_partial: frozenset[int] = frozenset()
-    """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
-    given: Given = ()
-    """What is chosen where the producer makes it."""
-    landing: Use | None = None
-    """Where it lands before others read it: it reads nothing where that is nowhere."""
-    shares: bool = False
-    """Whether it may land where it is complete too, because some devices are given less of it than others."""
-    made: dict[tuple[int, ...], Factor] = field(default_factory=dict)
-    """Tables of the last of some consumers, by position, that were made already."""
-
-    @property
-    def structure(self) -> tuple[int | tuple[int, ...], ...]:
-        """All that its tables depend on besides consumers, and where it lands: arrays are shared, so ids say which."""
-        held = self.held
-        ids = id(held.numbers), id(held.parts), id(held.groups)
-        return self.tensor.shape, self.tensor.itemsize, self.part_itemsize, self.shares, *ids
-
-    @property
-    def lands(self) -> NDArray[np.bool_]:
-        """Whether it lands somewhere, by layouts of its producer and of where that is."""
-        assert self.landing is not None, "it may land"
-        somewhere = np.any(self.table.sizes(self.landing.numbers) > 0, axis=1)
-        may: NDArray[np.bool_] = self.held.parts > 1
-        if self.shares:
-            cells = self.table.sizes(self.held.numbers)
-            may = may | (cells.min(axis=1) < cells.max(axis=1))
-        found: NDArray[np.bool_] = may[:, None] & somewhere
-        return found
-
-    def lands_in(self, choice: Sequence[int]) -> bool:
-        """Whether it lands somewhere in chosen layouts."""
-        place = self.landing
-        return place is not None and bool(self.lands[choice[self.producer]][choice[place.variable]])
-
-    def split(self) -> list[TensorCost]:
-        """The costs of consumers that may receive cells for each other, and of others apart from them.
-
-        What a consumer receives depends on those before it only where they read the same cells: of a tensor of which
-        three operators read a third each, three tables of pairs say it all.
-        """
-        groups: list[list[int]] = []
-        for k, use in enumerate(self.uses):
-            near = [group for group in groups if any(self.share_cells(self.uses[other], use) for other in group)]
-            groups = [group for group in groups if group not in near]
-            groups.append(sorted([k, *(other for group in near for other in group)]))
-        return [self._with_uses(group) for group in sorted(groups)] if len(groups) > 1 else [self]
-
-    def share_cells(self, one: Use, two: Use) -> bool:
-        """Whether two consumers read the same cells in any of their layouts."""
-        first, second = (self.list_largest(use) for use in (one, two))
-        few = self.table.sizes(first[:1], second[:1])
-        return bool(few.any() or self.table.sizes(first[:, None], second[None, :]).any())
-
-    def list_largest(self, use: Use) -> IntArray:
-        """The regions that a consumer reads in any layout, the largest first: where any two meet, these mostly do."""
-        numbers = np.unique(use.numbers)
-        return numbers[np.argsort(-self.table.sizes(numbers), kind="stable")]
-
-    def _with_uses(self, group: Sequence[int]) -> TensorCost:
-        partial = frozenset(at for at, k in enumerate(group) if k in self.only_partial)
-        return replace(self, uses=[self.uses[k] for k in group], only_partial=partial, made={})
-
-    def itemsizes(self, parts: IntArray) -> IntArray:
-        """Bytes of a cell that moves, for each number of parts."""
-        sizes: IntArray = np.where(parts > 1, self.part_itemsize, self.tensor.itemsize)
-        return sizes
-
-
-class Assembling:
-    """Bytes of a tensor that devices copy of what they have, consumer by consumer, in a layout of its producer."""
-
-    def __init__(self, cost: TensorCost, row: int) -> None:
-        self.cost, self.parts = cost, int(cost.held.parts[row])
-        regions = cost.table.regions
-        self.made = [regions[number] for number in cost.held.numbers[row].tolist()]
-        self.complete: list[list[DisjointRegions]] = [[one] if self.parts == 1 else [] for one in self.made]
-        """Of each device the blocks that it has."""
-
-    def take(self, use: Use, value: int) -> IntArray:
-        """Let a consumer have its blocks; give the bytes that each device copies for that."""
-        found = np.zeros(len(self.made), np.int64)
-        for k, numbers in enumerate(use.apart or (use.numbers,)):
-            padded = use.padded[k][value] if use.padded else np.zeros(len(self.made), np.int64)
-            for device, number in enumerate(numbers[value].tolist()):
-                need, have = self.cost.table.regions[number], self.complete[device]
-                if need.size and all((need - one).size for one in have):
-                    found[device] += self._count(need, have, self.made[device], bool(padded[device]))
-                have.append(need)
-        return found
-
-    def _count(
-        self, need: DisjointRegions, have: Sequence[DisjointRegions], made: DisjointRegions, is_padded: bool
-    ) -> int:
-        missing = need
-        for one in have:
-            missing = missing - one
-        copied = 0 if is_padded else (need.size - missing.size) * self.cost.tensor.itemsize
-        if self.parts > 1 and (missing - made).size:
-            copied += (missing & made).size * self.cost.part_itemsize
-        return copied
 
 
 class Problem:
@@ -511,7 +330,7 @@ class Problem:
 
     def _cost_of_source(self, tensor: Stored, at: int) -> TensorCost:
         table = self.tables[tensor.name]
-        held = self._hold_merged(table, self.number_held(self.variables[at]))
+        held = hold_whole(self.known, table, self.number_held(self.variables[at]))
         landing = self._find_landing(tensor.name)
         return TensorCost(tensor, table, at, held, tensor.itemsize, landing=landing, shares=landing is not None)
 
@@ -549,22 +368,7 @@ class Problem:
         cut = signature.reductions
         parts = [prod(option.parts[a] for a in cut) for option in options]
         which = np.array([option.number_parts(cut) for option in options])
-        return self._hold(self._number_blocks(options, table, regions), np.array(parts), which, empty)
-
-    def _hold(self, numbers: IntArray, parts: IntArray, which: IntArray, empty: int) -> Held:
-        """What devices hold, from the regions, the numbers of partial results, and which of these each device has."""
-        rows, devices = np.indices(numbers.shape)
-        held = np.ravel_multi_index(
-            (rows, numbers, which), (len(numbers), int(numbers.max(initial=0)) + 1, int(parts.max(initial=1)))
-        )
-        _, first, places = np.unique(held, return_index=True, return_inverse=True)
-        groups = np.where(numbers == empty, -1, devices.ravel()[first][places.reshape(numbers.shape)])
-        return Held(numbers, self.known.share(parts.astype(np.int64)), self.known.share(groups))
-
-    def _hold_merged(self, table: RegionTable, numbers: IntArray) -> Held:
-        """What devices hold of complete values, from the regions."""
-        empty = table.number(DisjointRegions(table.shape))
-        return self._hold(numbers, np.ones(len(numbers), np.int64), np.zeros_like(numbers), empty)
+        return hold_parts(self.known, self._number_blocks(options, table, regions), np.array(parts), which, empty)
 
     def number_held(self, variable: Variable) -> IntArray:
         """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
@@ -949,7 +753,7 @@ class Problem:
         both = self._make_tables(cost, uses, whole)
         out = [np.repeat(near[:, None], len(landing.numbers), axis=1) for near in both]
         if lands.any():
-            rested = replace(cost, held=self._hold_merged(cost.table, landing.numbers[lands]))
+            rested = replace(cost, held=hold_whole(self.known, cost.table, landing.numbers[lands]))
             in_parts, complete = may & (cost.held.parts > 1), np.flatnonzero(may & (cost.held.parts == 1))
             if in_parts.any():
                 for table, far in zip(out, self._make_tables(rested, uses, whole), strict=True):
@@ -1015,62 +819,8 @@ class Problem:
         return out
 
     def count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
-        """What moves of one tensor for each consumer, as chosen."""
-        rows = [(use.structure, choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
-        landing = (id(cost.landing.numbers), choice[cost.landing.variable]) if cost.landing else None
-        key = "moved", *self._said(cost), choice[cost.producer], landing, *rows
-        return self.known.fact(key, lambda: tuple(self._count_moved_now(cost, choice)))
-
-    def _count_moved_now(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[Moved]:
-        """What moves of one tensor, by region algebra, one consumer and one device after the other."""
-        table, shape, devices = cost.table, cost.tensor.shape, range(self.mesh.size)
-        held, row = cost.held, choice[cost.producer]
-        nothing = DisjointRegions(shape)
-        given = [nothing] * self.mesh.size
-        near = Assembling(cost, row)
-        if cost.landing:
-            landed = cost.landing.numbers[choice[cost.landing.variable]]
-            if cost.lands_in(choice):
-                copied = near.take(cost.landing, choice[cost.landing.variable])
-                yield self._count_exchanged(cost, held, row, [table.regions[n] for n in landed.tolist()], copied)
-                # From here on the tensor is complete and lies there; what a device had complete before it has still.
-                if held.parts[row] == 1:
-                    given = [table.regions[number] for number in held.numbers[row].tolist()]
-                held, row = self._hold_merged(table, landed[None, :]), 0
-                near.parts = 1
-            else:
-                yield self._count_exchanged(cost, held, row, given, np.zeros(self.mesh.size, np.int64))
-        for k, use in enumerate(cost.uses):
-            value = choice[use.variable]
-            fresh, copied = [nothing] * self.mesh.size, np.zeros(self.mesh.size, np.int64)
-            if k not in cost.only_partial or held.parts[row] > 1:
-                copied = near.take(use, value)
-                wanted = use.numbers[value].tolist()
-                fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
-                given = [unite([given[device], fresh[device]], shape) for device in devices]
-            yield self._count_exchanged(cost, held, row, fresh, copied)
-
-    def _count_exchanged(
-        self, cost: TensorCost, held: Held, row: int, fresh: Sequence[DisjointRegions], copied: IntArray
-    ) -> Moved:
-        """What moves in one stage, where each device needs some cells that it was not given before.
-
-        `copied` says the bytes of its own that each device copies beside them.
-        """
-        table, parts = cost.table, int(held.parts[row])
-        size = int(cost.itemsizes(held.parts[row]))
-        sends, ports = list_senders(held.groups[row].tolist(), self.mesh), number_ports(self.mesh)
-        wanted = np.array([table.number(new) for new in fresh])
-        cells = np.where(sends & (ports >= 0), table.sizes(held.numbers[row][:, None], wanted), 0)
-        through = [np.where(ports == port, cells, 0) for port in range(len(self.mesh.ports))]
-        busiest = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
-        rounds = np.array([max((n > 0).sum(axis=0).max(), (n > 0).sum(axis=1).max()) for n in through])
-        most = np.array([max(fresh[device].size for device in mine) for _, mine in self.mesh.kinds])
-        ticks = transfer_ticks(busiest, rounds, size, self.mesh) + merge_ticks(most, np.array(parts), size, self.mesh)
-        most = np.array([copied[list(mine)].max() for _, mine in self.mesh.kinds])
-        ticks += assembly_ticks(most, self.mesh)
-        links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
-        return Moved(cells.sum(axis=0) * size, links, int(ticks))
+        """What moves of one tensor to where it lands, if it may, and for each consumer."""
+        return count_each(cost, choice, self._said(cost), self.mesh, self.known)
 
     def list_alone(self, cost: TensorCost) -> list[Factor]:
         """What each consumer of a tensor would receive if there were no other."""

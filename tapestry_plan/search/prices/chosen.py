@@ -1,0 +1,120 @@
+"""What moves where layouts are chosen: counted tensor by tensor by region algebra, apart from the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from tapestry_plan.search.prices.cost import Held, assembly_ticks, merge_ticks, transfer_ticks
+from tapestry_plan.search.prices.tensors import Known, TensorCost, Use, hold_whole
+from tapestry_plan.search.sums.elimination import IntArray
+from tapestry_plan.steps import Mesh, list_senders, number_ports, unite
+from tapestry_sets.regions import DisjointRegions
+
+
+class Moved(Struct, frozen=True):
+    """The bytes of one tensor that one consumer receives, by device, and modeled picoseconds."""
+
+    nbytes: IntArray
+    links: dict[tuple[int, int], int]
+    """Bytes from device to device, where there are any."""
+    ticks: int
+
+
+class Assembling:
+    """Bytes of a tensor that devices copy of what they have, consumer by consumer, in a layout of its producer."""
+
+    def __init__(self, cost: TensorCost, row: int) -> None:
+        self.cost, self.parts = cost, int(cost.held.parts[row])
+        regions = cost.table.regions
+        self.made = [regions[number] for number in cost.held.numbers[row].tolist()]
+        self.complete: list[list[DisjointRegions]] = [[one] if self.parts == 1 else [] for one in self.made]
+        """Of each device the blocks that it has."""
+
+    def take(self, use: Use, value: int) -> IntArray:
+        """Let a consumer have its blocks; give the bytes that each device copies for that."""
+        found = np.zeros(len(self.made), np.int64)
+        for k, numbers in enumerate(use.apart or (use.numbers,)):
+            padded = use.padded[k][value] if use.padded else np.zeros(len(self.made), np.int64)
+            for device, number in enumerate(numbers[value].tolist()):
+                need, have = self.cost.table.regions[number], self.complete[device]
+                if need.size and all((need - one).size for one in have):
+                    found[device] += self._count(need, have, self.made[device], bool(padded[device]))
+                have.append(need)
+        return found
+
+    def _count(
+        self, need: DisjointRegions, have: Sequence[DisjointRegions], made: DisjointRegions, is_padded: bool
+    ) -> int:
+        missing = need
+        for one in have:
+            missing = missing - one
+        copied = 0 if is_padded else (need.size - missing.size) * self.cost.tensor.itemsize
+        if self.parts > 1 and (missing - made).size:
+            copied += (missing & made).size * self.cost.part_itemsize
+        return copied
+
+
+def count_each(
+    cost: TensorCost, choice: Sequence[int], said: Sequence[object], mesh: Mesh, known: Known
+) -> tuple[Moved, ...]:
+    """What moves of one tensor for each consumer, as chosen."""
+    rows = [(use.structure, choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
+    landing = (id(cost.landing.numbers), choice[cost.landing.variable]) if cost.landing else None
+    key = "moved", *said, choice[cost.producer], landing, *rows
+    return known.fact(key, lambda: tuple(_count_now(cost, choice, mesh, known)))
+
+
+def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known) -> Iterator[Moved]:
+    """What moves of one tensor, by region algebra, one consumer and one device after the other."""
+    table, shape, devices = cost.table, cost.tensor.shape, range(mesh.size)
+    held, row = cost.held, choice[cost.producer]
+    nothing = DisjointRegions(shape)
+    given = [nothing] * mesh.size
+    near = Assembling(cost, row)
+    if cost.landing:
+        landed = cost.landing.numbers[choice[cost.landing.variable]]
+        if cost.lands_in(choice):
+            copied = near.take(cost.landing, choice[cost.landing.variable])
+            yield _count_exchanged(mesh, cost, held, row, [table.regions[n] for n in landed.tolist()], copied)
+            # From here on the tensor is complete and lies there; what a device had complete before it has still.
+            if held.parts[row] == 1:
+                given = [table.regions[number] for number in held.numbers[row].tolist()]
+            held, row = hold_whole(known, table, landed[None, :]), 0
+            near.parts = 1
+        else:
+            yield _count_exchanged(mesh, cost, held, row, given, np.zeros(mesh.size, np.int64))
+    for k, use in enumerate(cost.uses):
+        value = choice[use.variable]
+        fresh, copied = [nothing] * mesh.size, np.zeros(mesh.size, np.int64)
+        if k not in cost.only_partial or held.parts[row] > 1:
+            copied = near.take(use, value)
+            wanted = use.numbers[value].tolist()
+            fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
+            given = [unite([given[device], fresh[device]], shape) for device in devices]
+        yield _count_exchanged(mesh, cost, held, row, fresh, copied)
+
+
+def _count_exchanged(
+    mesh: Mesh, cost: TensorCost, held: Held, row: int, fresh: Sequence[DisjointRegions], copied: IntArray
+) -> Moved:
+    """What moves in one stage, where each device needs some cells that it was not given before.
+
+    `copied` says the bytes of its own that each device copies beside them.
+    """
+    table, parts = cost.table, int(held.parts[row])
+    size = int(cost.itemsizes(held.parts[row]))
+    sends, ports = list_senders(held.groups[row].tolist(), mesh), number_ports(mesh)
+    wanted = np.array([table.number(new) for new in fresh])
+    cells = np.where(sends & (ports >= 0), table.sizes(held.numbers[row][:, None], wanted), 0)
+    through = [np.where(ports == port, cells, 0) for port in range(len(mesh.ports))]
+    busiest = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
+    rounds = np.array([max((n > 0).sum(axis=0).max(), (n > 0).sum(axis=1).max()) for n in through])
+    most = np.array([max(fresh[device].size for device in mine) for _, mine in mesh.kinds])
+    ticks = transfer_ticks(busiest, rounds, size, mesh) + merge_ticks(most, np.array(parts), size, mesh)
+    most = np.array([copied[list(mine)].max() for _, mine in mesh.kinds])
+    ticks += assembly_ticks(most, mesh)
+    links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
+    return Moved(cells.sum(axis=0) * size, links, int(ticks))

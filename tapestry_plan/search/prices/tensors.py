@@ -1,0 +1,171 @@
+"""What a problem's tables are made of: variables, stored tensors with who makes and who reads them, known facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from tapestry_plan.ir import Axis, Stored
+from tapestry_plan.search.prices.cost import Held, RegionTable
+from tapestry_plan.search.prices.variants import Given
+from tapestry_plan.search.sums.elimination import Factor, IntArray
+from tapestry_plan.steps import Facts, Layout
+from tapestry_sets.regions import DisjointRegions
+
+Kind = Literal["operator", "source", "output", "landing"]
+
+
+class Known(Facts):
+    """Facts that problems of one mesh share: each is worked out once for all operators and tensors of one structure.
+
+    Arrays are known by their identity, so equal ones are one object (`share`), and are kept with what was made of them.
+    """
+
+    tables: dict[tuple[int, ...], RegionTable] = field(default_factory=dict)
+    """By shape: regions of all tensors of a shape have one numbering."""
+    shared: dict[tuple[Any, ...], IntArray] = field(default_factory=dict)
+
+    def share(self, array: IntArray) -> IntArray:
+        """The one object for all arrays that are equal to one."""
+        return self.shared.setdefault((array.shape, array.tobytes()), array)
+
+
+class Variable(Struct):
+    """Something that has a layout: an operator, a source tensor that starts somewhere, or an output."""
+
+    name: str
+    kind: Kind
+    axes: tuple[Axis, ...]
+    layouts: tuple[Layout, ...]
+
+
+class Use(Struct):
+    """How a consumer reads one stored tensor: region numbers by (layout, device)."""
+
+    variable: int
+    numbers: IntArray
+    given: Given = ()
+    """What is chosen where it reads so."""
+    tied: str = ""
+    """The graph output that is brought to where its input lies, if that is what reads the tensor."""
+    viewed: bool = False
+    """Whether an operator reads it through a view."""
+    free: IntArray | None = None
+    """1 for layouts in which it has the tensor at no cost, as that is counted elsewhere; none by default."""
+    apart: tuple[IntArray, ...] = ()
+    """What each operand reads of it, where several operands of one operator do."""
+    padded: tuple[IntArray, ...] = ()
+    """For each operand that reads it 1 where its block has cells outside of it, see `OperandBlocks`."""
+
+    @property
+    def structure(self) -> tuple[int, ...]:
+        """All that tables depend on: arrays are shared, so ids say which."""
+        free = () if self.free is None else (-1, id(self.free))
+        return (id(self.numbers), *map(id, self.apart), *map(id, self.padded), *free)
+
+    def cut(self, rows: IntArray, share: Callable[[IntArray], IntArray]) -> Use:
+        """The same in some layouts."""
+        free = None if self.free is None else share(self.free[rows])
+        apart, padded = (tuple(share(each[rows]) for each in every) for every in (self.apart, self.padded))
+        return replace(self, numbers=share(self.numbers[rows]), free=free, apart=apart, padded=padded)
+
+
+class TensorCost(Struct):
+    """The costs of moving one stored tensor, for all layouts."""
+
+    tensor: Stored
+    table: RegionTable
+    producer: int
+    held: Held
+    part_itemsize: int
+    """Bytes of a cell of a partial result."""
+    uses: list[Use] = field(default_factory=list)
+    only_partial: frozenset[int] = frozenset()
+    """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
+    given: Given = ()
+    """What is chosen where the producer makes it."""
+    landing: Use | None = None
+    """Where it lands before others read it: it reads nothing where that is nowhere."""
+    shares: bool = False
+    """Whether it may land where it is complete too, because some devices are given less of it than others."""
+    made: dict[tuple[int, ...], Factor] = field(default_factory=dict)
+    """Tables of the last of some consumers, by position, that were made already."""
+
+    @property
+    def structure(self) -> tuple[int | tuple[int, ...], ...]:
+        """All that its tables depend on besides consumers, and where it lands: arrays are shared, so ids say which."""
+        held = self.held
+        ids = id(held.numbers), id(held.parts), id(held.groups)
+        return self.tensor.shape, self.tensor.itemsize, self.part_itemsize, self.shares, *ids
+
+    @property
+    def lands(self) -> NDArray[np.bool_]:
+        """Whether it lands somewhere, by layouts of its producer and of where that is."""
+        assert self.landing is not None, "it may land"
+        somewhere = np.any(self.table.sizes(self.landing.numbers) > 0, axis=1)
+        may: NDArray[np.bool_] = self.held.parts > 1
+        if self.shares:
+            cells = self.table.sizes(self.held.numbers)
+            may = may | (cells.min(axis=1) < cells.max(axis=1))
+        found: NDArray[np.bool_] = may[:, None] & somewhere
+        return found
+
+    def lands_in(self, choice: Sequence[int]) -> bool:
+        """Whether it lands somewhere in chosen layouts."""
+        place = self.landing
+        return place is not None and bool(self.lands[choice[self.producer]][choice[place.variable]])
+
+    def split(self) -> list[TensorCost]:
+        """The costs of consumers that may receive cells for each other, and of others apart from them.
+
+        What a consumer receives depends on those before it only where they read the same cells: of a tensor of which
+        three operators read a third each, three tables of pairs say it all.
+        """
+        groups: list[list[int]] = []
+        for k, use in enumerate(self.uses):
+            near = [group for group in groups if any(self.share_cells(self.uses[other], use) for other in group)]
+            groups = [group for group in groups if group not in near]
+            groups.append(sorted([k, *(other for group in near for other in group)]))
+        return [self._with_uses(group) for group in sorted(groups)] if len(groups) > 1 else [self]
+
+    def share_cells(self, one: Use, two: Use) -> bool:
+        """Whether two consumers read the same cells in any of their layouts."""
+        first, second = (self.list_largest(use) for use in (one, two))
+        few = self.table.sizes(first[:1], second[:1])
+        return bool(few.any() or self.table.sizes(first[:, None], second[None, :]).any())
+
+    def list_largest(self, use: Use) -> IntArray:
+        """The regions that a consumer reads in any layout, the largest first: where any two meet, these mostly do."""
+        numbers = np.unique(use.numbers)
+        return numbers[np.argsort(-self.table.sizes(numbers), kind="stable")]
+
+    def _with_uses(self, group: Sequence[int]) -> TensorCost:
+        partial = frozenset(at for at, k in enumerate(group) if k in self.only_partial)
+        return replace(self, uses=[self.uses[k] for k in group], only_partial=partial, made={})
+
+    def itemsizes(self, parts: IntArray) -> IntArray:
+        """Bytes of a cell that moves, for each number of parts."""
+        sizes: IntArray = np.where(parts > 1, self.part_itemsize, self.tensor.itemsize)
+        return sizes
+
+
+def hold_parts(known: Known, numbers: IntArray, parts: IntArray, which: IntArray, empty: int) -> Held:
+    """What devices hold, from the regions, the numbers of partial results, and which of these each device has."""
+    rows, devices = np.indices(numbers.shape)
+    held = np.ravel_multi_index(
+        (rows, numbers, which), (len(numbers), int(numbers.max(initial=0)) + 1, int(parts.max(initial=1)))
+    )
+    _, first, places = np.unique(held, return_index=True, return_inverse=True)
+    groups = np.where(numbers == empty, -1, devices.ravel()[first][places.reshape(numbers.shape)])
+    return Held(numbers, known.share(parts.astype(np.int64)), known.share(groups))
+
+
+def hold_whole(known: Known, table: RegionTable, numbers: IntArray) -> Held:
+    """What devices hold of complete values, from the regions."""
+    empty = table.number(DisjointRegions(table.shape))
+    return hold_parts(known, numbers, np.ones(len(numbers), np.int64), np.zeros_like(numbers), empty)
