@@ -5,10 +5,10 @@
     arguments ─► Request          checked; what every stage looks at                   search/posing.py
     1  equal operators once       or each for its own readers, where that is better    search/apart.py
     2  expansions                 ruled out, tried, compared in one sum                search/expanding.py
-    3  neighbors in one block     where the plan's layouts allow it                    search/fusing.py
-    4  less memory                the plans of caps, from what is known so far         search/by_memory.py
+    the best layouts ─► plan      written down once, neighbors in one block            search/writing.py, fusing.py
+    3  less memory                the plans of caps, from what is known so far         search/by_memory.py
 
-Each stage has a plan and gives one that is as good or better; the bound of the last one is over all of them.
+Each stage has layouts and gives some that are as good or better; the bound of the last ones is over all of them.
 `posing` draws how often the problem of one graph is posed on the way.
 """
 

@@ -3,22 +3,22 @@
 A problem is variables and tables. Which layouts an operator has beside those of the mesh follows from its neighbors:
 so a problem is posed to ask them, and posed again with what they say::
 
-    graph ─► offer_cuts ──► Problem ─► derive_layouts ─► Problem ────► solve ─────► write_plan ─► ShardPlan
-             cuts that      whom to    layouts that      with these    layouts      (over split axes: posed
-             views ask for  ask        neighbors want                  and a bound   again, as it was chosen)
+    graph ─► offer_cuts ──► Problem ─► derive_layouts ─► Problem ─────► join ─────────► solve ────► Candidate
+             cuts that      whom to    layouts that      with these,    the same, with  layouts     written down
+             views ask for  ask        neighbors want    operators      neighbors as    and a       as a plan when
+                                                         apart          one block       bound       it is asked for
 
-Of one graph a call does that once, and more where there is more to compare; each row is later than those above it::
+One call does that for each graph of these that it comes to; each row is later than those above it::
 
-    graph                            solve_graph                           asked, then solved            `planner`
-    the same, equal operators apart  solve_graph, where that may pay       asked, then solved            `planner`
+    graph                            asked, then solved                    always                        `planner`
+    the same, equal operators apart  asked, then solved                    where that may pay            `planner`
     graph, cuts its expansions want  one problem: rules expansions out     if some may lie by phase      `expanding`
-    graph expanded by phase          one problem, near the plan's layouts  if some may lie by phase      `expanding`
-    graph with likely expansions     solve_graph                           asked, then solved            `expanding`
-    graph and all that are open      one joint problem, whom to ask first  asked, then solved            `expanding`
-    each variant that is tried       solve_graph                           asked, then solved            `expanding`
-    the plan's graph, if expanded    solve_graph                           the same again, for tables    `planner`
-    the plan's graph in blocks       a problem for each plan of blocks     as it was chosen              `fusing`
-    graph without split axes         one problem                           if a cap is not kept          `by_memory`
+    graph expanded by phase          one problem, near the best layouts    if some may lie by phase      `expanding`
+    graph with likely expansions     asked, then solved                    if the bound expands some     `expanding`
+    graph and all that are open      one joint problem, asked first        if any are open               `expanding`
+    each variant that is tried       asked, then solved                    if the joint problem says so  `expanding`
+    the best one's graph as chosen   a layout for each variable            over split axes, in blocks    `writing`
+    graph without split axes         asked, then solved, operators apart   if a cap is not kept          `by_memory`
 
 What these have in common is `Known`, one object of a call: facts and tables by structure, so that an operator or a
 tensor that stands in two problems as it does in one is priced once. Variables, reads, and the tables that layouts of
