@@ -31,10 +31,10 @@ from tapestry_plan.search.prices.cost import Held
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.tensors import TensorCost, Use
 from tapestry_plan.search.prices.variants import Variants
+from tapestry_plan.search.solving import KeptLayouts, list_rows
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.sums.reduction import Factor, IntArray
-from tapestry_plan.steps import Layout
 
 
 def find_expandable(
@@ -65,9 +65,6 @@ def find_expandable(
     return out
 
 
-KeptLayouts = Mapping[tuple[str, str], tuple[tuple[Layout, ...], IntArray]]
-
-
 class Undominated(Struct, frozen=True):
     """The operators whose expansions may be in a plan that costs less than one that is already there.
 
@@ -91,7 +88,11 @@ class Undominated(Struct, frozen=True):
 
 
 def find_undominated(
-    problem: Problem, expandable: Mapping[str, Variants], cost: tuple[int, int], bound_ticks: int
+    problem: Problem,
+    expandable: Mapping[str, Variants],
+    cost: tuple[int, int],
+    bound_ticks: int,
+    known: KeptLayouts | None = None,
 ) -> Undominated:
     """The operators whose expansions may be in a plan that costs less than one that is already there.
 
@@ -107,6 +108,9 @@ def find_undominated(
         Picoseconds and bytes of the plan.
     bound_ticks : int
         No more than any plan of the graph as given takes.
+    known : mapping, optional
+        What was kept beside a plan that cost no less, with these expansions and maybe others: nothing else is looked
+        at.
     """
     # Sums of as many ticks as the plan may have fewer bytes; above the bound, none that reaches it is of interest.
     wanted = cost if bound_ticks >= cost[0] else (bound_ticks, 0)
@@ -118,7 +122,8 @@ def find_undominated(
         granting = grant_all(problem, left, entries) if left else None
         if granting is None:
             break
-        found = _list_left(granting, wanted, most)
+        rows = list_rows(problem, known or {})
+        found = _list_left(granting if rows is None else granting.keep(rows), wanted, most)
         if bound_ticks < cost[0]:  # layouts above the bound may be in a better plan
             found = msgspec.structs.replace(found, kept={})
         left = {name: variants for name, variants in left.items() if name in found.names}
@@ -238,6 +243,12 @@ class Granting(Problem):
         """The tables of one of the levels."""
         self.level, self.is_loose = level, False
         return self.factors(self.LEVELS[level][0])
+
+    def keep(self, rows: Sequence[IntArray]) -> Self:
+        """The same problem with some layouts of each variable, and all values of expansions."""
+        none = np.zeros(0, np.int64)
+        more = [np.flatnonzero(self.granted[at]) if at in self.granted else none for at in range(len(self.sizes))]
+        return self.restrict([np.concatenate(two) for two in zip(rows, more, strict=True)])
 
     def restrict(self, kept: Sequence[IntArray]) -> Self:
         """The same problem with some values of each variable, by ascending number, as its only ones."""

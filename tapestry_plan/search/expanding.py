@@ -33,7 +33,7 @@ from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import add_offered, offer_cuts
 from tapestry_plan.search.prices.variants import Variants, is_coarse
-from tapestry_plan.search.solving import Solved, find_layouts
+from tapestry_plan.search.solving import KeptLayouts, Solved, find_layouts
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.writing import Candidate, name_layouts
 from tapestry_plan.steps import Expansions, Layout
@@ -124,13 +124,18 @@ class _ExpansionSearch:
         if not likely or many or self.other is not None or self.request.is_late:
             return
         graph, expansions = _expand_all(self._list_variants(likely))
-        found = solve_graph(self.request, graph)
+        found = solve_graph(self.request, graph, self._list_known())
         if self.request.is_better(found, self.plan):
             some = {node: self.expandable[node] for node in self.open}
-            self.left = find_undominated(self.plan.blocks, some, found.cost, self.base.bound_ticks)
+            known = self.left.kept
+            self.left = find_undominated(self.plan.blocks, some, found.cost, self.base.bound_ticks, known)
             self.base = replace(self.base, ticks=found.cost[0])
             self.other = replace(found, before=expansions, bound=self._bound(found))
             self.open, self.tried = self.left.names | likely if self.left.names else frozenset(), {*likely}
+
+    def _list_known(self) -> KeptLayouts:
+        """The layouts that plans with expansions may have; of blocks nothing is known, as expansions are apart."""
+        return {} if self.plan.is_fused else self.left.kept
 
     def _bound(self, found: Candidate) -> float:
         """Seconds that no plan takes less than, where layouts of some expansions are the best that were found."""
@@ -187,7 +192,7 @@ class _ExpansionSearch:
 
         def tried(values: Sequence[int]) -> Candidate:
             graph, expansions = variants.build_graph(values)
-            found = solve_graph(self.request, graph)
+            found = solve_graph(self.request, graph, self._list_known())
             self.work -= found.work
             return replace(found, before=expansions)
 

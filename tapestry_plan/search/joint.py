@@ -16,7 +16,7 @@ A softmax that may become five operators (choice 0, whose values are 0 for itsel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -28,10 +28,11 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.tensors import TensorCost
 from tapestry_plan.search.prices.variants import Given, Variants
+from tapestry_plan.search.solving import KeptLayouts, list_rows
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.sums.tables import Tables
-from tapestry_plan.steps import Layout, list_stored
+from tapestry_plan.steps import list_stored
 
 Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
@@ -211,7 +212,7 @@ class JointProblem(Problem):
 
     # -- solving -----------------------------------------------------------------------------------------
 
-    def keep(self, kept: Mapping[tuple[str, str], tuple[tuple[Layout, ...], IntArray]]) -> Self:
+    def keep(self, kept: KeptLayouts) -> Self:
         """The same problem without layouts that are in no better plan, as was proved of a graph without expansions.
 
         Parameters
@@ -220,15 +221,8 @@ class JointProblem(Problem):
             By kind and name of a variable its layouts there, and the rows of those that are kept. Nothing is left out
             where a variable has other layouts here, as who has these may have others around it.
         """
-        some = []
-        for variable in self.variables:
-            layouts, rows = kept.get(
-                (variable.kind, variable.name), (variable.layouts, np.arange(len(variable.layouts)))
-            )
-            if variable.layouts != layouts:
-                return self
-            some.append(rows if len(rows) else np.zeros(1, np.int64))
-        return self.restrict([*some, *(np.arange(len(values)) for values in self.values)])
+        rows = list_rows(self, kept)
+        return self if rows is None else self.restrict([*rows, *(np.arange(len(values)) for values in self.values)])
 
     def restrict(self, kept: Sequence[IntArray]) -> Self:
         """The same problem with some layouts of each variable and some values of each choice, as its only ones."""

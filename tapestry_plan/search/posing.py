@@ -50,7 +50,7 @@ from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.offers import offer_asked
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import add_offered, derive_splits, offer_cuts
-from tapestry_plan.search.solving import Solved, find_layouts, solve
+from tapestry_plan.search.solving import KeptLayouts, Solved, find_layouts, solve
 from tapestry_plan.search.writing import Candidate, name_split
 from tapestry_plan.steps import Expansions, Layout, Mesh
 
@@ -135,8 +135,11 @@ class Request(Struct, frozen=True, kw_only=True):
         return sum(one.write().nbytes_placed) < sum(than.write().nbytes_placed)
 
 
-def solve_graph(request: Request, graph: Graph) -> Candidate:
-    """The best layouts of one graph as it is."""
+def solve_graph(request: Request, graph: Graph, known: KeptLayouts | None = None) -> Candidate:
+    """The best layouts of one graph as it is.
+
+    What is known of a graph like it may say which layouts are in plans of interest; the bound is of these then.
+    """
     was_late = request.is_late
     offered = (
         offer_cuts(graph, request.wanted.mesh.size, request.list_pinned(graph), known=request.wanted.known)
@@ -147,7 +150,7 @@ def solve_graph(request: Request, graph: Graph) -> Candidate:
     derived = {} if was_late else _derive(problem, request.fixed, request.stop)
     if derived or offered:
         problem = Problem(graph, replace(request.wanted, derived={**derived, **add_offered(offered, derived)}))
-    found = solve_problem(request, problem)
+    found = solve_problem(request, problem, known)
     if request.is_split and was_late:
         late = derive_splits(graph, request.wanted.mesh.size).items()
         left_out = tuple(Expansions(name, (), left_out=tuple(map(name_split, each))) for name, each in late)
@@ -155,10 +158,10 @@ def solve_graph(request: Request, graph: Graph) -> Candidate:
     return found
 
 
-def solve_problem(request: Request, problem: Problem) -> Candidate:
+def solve_problem(request: Request, problem: Problem, known: KeptLayouts | None = None) -> Candidate:
     """The best layouts of a problem, neighbors in one block where that is asked for."""
     blocks = request.join(problem)
-    solved = find_layouts(blocks, seed=request.seed, stop=request.stop)
+    solved = find_layouts(blocks, seed=request.seed, stop=request.stop, known=known)
     return Candidate.of(problem, blocks, solved, request.fan_in)
 
 

@@ -13,7 +13,7 @@ counted jointly, so that both the plan and the bound get better, and again::
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 
@@ -27,9 +27,13 @@ from tapestry_plan.search.placing import place_least
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray, fits, minimize
 from tapestry_plan.search.sums.pruning import Marginals, find_marginals, is_worth_a_round
+from tapestry_plan.steps import Layout
 
 Plan = tuple[int, int, tuple[int, ...]]
 """Picoseconds, bytes, and the layouts."""
+
+KeptLayouts = Mapping[tuple[str, str], tuple[tuple[Layout, ...], IntArray]]
+"""By kind and name of a variable its layouts, and the rows of those that are kept."""
 
 
 class Solved(Struct, frozen=True):
@@ -77,6 +81,7 @@ def find_layouts(
     *,
     seed: int = 0,
     stop: float = inf,
+    known: KeptLayouts | None = None,
 ) -> Solved:
     """The best layouts that can be found, with the best bound that can be proved, whatever they place.
 
@@ -86,16 +91,25 @@ def find_layouts(
     seed : int
     stop : float
         Of the monotonic clock: from then on what is there is given, as soon as there is something.
+    known : mapping, optional
+        Layouts beside which none is in a plan of interest: others may be passed over, and the bound does not hold for
+        them.
     """
     now, kept = problem, [np.arange(size) for size in problem.sizes]
     # Alike operators have the same tables, which are few then.
-    if time.monotonic() < stop and problem.count_entries() <= tuning.MAX_DIRECT_ENTRIES:
-        search, bound = problem.factors()
-        found = minimize(problem.sizes, search, total=_count_affordable(stop))
+    is_small = problem.count_entries() <= tuning.MAX_DIRECT_ENTRIES
+    if not is_small and (rows := list_rows(problem, known or {})):
+        problem.factors(tuning.FIRST_FACTOR_ENTRIES)  # most are there, of a graph like this one: they are cut, not made
+        now, kept = problem.restrict(rows), rows
+        is_small = now.count_entries() <= tuning.MAX_DIRECT_ENTRIES
+    if time.monotonic() < stop and is_small:
+        search, bound = now.factors()
+        found = minimize(now.sizes, search, total=_count_affordable(stop))
         if bound is search and found.exact:
-            ticks = found.ticks if problem.is_sum else problem.count_cost(found.choice)[0]
-            place = partial(_place_least, problem, kept, search, found.choice, found.choice, stop)
-            return Solved(found.choice, ticks, found.ticks, found.entries, place)
+            choice = _choose(kept, found.choice)
+            ticks = found.ticks if problem.is_sum else problem.count_cost(choice)[0]
+            place = partial(_place_least, problem, kept, search, found.choice, choice, stop)
+            return Solved(choice, ticks, found.ticks, found.entries, place)
     search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
     entries = 0
     best: Plan | None = None
@@ -173,6 +187,21 @@ def _place_least(
 def count_work(problem: Problem, solved: Solved) -> int:
     """What posing and solving a problem took, in entries of tables: the same on any machine."""
     return solved.entries + tuning.WORK_OF_OPERATOR * len(problem.order)
+
+
+def list_rows(problem: Problem, kept: KeptLayouts) -> list[IntArray] | None:
+    """For each variable of a problem the rows of its layouts that are kept, all of those of which nothing is said.
+
+    None where nothing is, or a variable has other layouts here: who has these may have others around it.
+    """
+    out = []
+    for variable in problem.variables:
+        every = np.arange(len(variable.layouts))
+        layouts, rows = kept.get((variable.kind, variable.name), (variable.layouts, every))
+        if variable.layouts != layouts:
+            return None
+        out.append(rows if len(rows) else every[:1])
+    return out if kept else None
 
 
 def _leave_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from tapestry_plan import Device, Graph, Link, Mesh, Op, Tensor, load_onnx, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import relu, softmax
 from tapestry_plan.rewrite.rules import expand
+from tapestry_plan.search import tuning
 from tapestry_plan.search.dominance import find_expandable, find_undominated
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.variants import Variants
-from tapestry_plan.search.solving import solve
+from tapestry_plan.search.solving import find_layouts, list_rows, solve
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
 FAST = {"device": Device(1e15, 1e9), "link": Link(1e-6, 1e9)}
@@ -65,6 +67,25 @@ def test_layouts_that_no_better_plan_has_are_left_out_with_expansions_too() -> N
     assert any(found.values) and found.values == wanted.values and found.bound_ticks == wanted.bound_ticks
     above = find_undominated(problem, find_expandable(g, True), (cost[0] + 10**6, cost[1]), best.bound_ticks)
     assert above.names and not above.kept, "of a plan with a gap nothing is known"
+
+
+def test_what_a_first_look_kept_is_all_that_later_ones_need() -> None:
+    """Long rows are expanded: neither the plan of that graph, nor what is undominated beside it, is another one."""
+    g, mesh = rows((1, 4096), (1024, 64), (1, 2048)), Mesh((2,), **SLOW)  # type: ignore[arg-type]
+    problem = Problem(g, Asked(mesh))
+    best = solve(problem)
+    expandable = find_expandable(g, True)
+    left = find_undominated(problem, expandable, problem.count_cost(best.choice), best.bound_ticks)
+    some = Variants(g, True, g.nodes.keys() - left.chosen)
+    other = Problem(some.build_graph(some.normalize([int(not one.given) for one in some.choices]))[0], Asked(mesh))
+    with mock.patch.object(tuning, "MAX_DIRECT_ENTRIES", 0):  # as where tables are large
+        few, every = (find_layouts(other, known=known) for known in (left.kept, None))
+    assert few.ticks == every.ticks < best.ticks
+    assert sum(map(len, list_rows(other, left.kept) or ())) < sum(other.sizes)
+    cost = other.count_cost(few.choice)
+    names = {name: expandable[name] for name in left.names}
+    again, anew = (find_undominated(problem, names, cost, best.bound_ticks, known) for known in (left.kept, None))
+    assert (again.names, again.chosen, again.ticks, again.nbytes) == (anew.names, anew.chosen, anew.ticks, anew.nbytes)
 
 
 def test_beside_a_bad_plan_what_cannot_lower_the_bound_is_dominated() -> None:
