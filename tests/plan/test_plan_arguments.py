@@ -338,6 +338,7 @@ ROWS: dict[str, Row] = {
         known=OF_OPTIONS,
         refuses={
             "memory_nbytes": (-1,),
+            "seed": (-1,),
             "fan_in": (-1, 0, 1),
             "placement": ("none",),
             "space": ("none",),
@@ -355,6 +356,12 @@ ROWS: dict[str, Row] = {
         says={"axes": "axes|axis", "start": "start|coordinate", "splits": "split"},
     ),
     "same_graph": Row(same_graph, lambda: {"one": small(), "other": small()}, says={"one": "graph", "other": "graph"}),
+    "draw.show_placement": Row(
+        draw.show_placement,
+        lambda: {"plan": planned(), "names": ["x"]},
+        refuses={"names": (["none"], [5])},
+        says={"names": "names|not an input"},
+    ),
     "draw.show_projection": Row(
         draw.show_projection,
         lambda: {"op": conv(), "parts": {"m": 2}},

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tapestry_exec.cli.commands import main
 from tapestry_exec.cli.planning import WORDS, spell_option
-from tapestry_plan import Graph, Mesh, Placed, ShardPlan, load_onnx, pareto, plan
+from tapestry_plan import Mesh, Placed, ShardPlan, load_onnx, pareto, plan
 from tapestry_plan.search import CapOptions, ParetoOptions
 from tests.exec.cli.test_cli import call, refused
 
@@ -197,10 +197,3 @@ def test_wrong_options(file: Path, given: str, parts: tuple[str, ...]) -> None:
 )
 def test_wrong_points(file: Path, given: str, part: str) -> None:
     refused(call("pareto", file, *given.split()), part)
-
-
-def test_negative_seeds_are_refused_by_the_planner() -> None:
-    g = Graph()
-    g.output(g.input("x", (4,)))
-    with pytest.raises(ValueError, match="seed is -1; it is an integer >= 0"):
-        plan(g, Mesh((2,)), seed=-1)
