@@ -173,23 +173,28 @@ def _number_digits(signature: Signature, operand: int, index: PeriodicBlock) -> 
 
 
 def _divide(form: Linear, by: int, block: Box) -> tuple[Linear, Linear] | None:
-    """Quotient and rest of a linear form, which are linear where no rest is carried within the block; else None.
+    """Quotient and rest of a linear form in a block, where both are linear; else None.
 
-    Of 8·i + j + 3 by 8 they are i and j + 3 for j in 0 .. 4, and neither is linear for j in 0 .. 7.
+    Of 8·i + j + 3 by 8 they are i and j + 3 for j in 0 .. 4, and neither is linear for j in 0 .. 7. Of 7·i by 8, which
+    carries at each step but the first, they are i - 1 and 8 - i for i in 1 .. 8.
     """
+    # Where they are linear, the first step along each axis says by how much.
     coefficients, first = form
-    quotients = [a // by if a >= 0 else -(-a // by) for a in coefficients]
+    begin = first + sum(a * lo for a, lo in zip(coefficients, block.start, strict=True))
+    quotients = [
+        (begin + a) // by - begin // by if n > 1 else a // by for a, n in zip(coefficients, block.shape, strict=True)
+    ]
     rests = [a - q * by for a, q in zip(coefficients, quotients, strict=True)]
-    ends = [(r * lo, r * (lo + n - 1)) for r, lo, n in zip(rests, block.start, block.shape, strict=True)]
-    low, high = (first + sum(pick(pair) for pair in ends) for pick in (min, max))
-    if low // by != high // by:
+    ends = [(0, r * (n - 1)) for r, n in zip(rests, block.shape, strict=True)]
+    low, high = (begin % by + sum(pick(pair) for pair in ends) for pick in (min, max))
+    if low < 0 or high >= by:
         return None
-    whole = low // by
+    whole = begin // by - sum(q * lo for q, lo in zip(quotients, block.start, strict=True))
     return (tuple(quotients), whole), (tuple(rests), first - whole * by)
 
 
 def _renumber(forms: Sequence[Linear], old: Ints, new: Ints, block: Box) -> list[Linear] | None:
-    """Coordinates after a reshape, as linear forms; None where a block's numbers are carried from one to the next."""
+    """Coordinates after a reshape, as linear forms; None where one of them is not linear in the block."""
     strides = row_major(old)
     columns = zip(*(row for row, _ in forms), strict=True)
     row = tuple(sum(a * s for a, s in zip(column, strides, strict=True)) for column in columns)
@@ -262,8 +267,8 @@ def linearize(piece: Piece, box: Box, block: Box | None = None, place: AffineMap
     """The source's element offset as one linear form of a block's coordinates, where it is one; else None.
 
     It is after affine steps, and after a renumbering at the end whose cells lie in the source's block, `box`, in the
-    order of their numbers. Where a `block` of the view is given, it also is after renumberings whose digits are not
-    carried within it. `place` says the view's coordinates at the block's points; without it they are the same.
+    order of their numbers. Where a `block` of the view is given, it also is after renumberings whose digits are linear
+    in it. `place` says the view's coordinates at the block's points; without it they are the same.
     """
     place = place or AffineMap.identity(piece.map.in_rank)
     for k, step in enumerate(piece.map.steps):
