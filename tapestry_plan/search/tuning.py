@@ -199,6 +199,8 @@ MAX_COMPARED_ENTRIES = 64_000_000
 
 MAX_CODES = 1 << 22
 """Combinations of an axis' sets up to which they are numbered in a table of 32 MB, so that nothing is sorted."""
+CODES_A_NUMBER = 16
+"""Combinations for each of those that are there, beyond which these are sorted: they are fewer than its entries."""
 MIN_PACKED_ENTRIES = 4096
 """Entries of a joint table from which pairs of ticks and bytes are packed in single numbers: packing has its price."""
 MAX_SHARED_ENTRIES = 250_000

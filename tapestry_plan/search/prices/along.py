@@ -172,6 +172,7 @@ def count_along(
     spreads: Spreads,
     mesh: Mesh,
     sizes: Callable[[int, IntArray, IntArray], IntArray],
+    tell_own: Callable[[int, IntArray], None],
 ) -> Exchanged:
     """What devices exchange where holders and consumers are products along the axes of the mesh.
 
@@ -183,6 +184,9 @@ def count_along(
     mesh : Mesh
     sizes : callable
         Cells along an axis of the tensor that sets have in common, by their numbers: arrays that broadcast.
+    tell_own : callable
+        Is told for each holder, by number, the cells that devices need and have themselves, (consumers, devices), or
+        one column for all devices.
     """
     counter = _Counter(holders, consumers, spreads, sizes)
     shape, ports = (len(holders), len(consumers)), len(mesh.ports)
@@ -191,6 +195,7 @@ def count_along(
     outer, whole = spreads.outer, spreads.outer[-1]
     for row, holder in enumerate(holders):
         alike = counter.count(holder, whole, received=True)
+        tell_own(row, alike[0])
         for received in (True, False):
             ends = [*(counter.count(holder, outer[level], received) for level in range(len(of_level))), alike]
             for port in range(ports):
@@ -239,10 +244,7 @@ def list_own(
     spreads: Spreads,
     sizes: Callable[[int, IntArray, IntArray], IntArray],
 ) -> Iterator[IntArray]:
-    """For each holder the cells that devices need and have themselves, (consumers, devices), or one column for all.
-
-    The arguments are those of `count_along`.
-    """
+    """What `count_along` tells for each holder, of what operands need."""
     counter = _Counter(holders, consumers, spreads, sizes)
     for holder in holders:
         yield counter.count(holder, spreads.outer[-1], received=True)[0]

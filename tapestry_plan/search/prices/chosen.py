@@ -28,30 +28,31 @@ class Assembling:
 
     def __init__(self, cost: TensorCost, row: int) -> None:
         self.cost, self.parts = cost, int(cost.held.parts[row])
-        regions = cost.table.regions
-        self.made = [regions[number] for number in cost.held.numbers[row].tolist()]
-        self.complete: list[list[DisjointRegions]] = [[one] if self.parts == 1 else [] for one in self.made]
-        """Of each device the blocks that it has."""
+        self.made: IntArray = cost.held.numbers[row]
+        self.complete = [self.made] if self.parts == 1 else []
+        """The blocks that devices have, each as their region numbers."""
 
     def take(self, use: Use, value: int) -> IntArray:
         """Let a consumer have its blocks; give the bytes that each device copies for that."""
-        found = np.zeros(len(self.made), np.int64)
+        found, table = np.zeros(len(self.made), np.int64), self.cost.table
         for k, numbers in enumerate(use.apart or (use.numbers,)):
-            padded = use.padded[k][value] if use.padded else np.zeros(len(self.made), np.int64)
-            for device, number in enumerate(numbers[value].tolist()):
-                need, have = self.cost.table.regions[number], self.complete[device]
-                if need.size and all((need - one).size for one in have):
-                    found[device] += self._count(need, have, self.made[device], bool(padded[device]))
-                have.append(need)
+            need = numbers[value]
+            size = table.sizes(need)
+            shared = [table.sizes(need, one) for one in self.complete]
+            for device in np.flatnonzero(
+                np.all([mine < size for mine in (np.zeros_like(size), *shared)], axis=0)
+            ).tolist():
+                is_padded = bool(use.padded and use.padded[k][value, device])
+                found[device] += self._count(device, int(need[device]), is_padded)
+            self.complete.append(need)
         return found
 
-    def _count(
-        self, need: DisjointRegions, have: Sequence[DisjointRegions], made: DisjointRegions, is_padded: bool
-    ) -> int:
-        missing = need
-        for one in have:
-            missing = missing - one
-        copied = 0 if is_padded else (need.size - missing.size) * self.cost.tensor.itemsize
+    def _count(self, device: int, need: int, is_padded: bool) -> int:
+        regions = self.cost.table.regions
+        missing, made = regions[need], regions[self.made[device]]
+        for one in self.complete:
+            missing = missing - regions[one[device]]
+        copied = 0 if is_padded else (regions[need].size - missing.size) * self.cost.tensor.itemsize
         if self.parts > 1 and (missing - made).size:
             copied += (missing & made).size * self.cost.part_itemsize
         return copied

@@ -379,7 +379,7 @@ def list_classes(rows: IntArray) -> tuple[IntArray, IntArray]:
 
 def _renumber(codes: IntArray, many: int) -> tuple[IntArray, IntArray]:
     """The distinct ones of some codes below `many`, ascending, and for each code its number among them."""
-    if many > tuning.MAX_CODES:
+    if many > min(tuning.MAX_CODES, tuning.CODES_A_NUMBER * codes.size):
         found, numbers = np.unique(codes, return_inverse=True)
         return found, numbers.reshape(codes.shape)
     occurs = np.zeros(many, bool)
@@ -520,16 +520,20 @@ def _count_one_consumer(
         sizes = [
             np.where(some[:, None], table.sizes(n[theirs]), 0) for n, some in zip(blocks.numbers, takes, strict=True)
         ]
-        few = [[one for one in map(each.__getitem__, theirs) if one is not None] for each in taken]
-        own = [list_own(first, each, spreads, table.count_along_axis) for each in few]
-        for row, each_own in zip(mine.tolist(), zip(*own, strict=True), strict=True):
-            is_part = int(held.parts[row] > 1)
+        several = taken if len(taken) > 1 else []
+        few = [[one for one in map(each.__getitem__, theirs) if one is not None] for each in several]
+        apart = [list_own(first, each, spreads, table.count_along_axis) for each in few]
+
+        def assemble(row: int, own: IntArray) -> None:
+            """What each device has itself of what consumers need is told for one holder after the other."""
+            is_part = int(held.parts[mine[row]] > 1)
             copied = np.zeros_like(sizes[0])
-            for k, (size, has) in enumerate(zip(sizes, each_own, strict=True)):
+            for k, (size, has) in enumerate(zip(sizes, [next(each) for each in apart] or [own], strict=True)):
                 is_read = 1 if is_part or not blocks.padded else 1 - blocks.padded[k][theirs]
                 copied += np.where(has < size, has, 0) * is_read
-            assembled[:, row, theirs] = _list_most(copied, mesh) * itemsizes[is_part]
-        put(mine, theirs, count_along(first, second, spreads, mesh, table.count_along_axis))
+            assembled[:, mine[row], theirs] = _list_most(copied, mesh) * itemsizes[is_part]
+
+        put(mine, theirs, count_along(first, second, spreads, mesh, table.count_along_axis, assemble))
     for rows, columns in ((others, theirs), (np.arange(len(holders)), rest)):
         if rows.size and columns.size:
             few_held = Held(held.numbers[rows], held.parts[rows], held.groups[rows])
@@ -582,22 +586,25 @@ def _count_by_pairs(
     holds = holds.reshape(held.numbers.shape)
     others = np.append(holding, table.number(DisjointRegions.full(table.shape)))
     fresh = counts, numbers = _count_fresh(table, wanted[:, :many], others)
-    rows, columns = _list_tuples(list(np.moveaxis(numbers[at], -1, 0)), [counts.shape[1]] * mesh.size)
-    exchanged = _Exchange(counts[:-1], holds, rows, held.groups, mesh).count()
-    found = [exchanged.cells, _list_most(counts[-1][rows], mesh), exchanged.busiest, exchanged.rounds]
     copied, ways = _list_copied(table, wanted, taken, len(listed), others, fresh, itemsizes)
+    # Where all devices receive the same some may copy other cells: such classes have columns of their own.
+    pairs, ways = _list_tuples([numbers, ways], [counts.shape[1], copied.shape[1]])
+    rows, columns = _list_tuples(list(np.moveaxis(ways[at], -1, 0)), [len(pairs)] * mesh.size)
+    received, same = pairs[rows, 0], np.arange(len(rows))
+    if len(pairs) > counts.shape[1]:
+        received, same = _list_tuples(list(received.T), [counts.shape[1]] * mesh.size)
+    exchanged = _Exchange(counts[:-1], holds, received, held.groups, mesh).count()
     assembled = np.zeros((len(mesh.kinds), len(holds), len(rows)), np.int64)
     if copied.any():
-        # Where all receive the same some may copy other cells: such classes have columns of their own.
-        unlike = [columns, *np.moveaxis(ways[at], -1, 0)]
-        rows, columns = _list_tuples(unlike, [len(rows)] + [copied.shape[-1]] * mesh.size)
-        found = [each[..., rows[:, 0]] for each in found]
-        assembled = np.zeros((len(mesh.kinds), len(holds), len(rows)), np.int64)
         holds = holds + np.where(held.parts > 1, len(holding), 0)[:, None]
         for kind, (_, alike) in enumerate(mesh.kinds):
             for device in alike:
-                np.maximum(assembled[kind], copied[holds[:, device, None], rows[:, 1 + device]], out=assembled[kind])
-    cells, most, busiest, rounds = found
+                here = copied[holds[:, device, None], pairs[rows[:, device], 1]]
+                np.maximum(assembled[kind], here, out=assembled[kind])
+    most = _list_most(counts[-1][received], mesh)
+    cells, most, busiest, rounds = (
+        each[..., same] for each in (exchanged.cells, most, exchanged.busiest, exchanged.rounds)
+    )
     most = np.broadcast_to(most[:, None], assembled.shape)
     return Transfers(cells, most, busiest, rounds, assembled, columns)
 

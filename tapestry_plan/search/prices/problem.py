@@ -513,7 +513,15 @@ class Problem:
         """The same of one operand, some of whose blocks may have to be written anew."""
         layouts = self.variables[self.position["operator", node.name]].layouts
         blocks, places = self._list_blocks(layouts)
-        places, signature = places[rows], self.graph.signature(node.name)
+        key = "written anew", self.kind(node), operand
+        if key in self.known.facts or len(places[rows]) == len(places):
+            every: IntArray = self.known.fact(key, lambda: self._count_blocks(node, operand, blocks, places))
+            return every[rows]
+        return self._count_blocks(node, operand, blocks, places[rows])
+
+    def _count_blocks(self, node: OpNode, operand: int, blocks: Sequence[IndexBlock], places: IntArray) -> IntArray:
+        """Bytes that devices write anew for an operand, where they have blocks by number."""
+        signature = self.graph.signature(node.name)
         nbytes = np.zeros(len(blocks) + 1, np.int64)  # the last one is of idle devices
         wanted = np.unique(places[places >= 0])
         seen = list_seen(signature, signature.inputs[operand], [blocks[k] for k in wanted.tolist()])
