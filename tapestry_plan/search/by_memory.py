@@ -25,6 +25,7 @@ from tapestry_plan.steps import (
     Device,
     Expansions,
     InfeasiblePlan,
+    KnownPlaces,
     Link,
     Lowered,
     Mesh,
@@ -97,6 +98,7 @@ class PlansByMemory:
         self._known: dict[int, tuple[Problem, Solved]] = {}
         self._expandable, self._pinned, self._stop = expandable, pinned, stop
         self._write, self._lower = write, lower
+        self._places: KnownPlaces = {}
 
     def _posed(self, graph: Graph) -> tuple[Problem, Solved]:
         if id(graph) not in self._known:
@@ -240,7 +242,7 @@ class PlansByMemory:
 
     def _pack(self, problem: Problem, caps: Sequence[int], choice: Sequence[int]) -> Packed:
         """The steps of a choice of layouts, in arenas of some memory."""
-        return pack(self._lower(problem, choice), caps)
+        return pack(self._lower(problem, choice), caps, self._places)
 
     def _tell_more_devices(self, enough: int) -> str:
         """What twice as many devices need, in words; nothing where it is not less, takes long, or cannot be had."""

@@ -25,7 +25,7 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
-from tapestry_plan.steps.arenas.packing import Packed, pack
+from tapestry_plan.steps.arenas.packing import KnownPlaces, Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
 from tapestry_plan.steps.choices import Choices, check_choices

@@ -16,6 +16,11 @@ MAX_TEAMS = 8
 ALIGNMENT_NBYTES = 64
 """Arenas are laid out in multiples of a cache line."""
 
+MAX_PLACED = 64
+"""Blocks of an arena up to which orders of places are searched where simple ones find no places for them."""
+MAX_PLACINGS = 2000
+"""Times that a block is placed in such a search."""
+
 # -- what a device and a link are taken for, unless the caller says more: a processor of a few cores --
 
 FLOP_PER_SECOND, MEMORY_NBYTES_PER_SECOND = 1e11, 2e10

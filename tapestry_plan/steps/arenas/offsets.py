@@ -1,7 +1,12 @@
 """Offset assignment: places in one arena for blocks whose lifetimes are known.
 
 To find the least arena is NP-hard (dynamic storage allocation); here blocks are placed one by one, where nothing
-that lives at the same time lies, in several orders and by two rules, until all of them fit.
+that lives at the same time lies, in several orders and by two rules, until all of them fit. Where they do not, orders
+are searched from the bottom up, as far as that is little work (`search_offsets`)::
+
+    byte │ ░░░  d?   each block lies at 0 or on another one, so some order of their places, the lowest first, leads to
+         │ aaabbb    any places. It is given up where what is left does not fit above the last one at some moment.
+         └─────── moment
 
 References
 ----------
@@ -17,6 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tapestry_plan.steps import tuning
 
 
 class Stay(NamedTuple):
@@ -56,6 +63,78 @@ def assign_offsets(stays: Sequence[Stay], memory_nbytes: int) -> list[int] | Non
         if offsets is not None:
             return [int(offset) for offset in offsets]
     return None
+
+
+def search_offsets(stays: Sequence[Stay], memory_nbytes: int) -> tuple[list[int] | None, bool]:
+    """The same, where orders are searched beyond the simple ones; and whether it is proved, without any, that none are.
+
+    Examples
+    --------
+    >>> search_offsets([Stay(0, 1, 64), Stay(1, 2, 64), Stay(0, 3, 64)], 128)
+    (None, True)
+    """
+    offsets = assign_offsets(stays, memory_nbytes)
+    return (offsets, False) if offsets is not None else _Upward(stays, memory_nbytes).search()
+
+
+class _Upward:
+    """Places from the bottom up: each block on those below it, in an order of their places."""
+
+    def __init__(self, stays: Sequence[Stay], memory_nbytes: int) -> None:
+        self.stays, self.memory = stays, memory_nbytes
+        self.some = [k for k, stay in enumerate(stays) if stay.nbytes]
+        # Of moments those at which something comes: what lies at another one lies at the last of these before it.
+        firsts = sorted({stays[k].first for k in self.some})
+        self.spans = {k: [m for m, t in enumerate(firsts) if stays[k].first <= t <= stays[k].last] for k in self.some}
+        self.height = [0] * len(firsts)
+        self.rest = [0] * len(firsts)
+        for k in self.some:
+            for m in self.spans[k]:
+                self.rest[m] += stays[k].nbytes
+        self.places: dict[int, int] = {}
+        self.seen: set[tuple[frozenset[int], tuple[int, ...], int]] = set()
+        self.left = tuning.MAX_PLACINGS
+
+    def search(self) -> tuple[list[int] | None, bool]:
+        """Places, or none and whether there are none."""
+        if len(self.some) > tuning.MAX_PLACED:
+            return None, False
+        if self._place(0):
+            return [self.places.get(k, 0) for k in range(len(self.stays))], False
+        return None, self.left > 0
+
+    def _place(self, floor: int) -> bool:
+        """Places for all blocks that have none, none of them below a floor."""
+        if len(self.places) == len(self.some):
+            return True
+        state = frozenset(self.places), tuple(self.height), floor
+        if state in self.seen or self.left <= 0:
+            return False
+        self.seen.add(state)
+        if any(n and max(h, floor) + n > self.memory for h, n in zip(self.height, self.rest, strict=True)):
+            return False
+        lows = {k: max(self.height[m] for m in self.spans[k]) for k in self.some if k not in self.places}
+        tried: set[tuple[int, int, int]] = set()
+        for k in sorted(lows, key=lambda k: (lows[k], -self.stays[k].nbytes * len(self.spans[k]))):
+            span, low = self.spans[k], lows[k]
+            alike = span[0], span[-1], self.stays[k].nbytes
+            if low < floor or alike in tried:
+                continue
+            tried.add(alike)
+            self.left -= 1
+            before = [self.height[m] for m in span]
+            self._put(k, [low + self.stays[k].nbytes] * len(span), -1)
+            self.places[k] = low
+            if self._place(low):
+                return True
+            del self.places[k]
+            self._put(k, before, 1)
+        return False
+
+    def _put(self, k: int, heights: Sequence[int], sign: int) -> None:
+        for m, height in zip(self.spans[k], heights, strict=True):
+            self.height[m] = height
+            self.rest[m] += sign * self.stays[k].nbytes
 
 
 def _orders(

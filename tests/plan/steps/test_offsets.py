@@ -6,10 +6,10 @@ from functools import cache
 from itertools import combinations, permutations
 from random import Random
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets
+from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, search_offsets
 
 STAYS = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 6)).map(lambda s: Stay(s[0], s[0] + s[1], s[2])),
@@ -111,3 +111,16 @@ def test_no_way_of_placing_is_needless() -> None:
         stays = [Stay(at, at + rng.randrange(6), rng.randint(1, 9)) for at in begins]
         found += assign_offsets(stays, most_at_once(stays)) is not None
     assert found >= 547
+
+
+@settings(max_examples=max(20, settings.default.max_examples // 3))
+@given(STAYS.map(lambda stays: stays[:6]), st.integers(0, 2))
+@example([Stay(0, 1, 2), Stay(1, 2, 3), Stay(2, 3, 2), Stay(0, 3, 1)], 0)
+def test_a_search_finds_places_or_proves_that_there_are_none(stays: list[Stay], more: int) -> None:
+    memory = most_at_once(stays) + more
+    offsets, is_proved = search_offsets(stays, memory)
+    assert (offsets is None) == is_proved == (not fits(stays, memory))
+    if offsets is not None:
+        for (a, one), (b, two) in combinations(zip(offsets, stays, strict=True), 2):
+            assert not together(one, two) or a + one.nbytes <= b or b + two.nbytes <= a
+        assert all(low >= 0 and low + stay.nbytes <= memory for low, stay in zip(offsets, stays, strict=True))
