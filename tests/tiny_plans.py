@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise, permutations, product
 from math import prod
 
@@ -148,14 +148,22 @@ class Tiny:
         self.reduces.append(reduces)
         self.flop.append(flop)
 
-    def cost(self, layouts: list[list[list[range] | None]], made: set[str]) -> tuple[int, int]:
-        """Picoseconds and bytes of a choice of layouts, by sets of cells."""
+    def cost(
+        self, layouts: list[list[list[range] | None]], made: set[str], joined: Mapping[int, int] = {}
+    ) -> tuple[int, int]:
+        """Picoseconds and bytes of a choice of layouts, by sets of cells.
+
+        `joined` has stages that are in one block with an earlier one, whose result nobody else reads: the block takes
+        its time where the last of them runs.
+        """
         holders: dict[str, list[tuple[int, tuple[int, ...], set]]] = {}
         arrived: dict[tuple[str, int], set] = {}
         blocks: dict[tuple[str, int], list[set]] = {}
         ticks = nbytes = 0
-        for (extents, reads, out, writes), reduces, flop, layout in zip(
-            self.stages, self.reduces, self.flop, layouts, strict=True
+        inside = {self.stages[first][2] for first in joined.values()}
+        begun: dict[tuple[int, int], list[float]] = {}  # by stage and device: arithmetic, traffic, operands
+        for k, ((extents, reads, out, writes), reduces, flop, layout) in enumerate(
+            zip(self.stages, self.reduces, self.flop, layouts, strict=True)
         ):
             got: dict[str, dict[tuple[int, int], int]] = {}
             merged: dict[str, list[float]] = {}
@@ -167,12 +175,16 @@ class Tiny:
                 points = list(product(*ranges))
                 touched = {cell for point in points for cell in reads(*point)}
                 written = {writes(*point) for point in points}
-                traffic = 4 * (len(touched) + len(written))
+                stored = [cell for cell in (*touched, *written) if cell[0] not in inside]
                 rates = self.mesh.devices[device]
                 arithmetic = rates.flop_per_second if reduces else rates.cell_flop_per_second or rates.flop_per_second
-                work = max(len(points) * flop / arithmetic, traffic / rates.memory_nbytes_per_second)
-                start = rates.launch_seconds + rates.operand_seconds * (1 + len({name for name, _ in touched}))
-                seconds = max(seconds, start + work)
+                mine = len(points) * flop / arithmetic, 4.0 * len(stored), float(len({name for name, _ in stored}))
+                before = begun.get((joined[k], device), [0.0, 0.0, 0.0]) if k in joined else [0.0, 0.0, 0.0]
+                begun[k, device] = [a + b for a, b in zip(before, mine, strict=True)]
+                if out not in inside:
+                    work, traffic, operands = begun[k, device]
+                    start = rates.launch_seconds + rates.operand_seconds * operands
+                    seconds = max(seconds, start + max(work, traffic / rates.memory_nbytes_per_second))
                 for name in {name for name, _ in touched if name in made}:
                     cells = {at for n, at in touched if n == name}
                     fresh = cells - arrived.setdefault((name, device), set())
@@ -202,6 +214,18 @@ class Tiny:
                     cells = {writes(*point)[1] for point in product(*ranges)}
                     holders.setdefault(out, []).append((device, part, cells))
         return ticks, nbytes
+
+    def lie_together(self, first: int, second: int, layouts: list[list[list[range] | None]]) -> bool:
+        """Whether each device computes of one stage just what it reads itself of that stage's result in another."""
+        extents, _, out, writes = self.stages[first]
+        every = list(product(*map(range, extents)))
+        for mine, theirs in zip(layouts[first], layouts[second], strict=True):
+            points = set() if mine is None else set(product(*mine))
+            reading = () if theirs is None else product(*theirs)
+            read = {cell for point in reading for cell in self.stages[second][1](*point) if cell[0] == out}
+            if points != {point for point in every if writes(*point) in read}:
+                return False
+        return True
 
 
 def make_chain(mesh: Mesh) -> tuple[Graph, Tiny, list[str]]:

@@ -12,7 +12,7 @@ From the ground up; each row stands on rows above it:
 from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewrite, rule
 from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite, as_tuple
 from tapestry_plan.rewrite.equals import unify, unify_equal
-from tapestry_plan.rewrite.fusion import Fusion
+from tapestry_plan.rewrite.fusion import Fusion, open_block
 from tapestry_plan.rewrite.leaves import count_leaves, fix_bits, leaves
 from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view
 from tapestry_plan.rewrite.online_softmax import key_blocks

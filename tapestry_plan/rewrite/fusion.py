@@ -340,3 +340,10 @@ def fuse_ops(first: Op, second: Op) -> Derived:
 
 
 DERIVED.update(fused=fuse_ops)
+
+
+def open_block(op: Op, attrs: Attrs) -> Fusion | None:
+    """The two operators that a block is made of; None for any other operator."""
+    if not isinstance(op, Derived) or op.form != "fused":
+        return None
+    return _known_fusion(*op.of, attrs)

@@ -120,9 +120,10 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     fuse : bool
         Whether an operator and the one that alone reads its result are one block where each device makes just what it
         reads itself, and that is modeled to take less time: what is between them is not stored, and one launch does
-        for both. `ShardPlan.fused` says which; a block has the name of its last operator. The bound is then of such
-        plans too, but for expansions that were not chosen, whose operators are apart in it, as those are of plans that
-        keep a cap which the fastest plan does not. What `fix`, `forbid` and `layout` name stays apart.
+        for both. `ShardPlan.fused` says which; a block has the name of its last operator, and those inside answer by
+        their own names too (`placement`, `sharding`, `explain`). The bound is then of such plans, but for expansions
+        that were not chosen, whose operators are apart in it, as those are of plans that keep a cap which the fastest
+        plan does not. What `fix`, `forbid` and `layout` name stays apart.
 
     Returns
     -------

@@ -10,7 +10,7 @@ From the ground up; each row stands on rows above it:
     layouts/placed                       where a tensor lies, said device by device
     layouts/holders  layouts/reads       who holds a tensor, by device; which cells operators read
     layouts/local                        which blocks a device must write anew to read them
-    choices                              all that a plan decides
+    choices  inside                      all that a plan decides; what devices compute of operators inside of blocks
     documents                            plain data of plans and programs
     schedule                             when each step runs, where copies run beside work
     collectives                          steps that are one operation of a group

@@ -28,6 +28,7 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
+from tapestry_plan.steps.inside import Inside, open_blocks
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_assembled
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
@@ -225,7 +226,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     space: Space = "all"
     """The layouts that were compared, over which the bound holds: "mesh" or "all", as in `plan`."""
     fused: tuple[Fused, ...] = ()
-    """Operators that are one block with the one that reads their result, where `fuse` was asked for."""
+    """Operators that are one block with the one that reads their result; `plan(…, fuse=False)` has none."""
     unified: dict[str, str] = field(default_factory=dict)
     """Operators and constants of the graph as given, by name, for which equal ones stand: the rule `unify`."""
     recomputed: dict[str, str] = field(default_factory=dict)
@@ -291,20 +292,30 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @cached_property
     def placement(self) -> dict[str, dict[int, tuple[Box, ...]]]:
-        """For each operator, the index boxes of each device that takes part."""
+        """For each operator, the index boxes of each device that takes part; those inside of blocks come last."""
+        boxes = {name: layout.boxes for name, layout in self.choices.of_kind("operator").items()}
+        boxes |= {name: one.boxes for name, one in self._inside.items()}
         return FrozenDict(
-            (name, FrozenDict((device, (box,)) for device, box in enumerate(layout.boxes) if box is not None))
-            for name, layout in self.choices.of_kind("operator").items()
+            (name, FrozenDict((device, (box,)) for device, box in enumerate(mine) if box is not None))
+            for name, mine in boxes.items()
         )
 
     @cached_property
+    def _inside(self) -> dict[str, Inside]:
+        """The operators whose results stay inside of blocks."""
+        boxes = {name: layout.boxes for name, layout in self.choices.of_kind("operator").items()}
+        return open_blocks(self.graph, ((pair.first, pair.second) for pair in self.fused), boxes)
+
+    @cached_property
     def sharding(self) -> dict[str, dict[str, int]]:
-        """For each operator, its split index axes and their numbers of parts."""
-        return FrozenDict(
-            (name, FrozenDict((axis.name, n) for axis, n in zip(axes, layout.parts, strict=True) if n > 1))
+        """For each operator, its split index axes and their numbers of parts; those inside of blocks come last."""
+        found = {
+            name: {axis.name: n for axis, n in zip(axes, layout.parts, strict=True) if n > 1}
             for name, layout in self.choices.of_kind("operator").items()
             for axes in [self.graph.signature(name).axes]
-        )
+        }
+        found |= {name: one.sharding for name, one in self._inside.items()}
+        return FrozenDict((name, FrozenDict(each)) for name, each in found.items())
 
     @check_arguments
     def program(self, device: int, *, grouped: bool = False) -> Program:
@@ -474,8 +485,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @cached_property
     def stage(self) -> dict[str, Stage]:
-        """The stages by operator."""
-        return FrozenDict((stage.node, stage) for stage in self.stages)
+        """The stages by operator: of one that is inside of a block the block's."""
+        found = {stage.node: stage for stage in self.stages}
+        for pair in reversed(self.fused):
+            found[pair.first] = found[pair.second]
+        return FrozenDict(found)
 
     @check_arguments
     def explain(self, node: str) -> str:
@@ -512,6 +526,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ]
         if node in found:
             lines[2:2] = self._compared(found[node])
+        if inside := self._list_inside(node):
+            lines[1:1] = [f"  one block of {', '.join(inside)} and {node}: what is between them is not stored"]
         lines[2:2] = [
             f"  stands, with others, for {entry.node}, expanded by {entry.chosen}"
             for entry in self.expansions
@@ -525,6 +541,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
                 f"{other.nbytes_moved:14,} B moved{mark or more}"
             )
         return "\n".join(lines)
+
+    def _list_inside(self, block: str) -> list[str]:
+        """The operators inside of a block, in the order in which they run."""
+        found, names = [], {block}
+        for pair in reversed(self.fused):
+            if pair.second in names:
+                found.append(pair.first)
+                names.add(pair.first)
+        return found[::-1]
 
     def _compared(self, entry: Expansions) -> list[str]:
         """What is known of an operator's expansions, which the plan does not have."""
@@ -585,7 +610,10 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             return f"expanded by {self.expanded[node]}"
         if node in self.unified and node not in self.placement:
             return f"as {self.unified[node]}"
-        return _sharding_text(self.sharding[node]) if node in self.placement else "not in the plan"
+        if node not in self.placement:
+            return "not in the plan"
+        block = {pair.first: pair.second for pair in self.fused}.get(node)
+        return _sharding_text(self.sharding[node]) + (f", in one block with {block}" if block else "")
 
     # -- as a document -----------------------------------------------------------------------------------
 

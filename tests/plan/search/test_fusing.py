@@ -77,14 +77,14 @@ def test_the_plan_is_the_best_of_all_graphs_with_neighbors_fused(
 ) -> None:
     g, mesh = chained(steps), Mesh(devices, device=device, link=link)
     asked: dict[str, Any] = {"expand": False, "layout": {"x": rows} if rows else None}
-    p = plan(g, mesh, fuse=True, **asked)
-    ways = [plan(one, mesh, **asked) for one in fused_in_every_way(g)]
+    p, apart = plan(g, mesh, fuse=True, **asked), plan(g, mesh, fuse=False, **asked)
+    ways = [plan(one, mesh, fuse=False, **asked) for one in fused_in_every_way(g)]
     best = min(each.seconds for each in ways)
     assert all(each.gap == 0 for each in ways)
-    assert p.bound <= best + 1e-15 and p.seconds <= plan(g, mesh, **asked).seconds
+    assert p.bound <= best + 1e-15 and p.seconds <= apart.seconds
     if p.gap < 1e-9:
         assert p.seconds == pytest.approx(best, rel=1e-9)
-    check_runs(g, p, plan(g, mesh, **asked))
+    check_runs(g, p, apart)
 
 
 def check_runs(g: Graph, p: ShardPlan, apart: ShardPlan) -> None:
@@ -110,11 +110,24 @@ def layer() -> Graph:
 
 def test_a_product_and_what_follows_it_cell_by_cell_is_one_block() -> None:
     mesh = Mesh(4, device=Device(1e9, 1e12, 1e-6))
-    p, apart = plan(layer(), mesh, fuse=True), plan(layer(), mesh)
+    p, apart = plan(layer(), mesh, fuse=True), plan(layer(), mesh, fuse=False)
     assert [pair.first for pair in p.fused] == ["product", "bias", "act"] and list(p.graph.nodes) == ["last"]
     assert apart.seconds - p.seconds >= 2.999e-6 and p.gap == 0  # three launches fewer
     assert p.explain("bias").startswith("bias: one block with act, so that what is between them is not stored")
     check_runs(layer(), p, apart)
+
+
+def test_operators_inside_of_a_block_answer_by_their_names() -> None:
+    mesh = Mesh(4, device=Device(1e9, 1e12, 1e-6))
+    p, apart = plan(layer(), mesh, fuse=True), plan(layer(), mesh, fuse=False)
+    assert len(p.fused) == 3 and p.sharding == apart.sharding
+    assert p.placement == apart.placement  # the same layouts, those inside of the block too
+    assert {p.stage[name].node for name in ("product", "bias", "act", "last")} == {"last"}
+    assert "one block of product, bias, act and last" in p.explain("product")
+    assert "act: i0:2 i1:2, in one block with last -> i0:2 i1:2" in p.diff(apart).splitlines()
+    changed = p.to_json().replace('"first":"bias"', '"first":"bios"')
+    with pytest.raises(ValueError, match=r"sha256|digest|edited|plan\.fused"):
+        ShardPlan.from_json(changed)
 
 
 def test_what_the_user_names_and_what_others_read_stays_apart() -> None:
@@ -138,8 +151,8 @@ def test_operators_that_read_one_tensor_stay_apart() -> None:
     assert p.fused == () and p.gap == 0
 
 
-def test_neighbors_are_apart_unless_asked_for() -> None:
-    assert plan(layer(), Mesh(4)).fused == ()
+def test_neighbors_are_apart_where_that_is_asked_for() -> None:
+    assert plan(layer(), Mesh(4), fuse=False).fused == () != plan(layer(), Mesh(4), fuse=True).fused
 
 
 def test_a_neighbor_that_is_asked_for_phases_is_fused_in_even_blocks() -> None:
@@ -150,14 +163,14 @@ def test_a_neighbor_that_is_asked_for_phases_is_fused_in_even_blocks() -> None:
     for asked in ({}, {"fix": {"last": {"i0": 3}}}):
         p = plan(g, Mesh(3, device=Device(1e9, 1e9, 1e-6)), fuse=True, **asked)
         assert p.bound <= p.seconds
-        check_runs(g, p, plan(g, Mesh(3, device=Device(1e9, 1e9, 1e-6)), **asked))
+        check_runs(g, p, plan(g, Mesh(3, device=Device(1e9, 1e9, 1e-6)), fuse=False, **asked))
 
 
 def test_expanded_operators_are_fused_too() -> None:
     g = Graph()
     g.output(relu(g.op("softmax", g.input("x", (1, 512)), axis=1, name="soft"), name="last"), "y")
     mesh = Mesh(4, device=Device(1e7, 1e9, 1e-7), link=Link(1e-9, 1e9))
-    apart, p = plan(g, mesh), plan(g, mesh, fuse=True)
+    apart, p = plan(g, mesh, fuse=False), plan(g, mesh, fuse=True)
     assert apart.expanded and p.expanded == apart.expanded
     assert p.fused and p.bound <= p.seconds < apart.seconds
     check_runs(g, p, apart)
