@@ -99,6 +99,8 @@ class PlansByMemory:
         self._expandable, self._pinned, self._stop = expandable, pinned, stop
         self._write, self._lower = write, lower
         self._places: KnownPlaces = {}
+        self._found: list[tuple[Sequence[int], ShardPlan]] = []
+        """The plans of some caps, which may be the best ones of lower ones too."""
 
     def _posed(self, graph: Graph) -> tuple[Problem, Solved]:
         if id(graph) not in self._known:
@@ -115,6 +117,14 @@ class PlansByMemory:
         """
         if caps is None or keeps(self.fastest, caps):
             return self.fastest
+        for known, plan in self._found:
+            if not plan.gap and keeps(plan, caps) and all(mine <= cap for mine, cap in zip(caps, known, strict=True)):
+                return plan  # the best one in more memory does not take as much
+        found = self._find_within(caps)
+        self._found.append((caps, found))
+        return found
+
+    def _find_within(self, caps: Sequence[int]) -> ShardPlan:
         late = list_late(self._graphs[0], self._pinned)
         whole, *apart = (Other(graph) for graph in self._graphs)
         tried = [self._solve(whole, caps)]

@@ -10,6 +10,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, ops, pareto, plan
+from tapestry_plan.search import by_memory
+from tapestry_plan.search.capped import solve_capped
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.steps import Alloc, Choices, Free, lower
 
@@ -94,3 +96,23 @@ def test_an_error_says_what_would_do() -> None:
     assert max(plan(g, more, memory_nbytes=there, expand=False).peak_nbytes) <= there < here
     with pytest.raises(InfeasiblePlan):
         plan(g, MESH, memory_nbytes=here - 1, expand=False)
+
+
+def test_what_was_found_of_one_cap_is_not_sought_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caps between what a plan was asked to need and what it needs have that plan; each plan is what `plan` gives."""
+    g, mesh, asked = Graph(), Mesh((3,)), []
+    x = g.input("x", (60, 32))
+    h = t = ops.exp(x)
+    for k in range(4):
+        h = ops.tanh(h @ g.input(f"w{k}", (32, 32)))
+    g.output(h + t, "y")
+
+    def noted(problem: Problem, caps: Any, *more: Any, **named: Any) -> Any:
+        asked.append(max(caps))
+        return solve_capped(problem, caps, *more, **named)
+
+    monkeypatch.setattr(by_memory, "solve_capped", noted)
+    _, least = pareto(g, mesh, points=3)
+    needed = max(least.peak_nbytes)
+    assert len([cap for cap in asked if cap >= needed]) == 1 and len(asked) == len(set(asked))
+    assert plan(g, mesh, memory_nbytes=needed).seconds == least.seconds
