@@ -194,6 +194,7 @@ class Granting(Problem):
 
     LEVELS = (
         (tuning.FIRST_FACTOR_ENTRIES, tuning.FIRST_FACTOR_ENTRIES),
+        (tuning.MAX_FACTOR_ENTRIES // tuning.PRUNING_GROWTH, tuning.FIRST_FACTOR_ENTRIES),
         (tuning.MAX_FACTOR_ENTRIES, tuning.FIRST_FACTOR_ENTRIES),
         (tuning.MAX_FACTOR_ENTRIES, tuning.MAX_FACTOR_ENTRIES),
     )

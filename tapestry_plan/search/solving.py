@@ -228,17 +228,20 @@ def _leave_out(
         is_worth = is_worth_a_round(now.sizes, some)
         is_whole = bound is search or now.entries == tuning.MAX_FACTOR_ENTRIES
         # Nothing proves a plan by less than what its tables are rounded by.
-        is_largest = marginals.exact or widest >= tuning.MAX_PRUNING_ENTRIES or best[0] - lowest <= now.listed.rounded
-        if (not is_worth and is_whole and is_largest) or time.monotonic() >= stop:
+        is_proved = best[0] - lowest <= now.listed.rounded
+        is_largest = is_whole and (marginals.exact or widest >= tuning.MAX_PRUNING_ENTRIES)
+        if (not is_worth and (is_proved or is_largest)) or time.monotonic() >= stop:
             return now, kept, search, bound, best, lowest, marginals
         if is_worth or not is_whole:
             kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
             now = now.restrict(some)
-            search, bound = now.factors(now.entries if is_worth else tuning.MAX_FACTOR_ENTRIES)
+            grown = now.entries if is_worth else now.entries * tuning.PRUNING_GROWTH
+            search, bound = now.factors(min(grown, tuning.MAX_FACTOR_ENTRIES))
             if fits(now.sizes, search, tuning.MAX_ROUGH_ENTRIES):
                 return now, kept, search, bound, best, lowest, None
-        if not is_worth:
-            widest = min(widest * tuning.PRUNING_GROWTH, tuning.MAX_PRUNING_ENTRIES)
+        if not is_worth:  # the largest come last: they take seconds
+            most = tuning.MAX_PRUNING_ENTRIES if is_whole else tuning.MAX_PRUNING_ENTRIES // tuning.PRUNING_GROWTH
+            widest = max(widest, min(widest * tuning.PRUNING_GROWTH, most))
 
 
 def _improve(
