@@ -492,7 +492,11 @@ def run_command(
 )
 @quiet_option
 def calibrate_command(file: Path, backend: str, devices: int, quiet: bool) -> None:
-    """Measure kernels and copies of this machine, and write FILE.toml for --machine."""
+    """Measure kernels and copies of this machine, and write FILE.toml for --machine.
+
+    Copies within a device, of blocks written anew and of own cells beside those that come, are priced at the memory's
+    rate that is measured on sums of two tensors.
+    """
     if file.suffix != ".toml":
         raise click.UsageError(f"FILE.toml: {quote(str(file))} does not end in .toml, as --machine wants; rename it")
     target = check_target(file, "FILE.toml")
