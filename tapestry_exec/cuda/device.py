@@ -215,7 +215,7 @@ class CupyDevice:
     def merge(
         self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
     ) -> None:
-        """Merge partial results in the order given, and unwrap the merged state."""
+        """Merge partial results in the order given, and unwrap the merged state, unless it is a part itself."""
         read = [self._ready(part, self.compute) for part in parts]
         target = self._target(output, regions, self.compute)
         work = partial(self._merge, monoid, attrs, read, target, regions, fan_in)
@@ -351,8 +351,10 @@ class CupyDevice:
                 tuple(_strided(cupy, component, dims, at, steps) for component in components_of(array))
                 for array, at, steps in zip(whole, offsets[1:], strides[1:], strict=True)
             ]
-            made = monoid.unwrap(cupy, merge_states(monoid, cupy, states, fan_in), attrs)
-            _strided(cupy, out, dims, offsets[0], strides[0])[...] = made
+            state, goals = merge_states(monoid, cupy, states, fan_in), components_of(out)
+            made = (monoid.unwrap(cupy, state, attrs),) if target.buffer.part < 0 or monoid.is_plain else state
+            for goal, cells in zip(goals, made, strict=True):
+                _strided(cupy, goal, dims, offsets[0], strides[0])[...] = cells
 
     def _run(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         kernel = self.shared.kernels.get(op.name)

@@ -143,14 +143,20 @@ class NumpyDevice:
     def merge(
         self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
     ) -> None:
-        """Merge partial results in the order given, and unwrap the merged state."""
+        """Merge partial results in the order given, and unwrap the merged state, unless it is a part itself."""
         target = self._target(output, regions)
         if monoid.is_plain and (fan_in is None or len(parts) <= 2):
             self._merge_in_place(getattr(np, monoid.ufunc), parts, target, output.start, regions)
             return
         states = [components_of(self.pack(part, regions)) for part in parts]
-        merged_cells = monoid.unwrap(np, merge_states(monoid, np, states, fan_in), attrs)
-        copies.unpack(np.ascontiguousarray(merged_cells, target.dtype), target, output.start, regions)
+        state = merge_states(monoid, np, states, fan_in)
+        if output.part < 0 or monoid.is_plain:
+            merged_cells = np.ascontiguousarray(monoid.unwrap(np, state, attrs), target.dtype)
+        else:
+            merged_cells = np.empty(state[0].shape, target.dtype)
+            for component, cells in zip(components_of(merged_cells), state, strict=True):
+                component[...] = cells
+        copies.unpack(merged_cells, target, output.start, regions)
 
     def _merge_in_place(
         self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Regions

@@ -7,7 +7,7 @@ or hold which partial result, which are read. This knows nothing of how the plan
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 from math import prod
 from string import Formatter
 from typing import Any, NoReturn, assert_never
@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_exec.copies import domain_of
-from tapestry_plan.ir import Graph, NoPartition, OpNode, Shard, Signature, Source, check_partition
+from tapestry_plan.ir import Graph, NoPartition, OpNode, Shard, Source, check_partition
 from tapestry_plan.steps import (
     ALIGNMENT_NBYTES,
     HOST,
@@ -42,6 +42,9 @@ from tapestry_plan.steps import (
 from tapestry_sets.limits import check_arguments, quote
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import Piece, first_shared, piece_image
+
+Slabs = tuple[Box, ...]
+"""Blocks of the axes that are reduced, in the order in which they were merged."""
 
 
 class InvalidPlan(ValueError):
@@ -129,7 +132,7 @@ class _Follow:
         """Buffers that are gone, though what they held may still be read in others."""
         self.placed: dict[tuple[str, int], list[DisjointRegions]] = {}
         self.places: list[dict[int, tuple[int, int]]] = [{} for _ in range(plan.mesh.size)]
-        self.parts: dict[str, dict[int, Box]] = {}
+        self.parts: dict[str, dict[int, Slabs]] = {}
         self.makers = {out: node for node in plan.graph.nodes.values() for out in node.outputs}
         self.at = -1
         self.shards: dict[int, Shard] = {}
@@ -426,9 +429,7 @@ class _Follow:
         self._need(b.tensor == name and (b.part >= 0) == partial, told, k, made, name, b.id, b.tensor, b.part)
         if partial:
             slab = Box(tuple(step.start[a] for a in axes), tuple(step.shape[a] for a in axes))
-            before = self.parts.setdefault(name, {}).setdefault(b.part, slab)
-            told = "part {} of {!r} is over {} of the reduction, here {}"
-            self._need(before == slab, told, b.part, name, before, slab)
+            self._know_part(name, b.part, (slab,))
         box, over = shard.output_boxes[k], b.box
         self._need(over.contains(box), "output {} ({!r}) fills {}; buffer {} is over {}", k, name, box, b.id, over)
         self._write(held, self._image(signature.outputs[k].projection, index, self.graph.stored[name].shape))
@@ -442,8 +443,7 @@ class _Follow:
     def _reduce(self, step: Reduce) -> None:
         target = self._held(step.output)
         b = target.buffer
-        fits = b.tensor in self.graph.stored and b.part == -1
-        self._need(fits, "buffer {} takes no complete values of a stored tensor", b.id)
+        self._need(b.tensor in self.graph.stored, "buffer {} takes no values of a stored tensor", b.id)
         maker = self._maker(b.tensor, " to merge")
         monoid = self.graph.ops[maker.op].monoid
         name = monoid and monoid.name
@@ -458,19 +458,35 @@ class _Follow:
             self._need(fits, "buffer {} holds {!r}, not parts of {!r}", number, held.buffer.tensor, b.tensor)
             parts.append(held.buffer.part)
             self._read(held, cells)
-        self._whole_reduction(b.tensor, parts, self.graph.signature(maker.name))
+        slabs = self._merged_slabs(b.tensor, parts)
+        if monoid is not None and not monoid.is_commutative:
+            in_order = all(one.stop == two.start for one, two in pairwise(slabs))
+            self._need(in_order, "merges parts {} of {!r} out of order; {!r} asks for it", parts, b.tensor, name)
+        if b.part >= 0:
+            self._know_part(b.tensor, b.part, slabs)
+        else:
+            signature = self.graph.signature(maker.name)
+            whole = prod(signature.index_shape[a] for a in signature.reductions)
+            told = "merges parts {} of {!r}, which are not the whole reduction of {} points"
+            self._need(sum(slab.size for slab in slabs) == whole, told, parts, b.tensor, whole)
         self._write(target, cells)
 
-    def _whole_reduction(self, name: str, parts: Sequence[int], signature: Signature) -> None:
+    def _merged_slabs(self, name: str, parts: Sequence[int]) -> Slabs:
+        """What parts are over, in the order in which they are merged: of the reduction, or of parts merged before."""
         known = self.parts.get(name, {})
         told = "merges parts {} of {!r}; each of {} once, ascending, is needed"
         fits = list(parts) == sorted(set(parts)) and set(parts) <= known.keys()
         self._need(fits, told, list(parts), name, sorted(known))
-        whole = prod(signature.index_shape[a] for a in signature.reductions)
-        slabs = [known[part] for part in parts]
+        slabs = tuple(slab for part in parts for slab in known[part])
         apart = all(one.intersect(two) is None for one, two in combinations(slabs, 2))
-        told = "merges parts {} of {!r}, which are not the whole reduction of {} points"
-        self._need(apart and sum(slab.size for slab in slabs) == whole, told, list(parts), name, whole)
+        self._need(apart, "merges parts {} of {!r}, some of which are over the same", list(parts), name)
+        return slabs
+
+    def _know_part(self, name: str, part: int, slabs: Slabs) -> None:
+        """What a part is over, wherever it is made."""
+        before = self.parts.setdefault(name, {}).setdefault(part, slabs)
+        told = "part {} of {!r} is over {} of the reduction, here {}"
+        self._need(before == slabs, told, part, name, before, slabs)
 
     # -- outputs -----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ From the ground up; each row stands on rows above it:
     sums/frontier                    sums of picoseconds within a cap on bytes
     prices/along  prices/variants    what devices exchange along the axes of a mesh; a graph with its expansions
     prices/cost  prices/splits       bytes and seconds of layouts, as numbers; cuts that neighbors' views ask for
+    prices/merging                   what merging partial results in stages takes
     prices/tensors                   variables, stored tensors with who makes and reads them, known facts
     prices/chosen                    what moves where layouts are chosen
     prices/problem                   operators as variables, tensors as tables

@@ -94,7 +94,9 @@ class Alone(JointProblem):
         cost = self.given[tensor.name].cost
         landing = cost.landing and Use(self.position["landing", tensor.name], cost.landing.numbers)
         table = self.tables[tensor.name]
-        return TensorCost(tensor, table, at, cost.held, cost.part_itemsize, landing=landing, shares=cost.shares)
+        return TensorCost(
+            tensor, table, at, cost.held, cost.part_itemsize, landing=landing, shares=cost.shares, merges=cost.merges
+        )
 
     def reads_no_more(self) -> bool:
         """Whether expansions read no cells but those that the operator reads."""

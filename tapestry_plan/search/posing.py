@@ -92,7 +92,7 @@ class Request(Struct, frozen=True, kw_only=True):
             graph = fix_bits(graph)
         space = options.space or choose_space(mesh)
         request = cls(
-            wanted=Asked(mesh, options.placement, layout, fix, forbid, space, tie),
+            wanted=Asked(mesh, options.placement, layout, fix, forbid, space, tie, fan_in=fan_in),
             expand=names,
             fuse=options.fuse,
             kept=tuple(graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs),

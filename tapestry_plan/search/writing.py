@@ -244,7 +244,7 @@ def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], Moved]) -> 
     return [
         Stage(
             node=consumer,
-            op=consumer.partition(" ")[0],
+            op=consumer.partition(" ")[0].partition(".")[0],
             sharding={},
             nbytes_received=tuple(m.nbytes.tolist()),
             nbytes_shared=0,
@@ -399,7 +399,9 @@ def _name_choices(problem: Problem, choice: Sequence[int], fan_in: int | None) -
     lands = {cost.landing.variable for cost in problem.tensors if cost.landing is not None and cost.lands_in(choice)}
     nowhere = {place for place, at in problem.position.items() if place[0] == "landing" and at not in lands}
     landed = {place: layout for place, layout in layouts.items() if place not in nowhere}
-    return Choices(landed, tuple(sorted(problem.asked_outputs)), fan_in)
+    merged = {cost.tensor.name: problem.find_merge(cost, choice) for cost in problem.tensors if cost.merges is not None}
+    in_stages = {name: order for name, order in merged.items() if order is not None}
+    return Choices(landed, tuple(sorted(problem.asked_outputs)), fan_in, in_stages)
 
 
 def name_layouts(problem: Problem, choice: Sequence[int]) -> dict[tuple[str, str], Layout]:

@@ -9,7 +9,7 @@ From the ground up; each row stands on rows above it:
     layouts/cells  step                  sets of cells, cut and compared once; what a device does
     layouts/placed                       where a tensor lies, said device by device
     layouts/holders  layouts/reads       who holds a tensor, by device; which cells operators read
-    layouts/local                        which blocks a device must write anew to read them
+    layouts/local  layouts/merging       which blocks a device must write anew to read them; parts merged in stages
     choices  inside                      all that a plan decides; what devices compute of operators inside of blocks
     documents                            plain data of plans and programs
     schedule                             when each step runs, where copies run beside work
@@ -32,7 +32,9 @@ from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.documents import PlanVersionError
 from tapestry_plan.steps.layouts.cells import Facts, unite
+from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import (
+    Bounds,
     Layout,
     Lot,
     PeriodicBlock,
@@ -42,9 +44,11 @@ from tapestry_plan.steps.layouts.layout import (
     list_spread,
     parse_layout,
     sort_layouts,
+    tell_bounds,
     tell_rule,
 )
 from tapestry_plan.steps.layouts.local import Linear, count_assembled, count_copied, linearize, may_copy, row_major
+from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, Seats, find_seats, list_merge_stages
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
 from tapestry_plan.steps.layouts.placed import Placed, lay_tensor
 from tapestry_plan.steps.layouts.rates import Device, Link

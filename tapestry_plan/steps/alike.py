@@ -31,7 +31,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Operand, OpNode, take_no_workspace
-from tapestry_plan.steps.choices import Choices
+from tapestry_plan.steps.choices import Choices, list_stages_of
 from tapestry_plan.steps.layouts.cells import CellAlgebra, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import Layout
@@ -135,7 +135,7 @@ class _Classes:
     """Collects what devices hold and read, tensor by tensor, and numbers what is equal."""
 
     def __init__(self, graph: Graph, chosen: Choices, reads: Reads) -> None:
-        self.graph, self.reads = graph, reads
+        self.graph, self.reads, self.chosen = graph, reads, chosen
         same: dict[Layout, Layout] = {}
         self.layouts = {place: same.setdefault(layout, layout) for place, layout in chosen.layouts.items()}
         self.algebra = CellAlgebra()
@@ -151,6 +151,9 @@ class _Classes:
             if kind != "operator":
                 key = "boxes", self.algebra.identity(layout)
                 self._add(name, self.algebra.fact(key, partial(_of_boxes, *layout.bounds)))
+        for name, order in self.chosen.merged.items():
+            for stage in list_stages_of(self.graph, self.chosen, name, order):
+                self._add(name, _of_boxes(*stage.bounds))
         for node in self.graph.nodes.values():
             self._add_node(node)
         outputs = (s for name in self.graph.outputs.values() for s in self.graph.source(name).stored)

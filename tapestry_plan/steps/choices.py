@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from math import prod
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import Graph
+from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import Layout
+from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, list_merge_stages
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.layouts.placed import check_lots
 from tapestry_plan.steps.step import Written
@@ -31,6 +34,9 @@ class Choices(Struct, frozen=True, dict=True):
         Outputs, by stored tensor, that are brought to their layout in any case; others only from partial results.
     fan_in : int, optional
         How many partial results are merged at a time; None for one after the other.
+    merged : dict of str to "near" or "far"
+        Tensors whose partial results are merged in stages to where they land, and which of them first, see
+        `tapestry_plan.steps.layouts.merging`; others are merged at once.
     memory_nbytes : tuple of int, optional
         By device: bytes within which arenas are laid out anew, as far as places are found.
     spill_nbytes : tuple of int, optional
@@ -40,11 +46,13 @@ class Choices(Struct, frozen=True, dict=True):
     layouts: Mapping[tuple[str, str], Layout]
     asked_outputs: tuple[str, ...] = ()
     fan_in: int | None = None
+    merged: Mapping[str, MergeOrder] = {}
     memory_nbytes: tuple[int, ...] | None = None
     spill_nbytes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         force_setattr(self, "layouts", freeze_dicts(self.layouts))
+        force_setattr(self, "merged", freeze_dicts(self.merged))
 
     def of_kind(self, kind: str) -> dict[str, Layout]:
         """The layouts of one kind, by name."""
@@ -88,8 +96,26 @@ def check_choices(graph: Graph, mesh: Mesh, choices: Choices) -> None:
     for what, given in (("memory_nbytes", choices.memory_nbytes), ("spill_nbytes", choices.spill_nbytes)):
         if given is not None and (len(given) != mesh.size or min(given) < 0):
             raise ValueError(f"{what} of the choices is {quote(given)}; it is bytes for each of {mesh.size} devices")
+    for name, order in choices.merged.items():
+        if not list_stages_of(graph, choices, name, order):
+            raise ValueError(
+                f"the choices merge {quote(name)} in stages, {quote(order)} parts first; where its partial results are "
+                "made and where they land must allow that"
+            )
     if choices.fan_in is not None and choices.fan_in < 2:
         raise ValueError(f"fan_in of the choices is {choices.fan_in}; it is at least 2")
+
+
+def list_stages_of(graph: Graph, choices: Choices, name: str, order: MergeOrder) -> tuple[MergeStage, ...]:
+    """The stages in which partial results of a tensor are merged; none where they cannot be."""
+    node = next((node for node in graph.nodes.values() if name in node.outputs), None)
+    rests = choices.layouts.get(("landing", name))
+    layout = None if node is None else choices.layouts.get(("operator", node.name))
+    if node is None or rests is None or layout is None or order not in get_args(MergeOrder):
+        return ()
+    signature = graph.signature(node.name)
+    bounds = project_bounds(signature.outputs[node.outputs.index(name)], layout)
+    return list_merge_stages(bounds, layout.number_parts(signature.reductions), rests, order)
 
 
 def _find_extents(graph: Graph, kind: str, name: str, what: str, *, is_given: bool) -> tuple[int, ...]:

@@ -76,12 +76,9 @@ def _find_collectives(
     for at, step in enumerate(steps):
         if isinstance(step, Copy) and step.src != HOST and buffers[step.src].device != buffers[step.dst].device:
             stages.setdefault((step.node, step.tensor), {})[at] = step
-    parts: dict[str, set[int]] = {}
-    for buffer in buffers.values():
-        parts.setdefault(buffer.tensor, set()).add(buffer.part)
     for (node, tensor), copies in stages.items():
         for group, mine in _split(copies, buffers):
-            named = _name_kind(group, mine, buffers, len(parts[tensor] - {-1}))
+            named = _name_kind(group, mine, buffers)
             span = None if named is None else _find_span(steps, mine, buffers)
             if named is None or span is None:
                 continue
@@ -164,7 +161,7 @@ def _closes(step: Step, landing: Set[int]) -> bool:
 
 
 def _name_kind(
-    group: tuple[int, ...], copies: Mapping[int, Copy], buffers: Mapping[int, Buffer], parts: int
+    group: tuple[int, ...], copies: Mapping[int, Copy], buffers: Mapping[int, Buffer]
 ) -> tuple[CollectiveKind, tuple[int, ...], int] | None:
     """What the copies of a group are, its devices in order, and the bytes of a part; None for what has no name."""
     sent = {(buffers[one.src].device, buffers[one.dst].device): _join(one.regions) for one in copies.values()}
@@ -181,8 +178,8 @@ def _name_kind(
         group = *sources, *(device for device in group if device not in sources)
     elif len(sent) == len(group) * (len(group) - 1) and numbers == {-1}:
         kind = _name_exchange(group, sent)
-    elif len(sent) == len(group) * (len(group) - 1) and len(made) == len(numbers) == len(group) == parts:
-        kind = _name_merge(group, sent)  # each device has one of the parts, and all of them are there
+    elif len(sent) == len(group) * (len(group) - 1) and len(made) == len(numbers) == len(group):
+        kind = _name_merge(group, sent)  # each device has one of the parts
     return None if kind is None else (kind, group, nbytes)
 
 

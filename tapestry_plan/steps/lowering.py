@@ -20,6 +20,7 @@ from tapestry_plan.steps.layouts.cells import CellAlgebra
 from tapestry_plan.steps.layouts.holders import Holders, meets, project_bounds
 from tapestry_plan.steps.layouts.layout import Layout, Lot
 from tapestry_plan.steps.layouts.local import list_pieces
+from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, list_merge_stages
 from tapestry_plan.steps.layouts.mesh import Mesh, align
 from tapestry_plan.steps.layouts.reads import Reads
 from tapestry_plan.steps.layouts.routes import BoolArray
@@ -143,6 +144,8 @@ class Tags:
 
     def take(self, label: str, tensor: str, source: int, target: int) -> int:
         """The number of the next copy of a tensor for a stage from one device to another."""
+        if label.startswith("landing.") and (label, tensor) not in self._first:
+            label = name_stage("landing", tensor)  # two devices exchange a tensor in one of the stages of its landing
         copy = label, tensor, source, target
         if (label, tensor) not in self._first:
             raise ValueError(
@@ -152,9 +155,12 @@ class Tags:
         return self._first[label, tensor] + self._taken[copy] - 1
 
 
-def name_stage(kind: str, tensor: str) -> str:
-    """The stage in which a tensor lands, or is brought to where it lies at the end, as steps call it."""
-    return f"{kind} {tensor}"
+def name_stage(kind: str, tensor: str, number: int | None = None) -> str:
+    """The stage in which a tensor lands, or is brought to where it lies at the end, as steps call it.
+
+    Of several stages all but the last one have their numbers, from 1 on.
+    """
+    return f"{kind} {tensor}" if number is None else f"{kind}.{number} {tensor}"
 
 
 class _Lowering:
@@ -186,6 +192,8 @@ class _Lowering:
         """Of tensors that are in partial results."""
         self.kept: dict[str, tuple[Holders, dict[tuple[str, int], Buffer]]] = {}
         """Who has what was complete before it landed, and where, as `held` and `made`."""
+        self.landed: set[str] = set()
+        """Inputs and constants that have."""
         self.tags = Tags(graph)
         self.moved: defaultdict[tuple[str, str], Counter[tuple[int, int]]] = defaultdict(Counter)
         self.placed = dict.fromkeys(devices, 0)
@@ -341,6 +349,7 @@ class _Lowering:
         boxes = {device: self._input_box(node, operand, index) for device, index in shards.items()}
         below: defaultdict[int, dict[str, Buffer]] = defaultdict(dict)
         for k, stored in enumerate(source.stored):
+            self.land_given(stored)
             begin = len(self.steps)
             for device, index in self._in_order(shards, [self._want(node, operand, k)]):
                 box = boxes[device]
@@ -642,6 +651,12 @@ class _Lowering:
                 self.free(states)
         del self.monoid[name]
 
+    def land_given(self, name: str) -> None:
+        """Let an input or constant rest in its landing when it is read first."""
+        if name not in self.landed and self.graph.stored[name].kind != "result" and name in self.held:
+            self.landed.add(name)
+            self.land(name)
+
     def land(self, name: str) -> None:
         """Let a tensor rest in the places of its landing, if it has any: who reads it reads it from there.
 
@@ -650,6 +665,10 @@ class _Lowering:
         """
         layout = self.layouts.get(("landing", name))
         if layout is None or not any(layout.cells):
+            return
+        order = self.chosen.merged.get(name)
+        if order is not None and name in self.monoid:
+            self._merge_in_stages(name, layout, order)
             return
         wanted, held = self._want_blocks("landing", name, layout), self.held[name]
         if name in self.monoid:
@@ -661,6 +680,68 @@ class _Lowering:
             if device not in self.arenas:  # what it has it asks nobody for
                 self.given[name, device].append(self._held_cells(name, device))
         self.kept[name] = held, self._bring(wanted, layout)
+
+    def _merge_in_stages(self, name: str, layout: Layout, order: MergeOrder) -> None:
+        """Merge partial results stage by stage, and give back what each stage merged."""
+        held = self.held[name]
+        stages = list_merge_stages(held.bounds, held.parts, layout, order)
+        assert stages, "the choices were checked"
+        for number, stage in enumerate(stages, 1):
+            is_last = number == len(stages)
+            dtype = self.graph.stored[name].dtype if is_last else self._made_dtype(name)
+            before = self._merge_stage(name_stage("landing", name, None if is_last else number), name, stage, dtype)
+            for buffer in before:
+                self.free(buffer)
+        del self.monoid[name]
+        self.held[name] = self._hold_blocks(layout)
+        for device in self.devices:
+            if (name, device) in self.made:
+                self._hold(self.made[name, device])
+
+    def _merge_stage(self, label: str, name: str, stage: MergeStage, dtype: str) -> list[Buffer]:
+        """One stage: each device gets the parts that it has not, merges them with its own, and has what comes of it."""
+        busy, low, high = stage.bounds
+        shape, begin, brought = self.graph.stored[name].shape, len(self.steps), {}
+        boxes = {d: Box.from_bounds(low[d].tolist(), high[d].tolist()) for d in np.flatnonzero(busy).tolist()}
+        sends: dict[int, list[Send]] = {}
+        for device in self.devices if len(self.devices) < self.mesh.size else ():
+            for reader in stage.find_readers(device):
+                if reader not in self.arenas:
+                    cells, source = self.algebra.of_box(boxes[reader], shape), self.made[name, device]
+                    tag = self.tags.take(label, name, device, reader)
+                    sends.setdefault(reader, []).append(Send(tag, reader, label, name, source.id, cells.members))
+                    self._count(label, device, reader, cells, source)
+        for device in sorted({*sends, *(d for d in self.devices if busy[d])}):
+            self.steps += sends.get(device, ())
+            if device in self.arenas:
+                target = self.alloc(device, name, boxes[device], dtype, int(stage.parts[device]))
+                self._merge_here(label, name, stage, target)
+                brought[name, device] = target
+        self._group(begin)
+        before = [self.made[place] for place in brought]
+        self.made.update(brought)
+        return before
+
+    def _merge_here(self, label: str, name: str, stage: MergeStage, target: Buffer) -> None:
+        """Get the parts of one stage that a device has not, and merge them with its own."""
+        device, inputs = target.device, []
+        cells = self.algebra.of_box(target.box, self.graph.stored[name].shape)
+        for source, part in zip(stage.sources[device].tolist(), stage.before[device].tolist(), strict=True):
+            if source == device:
+                inputs.append(self.made[name, device])
+                continue
+            landing = self.alloc(device, name, target.box, self._made_dtype(name), part)
+            if source in self.arenas:
+                self.copy(label, name, self.made[name, source], landing, cells)
+            else:
+                tag = self.tags.take(label, name, source, device)
+                self.steps.append(Recv(tag, source, label, name, landing.id, cells.members))
+                self._count(label, source, device, cells, landing)
+            inputs.append(landing)
+        self._reduce(label, inputs, target, cells)
+        for buffer in inputs:
+            if buffer is not self.made[name, device]:
+                self.free(buffer)
 
     def _bring(self, wanted: Wanted, layout: Layout) -> dict[tuple[str, int], Buffer]:
         """Let a tensor lie in the blocks of a layout from here on; give the buffers that it lay in before."""
@@ -701,6 +782,7 @@ class _Lowering:
         Partial results are merged for it first.
         """
         layout, name = self.layouts.get(("output", tensor.name)), tensor.name
+        self.land_given(name)
         if layout is not None and (name in self.monoid or name in self.chosen.asked_outputs):
             self._bring(self._want_blocks("output", name, layout), layout)
             return self._share_out(name)
@@ -770,18 +852,9 @@ def lower(
     read_last: defaultdict[int, list[str]] = defaultdict(list)
     for name, position in _last_reads(graph, lowering.order).items():
         read_last[position].append(name)
-    places = (name for kind, name in lowering.layouts if kind == "landing" and name in lowering.held)
-    given = dict.fromkeys(places)
     for position, node in enumerate(lowering.order):
-        # What is given lands when it is read first.
-        read = (name for operand in node.inputs for name in graph.source(operand).stored)
-        for name in [name for name in dict.fromkeys(read) if name in given]:
-            lowering.land(name)
-            del given[name]
         lowering.run_node(node)
         lowering.free_all(read_last[position])
-    for name in given:
-        lowering.land(name)
     outputs = lowering.outputs()  # which adds steps
     return Lowered(
         tuple(lowering.buffers),

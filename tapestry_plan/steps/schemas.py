@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tapestry_plan.ir import GRAPH_FORMAT, GraphDocument
+from tapestry_plan.steps.layouts.merging import MergeOrder
 from tapestry_plan.steps.programs import PROGRAM_FORMAT, Program
 from tapestry_plan.steps.shard_plan import PLAN_FORMAT, ShardPlan
 from tapestry_plan.steps.step import Buffer, Collective, Copy, GroupedStep, Output, Step, Written
@@ -65,6 +66,7 @@ class ChoicesEntry(Struct):
     places: PlacesEntry
     asked_outputs: list[str]
     fan_in: int | None
+    merged: dict[str, MergeOrder]
     memory_nbytes: list[int] | None
     spill_nbytes: list[int] | None
 

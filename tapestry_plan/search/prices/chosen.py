@@ -8,9 +8,10 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search.prices.cost import Held, assembly_ticks, merge_ticks, transfer_ticks
+from tapestry_plan.search.prices.merging import count_merging
 from tapestry_plan.search.prices.tensors import Known, TensorCost, Use, hold_whole
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import Mesh, list_senders, number_ports, unite
+from tapestry_plan.steps import MergeOrder, Mesh, list_senders, number_ports, unite
 from tapestry_sets.regions import DisjointRegions
 
 
@@ -75,18 +76,15 @@ def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
     nothing = DisjointRegions(shape)
     given = [nothing] * mesh.size
     near = Assembling(cost, row)
-    if cost.landing:
-        landed = cost.landing.numbers[choice[cost.landing.variable]]
-        if cost.lands_in(choice):
-            copied = near.take(cost.landing, choice[cost.landing.variable])
-            yield _count_exchanged(mesh, cost, held, row, [table.regions[n] for n in landed.tolist()], copied)
-            # From here on the tensor is complete and lies there; what a device had complete before it has still.
-            if held.parts[row] == 1:
-                given = [table.regions[number] for number in held.numbers[row].tolist()]
-            held, row = hold_whole(known, table, landed[None, :]), 0
-            near.parts = 1
-        else:
-            yield _count_exchanged(mesh, cost, held, row, given, np.zeros(mesh.size, np.int64))
+    if cost.landing is not None and cost.lands_in(choice):
+        place = choice[cost.landing.variable]
+        yield from _count_stages(cost, choice, mesh)
+        # From here on the tensor is complete and lies there; what a device had complete before it has still.
+        if held.parts[row] == 1:
+            given = [table.regions[number] for number in held.numbers[row].tolist()]
+        held, row = hold_whole(known, table, cost.landing.numbers[place][None, :]), 0
+        near.take(cost.landing, place)
+        near.parts = 1
     for k, use in enumerate(cost.uses):
         value = choice[use.variable]
         fresh, copied = [nothing] * mesh.size, np.zeros(mesh.size, np.int64)
@@ -96,6 +94,35 @@ def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
             fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
             given = [unite([given[device], fresh[device]], shape) for device in devices]
         yield _count_exchanged(mesh, cost, held, row, fresh, copied)
+
+
+def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> MergeOrder | None:
+    """Which parts are merged first where a tensor lands in stages, as chosen; None where all are merged at once."""
+    if cost.merges is None or cost.landing is None:
+        return None
+    at_once = _count_at_once(cost, choice, mesh)
+    where = choice[cost.producer], choice[cost.landing.variable]
+    return cost.merges.find_order(*where, at_once.ticks, int(at_once.nbytes.sum()))
+
+
+def _count_stages(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> Iterator[Moved]:
+    """What moves in each stage in which a tensor lands, as chosen."""
+    order = find_merge(cost, choice, mesh)
+    if order is None or cost.merges is None or cost.landing is None:
+        yield _count_at_once(cost, choice, mesh)
+        return
+    for stage in cost.merges.makers.list_stages(choice[cost.producer], choice[cost.landing.variable], order):
+        found = count_merging(stage, cost.part_itemsize, mesh)
+        yield Moved(found.nbytes, found.links, found.ticks)
+
+
+def _count_at_once(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> Moved:
+    """What moves where a tensor lands in one stage."""
+    assert cost.landing is not None, "it may land"
+    row, place = choice[cost.producer], choice[cost.landing.variable]
+    landed = [cost.table.regions[number] for number in cost.landing.numbers[place].tolist()]
+    copied = Assembling(cost, row).take(cost.landing, place)
+    return _count_exchanged(mesh, cost, cost.held, row, landed, copied)
 
 
 def _count_exchanged(

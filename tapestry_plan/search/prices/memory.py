@@ -422,6 +422,9 @@ class Memory:
 
         def count_landing() -> IntArray:
             merging = self._count_parts(cost, whole, landed) + landed.nbytes
+            if cost.merges is not None:
+                in_stages = cost.merges.count_held(self.device, cost.part_itemsize, cost.tensor.itemsize)
+                merging = np.where(self.problem.list_merged(cost), in_stages - held[:, None], merging)
             return np.where(cost.lands, np.where(cost.held.parts[:, None] > 1, merging, count_more()), 0)
 
         def count_after() -> IntArray:

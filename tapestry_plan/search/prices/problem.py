@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.chosen import Moved, count_each
+from tapestry_plan.search.prices.chosen import Moved, count_each, find_merge
 from tapestry_plan.search.prices.cost import (
     Held,
     OperandBlocks,
@@ -29,6 +29,7 @@ from tapestry_plan.search.prices.cost import (
     to_ticks,
     transfer_ticks,
 )
+from tapestry_plan.search.prices.merging import Makers, Merges, list_orders, pays_whole, price_merges
 from tapestry_plan.search.prices.tensors import Kind, Known, TensorCost, Use, Variable, hold_parts, hold_whole
 from tapestry_plan.search.prices.variants import Given
 from tapestry_plan.search.sums.elimination import Factor, IntArray
@@ -38,6 +39,7 @@ from tapestry_plan.steps import (
     IndexBlock,
     InfeasiblePlan,
     Layout,
+    MergeOrder,
     Mesh,
     Placed,
     Reads,
@@ -45,14 +47,18 @@ from tapestry_plan.steps import (
     count_copied,
     lay_tensor,
     list_candidates,
+    list_factors,
     list_images,
     list_seen,
     list_spread,
     list_stored,
     list_viewed,
     may_copy,
+    name_stage,
     parse_layout,
+    project_bounds,
     sort_layouts,
+    tell_bounds,
     unite,
 )
 from tapestry_sets.limits import quote
@@ -76,6 +82,8 @@ class Asked(Struct, frozen=True):
     known: Known = field(default_factory=Known)
     derived: Mapping[str, tuple[Layout, ...]] = {}
     """Operators by name: layouts that their neighbors ask for, beyond those of every operator."""
+    fan_in: int | None = None
+    """How many partial results are merged at a time, where the caller says so."""
 
 
 class Problem:
@@ -219,13 +227,36 @@ class Problem:
             if any(prod(option.parts[a] for a in reductions) > 1 for option in layouts) or (
                 self._shares_out("operator", node.name, self.asked.fix)
             ):
-                for name in node.outputs:
-                    self._add_landing(name)
+                for k, name in enumerate(node.outputs):
+                    self._add_landing(name, self._list_merged(node, k))
 
-    def _add_landing(self, name: str) -> None:
+    def _add_landing(self, name: str, more: Sequence[Layout] = ()) -> None:
         shape = self.graph.stored[name].shape
         axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))
-        self._add(Variable(name, "landing", axes, self._list_landings(shape)))
+        self._add(Variable(name, "landing", axes, self._join_options(self._list_landings(shape), tuple(more))))
+
+    def _list_merged(self, node: OpNode, output: int) -> tuple[Layout, ...]:
+        """Layouts of a result in which each device has all that it has a part of, where parts are merged in stages.
+
+        They are offered for blocks so small that messages take longer than bytes: then all is merged by all, in few of
+        them, sooner than each device merges a share and others read it.
+        """
+        signature, layouts = self.graph.signature(node.name), self._variable("operator", node.name).layouts
+        shape = self.graph.stored[node.outputs[output]].shape
+        itemsize = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
+
+        def found() -> tuple[Layout, ...]:
+            made = set()
+            for layout in layouts:
+                parts = prod(layout.parts[a] for a in signature.reductions)
+                if len(list_factors(parts)) > 1:
+                    bounds = project_bounds(signature.outputs[output], layout)
+                    nbytes = int((bounds[2] - bounds[1]).prod(axis=1).max()) * itemsize
+                    made |= {tell_bounds(bounds)} if pays_whole(parts, nbytes, self.mesh) else set()
+            every = list_candidates(shape, self.mesh, self.asked.space, replicas=True) if made else ()
+            return tuple(one for one in every if prod(one.parts) < self.mesh.size and tell_bounds(one.bounds) in made)
+
+        return self.known.fact(("merged", self.kind(node), output), found)
 
     def _shares_out(self, kind: Kind, name: str, asked: Collection[str]) -> bool:
         """Whether the caller said where something is, and gave some devices less of it than others."""
@@ -340,7 +371,22 @@ class Problem:
         held = self.known.fact(("made", self.kind(node), output), lambda: self._number_made(node, output, tensor))
         landing = self._find_landing(node.outputs[output])
         shares = landing is not None and self._shares_out("operator", node.name, self.asked.fix)
-        return TensorCost(tensor, self.tables[tensor.name], at, held, written, landing=landing, shares=shares)
+        merges = None if landing is None else self._price_merges(node, output, held, landing, written)
+        table = self.tables[tensor.name]
+        return TensorCost(tensor, table, at, held, written, landing=landing, shares=shares, merges=merges)
+
+    def _price_merges(self, node: OpNode, output: int, held: Held, landing: Use, itemsize: int) -> Merges | None:
+        """What merging in stages takes; None where no stages are."""
+        orders = list_orders(self.graph.ops[node.op].monoid, self.asked.fan_in)
+        rests, table = self.variables[landing.variable].layouts, self.tables[node.outputs[output]]
+        layouts = self.variables[self.position["operator", node.name]].layouts
+
+        def made() -> Merges | None:
+            signature = self.graph.signature(node.name)
+            makers = Makers(signature.outputs[output], signature.reductions, layouts, rests, orders)
+            return price_merges(makers, table, held, landing.numbers, itemsize, self.mesh, self.asked.fan_in)
+
+        return self.known.fact(("merges", self.kind(node), output, self.known.identity(rests), orders), made)
 
     def _find_landing(self, name: str) -> Use | None:
         """Where a tensor may land."""
@@ -605,7 +651,8 @@ class Problem:
             uses = [cut_use(use) for use in cost.uses]
             made = {consumers: cut(factor) for consumers, factor in cost.made.items()}
             landing = cost.landing and cut_use(cost.landing)
-            return replace(cost, held=held, uses=uses, made=made, landing=landing)
+            merges = cost.merges and cost.landing and cost.merges.restrict(values, kept[cost.landing.variable], share)
+            return replace(cost, held=held, uses=uses, made=made, landing=landing, merges=merges)
 
         made = copy(self)
         made.__dict__.pop("touching", None)
@@ -742,8 +789,10 @@ class Problem:
             if cost.landing is None:
                 return self._make_tables(cost, uses, whole)
             if not uses:
-                ticks, nbytes = self._make_tables(cost, landing, whole=True)
-                return np.where(cost.lands, ticks, 0), np.where(cost.lands, nbytes, 0)
+                both = self._count_at_once(cost, landing[0])
+                if cost.merges is not None:
+                    both = cost.merges.take_better(*both)
+                return np.where(cost.lands, both[0], 0), np.where(cost.lands, both[1], 0)
             return self._join_landing(cost, cost.landing, uses, whole)
 
         def ordered() -> tuple[IntArray, IntArray]:
@@ -752,6 +801,18 @@ class Problem:
 
         # Alike tables are one object in each order of their axes, so that elimination knows them.
         return Factor(tuple(scope[a] for a in order), *self.known.fact(("factor", *said, *order), ordered))
+
+    def _count_at_once(self, cost: TensorCost, landing: Use) -> tuple[IntArray, IntArray]:
+        """The tables of a tensor's landing, in one stage."""
+        key = "at once", *self._said(cost), landing.structure
+        return self.known.fact(key, lambda: self._make_tables(cost, [landing], whole=True))
+
+    def list_merged(self, cost: TensorCost) -> NDArray[np.bool_]:
+        """Whether a tensor's parts are merged in stages where it lands, by layouts of producer and landing."""
+        assert cost.merges is not None and cost.landing is not None, "it may be"
+        better = cost.merges.list_better(*self._count_at_once(cost, cost.landing))
+        found: NDArray[np.bool_] = better & cost.lands[: len(better)]
+        return found
 
     def _join_landing(
         self, cost: TensorCost, landing: Use, uses: Sequence[Use], whole: bool
@@ -818,17 +879,24 @@ class Problem:
         """For each (tensor, consumer): the bytes that move, as chosen."""
         out = {}
         for cost in self.tensors:
-            uses = [cost.landing, *cost.uses] if cost.landing else cost.uses
-            for use, moved in zip(uses, self.count_moved_of(cost, choice), strict=True):
+            name, every = cost.tensor.name, self.count_moved_of(cost, choice)
+            stages = len(every) - len(cost.uses)
+            for number, moved in enumerate(every[:stages], 1):
+                out[name, name_stage("landing", name, number if number < stages else None)] = moved
+            for use, moved in zip(cost.uses, every[stages:], strict=True):
                 consumer = self.variables[use.variable]
                 place = f"output {use.tied}" if use.tied else f"{consumer.kind} {consumer.name}"
                 label = consumer.name if consumer.kind == "operator" else place
-                out[cost.tensor.name, label] = moved
+                out[name, label] = moved
         return out
 
     def count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
-        """What moves of one tensor to where it lands, if it may, and for each consumer."""
+        """What moves of one tensor in the stages in which it lands, and for each consumer."""
         return count_each(cost, choice, self._said(cost), self.mesh, self.known)
+
+    def find_merge(self, cost: TensorCost, choice: Sequence[int]) -> MergeOrder | None:
+        """Which parts are merged first where a tensor lands in stages, as chosen; None where all are merged at once."""
+        return find_merge(cost, choice, self.mesh) if cost.lands_in(choice) else None
 
     def list_alone(self, cost: TensorCost) -> list[Factor]:
         """What each consumer of a tensor would receive if there were no other."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, Stored
 from tapestry_plan.search.prices.cost import Held, RegionTable
+from tapestry_plan.search.prices.merging import Merges
 from tapestry_plan.search.prices.variants import Given
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.steps import Facts, Layout
@@ -93,6 +94,8 @@ class TensorCost(Struct):
     """Where it lands before others read it: it reads nothing where that is nowhere."""
     shares: bool = False
     """Whether it may land where it is complete too, because some devices are given less of it than others."""
+    merges: Merges | None = None
+    """How partial results may be merged in stages to where it lands."""
     made: dict[tuple[int, ...], Factor] = field(default_factory=dict)
     """Tables of the last of some consumers, by position, that were made already."""
 
@@ -101,7 +104,8 @@ class TensorCost(Struct):
         """All that its tables depend on besides consumers, and where it lands: arrays are shared, so ids say which."""
         held = self.held
         ids = id(held.numbers), id(held.parts), id(held.groups)
-        return self.tensor.shape, self.tensor.itemsize, self.part_itemsize, self.shares, *ids
+        merges = id(self.merges.ticks) if self.merges else 0
+        return self.tensor.shape, self.tensor.itemsize, self.part_itemsize, self.shares, merges, *ids
 
     @property
     def lands(self) -> NDArray[np.bool_]:

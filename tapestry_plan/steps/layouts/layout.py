@@ -234,6 +234,11 @@ def list_candidates(extents: tuple[int, ...], mesh: Mesh, space: Space, *, repli
     return tuple(dict.fromkeys(layout for each in found for layout in each))
 
 
+def tell_bounds(bounds: Bounds) -> bytes:
+    """Which devices have which boxes: equal for equal ones."""
+    return b"".join(column.tobytes() for column in bounds)
+
+
 def list_spread(extents: tuple[int, ...], mesh: Mesh, space: Space) -> tuple[Layout, ...]:
     """Those candidates in which as many devices as can be, of all or of a team, have a share of their own."""
     teams = list_teams(mesh) if mesh.differs else (tuple(range(mesh.size)),)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
+from numpy.typing import NDArray
 
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.machines import find_machine, read_machine, write_machine
 from tapestry_plan.steps.layouts.rates import Device, Link
 from tapestry_sets.digits import point_of
 from tapestry_sets.limits import as_int, check_arguments, check_fields, conform, kind_of, list_names, quote
+
+N = TypeVar("N", int, NDArray[np.int64])
 
 NAMES = "xyzuvwabcdefghij"
 """Of the axes of meshes whose axes are not named."""
@@ -317,7 +321,7 @@ def _parse_device(device: Any, size: int, shape: tuple[int, ...]) -> Device | tu
     return device[0] if len(set(device)) == 1 else tuple(device)
 
 
-def align(nbytes: int) -> int:
+def align(nbytes: N) -> N:
     """`nbytes` rounded up to the alignment of an arena."""
     return -(-nbytes // tuning.ALIGNMENT_NBYTES) * tuning.ALIGNMENT_NBYTES
 

@@ -24,6 +24,7 @@ from tapestry_plan.steps import (
     Free,
     GroupedStep,
     Layout,
+    MergeOrder,
     Program,
     Recv,
     Reduce,
@@ -36,6 +37,7 @@ from tapestry_plan.steps import (
     lower,
     ungroup,
 )
+from tapestry_plan.steps.choices import list_stages_of
 from tapestry_plan.steps.collectives import group_steps
 from tests.spilling import LENGTHS, OPERATIONS
 
@@ -71,7 +73,13 @@ def cases(draw: st.DrawFn) -> Case:
     for name, tensor in g.stored.items():  # what is complete may land, too
         if (tensor.kind == "result" or ("source", name) in layouts) and rng.random() < 0.3:
             layouts["landing", name] = rng.choice(list_candidates(tensor.shape, mesh, space))
-    return g, mesh, Choices(layouts, tuple(problem.asked_outputs), draw(st.sampled_from([None, 2])))
+    outs = tuple(problem.asked_outputs)
+    merged: dict[str, MergeOrder] = {}
+    for name in [name for node in g.nodes.values() for name in node.outputs if ("landing", name) in layouts]:
+        order: MergeOrder = rng.choice(["near", "far"])
+        if list_stages_of(g, Choices(layouts, outs), name, order):
+            merged[name] = order
+    return g, mesh, Choices(layouts, outs, draw(st.sampled_from([None, 2])), merged)
 
 
 @settings(max_examples=max(10, settings.default.max_examples // 6))

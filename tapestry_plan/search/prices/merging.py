@@ -1,0 +1,272 @@
+"""What merging partial results in stages takes, beside merging all of them at once: see `steps.layouts.merging`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from tapestry_plan.ir import Monoid, Operand
+from tapestry_plan.search.prices.cost import Held, RegionTable, merge_ticks, transfer_ticks
+from tapestry_plan.search.sums.elimination import IntArray
+from tapestry_plan.steps import (
+    Bounds,
+    Layout,
+    MergeOrder,
+    MergeStage,
+    Mesh,
+    Seats,
+    align,
+    find_seats,
+    list_factors,
+    list_merge_stages,
+    number_ports,
+    project_bounds,
+    tell_bounds,
+)
+
+NEVER = np.iinfo(np.int64).max
+"""Picoseconds of stages that are not there."""
+ORDERS: tuple[MergeOrder, ...] = ("near", "far")
+
+
+class Exchange(Struct, frozen=True):
+    """One stage: bytes that each device receives, and modeled picoseconds."""
+
+    nbytes: IntArray
+    links: dict[tuple[int, int], int]
+    ticks: int
+
+
+class Makers(Struct, frozen=True):
+    """Who makes a result, and where it may land: layouts of an operator and of the result."""
+
+    operand: Operand
+    cut: tuple[int, ...]
+    """The axes that are reduced."""
+    layouts: tuple[Layout, ...]
+    rests: tuple[Layout, ...]
+    orders: tuple[MergeOrder, ...]
+
+    def list_rests(self) -> IntArray:
+        """First cells and ends of what rests on each device, by place, (places, devices, 2 × rank)."""
+        begin, end = (np.array([rest.bounds[k] for rest in self.rests]) for k in (1, 2))
+        return np.concatenate([begin, end], axis=2)
+
+    def find_made(self, row: int) -> tuple[Bounds, IntArray]:
+        """What each device makes in one of the layouts, and which part of it."""
+        layout = self.layouts[row]
+        return project_bounds(self.operand, layout), layout.number_parts(self.cut)
+
+    def list_stages(self, row: int, place: int, order: MergeOrder) -> tuple[MergeStage, ...]:
+        """The stages of two of the layouts."""
+        return list_merge_stages(*self.find_made(row), self.rests[place], order)
+
+
+class Merges(Struct, frozen=True):
+    """What merging in stages takes, by layouts of who makes a result and of where it lands.
+
+    Parameters
+    ----------
+    makers : Makers
+    ticks, nbytes : array of int64, (layouts, places)
+        Of the best order, very much where there is none.
+    order : array of int64, (layouts, places)
+        Which one that is, by its place in `ORDERS`.
+    """
+
+    makers: Makers
+    ticks: IntArray
+    nbytes: IntArray
+    order: IntArray
+
+    def restrict(self, rows: IntArray, places: IntArray, share: Callable[[IntArray], IntArray]) -> Merges:
+        """The same of some layouts; of rows behind the layouts, which expansions have, there are none."""
+        rows = rows[rows < len(self.ticks)]
+        layouts = tuple(self.makers.layouts[row] for row in rows)
+        makers = replace(self.makers, layouts=layouts, rests=tuple(self.makers.rests[place] for place in places))
+        each = (share(table[np.ix_(rows, places)]) for table in (self.ticks, self.nbytes, self.order))
+        return Merges(makers, *each)
+
+    def take_better(self, ticks: IntArray, nbytes: IntArray) -> tuple[IntArray, IntArray]:
+        """Of merging at once and in stages what takes less, where rows of expansions may follow on the layouts."""
+        better, mine = self.list_better(ticks, nbytes), slice(len(self.ticks))
+        ticks, nbytes = ticks.copy(), nbytes.copy()
+        ticks[mine][better], nbytes[mine][better] = self.ticks[better], self.nbytes[better]
+        return ticks, nbytes
+
+    def list_better(self, ticks: IntArray, nbytes: IntArray) -> NDArray[np.bool_]:
+        """Where merging in stages takes less than merging at once, by layouts of who makes it and of where it lands."""
+        ticks, nbytes = ticks[: len(self.ticks)], nbytes[: len(self.ticks)]
+        found: NDArray[np.bool_] = (self.ticks < ticks) | ((self.ticks == ticks) & (self.nbytes < nbytes))
+        return found
+
+    def count_held(self, device: int, part_itemsize: int, itemsize: int) -> IntArray:
+        """The most bytes of a result, parts and whole, that lie on a device in the stages; 0 where there are none."""
+        out = np.zeros_like(self.ticks)
+        boxes = self.makers.list_rests()
+        known: dict[tuple[bytes, bytes], IntArray] = {}
+        for row in np.flatnonzero((self.ticks < NEVER).any(axis=1)).tolist():
+            bounds, parts = self.makers.find_made(row)
+            places = np.flatnonzero(self.ticks[row] < NEVER)
+            key = tell_bounds(bounds) + parts.tobytes(), self.order[row, places].tobytes() + places.tobytes()
+            if key not in known:
+                busy, low, high = bounds
+                made = align(int((high - low)[device].prod()) * part_itemsize) if busy[device] else 0
+                seats = find_seats(bounds, parts)
+                assert seats is not None, "there are stages"
+                known[key] = np.zeros(len(places), np.int64)
+                for number, one in enumerate(self.makers.orders):
+                    mine = np.flatnonzero(self.order[row, places] == number)
+                    if not mine.size:
+                        continue
+                    hulls, _ = seats.list_hulls(boxes[places[mine]], one)
+                    cells = [_count_cells(hull[:, device]) for hull in hulls]
+                    fans = [seats.fans[axis - 1] for axis in seats.order_axes(one)]
+                    known[key][mine] = _count_most(made, cells, fans, part_itemsize, itemsize)
+            out[row, places] = known[key]
+        return out
+
+    def find_order(self, row: int, place: int, ticks: int, nbytes: int) -> MergeOrder | None:
+        """The best order, where that is better than merging at once, in so many picoseconds and bytes."""
+        if row >= len(self.ticks) or (int(self.ticks[row, place]), int(self.nbytes[row, place])) >= (ticks, nbytes):
+            return None
+        return ORDERS[int(self.order[row, place])]
+
+
+def _count_most(
+    made: int, cells: Sequence[IntArray], fans: Sequence[int], part_itemsize: int, itemsize: int
+) -> IntArray:
+    """The most bytes while stages run: what was there, what comes of it, and the parts of others, by place."""
+    most, before = np.zeros_like(cells[0]), np.full_like(cells[0], made)
+    for number, (mine, fan) in enumerate(zip(cells, fans, strict=True), 1):
+        part = align(mine * part_itemsize)
+        comes = align(mine * itemsize) if number == len(fans) else part
+        most, before = np.maximum(most, before + comes + (fan - 1) * part), comes
+    return most
+
+
+def _count_cells(boxes: IntArray) -> IntArray:
+    """Cells of boxes, (…, 2 × rank)."""
+    low, high = np.split(boxes, 2, axis=-1)
+    cells: IntArray = (high - low).prod(axis=-1)
+    return cells
+
+
+def list_orders(monoid: Monoid | None, fan_in: int | None) -> tuple[MergeOrder, ...]:
+    """In which orders parts may be merged: neighbors first where order matters, or a tree of them is asked for."""
+    return ORDERS if fan_in is None and (monoid is None or monoid.is_commutative) else ORDERS[:1]
+
+
+def pays_whole(parts: int, nbytes: int, mesh: Mesh) -> bool:
+    """Whether merging whole blocks in stages takes less than merging shares, which are read then, over some link.
+
+    Of k parts of n bytes, merged b at a time, Σ(b-1) messages of n bytes go over a link then; else as many that have
+    n(k-1)/k bytes in all, and k-1 more, of as many bytes in all, to whoever reads all of it.
+    """
+    messages = sum(fan - 1 for fan in list_factors(parts))
+    more = nbytes * (messages - 2 * (parts - 1) / parts)
+    return any(more < (parts - 1) * port.latency_seconds * port.nbytes_per_second for port in mesh.ports)
+
+
+def price_merges(
+    makers: Makers, table: RegionTable, held: Held, landed: IntArray, itemsize: int, mesh: Mesh, fan_in: int | None
+) -> Merges | None:
+    """What merging in stages takes, where that can be; None where it nowhere can.
+
+    Parameters
+    ----------
+    makers : Makers
+    table : RegionTable
+        Of the result.
+    held : Held
+        Its parts, by layout of who makes them.
+    landed : array of int64, (places, devices)
+        Region numbers of where it may land.
+    itemsize : int
+        Bytes of a cell of a part.
+    mesh : Mesh
+    fan_in : int, optional
+        How many parts are merged at a time, if that is asked for.
+    """
+    counts = held.parts.tolist()
+    fans = {count: list_factors(count) for count in set(counts)}
+    fits = {count for count, each in fans.items() if len(each) > 1 and (fan_in is None or {*each} == {fan_in})}
+    rows = [row for row, count in enumerate(counts) if count in fits]
+    if not rows:
+        return None
+    ends, has = table.sizes(landed), table.sizes(held.numbers[rows])
+    within = (table.sizes(held.numbers[rows][:, None, :], landed) == ends) & ((has > 0)[:, None, :] == (ends > 0))
+    may = within.all(axis=2)
+    boxes = makers.list_rests()
+    shape = len(counts), len(landed)
+    ticks, nbytes, order = np.full(shape, NEVER), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    known: dict[bytes, list[tuple[IntArray, IntArray]]] = {}
+    for row, mine in zip(rows, may, strict=True):
+        places = np.flatnonzero(mine)
+        bounds, parts = makers.find_made(row)
+        key = tell_bounds(bounds) + parts.tobytes()  # several axes that are reduced make the same parts
+        if places.size and key not in known:
+            seats = find_seats(bounds, parts)
+            orders = makers.orders if seats else ()
+            known[key] = [_price_places(seats, boxes[places], one, itemsize, mesh) for one in orders if seats]
+        for number, (took, moved) in enumerate(known.get(key, ()) if places.size else ()):
+            best = ticks[row, places], nbytes[row, places]
+            better = places[(took < best[0]) | ((took == best[0]) & (moved < best[1]))]
+            fresh = np.isin(places, better)
+            ticks[row, better], nbytes[row, better], order[row, better] = took[fresh], moved[fresh], number
+    return None if (ticks == NEVER).all() else Merges(makers, ticks, nbytes, order)
+
+
+def _price_places(
+    seats: Seats, boxes: IntArray, order: MergeOrder, itemsize: int, mesh: Mesh
+) -> tuple[IntArray, IntArray]:
+    """Picoseconds and bytes of all stages, by place; `NEVER` where there are none."""
+    devices = np.sort(seats.table.reshape(-1))
+    hulls, fits = seats.list_hulls(boxes, order)
+    ticks, nbytes = np.zeros((2, len(boxes)), np.int64)
+    for axis, hull in zip(seats.order_axes(order), hulls, strict=True):
+        cells = _count_cells(hull)
+        siblings = seats.list_siblings(axis, mesh.size)[devices]
+        took, moved = _price_stage(cells, devices, siblings, itemsize, mesh)
+        ticks, nbytes = ticks + took, nbytes + moved
+    return np.where(fits, ticks, NEVER), nbytes
+
+
+def _price_stage(
+    cells: IntArray, devices: IntArray, siblings: IntArray, itemsize: int, mesh: Mesh
+) -> tuple[IntArray, IntArray]:
+    """Picoseconds and bytes of one stage, by place: the busiest device through each port, and who merges the most.
+
+    Siblings read from each other what they will have, (places, devices): what one sends is what the others get.
+    """
+    ports, others = number_ports(mesh)[devices[:, None], siblings], siblings != devices[:, None]
+    busiest, rounds = [], []
+    for port in range(len(mesh.ports)):
+        through = others & (ports == port)
+        received = cells[:, devices] * through.sum(axis=1)
+        sent = (cells[:, siblings] * through).sum(axis=2)
+        busiest.append(np.maximum(received.max(axis=1), sent.max(axis=1)))
+        rounds.append([through.sum(axis=1).max()])
+    most = np.array([cells[:, list(mine)].max(axis=1) for _, mine in mesh.kinds])
+    ticks = transfer_ticks(np.array(busiest), np.array(rounds), itemsize, mesh)
+    ticks = ticks + merge_ticks(most, np.array(siblings.shape[1]), itemsize, mesh)
+    return ticks, cells[:, devices].sum(axis=1) * (siblings.shape[1] - 1) * itemsize
+
+
+def count_merging(stage: MergeStage, itemsize: int, mesh: Mesh) -> Exchange:
+    """What one stage moves, device by device."""
+    busy, low, high = stage.bounds
+    cells, devices = (high - low).prod(axis=1), np.flatnonzero(busy)
+    nbytes = np.where(busy, cells * (stage.sources.shape[1] - 1) * itemsize, 0)
+    links = {
+        (source, device): int(cells[device]) * itemsize
+        for device in devices.tolist()
+        for source in stage.sources[device].tolist()
+        if source != device
+    }
+    ticks, _ = _price_stage(cells[None, :], devices, stage.sources[devices], itemsize, mesh)
+    return Exchange(nbytes, links, int(ticks[0]))
