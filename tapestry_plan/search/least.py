@@ -30,7 +30,13 @@ def list_same(problem: Problem) -> list[Factor]:
             out.append(_forbid(problem, (cost.producer, cost.landing.variable), idle))
     for at, variable in enumerate(problem.variables):
         if variable.kind == "landing" and at not in merged:
-            out.append(_forbid(problem, (at,), np.array([any(layout.boxes) for layout in variable.layouts])))
+            out.append(
+                _forbid(
+                    problem,
+                    (at,),
+                    np.array([any(box is not None for box in layout.boxes) for layout in variable.layouts]),
+                )
+            )
     return out
 
 

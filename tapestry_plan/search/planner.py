@@ -71,11 +71,13 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         ``{"new_w": "w"}``. The output is brought to where the input lies, replicas included, in a layout that the plan
         chooses, or that `layout` asks for under either name.
     fan_in : int, optional
-        How many partial results of a sharded reduction are merged at a time, in a tree of neighbors; by default
-        they are merged one after the other. Either way the order is that of the parts, whoever made them. They are
-        merged by who reads them, or they land first: each device merges a share, in a stage ``landing x`` of its own,
-        and others read the shares. So does what is complete, where `layout` or `fix` gave some devices less of it than
-        others: one device that has all of it sends a share to each, and they exchange these.
+        How many partial results of a sharded reduction are merged at a time, in a tree of neighbors, in the order
+        of the parts, whoever made them. By default they are merged one after the other by who reads them, or they land
+        first: each device merges a share, in a stage ``landing x`` of its own, and others read the shares. Where that
+        takes less, parts land in stages: ``landing.1 x`` merges two by two, or as many as the least factor of their
+        number, and so on; unless `fan_in` is given, those far from each other may be merged first. What is complete
+        lands too, where `layout` or `fix` gave some devices less of it than others: one device that has all of it sends
+        a share to each, and they exchange these.
     expand : bool or collection of str
         Which operators are compared with the ways in which their declarations say them in other ones. By default
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole

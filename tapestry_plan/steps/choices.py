@@ -88,7 +88,7 @@ def check_choices(graph: Graph, mesh: Mesh, choices: Choices) -> None:
         what = f"the layout of {kind} {quote(name)}"
         is_given = ("source", name) in choices.layouts
         extents = _find_extents(graph, kind, name, what, is_given=is_given)
-        is_nowhere = kind == "landing" and not any(layout.cells)
+        is_nowhere = kind == "landing" and not any(cell is not None for cell in layout.cells)
         if not is_nowhere and (layout, extents) not in fitting:
             for wrong in _list_faults(extents, mesh, layout):
                 raise ValueError(f"{what} {wrong}")

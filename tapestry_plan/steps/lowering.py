@@ -664,7 +664,7 @@ class _Lowering:
         read it again.
         """
         layout = self.layouts.get(("landing", name))
-        if layout is None or not any(layout.cells):
+        if layout is None or not any(cell is not None for cell in layout.cells):
             return
         order = self.chosen.merged.get(name)
         if order is not None and name in self.monoid:

@@ -18,9 +18,9 @@ from tapestry_plan.steps import (
     MergeOrder,
     MergeStage,
     Mesh,
-    Seats,
+    PartTable,
     align,
-    find_seats,
+    find_part_table,
     list_factors,
     list_merge_stages,
     number_ports,
@@ -33,7 +33,7 @@ NEVER = np.iinfo(np.int64).max
 ORDERS: tuple[MergeOrder, ...] = ("near", "far")
 
 
-class Exchange(Struct, frozen=True):
+class MergeTraffic(Struct, frozen=True):
     """One stage: bytes that each device receives, and modeled picoseconds."""
 
     nbytes: IntArray
@@ -116,7 +116,7 @@ class Merges(Struct, frozen=True):
             if key not in known:
                 busy, low, high = bounds
                 made = align(int((high - low)[device].prod()) * part_itemsize) if busy[device] else 0
-                seats = find_seats(bounds, parts)
+                seats = find_part_table(bounds, parts)
                 assert seats is not None, "there are stages"
                 known[key] = np.zeros(len(places), np.int64)
                 for number, one in enumerate(self.makers.orders):
@@ -161,14 +161,14 @@ def list_orders(monoid: Monoid | None, fan_in: int | None) -> tuple[MergeOrder, 
     return ORDERS if fan_in is None and (monoid is None or monoid.is_commutative) else ORDERS[:1]
 
 
-def pays_whole(parts: int, nbytes: int, mesh: Mesh) -> bool:
+def pays_whole(parts: int, nbytes: int, share_nbytes: int, mesh: Mesh) -> bool:
     """Whether merging whole blocks in stages takes less than merging shares, which are read then, over some link.
 
     Of k parts of n bytes, merged b at a time, Σ(b-1) messages of n bytes go over a link then; else as many that have
-    n(k-1)/k bytes in all, and k-1 more, of as many bytes in all, to whoever reads all of it.
+    k-1 shares in all, and k-1 more, of a share each, to whoever reads all of it.
     """
     messages = sum(fan - 1 for fan in list_factors(parts))
-    more = nbytes * (messages - 2 * (parts - 1) / parts)
+    more = nbytes * messages - 2 * (parts - 1) * share_nbytes
     return any(more < (parts - 1) * port.latency_seconds * port.nbytes_per_second for port in mesh.ports)
 
 
@@ -210,7 +210,7 @@ def price_merges(
         bounds, parts = makers.find_made(row)
         key = tell_bounds(bounds) + parts.tobytes()  # several axes that are reduced make the same parts
         if places.size and key not in known:
-            seats = find_seats(bounds, parts)
+            seats = find_part_table(bounds, parts)
             orders = makers.orders if seats else ()
             known[key] = [_price_places(seats, boxes[places], one, itemsize, mesh) for one in orders if seats]
         for number, (took, moved) in enumerate(known.get(key, ()) if places.size else ()):
@@ -222,7 +222,7 @@ def price_merges(
 
 
 def _price_places(
-    seats: Seats, boxes: IntArray, order: MergeOrder, itemsize: int, mesh: Mesh
+    seats: PartTable, boxes: IntArray, order: MergeOrder, itemsize: int, mesh: Mesh
 ) -> tuple[IntArray, IntArray]:
     """Picoseconds and bytes of all stages, by place; `NEVER` where there are none."""
     devices = np.sort(seats.table.reshape(-1))
@@ -257,7 +257,7 @@ def _price_stage(
     return ticks, cells[:, devices].sum(axis=1) * (siblings.shape[1] - 1) * itemsize
 
 
-def count_merging(stage: MergeStage, itemsize: int, mesh: Mesh) -> Exchange:
+def count_merging(stage: MergeStage, itemsize: int, mesh: Mesh) -> MergeTraffic:
     """What one stage moves, device by device."""
     busy, low, high = stage.bounds
     cells, devices = (high - low).prod(axis=1), np.flatnonzero(busy)
@@ -269,4 +269,4 @@ def count_merging(stage: MergeStage, itemsize: int, mesh: Mesh) -> Exchange:
         if source != device
     }
     ticks, _ = _price_stage(cells[None, :], devices, stage.sources[devices], itemsize, mesh)
-    return Exchange(nbytes, links, int(ticks[0]))
+    return MergeTraffic(nbytes, links, int(ticks[0]))

@@ -246,13 +246,15 @@ class Problem:
         itemsize = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
 
         def found() -> tuple[Layout, ...]:
-            made = set()
+            made, (_, *spread) = set(), self._list_landings(shape)
+            largest = (max(box.size for box in each.boxes if box is not None) for each in spread)
+            share = min(largest, default=prod(shape)) * itemsize
             for layout in layouts:
                 parts = prod(layout.parts[a] for a in signature.reductions)
                 if len(list_factors(parts)) > 1:
                     bounds = project_bounds(signature.outputs[output], layout)
                     nbytes = int((bounds[2] - bounds[1]).prod(axis=1).max()) * itemsize
-                    made |= {tell_bounds(bounds)} if pays_whole(parts, nbytes, self.mesh) else set()
+                    made |= {tell_bounds(bounds)} if pays_whole(parts, nbytes, share, self.mesh) else set()
             every = list_candidates(shape, self.mesh, self.asked.space, replicas=True) if made else ()
             return tuple(one for one in every if prod(one.parts) < self.mesh.size and tell_bounds(one.bounds) in made)
 

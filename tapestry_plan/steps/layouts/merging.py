@@ -10,7 +10,7 @@ Eight devices have a part each of the same cells. Merged at once, each device ge
 What a device needs after a stage is what rests in the end on those whose first digits are its own: on all that will get
 it from there. So where everybody shall have all, whole blocks are exchanged; where everybody shall have an eighth, half
 of the block goes over first, then a quarter, then an eighth. Its halves are boxes where the last digit comes first: the
-parts that are merged are no neighbors then, which only matters where the order of parts does.
+parts that are merged are far from each other then, which only matters where the order of parts does.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MergeStage(Struct, frozen=True):
         return [reader for reader in found if reader != device]
 
 
-class Seats(Struct, frozen=True):
+class PartTable(Struct, frozen=True):
     """The devices that make partial results, by block, by the digits of the part, the last one first, and by replica.
 
     Parameters
@@ -94,7 +94,7 @@ class Seats(Struct, frozen=True):
         Returns
         -------
         hulls, fits : list of arrays (places, devices, 2 × rank), array of bool (places,)
-            Where it does not fit, what rests on some devices together is no block.
+            Where it does not fit, what rests on some devices together has gaps.
         """
         rank, fits = boxes.shape[2] // 2, np.ones(len(boxes), bool)
         mine, hulls = boxes[:, self.table], []
@@ -116,7 +116,7 @@ class Seats(Struct, frozen=True):
         return hulls[::-1], fits
 
 
-def find_seats(bounds: Bounds, held: Ints) -> Seats | None:
+def find_part_table(bounds: Bounds, held: Ints) -> PartTable | None:
     """Who makes which part of which block; None where one stage is all, or some part is made more often than others."""
     busy, low, high = bounds
     devices = np.flatnonzero(busy)
@@ -131,7 +131,7 @@ def find_seats(bounds: Bounds, held: Ints) -> Seats | None:
     if rest or not each or (np.bincount(blocks * count + parts, minlength=many * count) != each).any():
         return None
     order = np.lexsort((devices, parts, blocks))
-    return Seats(devices[order].reshape(many, *reversed(fans), each), tuple(reversed(fans)))
+    return PartTable(devices[order].reshape(many, *reversed(fans), each), tuple(reversed(fans)))
 
 
 def list_merge_stages(bounds: Bounds, held: Ints | None, rests: Layout, order: MergeOrder) -> tuple[MergeStage, ...]:
@@ -154,7 +154,7 @@ def list_merge_stages(bounds: Bounds, held: Ints | None, rests: Layout, order: M
     ends, begin, end = rests.bounds
     if held is None or rests.lots or (busy != ends).any() or ((begin < low) | (end > high))[busy].any():
         return ()
-    seats = find_seats(bounds, held)
+    seats = find_part_table(bounds, held)
     if seats is None:
         return ()
     hulls, fits = seats.list_hulls(np.concatenate([begin, end], axis=1)[None], order)

@@ -111,6 +111,7 @@ def counted_in_stages(
     if lands is not None:  # who has a share of it brings it to all others
         sent = [n for cells in lands for n in (3 * len(cells), len(every - cells))]
         ticks += round((3 * link.latency_seconds + 4 * max(sent) / link.nbytes_per_second) * 1e12)
+        ticks += round(4 * max(map(len, lands)) / device.memory_nbytes_per_second * 1e12)
     return ticks
 
 
