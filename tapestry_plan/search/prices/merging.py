@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 from msgspec import Struct
@@ -19,8 +20,10 @@ from tapestry_plan.steps import (
     MergeStage,
     Mesh,
     PartTable,
+    Space,
     align,
     find_part_table,
+    list_candidates,
     list_factors,
     list_merge_stages,
     number_ports,
@@ -161,7 +164,26 @@ def list_orders(monoid: Monoid | None, fan_in: int | None) -> tuple[MergeOrder, 
     return ORDERS if fan_in is None and (monoid is None or monoid.is_commutative) else ORDERS[:1]
 
 
-def pays_whole(parts: int, nbytes: int, share_nbytes: int, mesh: Mesh) -> bool:
+def list_whole(makers: Makers, shape: tuple[int, ...], itemsize: int, mesh: Mesh, space: Space) -> tuple[Layout, ...]:
+    """Layouts of a result in which each device has all that it has a part of.
+
+    They are offered for blocks so small that messages take longer than bytes: then all is merged by all, in few of
+    them, sooner than each device merges a share, as `makers.rests` say, and others read it.
+    """
+    largest = (max(box.size for box in each.boxes if box is not None) for each in makers.rests)
+    share = min(largest, default=prod(shape)) * itemsize
+    made = set()
+    for row, layout in enumerate(makers.layouts):
+        parts = prod(layout.parts[a] for a in makers.cut)
+        if len(list_factors(parts)) > 1:
+            bounds, _ = makers.find_made(row)
+            nbytes = int((bounds[2] - bounds[1]).prod(axis=1).max()) * itemsize
+            made |= {tell_bounds(bounds)} if _pays_whole(parts, nbytes, share, mesh) else set()
+    every = list_candidates(shape, mesh, space, replicas=True) if made else ()
+    return tuple(one for one in every if prod(one.parts) < mesh.size and tell_bounds(one.bounds) in made)
+
+
+def _pays_whole(parts: int, nbytes: int, share_nbytes: int, mesh: Mesh) -> bool:
     """Whether merging whole blocks in stages takes less than merging shares, which are read then, over some link.
 
     Of k parts of n bytes, merged b at a time, Σ(b-1) messages of n bytes go over a link then; else as many that have

@@ -29,7 +29,7 @@ from tapestry_plan.search.prices.cost import (
     to_ticks,
     transfer_ticks,
 )
-from tapestry_plan.search.prices.merging import Makers, Merges, list_orders, pays_whole, price_merges
+from tapestry_plan.search.prices.merging import ORDERS, Makers, Merges, list_orders, list_whole, price_merges
 from tapestry_plan.search.prices.tensors import Kind, Known, TensorCost, Use, Variable, hold_parts, hold_whole
 from tapestry_plan.search.prices.variants import Given
 from tapestry_plan.search.sums.elimination import Factor, IntArray
@@ -47,7 +47,6 @@ from tapestry_plan.steps import (
     count_copied,
     lay_tensor,
     list_candidates,
-    list_factors,
     list_images,
     list_seen,
     list_spread,
@@ -56,9 +55,7 @@ from tapestry_plan.steps import (
     may_copy,
     name_stage,
     parse_layout,
-    project_bounds,
     sort_layouts,
-    tell_bounds,
     unite,
 )
 from tapestry_sets.limits import quote
@@ -236,27 +233,15 @@ class Problem:
         self._add(Variable(name, "landing", axes, self._join_options(self._list_landings(shape), tuple(more))))
 
     def _list_merged(self, node: OpNode, output: int) -> tuple[Layout, ...]:
-        """Layouts of a result in which each device has all that it has a part of, where parts are merged in stages.
-
-        They are offered for blocks so small that messages take longer than bytes: then all is merged by all, in few of
-        them, sooner than each device merges a share and others read it.
-        """
+        """Layouts of a result in which each device has all that it has a part of, where stages may merge that."""
         signature, layouts = self.graph.signature(node.name), self._variable("operator", node.name).layouts
         shape = self.graph.stored[node.outputs[output]].shape
         itemsize = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
 
         def found() -> tuple[Layout, ...]:
-            made, (_, *spread) = set(), self._list_landings(shape)
-            largest = (max(box.size for box in each.boxes if box is not None) for each in spread)
-            share = min(largest, default=prod(shape)) * itemsize
-            for layout in layouts:
-                parts = prod(layout.parts[a] for a in signature.reductions)
-                if len(list_factors(parts)) > 1:
-                    bounds = project_bounds(signature.outputs[output], layout)
-                    nbytes = int((bounds[2] - bounds[1]).prod(axis=1).max()) * itemsize
-                    made |= {tell_bounds(bounds)} if pays_whole(parts, nbytes, share, self.mesh) else set()
-            every = list_candidates(shape, self.mesh, self.asked.space, replicas=True) if made else ()
-            return tuple(one for one in every if prod(one.parts) < self.mesh.size and tell_bounds(one.bounds) in made)
+            spread = self._list_landings(shape)[1:]
+            makers = Makers(signature.outputs[output], signature.reductions, layouts, spread, ORDERS)
+            return list_whole(makers, shape, itemsize, self.mesh, self.asked.space)
 
         return self.known.fact(("merged", self.kind(node), output), found)
 

@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, run
+from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, evaluate, run
 from tapestry_exec.cli.commands import main, random_inputs
 from tapestry_exec.cuda import device as cupy_device
 from tapestry_exec.cuda import lanes
 from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated import machine as simulated_machine
 from tapestry_exec.simulated import shim
-from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan import Graph, Link, Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.onnx import demo_model
 from tapestry_plan.ops import matmul, relu
@@ -52,6 +52,21 @@ def test_the_name_runs_a_plan_on_simulated_gpus() -> None:
     np.testing.assert_array_equal(found.outputs["z"], wanted.outputs["z"])
     assert found.nbytes_by_link == wanted.nbytes_by_link != {}
     assert found.peak_nbytes == wanted.peak_nbytes
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "var", "argmax", "logsumexp", "max"])
+def test_parts_are_merged_in_stages(reduction: str) -> None:
+    """States that are merged into states, and unwrapped by the last stage alone: as NumPy's backend and NumPy do."""
+    g = Graph()
+    y = g.op(reduction, g.input("x", (5, 24)), name="y", axis=(1,) if reduction != "argmax" else 1)
+    g.output(relu(y * 1), "z")
+    p = plan(g, Mesh((8,), link=Link(1e-6, 1e9)), fix={"y": {"i1": 8}, "multiply": {}})
+    assert p.choices.merged
+    feeds = {"x": np.random.default_rng(3).standard_normal((5, 24)).astype(np.float32)}
+    wanted, found = run(p, feeds), run(p, feeds, backend="simulated", verify=True)
+    np.testing.assert_array_equal(found.outputs["z"], wanted.outputs["z"])
+    np.testing.assert_allclose(found.outputs["z"], evaluate(g, feeds)["z"], rtol=1e-5, atol=1e-6)
+    assert (found.nbytes_by_link, found.peak_nbytes) == (p.nbytes_by_link, p.peak_nbytes)
 
 
 def test_the_same_bits_whatever_is_left_to_chance() -> None:
