@@ -20,7 +20,7 @@ from tapestry_plan.ir import Signature
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along, list_own, part_operands
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import Mesh, list_senders, number_ports
+from tapestry_plan.steps import Mesh, list_senders, number_ports, unite
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.regions import DisjointRegions, Region
@@ -642,9 +642,13 @@ def _list_copied(
     *before, mine = taken
     parts: list[tuple[IntArray, int]] = []
     said: list[tuple[IntArray, IntArray, IntArray]] = []
+    earlier: list[IntArray] = []
     for k, column in enumerate(mine):
-        given, read = [*range(len(before)), *mine[:k]], wanted[:, column]
-        counts, numbers = fresh if len(mine) == 1 else _count_fresh(table, wanted[:, [*given, column]], others)
+        read = wanted[:, column]
+        given = np.column_stack([wanted[:, : len(before)], *earlier, read])
+        counts, numbers = fresh if len(mine) == 1 else _count_fresh(table, given, others)
+        # What operands before the next one take together is one region: of many the terms would double with each.
+        earlier = [_unite_numbers(table, *earlier, read)] if k + 1 < len(mine) else []
         names, which = np.unique(read, return_inverse=True)
         size = table.sizes(names)[which]
         arrived = size - counts[-1][numbers]
@@ -672,6 +676,14 @@ def _list_copied(
         partial += arrived * itemsizes[0] + np.where(is_whole, 0, shared) * itemsizes[1]
     copied, alike = list_classes(np.ascontiguousarray(np.concatenate([complete, partial]).T))
     return copied.T, alike[ways]
+
+
+def _unite_numbers(table: RegionTable, *numbers: IntArray) -> IntArray:
+    """Numbers of unions of regions, row by row."""
+    tuples, at = _list_tuples(numbers, [len(table.regions)] * len(numbers))
+    made = [table.number(unite([table.regions[n] for n in row], table.shape)) for row in tuples.tolist()]
+    found: IntArray = np.array(made, np.int64)[at]
+    return found
 
 
 class _Exchange:

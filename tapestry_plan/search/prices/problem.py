@@ -215,8 +215,9 @@ class Problem:
         #
         #   x on 0 alone ──┬─► 0 sends all of it to 1, 2, 3:  3 n
         #                  └─► landing: 0 sends a quarter to each, and each sends its own to the others:  ¾ n + ½ n
+        tied = {source for label, source in self.asked.tie.items() if label in self.asked.layout}
         for name in self.graph.stored:
-            if ("source", name) in self.position and self._shares_out("source", name, self.asked.layout):
+            if ("source", name) in self.position and self._shares_out("source", name, {*self.asked.layout, *tied}):
                 self._add_landing(name)
         for node in self.order:
             reductions = self.graph.signature(node.name).reductions

@@ -264,6 +264,19 @@ def test_whatever_is_chosen_costs_what_its_steps_do() -> None:
     assert landed > 12 and in_stages
 
 
+def test_an_input_lands_whose_place_is_asked_for_by_the_output_that_it_is_tied_to() -> None:
+    took = []
+    for name in ("w", "new_w"):
+        g, mesh = Graph(), Mesh((8,), link=Link(0.0, 1e10), device=Device(1e30, 1e30))
+        w = g.input("w", (64, 64))
+        g.output(ops.relu(w, name="r"), "new_w")
+        g.output(ops.exp(w, name="s"), "z")
+        p = plan(g, mesh, tie={"new_w": "w"}, layout={name: Placed({0: np.s_[:]})}, fix={"s": {}})
+        assert "landing w" in landings(p)
+        took.append(p.seconds)
+    assert took[0] == took[1]
+
+
 # -- what lands is complete ----------------------------------------------------------------------------------
 
 
