@@ -76,8 +76,8 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         first: each device merges a share, in a stage ``landing x`` of its own, and others read the shares. Where that
         takes less, parts land in stages: ``landing.1 x`` merges two by two, or as many as the least factor of their
         number, and so on; unless `fan_in` is given, those far from each other may be merged first. What is complete
-        lands too, where `layout` or `fix` gave some devices less of it than others: one device that has all of it sends
-        a share to each, and they exchange these.
+        lands too, where `layout` gave some devices less of it than others, or `fix` left devices idle: one device that
+        has all of it sends a share to each, and they exchange these.
     expand : bool or collection of str
         Which operators are compared with the ways in which their declarations say them in other ones. By default
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole

@@ -79,6 +79,8 @@ MAX_PLACED_ENTRIES = 1 << 16
 """Layouts of all readers of an input together, up to which the bytes that they place are counted jointly."""
 MAX_JOINT_CONSUMERS = 5
 """Consumers of one tensor that are counted jointly: the terms of the union double with each."""
+MIN_WHOLE_PARTS = 8
+"""Parts from which on whole blocks are offered to be merged in stages: of fewer few messages are saved."""
 MAX_EXCHANGES = 1 << 18
 """Devices times classes of layouts whose exchanges are summed at once: such sums fit the processor's second cache."""
 MAX_CASES = 64

@@ -359,7 +359,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def collectives(self) -> tuple[Collective, ...]:
         """The steps that are equal parts over one group of devices: what a library such as NCCL has in one call.
 
-        They are those of `grouped_steps`, in this order; a backend may run each as what it is called.
+        They are those of `grouped_steps`, in this order; a backend may run each as what it is called. Of parts that are
+        merged in stages each stage has its own, over fewer devices.
 
         Examples
         --------
@@ -370,9 +371,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> g = Graph()
         >>> product = g.op("matmul", g.input("x", (64, 64)), g.input("w", (64, 64)), name="product")
         >>> _ = g.output(relu(product, name="r"))
-        >>> p = plan(g, Mesh(4), fix={"product": {"k": 4}, "r": {"i0": 4}})
+        >>> p = plan(g, Mesh(2), fix={"product": {"k": 2}, "r": {"i0": 2}})
         >>> [(one.kind, one.group, one.axes, one.nbytes) for one in p.collectives()]
-        [('reduce_scatter', (0, 1, 2, 3), ('x',), 4096)]
+        [('reduce_scatter', (0, 1), ('x',), 8192)]
         """
         return tuple(step for step in self.grouped_steps if isinstance(step, Collective))
 

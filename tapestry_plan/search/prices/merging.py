@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Monoid, Operand
+from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.cost import Held, RegionTable, merge_ticks, transfer_ticks
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (
@@ -167,15 +168,15 @@ def list_orders(monoid: Monoid | None, fan_in: int | None) -> tuple[MergeOrder, 
 def list_whole(makers: Makers, shape: tuple[int, ...], itemsize: int, mesh: Mesh, space: Space) -> tuple[Layout, ...]:
     """Layouts of a result in which each device has all that it has a part of.
 
-    They are offered for blocks so small that messages take longer than bytes: then all is merged by all, in few of
-    them, sooner than each device merges a share, as `makers.rests` say, and others read it.
+    They are offered for many parts of blocks so small that messages take longer than bytes: then all is merged by all,
+    in few of them, sooner than each device merges a share, as `makers.rests` say, and others read it.
     """
     largest = (max(box.size for box in each.boxes if box is not None) for each in makers.rests)
     share = min(largest, default=prod(shape)) * itemsize
     made = set()
     for row, layout in enumerate(makers.layouts):
         parts = prod(layout.parts[a] for a in makers.cut)
-        if len(list_factors(parts)) > 1:
+        if parts >= tuning.MIN_WHOLE_PARTS and len(list_factors(parts)) > 1:
             bounds, _ = makers.find_made(row)
             nbytes = int((bounds[2] - bounds[1]).prod(axis=1).max()) * itemsize
             made |= {tell_bounds(bounds)} if _pays_whole(parts, nbytes, share, mesh) else set()

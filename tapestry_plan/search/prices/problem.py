@@ -208,7 +208,7 @@ class Problem:
         """Tensors may rest in a place of their own, in shares of all devices, before anybody reads them.
 
         Partial results are merged there, each cell once. What is complete is shared out, if the caller gave some
-        devices less of it than others, so that not one of them sends it to all.
+        devices less of it than others, or left some idle where it is made, so that not one of them sends it to all.
         """
         #   m:4 k:2 ──► parts 0, 1 ──┬─► each reader pulls all parts of what it needs
         #                            └─► landing: every device merges its share;  readers pull merged cells from there
@@ -247,7 +247,7 @@ class Problem:
         return self.known.fact(("merged", self.kind(node), output), found)
 
     def _shares_out(self, kind: Kind, name: str, asked: Collection[str]) -> bool:
-        """Whether the caller said where something is, and gave some devices less of it than others."""
+        """Whether the caller said where something is, and gave some devices less of it than others, or no work."""
         if name not in asked:
             return False
         sizes = {
@@ -255,7 +255,7 @@ class Problem:
             for layout in self._variable(kind, name).layouts
             for block in layout.blocks
         }
-        return len(sizes) > 1
+        return len(sizes) > 1 if kind == "source" else 0 in sizes
 
     def _list_landings(self, shape: tuple[int, ...]) -> tuple[Layout, ...]:
         """No place, and the layouts in which as many devices as can be have a share of their own."""

@@ -96,7 +96,8 @@ def test_a_sum_has_one_result_and_had_several() -> None:
     loose, same = set(), set()
     for devices in (1, 2, 4, 8):
         fix = {"sum": {"i0": devices}}
-        loose.add(run(plan(g, Mesh(devices), fix=fix), feeds).outputs["y"].tobytes())
+        odd = devices + devices // 2  # halves of halves are what NumPy adds, too
+        loose.add(run(plan(g, Mesh(odd), fix={"sum": {"i0": odd}}), feeds).outputs["y"].tobytes())
         p = plan(g, Mesh(devices), fix=fix, same_bits=True)
         assert sum(p.flop) == 4096 and p.sharding["sum"] == ({"i0": devices} if devices > 1 else {})
         same.add(run(p, feeds).outputs["y"].tobytes())

@@ -46,7 +46,7 @@ def assert_it_is(p: ShardPlan, one: Collective) -> None:
     assert sorted(masks) == sorted(links)
     if one.kind in ("reduce_scatter", "all_reduce"):
         parts = {buffer.device: buffer.part for buffer in sources}
-        assert sorted(parts.values()) == list(range(len(group)))
+        assert len({*parts.values()}) == len(group) and min(parts.values()) >= 0
         came = {d: [masks[s, d] for s in group if s != d] for d in group}
         assert all((mask == mine[0]).all() for mine in came.values() for mask in mine)
         total = sum(mine[0].astype(int) for mine in came.values())

@@ -172,6 +172,7 @@ SWALLOW = {
     "tapestry_exec/cli/commands.py: main",
     "tapestry_exec/cli/expression.py: _declaration",
     "tapestry_exec/cli/expression.py: _try",
+    "tapestry_exec/cli/planning.py: _parse_boxes",
     "tapestry_exec/cuda/recording.py: abandon",
     "tapestry_exec/run/check.py: _check_buffer",
     "tapestry_exec/run/interpreter.py: _run_on_devices",
