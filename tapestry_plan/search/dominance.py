@@ -93,6 +93,7 @@ def find_undominated(
     cost: tuple[int, int],
     bound_ticks: int,
     known: KeptLayouts | None = None,
+    laid: Collection[str] = (),
 ) -> Undominated:
     """The operators whose expansions may be in a plan that costs less than one that is already there.
 
@@ -111,6 +112,8 @@ def find_undominated(
     known : mapping, optional
         What was kept beside a plan that cost no less, with these expansions and maybe others: nothing else is looked
         at.
+    laid : collection of str
+        Operators whose expansions have layouts that places say which are asked for: of these only the work is counted.
     """
     # Sums of as many ticks as the plan may have fewer bytes; above the bound, none that reaches it is of interest.
     wanted = cost if bound_ticks >= cost[0] else (bound_ticks, 0)
@@ -119,7 +122,7 @@ def find_undominated(
     found = Undominated(frozenset(left), frozenset(left), 0, 0)
     # Of what is within expansions most is settled by small tables.
     for entries in (tuning.FIRST_FACTOR_ENTRIES, tuning.MAX_FACTOR_ENTRIES):
-        granting = grant_all(problem, left, entries) if left else None
+        granting = grant_all(problem, left, entries, laid) if left else None
         if granting is None:
             break
         rows = list_rows(problem, known or {})
@@ -163,7 +166,9 @@ def _list_left(now: Granting, wanted: tuple[int, int], most: int) -> Undominated
             level = min(level + 1, finest)
 
 
-def grant_all(problem: Problem, expandable: Mapping[str, Variants], entries: int) -> Granting | None:
+def grant_all(
+    problem: Problem, expandable: Mapping[str, Variants], entries: int, laid: Collection[str] = ()
+) -> Granting | None:
     """The problem where operators may have values of their expansions; None if of one is not known what it costs.
 
     Parameters
@@ -173,9 +178,11 @@ def grant_all(problem: Problem, expandable: Mapping[str, Variants], entries: int
         Operators, each with the variants of a graph of one that is alike.
     entries : int
         Of one tensor's table within an expansion; where more are needed its consumers are counted one by one.
+    laid : collection of str
+        As of `find_undominated`.
     """
     variants = {problem.position["operator", name]: each for name, each in expandable.items()}
-    found, read = find_granted(problem, variants, entries)
+    found, read = find_granted(problem, variants, entries, laid)
     granted = {at: one for at, one in found.items() if one is not None}
     return Granting(problem, granted, read) if len(granted) == len(variants) else None
 

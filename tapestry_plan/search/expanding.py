@@ -30,6 +30,7 @@ from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.posing import Request, solve_graph, solve_problem
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.derived import derive_layouts
+from tapestry_plan.search.prices.offers import asks_for_others, offer_asked
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import add_offered, offer_cuts
 from tapestry_plan.search.prices.variants import Variants, is_coarse
@@ -81,6 +82,12 @@ class _ExpansionSearch:
         self.left = Undominated(frozenset(self.expandable), frozenset(), 0, 0)
         """What may be in a better plan, and the bound that says so."""
         self.asked = self.problem.asked
+        """With the layouts that places say which are asked for, where operators are expanded."""
+        self.laid = frozenset[str]()
+        """Operators whose expansions these say layouts of."""
+        self.whole = planned.blocks
+        """The graph as given with these layouts."""
+        self.by_phase = self.asked
         """With the layouts that expansions by phase want of others."""
         self.phases = {
             node for node in self.expandable if request.expand is True and not is_coarse(self.graph.signature(node))
@@ -92,13 +99,27 @@ class _ExpansionSearch:
     def rule_out(self) -> None:
         """Leave those expansions that may be in a plan better than the one that is there."""
         if not self.request.is_late:
-            wide = self.plan.blocks
+            self._follow_places()
+            wide, self.by_phase = self.whole, self.asked
             if self.phases:  # what their views ask for may be done in the graph as given too
-                self.asked = _offer_more(self._list_variants(self.phases), self.asked, self.pinned)
-                wide = self.request.join(Problem(self.graph, self.asked))
-            self.left = find_undominated(wide, self.expandable, self.plan.cost, self.base.bound_ticks)
+                self.by_phase = _offer_more(self._list_variants(self.phases), self.asked, self.pinned)
+                wide = self.request.join(Problem(self.graph, self.by_phase))
+            self.left = find_undominated(wide, self.expandable, self.plan.cost, self.base.bound_ticks, laid=self.laid)
         self.open = self.left.names - self.phases
         self.phases &= self.left.names
+
+    def _follow_places(self) -> None:
+        """Offer what is beside an expansion the layouts that places say through it, as its own problem will."""
+        if not asks_for_others(self.problem):
+            return
+        some = self._list_variants(self.expandable.keys())
+        offered = offer_asked(JointProblem(some, self.asked), self.request.fixed)
+        more = {name: (*self.asked.derived.get(name, ()), *each) for name, each in offered.items()}
+        added = [one for one in some.present if one.node.name in offered.keys() - self.graph.nodes.keys()]
+        of = {some.choices[number].node for one in added for number, _ in one.given}
+        self.laid = frozenset(of & self.expandable.keys())
+        self.asked = replace(self.asked, derived={**self.asked.derived, **more})
+        self.whole = self.request.join(Problem(self.graph, self.asked))
 
     def try_phases(self) -> None:
         """Try one graph of expansions by phase: that which costs least if nothing has to move."""
@@ -106,7 +127,7 @@ class _ExpansionSearch:
             return
         some = self.phases & self.left.chosen or self.phases
         graph, expansions = _expand_all(self._list_variants(some))
-        nearby = Problem(graph, self.asked)
+        nearby = Problem(graph, self.by_phase)
         if self.plan.is_fused:
             found = solve_problem(self.request, nearby)
         else:
@@ -128,7 +149,7 @@ class _ExpansionSearch:
         if self.request.is_better(found, self.plan):
             some = {node: self.expandable[node] for node in self.open}
             known = self.left.kept
-            self.left = find_undominated(self.plan.blocks, some, found.cost, self.base.bound_ticks, known)
+            self.left = find_undominated(self.whole, some, found.cost, self.base.bound_ticks, known, self.laid)
             self.base = replace(self.base, ticks=found.cost[0])
             self.other = replace(found, before=expansions, bound=self._bound(found))
             self.open, self.tried = self.left.names | likely if self.left.names else frozenset(), {*likely}
@@ -155,7 +176,7 @@ class _ExpansionSearch:
         self.compared = self._list_variants(self.open) if self.open else None
         if self.compared is None or not self.compared.choices:
             return
-        asked = self.problem.asked
+        asked = self.asked
         if self.request.is_split and not self.request.is_late:
             asked = _offer_more(self.compared, asked, self.pinned)
         self.plan = self._try_variants(JointProblem(self.compared, asked).keep(self.left.kept))

@@ -118,7 +118,7 @@ class Alone(JointProblem):
 
 
 def find_granted(
-    problem: Problem, chosen: Mapping[int, Variants], entries: int
+    problem: Problem, chosen: Mapping[int, Variants], entries: int, laid: Collection[str] = ()
 ) -> tuple[dict[int, Granted | None], dict[int, dict[str, ReadTensor]]]:
     """What the expansions of operators cost, of alike ones once, and what they read that it depends on.
 
@@ -129,15 +129,17 @@ def find_granted(
         Operators, by position, each with the variants of a graph of one that is alike.
     entries : int
         Of one tensor's table; where more are needed its consumers are counted one by one.
+    laid : collection of str
+        Operators of whose expansions only the work is counted.
     """
     found: dict[int, Granted | None] = {}
     read: dict[int, dict[str, ReadTensor]] = {}
     asking = {id(each): _asks(problem, each) for each in chosen.values()}
     known: dict[object, Granted | None] = {}
     for at, variants in chosen.items():
-        asks = asking[id(variants)]
+        asks = asking[id(variants)] or problem.variables[at].name in laid
         read[at] = {} if asks else _list_made(problem, at, variants, chosen.keys())
-        key = id(variants), *(_said(name, made) for name, made in read[at].items())
+        key = id(variants), asks, *(_said(name, made) for name, made in read[at].items())
         if key not in known:
             known[key] = _find_now(problem, variants, read[at], asks, entries)
         found[at] = known[key]

@@ -74,6 +74,10 @@ class JointProblem(Problem):
         """The stored tensor that a result stands for."""
         return self.variants.stored(result)
 
+    def list_readings(self, node: OpNode) -> Sequence[Sequence[str]]:
+        """The names that an operator reads, of each choice of expansions."""
+        return [reading.names for reading in self.present[node.name].readings]
+
     def stored_of(self, label: str) -> Sequence[str]:
         """The stored tensors behind a graph output, whatever is chosen."""
         found = list_stored(self.graph, (reading.names[0] for reading in self.variants.results[label]))

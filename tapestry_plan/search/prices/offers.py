@@ -12,7 +12,7 @@ Which index axis follows which axis of a tensor is read off the projections: it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Operand, OpNode
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.steps import Layout, leave_out_even
+from tapestry_plan.steps import Layout, leave_out_even, list_candidates
 
 
 def offer_asked(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:
@@ -37,8 +37,7 @@ def offer_asked(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[La
     dict of str to tuple of Layout
         At most `tuning.MAX_DERIVED` for each operator.
     """
-    places = (one for one in problem.variables if one.kind in ("source", "output") and len(one.layouts) == 1)
-    queue = deque((one.name, one.layouts[0]) for one in places if not one.layouts[0].lots)
+    queue = deque(_list_places(problem))
     if not queue:
         return {}
     graph = problem.graph
@@ -65,14 +64,30 @@ def offer_asked(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[La
     return {name: tuple(each) for name, each in found.items() if each}
 
 
+def asks_for_others(problem: Problem) -> bool:
+    """Whether places are asked for that are cut otherwise than the space of layouts has it."""
+    return any(
+        layout not in list_candidates(layout.extents, problem.mesh, problem.asked.space)
+        for _, layout in _list_places(problem)
+    )
+
+
+def _list_places(problem: Problem) -> Iterator[tuple[str, Layout]]:
+    """Inputs and outputs by name, with the layouts that are asked for of them, where these are one part a device."""
+    for one in problem.variables:
+        if one.kind in ("source", "output") and len(one.layouts) == 1 and not one.layouts[0].lots:
+            yield problem.stored_as(one.name), one.layouts[0]
+
+
 def _list_operands(problem: Problem, node: OpNode) -> list[tuple[str, Operand]]:
     """The stored tensors that an operator reads as they are, and those that it makes, with how it touches them."""
     signature = problem.graph.signature(node.name)
-    sources = [problem.graph.source(name) for name in node.inputs]
-    reads = zip(sources, signature.inputs, strict=True)
-    return [(source.stored[0], operand) for source, operand in reads if source.direct] + list(
-        zip(node.outputs, signature.outputs, strict=True)
-    )
+    found = [(problem.stored_as(name), made) for name, made in zip(node.outputs, signature.outputs, strict=True)]
+    for names in problem.list_readings(node):
+        sources = (problem.graph.source(name) for name in names)
+        reads = zip(sources, signature.inputs, strict=True)
+        found += [(problem.stored_as(source.stored[0]), operand) for source, operand in reads if source.direct]
+    return found
 
 
 def _follow_axes(operand: Operand, sizes: Sequence[int], shape: Sequence[int]) -> list[int | None]:

@@ -274,6 +274,10 @@ class Problem:
         """The stored tensor that an operator's result is: itself."""
         return result
 
+    def list_readings(self, node: OpNode) -> Sequence[Sequence[str]]:
+        """The names that an operator reads, of each problem that this one stands for."""
+        return [node.inputs]
+
     def _in_parts(self) -> set[str]:
         """The stored tensors that may be made as partial results."""
         out: set[str] = set()

@@ -93,11 +93,11 @@ def rewritten(
 
 
 def cheapest(g: Graph, mesh: Mesh, names: Collection[str] | None = None, **asked: Any) -> tuple[float, int]:
-    """Seconds and bytes of the best plan of all of them, each planned as it is."""
+    """Seconds and bytes of the best plan of all of them, each planned as it is, operators apart."""
     kept = [label for label in asked.get("layout", {}) if label in g.outputs]
     found = rewritten(g, names, {*asked.get("fix", {}), *asked.get("forbid", {})}, kept)
     split = [split_axes.name] if names is None else False
-    plans = [plan(h, mesh, expand=split, unify=False, **asked) for h, _ in found]
+    plans = [plan(h, mesh, expand=split, unify=False, fuse=False, **asked) for h, _ in found]
     return min((p.seconds, p.nbytes_moved) for p in plans)
 
 
@@ -176,7 +176,7 @@ GRAPHS = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_plan_is_the_best_of_all_variants(name: str, devices: int, rates: dict[str, Any]) -> None:
     g, mesh = GRAPHS[name], Mesh((devices,), **rates)
-    p = plan(g, mesh)
+    p = plan(g, mesh, fuse=False)
     assert (p.seconds, p.nbytes_moved) == cheapest(g, mesh)
     assert p.bound <= p.seconds and p.gap == 0
     check_runs(g, p)
@@ -258,7 +258,7 @@ def test_of_any_program_the_plan_is_the_best_of_all_variants(data: st.DataObject
         granted: list[Granting | None] = []
         patch.setattr(dominance, "grant_all", lambda *args: granted.append(grant_all(*args)) or granted[-1])
         patch.setattr(Granting, "LEVELS", data.draw(st.sampled_from([Granting.LEVELS, FEW_ENTRIES])))
-        p = plan(g, mesh, expand=True if names is None else names, unify=False, **asked)
+        p = plan(g, mesh, expand=True if names is None else names, unify=False, fuse=False, **asked)
     best = cheapest(g, mesh, names, **asked)
     for problem, level in product(filter(None, granted), range(3)):
         least = minimize(problem.sizes, problem.factors_of(level)[1])
@@ -286,10 +286,27 @@ def test_expansions_that_end_in_views(names: tuple[str, ...], last: bool) -> Non
         g.output(g.op("relu", h, name="last"), "out")
     for rates in (SLOW, FAST):
         mesh = Mesh((3,), **rates)  # type: ignore[arg-type]
-        p = plan(g, mesh, expand=names)
+        p = plan(g, mesh, expand=names, fuse=False)
         assert (p.seconds, p.nbytes_moved) == cheapest(g, mesh, names)
         assert {entry.node for entry in p.expansions} <= {"c", "p"} and p.expansions
         check_runs(g, p)
+
+
+def test_places_that_are_asked_for_reach_through_expansions() -> None:
+    """x lies in two parts on three devices: beside the expansion of n0 they do for n1 too, which stays as it is."""
+    g = Graph()
+    x = g.input("x", (2, 5))
+    h = g.op("rms_normalization", x, g.input("s0", (5,)), axis=-1, epsilon=1e-5, name="n0")
+    g.output(g.op("log_softmax", h, axis=0, name="n1"), "y0")
+    t = g.op("softmax", x, axis=0, name="n2")
+    t = g.op("layer_normalization", t, g.input("s3", (5,)), g.input("b3", (5,)), axis=-1, epsilon=1e-5, name="n3")
+    g.output(t, "y1")
+    mesh = Mesh((3,), device=Device(1e9, 1e12), link=Link(0.0, 1e8))
+    asked: dict[str, Any] = {"fix": {"n2": {"i1": 2}}, "layout": {"x": {1: 2}, "y0": {0: 2}}}
+    p = plan(g, mesh, unify=False, fuse=False, **asked)
+    assert (p.seconds, p.nbytes_moved) == cheapest(g, mesh, **asked) and p.gap == 0
+    assert p.expanded.keys() == {"n0", "n3"} and p.sharding["n1"] == {"i1": 2}
+    check_runs(g, p)
 
 
 def test_what_stands_for_an_operator_runs_where_it_would() -> None:
@@ -300,9 +317,9 @@ def test_what_stands_for_an_operator_runs_where_it_would() -> None:
     g.output(g.op("matmul", x, g.input("w", (16, 4)), name="product"), "z")
     mesh = Mesh((3,), device=Device(1e9, 1e12), link=Link(1e-6, 1e12))
     asked, names = {"layout": {"x": {1: 2}}}, ("prod_sum", "sum_div")
-    p = plan(g, mesh, expand=names, **asked)  # type: ignore[arg-type]
+    p = plan(g, mesh, expand=names, fuse=False, **asked)  # type: ignore[arg-type]
     assert (p.seconds, p.nbytes_moved) == cheapest(g, mesh, names, **asked) and p.gap == 0
-    normal = plan(normalized(), Mesh((4,), **SLOW))  # type: ignore[arg-type]
+    normal = plan(normalized(), Mesh((4,), **SLOW), fuse=False)  # type: ignore[arg-type]
     assert [node.op for node in normal.graph.order()][-1] == "add" and set(normal.expanded) == {"norm", "soft"}
 
 
@@ -312,7 +329,7 @@ def test_what_stands_for_an_operator_runs_where_it_would() -> None:
 def test_a_long_row_is_expanded_where_arithmetic_is_slow() -> None:
     """Two devices reduce the two halves of the row and exchange one partial maximum and one partial sum each."""
     g = row((1, 4096))
-    whole, p = plan(g, Mesh((2,), **SLOW), expand=False), plan(g, Mesh((2,), **SLOW))  # type: ignore[arg-type]
+    whole, p = (plan(g, Mesh((2,), **SLOW), expand=expand, fuse=False) for expand in (False, True))  # type: ignore[arg-type]
     assert p.expanded == {"s": "exp_sum"} and whole.expanded == {}
     assert p.seconds < 0.65 * whole.seconds
     assert p.nbytes_moved == 2 * 2 * 4
@@ -400,8 +417,8 @@ def test_expansions_are_tried_where_consumers_are_too_many(
 ) -> None:
     """Every expansion reads the tensor several times more: its consumers cannot be counted jointly."""
     g, mesh = fan(shape, ops, added), Mesh((devices,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
-    p = plan(g, mesh, time_limit_seconds=60, unify=False)
-    assert p.expanded and p.seconds < plan(g, mesh, expand=False, unify=False).seconds
+    p = plan(g, mesh, time_limit_seconds=60, unify=False, fuse=False)
+    assert p.expanded and p.seconds < plan(g, mesh, expand=False, unify=False, fuse=False).seconds
     assert p.bound <= cheapest(g, mesh)[0] and (p.seconds, p.nbytes_moved) == cheapest(g, mesh)
     check_runs(g, p)
     for name in ("n1", "n2"):
@@ -454,7 +471,7 @@ def test_fixed_operators_are_not_expanded() -> None:
     assert set(plan(g, mesh).expanded) == {"norm", "soft"}
     axis = g.signature("soft").axes[0].name
     for asked in ({"fix": {"soft": {axis: 2}}}, {"forbid": {"soft": {axis: 2}}}):
-        p = plan(g, mesh, **asked)  # type: ignore[arg-type]
+        p = plan(g, mesh, fuse=False, **asked)  # type: ignore[arg-type]
         assert set(p.expanded) == {"norm"} and "soft" in p.graph.nodes
         assert {entry.node for entry in p.expansions} == {"norm"}
         assert (p.sharding["soft"] == {axis: 2}) == ("fix" in asked)
@@ -615,7 +632,7 @@ def test_more_operators_than_are_compared_are_named(monkeypatch: pytest.MonkeyPa
     """By default they are left out, and the bound is of the graph as given; names have them compared."""
     monkeypatch.setattr(tuning, "MAX_COMPARED", 0)
     every = Undominated(frozenset(["s"]), frozenset(["s"]), 0, 0)
-    monkeypatch.setattr("tapestry_plan.search.expanding.find_undominated", lambda *_: every)
+    monkeypatch.setattr("tapestry_plan.search.expanding.find_undominated", lambda *_, **__: every)
     g = Graph()
     g.output(softmax(exp(g.input("x", (4, 64))), name="s"), "y")
     mesh = Mesh((4,))
