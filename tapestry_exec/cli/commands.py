@@ -50,6 +50,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     describe_document,
     spill,
+    tell_block,
 )
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.limits import escape_controls, list_names, quote
@@ -261,7 +262,7 @@ def print_operators(p: ShardPlan, title: str) -> None:
     rows = [
         (
             one.node,
-            one.op,
+            tell_block(one.op),
             " ".join(f"{axis}:{parts}" for axis, parts in one.sharding.items() if parts > 1) or "whole",
             f"{sum(one.nbytes_received):,}",
             f"{one.nbytes_shared:,}",

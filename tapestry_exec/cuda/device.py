@@ -5,6 +5,7 @@ Not yet run on a GPU.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -13,6 +14,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_exec import copies
 from tapestry_exec.copies import Array, Transfer
@@ -26,6 +28,7 @@ from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
+from tapestry_plan.rewrite import list_inside, with_ops
 from tapestry_plan.steps import HOST, Buffer, align, row_major
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
@@ -120,6 +123,7 @@ class CupyDevice:
     def again(self) -> CupyDevice:
         """Begin anew on the same memory; nothing may be on its way."""
         self.peak_nbytes = 0
+        self._opened: dict[str, Op] = {}
         self._ground = Ground()
         self._ring.restart()
         for lane in self.lanes:
@@ -363,6 +367,8 @@ class CupyDevice:
             grid, block, args, shared_nbytes = asked
             launched = self.gpu.function(kernel.entry, kernel.source, kernel.options)
             launched(grid, block, args, shared_mem=shared_nbytes)
+        elif not op.host_only and not self.shared.kernels.keys().isdisjoint(list_inside(op)):
+            self._open(op).block(self.shared.cupy, inputs, outputs, shard)
         elif op.host_only:
             self._run_on_host(op, inputs, outputs, shard)
         else:
@@ -371,6 +377,22 @@ class CupyDevice:
                 op.block(self.shared.cupy, inputs, outputs, shard)
             else:
                 way(self.shared.cupy, self._launch)
+
+    def _open(self, op: Op) -> Op:
+        """A block of operators in which those that have kernels run these."""
+        if op.name not in self._opened:
+            device = weakref.ref(self)  # operators are kept longer than devices
+
+            def attach(one: Op) -> Op:
+                def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+                    if (here := device()) is not None:
+                        here._run(one, inputs, outputs, shard)
+
+                return replace(one, block=block)
+
+            inside = {name: attach(one) for name, one in list_inside(op).items() if name in self.shared.kernels}
+            self._opened[op.name] = with_ops(op, inside)
+        return self._opened[op.name]
 
     def _run_on_host(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         read = [None if x is None else self._on_host(x) for x in inputs]

@@ -31,6 +31,7 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.room import check_copies
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
+from tapestry_plan.rewrite import list_inside, with_ops
 from tapestry_plan.steps import (
     HOST,
     Alloc,
@@ -155,7 +156,7 @@ def run(
     constants : mapping of str to array, optional
         Values of constants that the plan names but does not carry.
     ops : mapping of str to Op, optional
-        Operators, by name, that replace or add to those of the plan's graph.
+        Operators, by name, that replace or add to those of the plan's graph, also where they are in a block.
 
     Returns
     -------
@@ -203,7 +204,8 @@ def run(
         check_finite(shard_plan.graph, host)
     if trace is not None:
         check_target(trace, "trace")
-    known, engine = {**prepared.plan.graph.ops, **(ops or {})}, prepared.backend
+    known, engine = {name: with_ops(op, ops or {}) for name, op in prepared.plan.graph.ops.items()}, prepared.backend
+    known = {**{name: one for op in known.values() for name, one in list_inside(op).items()}, **known, **(ops or {})}
 
     def interpret(devices: Sequence[DeviceMemory]) -> RunResult:
         return _Interpreter(prepared, devices, host, known).run(progress)

@@ -7,8 +7,9 @@ by the node's attributes, so graphs with derived operators are written and read 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
+from operator import is_
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -64,7 +65,36 @@ def _derive_again(form: str, of: tuple[Op, ...]) -> Op:
 
 
 def derive_op(form: str, of: Sequence[Op], **fields: Any) -> Derived:
-    return Derived(f"{form}({','.join(op.name for op in of)})", form=form, of=tuple(of), **fields)
+    """An operator made of others: it needs NumPy where one of them does."""
+    host_only = any(op.host_only for op in of)
+    return Derived(
+        f"{form}({','.join(op.name for op in of)})", form=form, of=tuple(of), **{"host_only": host_only, **fields}
+    )
+
+
+def with_ops(op: Op, others: Mapping[str, Op]) -> Op:
+    """The operator of this name among some others, or one made of them; itself where it is made of none.
+
+    Parameters
+    ----------
+    op : Op
+    others : mapping of str to Op
+        By name.
+    """
+    if op.name in others:
+        return others[op.name]
+    if not isinstance(op, Derived) or op.form not in DERIVED:
+        return op
+    made = [with_ops(one, others) for one in op.of]
+    return op if all(map(is_, made, op.of)) else DERIVED[op.form](*made)
+
+
+def list_inside(op: Op) -> dict[str, Op]:
+    """The operators that one is made of, by name, and those that these are made of."""
+    found = dict[str, Op]()
+    for one in op.of if isinstance(op, Derived) else ():
+        found |= {one.name: one, **list_inside(one)}
+    return found
 
 
 def core_attributes(op: Op, attrs: Attrs) -> dict[str, Any]:

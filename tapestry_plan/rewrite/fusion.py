@@ -49,6 +49,10 @@ from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, IndexProjection
 
 T = TypeVar("T")
+Room = tuple[Any, Any]
+"""Scratch memory for a result, and an array of which one as large may lie instead, or None."""
+Spare = tuple[Shape, int] | None
+"""The shape of such an array, and bytes of each of its numbers."""
 FUSED_ATTRIBUTES = tuple(f"fused.{key}" for key in ("first", "second", "of", "inputs", "at", "whole", "dtype"))
 
 
@@ -196,39 +200,84 @@ class Fusion(Struct, frozen=True):
 
     def run(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         """Run both block functions on a part of the fused operator, the result between in scratch memory."""
+        itemsize = outputs[0].dtype.itemsize
+        near, far, work = _cut(shard.workspace, self.count_rooms(shard, itemsize, None, _find_spare(shard, itemsize)))
+        spare = None if _find_spare(shard, itemsize) is None else outputs[0]
+        self._run_in(xp, inputs, outputs, shard, (near, None), (far, spare), work)
+
+    def _run_in(
+        self,
+        xp: Any,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        shard: Shard,
+        near: Room,
+        far: Room,
+        work: Any,
+    ) -> None:
         count = len(self.first_signature.inputs)
-        one, two, sizes = self.plan(shard, outputs[0].dtype.itemsize)
-        scratch = _cut(shard.workspace, sizes)
+        one, two = self.plan(shard)
         between = None
         if one is not None:
-            out = one.output_boxes[0]
-            nbytes = out.size * np.dtype(self.dtype).itemsize
-            made = scratch[0][:nbytes].view(self.dtype).reshape(out.shape)
-            self.first.block(xp, inputs[:count], [made], replace(one, workspace=scratch[1]))
+            (out,), (room, spare) = one.output_boxes, near
+            if spare is not None and self._fits_in((spare.shape, spare.dtype.itemsize), out):
+                made = spare.view(self.dtype)
+            else:
+                made = room[: out.size * self.itemsize].view(self.dtype).reshape(out.shape)
+            if inner := open_block(self.first, self.first_attrs):
+                inner._run_in(xp, inputs[:count], [made], one, far, near, work)
+            else:
+                self.first.block(xp, inputs[:count], [made], replace(one, workspace=work))
             between = self._read(xp, made, out, two)
         operands = _with_between(inputs[count:], self.at, between)
-        self.second.block(xp, operands, outputs, replace(two, workspace=scratch[2]))
+        self.second.block(xp, operands, outputs, replace(two, workspace=work))
 
-    def plan(self, shard: Shard, itemsize: int) -> tuple[Shard | None, Shard, tuple[int, int, int]]:
-        """The shards of the two block functions, and the scratch bytes of the result between and of both."""
+    def count_rooms(self, shard: Shard, itemsize: int, near: Spare, far: Spare) -> tuple[int, int, int]:
+        """Bytes of the two rooms of scratch memory in which results between lie by turns, and of the rest.
+
+        ::
+
+            a ─► near ─► b ─► far ─► c ─► near ─► d ─► output
+
+        What is as large as the output lies there instead of in the far room, until the last operator writes it.
+        """
+        one, two = self.plan(shard)
+        last = self.second.workspace(two, itemsize)
+        if one is None:
+            return 0, 0, last
+        (out,) = one.output_boxes
+        mine = 0 if self._fits_in(near, out) else out.size * self.itemsize
+        if inner := open_block(self.first, self.first_attrs):
+            there, here, first = inner.count_rooms(one, self.itemsize, far, near)
+            return max(mine, here), there, max(first, last)
+        return mine, 0, max(self.first.workspace(one, self.itemsize), last)
+
+    def _fits_in(self, spare: Spare, out: Box) -> bool:
+        """Whether a block of the result between may lie in an array of some shape."""
+        return spare == (out.shape, self.itemsize)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number of the result between."""
+        return np.dtype(self.dtype).itemsize
+
+    def plan(self, shard: Shard) -> tuple[Shard | None, Shard]:
+        """The shards of the two block functions: None of the first where only padding is read of what it makes."""
         count = len(self.first_signature.inputs)
         index = with_whole(shard.index, shard.signature, self.second_signature)
         cells = self.cells(index)
         wanted = self.second_signature.input_box(self.at[0], index)
         boxes = tuple(_with_between(shard.input_boxes[count:], self.at, wanted))
         two = Shard(index, self.second_signature, self.second_attrs, boxes, shard.output_boxes, None)
-        last = self.second.workspace(two, itemsize)
         if cells is None:
-            return None, two, (0, 0, last)
+            return None, two
         box = self.made_by(cells)
         out = self.first_signature.outputs[0].projection.bounding_box(box)
-        one = Shard(box, self.first_signature, self.first_attrs, shard.input_boxes[:count], (out,), None)
-        item = np.dtype(self.dtype).itemsize
-        return one, two, (out.size * item, self.first.workspace(one, item), last)
+        return Shard(box, self.first_signature, self.first_attrs, shard.input_boxes[:count], (out,), None), two
 
     def form(self, shard: Shard) -> Form | None:
         """The form of both, if the second one only ends the work of the first one."""
-        one, two, _ = self.plan(shard, 1)
+        one, two = self.plan(shard)
         if one is None or self.first.work is None or self.second.work is None:
             return None
         (out,) = one.output_boxes
@@ -249,17 +298,29 @@ class Fusion(Struct, frozen=True):
         assert wanted is not None, "the first block ran, so the second one reads its result"
         inside = wanted.intersect(box)
         if inside == wanted:
-            return made[slices_within(wanted, box)]
+            return _protect(made[slices_within(wanted, box)])
         out = xp.full(wanted.shape, self.reader().pad, made.dtype)
         if inside is not None:
             out[slices_within(inside, wanted)] = made[slices_within(inside, box)]
-        return out
+        return _protect(out)
+
+
+def _find_spare(shard: Shard, itemsize: int) -> Spare:
+    """The output of a block, where results between may lie: not of a sum, whose parts may have other numbers."""
+    return None if shard.signature.reductions else (shard.output_boxes[0].shape, itemsize)
 
 
 def _with_between(others: Sequence[T], at: Sequence[int], between: T) -> list[T]:
     """What is given for the second operator's other operands, and for the result between at that one's places."""
     rest = iter(others)
     return [between if k in at else next(rest) for k in range(len(others) + len(at))]
+
+
+def _protect(array: Any) -> Any:
+    """An array of which nothing may be written, as all operands are in this process."""
+    if isinstance(array, np.ndarray):
+        array.setflags(write=False)
+    return array
 
 
 def _cut(workspace: Any, sizes: Sequence[int]) -> list[Any]:
@@ -322,8 +383,8 @@ def fuse_ops(first: Op, second: Op) -> Derived:
         return second.dtype(operands, dict(attrs["fused.second"]))
 
     def workspace(shard: Shard, itemsize: int) -> int:
-        sizes = _known_fusion(first, second, shard.attrs).plan(shard, itemsize)[2]
-        return sum(map(_aligned, sizes))
+        found = _known_fusion(first, second, shard.attrs)
+        return sum(map(_aligned, found.count_rooms(shard, itemsize, None, _find_spare(shard, itemsize))))
 
     return derive_op(
         "fused",

@@ -238,7 +238,6 @@ def leaves_of(op: Op) -> Derived:
         dtype=lambda dtypes, attrs: op.dtype(dtypes, core_attributes(op, attrs)),
         workspace=workspace,
         attributes=(*op.attributes, *LEAF_ATTRIBUTES),
-        host_only=op.host_only,
         points_per_launch=lambda signature, attrs: prod(_known_leaves(op, attrs).extents),
     )
 

@@ -45,7 +45,7 @@ class Options(Struct, frozen=True, kw_only=True):
     space: Space | None = None
     same_bits: bool = False
     unify: bool = True
-    fuse: bool = False
+    fuse: bool = True
 
 
 class CapOptions(Options, frozen=True, kw_only=True):

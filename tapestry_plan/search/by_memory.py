@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import NoReturn
 
@@ -14,16 +15,18 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import Capped, solve_capped
+from tapestry_plan.search.fusing import write_blocks
 from tapestry_plan.search.least import find_small, list_same
 from tapestry_plan.search.needed import find_unrunnable
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.tensors import Known
 from tapestry_plan.search.prices.variants import Variants
-from tapestry_plan.search.recomputing import Late, list_late, list_subsets, run_again
-from tapestry_plan.search.solving import Solved, count_work
+from tapestry_plan.search.recomputing import list_late, list_subsets, run_again
+from tapestry_plan.search.solving import Solved, count_work, find_bound
 from tapestry_plan.steps import (
     Device,
     Expansions,
+    Fused,
     InfeasiblePlan,
     KnownPlaces,
     Link,
@@ -33,27 +36,66 @@ from tapestry_plan.steps import (
     Packed,
     ShardPlan,
     Space,
+    least_memory,
     pack,
 )
 from tapestry_sets.limits import quote
 
 
 class Other(Struct, frozen=True):
-    """A graph that computes the same as one that is planned: what runs again in it, and what was expanded."""
+    """A graph that computes the same as one that is planned: what runs again in it, was expanded, or is one block."""
 
     graph: Graph
     recomputed: dict[str, str] = {}
     expansions: tuple[Expansions, ...] = ()
+    fused: tuple[Fused, ...] = ()
+
+
+class Posed(Struct):
+    """The problem of a graph, and its fastest layouts: these are found where they are asked for.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its operators are apart.
+    blocks : Problem
+        The same where neighbors may be in one block, if they may; else the problem itself.
+    find : callable
+        Gives the fastest layouts of `problem`.
+    """
+
+    problem: Problem
+    blocks: Problem
+    find: Callable[[], Solved]
+    found: Solved | None = None
+
+    @property
+    def solved(self) -> Solved:
+        if self.found is None:
+            self.found = self.find()
+        return self.found
+
+    def find_bound(self, ticks: int) -> int:
+        """Picoseconds that no layouts take less than: a bound of few tables, where that is above some others."""
+        if self.found is None and (bound := find_bound(self.problem)) > ticks:
+            return bound
+        return self.solved.bound_ticks
+
+    def count_work(self) -> int:
+        """What posing and solving it took so far, in entries of tables."""
+        return count_work(self.problem, self.found)
 
 
 class Tried(Struct, frozen=True):
     """A graph, its problem, and what was found of it under some caps."""
 
     other: Other
-    problem: Problem
+    posed: Posed
     capped: Capped
     work: int
     """What it took, in entries of tables."""
+    holds_in_blocks: bool
+    """Whether what is said of the memory that its plans need holds too where neighbors are in one block."""
 
 
 class PlansByMemory:
@@ -62,21 +104,21 @@ class PlansByMemory:
     Parameters
     ----------
     fastest : ShardPlan
-    expanded : Other, optional
-        The graph that expansions made, if that is the fastest plan's.
+    others : sequence of Other
+        The graph as the fastest plan has it: with its blocks, and as expansions made it, where it has such.
     pose : callable
-        Gives the problem of a graph, without layouts over split axes, and its fastest layouts.
+        Gives the problem of a graph, without layouts over split axes.
     graphs : sequence of Graph
         That of which the fastest plan is, but for expansions, and, where equal ones are unified in it, that without.
     expandable : mapping
-        Operators that may be expanded, by name; under a cap as in the fastest plan, or not at all.
+        Operators that may be expanded, by name; under a cap they are as in the fastest plan, or not at all.
     pinned : collection of str
         Operators that do not run again for late readers.
     stop : float
         Of the monotonic clock: from then on what is there is given.
     write : callable
-        Gives the plan of some layouts of a problem, of a bound in picoseconds, in arenas of some bytes; its steps are
-        known.
+        Gives the plan of some layouts of a problem, of a bound in picoseconds: in arenas of some bytes, with steps that
+        are known, if they are given.
     lower : callable
         Gives the steps of some layouts of a problem.
     """
@@ -84,31 +126,32 @@ class PlansByMemory:
     def __init__(
         self,
         fastest: ShardPlan,
-        expanded: Other | None,
-        pose: Callable[[Graph], tuple[Problem, Solved]],
+        others: Sequence[Other],
+        pose: Callable[[Graph], Posed],
         graphs: Sequence[Graph],
         expandable: Mapping[str, Variants],
         pinned: Collection[str],
         stop: float,
         *,
-        write: Callable[[Problem, Sequence[int], int, Sequence[int], Lowered], ShardPlan],
+        write: Callable[[Problem, Sequence[int], int, Sequence[int] | None, Lowered | None], ShardPlan],
         lower: Callable[[Problem, Sequence[int]], Lowered],
     ) -> None:
-        self.fastest, self._expanded, self._pose, self._graphs = fastest, expanded, pose, graphs
-        self._known: dict[int, tuple[Problem, Solved]] = {}
+        self.fastest, self._others, self._pose, self._graphs = fastest, others, pose, graphs
+        self._known: dict[int, Posed] = {}
         self._expandable, self._pinned, self._stop = expandable, pinned, stop
         self._write, self._lower = write, lower
         self._places: KnownPlaces = {}
         self._found: list[tuple[Sequence[int], ShardPlan]] = []
         """The plans of some caps, which may be the best ones of lower ones too."""
 
-    def _posed(self, graph: Graph) -> tuple[Problem, Solved]:
+    def _posed(self, graph: Graph) -> Posed:
+        """The problem of a graph that is there for all caps."""
         if id(graph) not in self._known:
             self._known[id(graph)] = self._pose(graph)
         return self._known[id(graph)]
 
     def within(self, caps: Sequence[int] | None) -> ShardPlan:
-        """The fastest plan where it keeps memory caps, one for each device, else the best of the graph as given.
+        """The fastest plan where it keeps memory caps, one for each device, else the best of the graphs that are tried.
 
         Raises
         ------
@@ -127,60 +170,77 @@ class PlansByMemory:
     def _find_within(self, caps: Sequence[int]) -> ShardPlan:
         late = list_late(self._graphs[0], self._pinned)
         whole, *apart = (Other(graph) for graph in self._graphs)
-        tried = [self._solve(whole, caps)]
-        work: float = max(tuning.MIN_TRYING_WORK, tried[0].work)
+        blocks = [other for other in self._others if other.fused]
+        again = (Other(*run_again(whole.graph, some)) for some in list_subsets(late))
+        tried = list[Tried]()
+        for other in (*blocks, whole):  # blocks mostly take less time, and where they do little is to be proved of it
+            self._try(tried, self._posed(other.graph), other, caps)
+        left: float = max(tuning.MIN_TRYING_WORK, sum(one.work for one in tried))
         is_every = len(late) <= tuning.MAX_LATE_TOGETHER
-        for other in self._list_others(late):
-            if work <= 0 or time.monotonic() > self._stop:
+        for other in chain((one for one in self._others if not one.fused), again):
+            if left <= 0 or time.monotonic() > self._stop:
                 is_every = False
                 break
-            tried.append(self._solve(other, caps, min(tried, key=_cost_of), work))
-            work -= tried[-1].work
-        if all(one.capped.choice is None for one in tried):
-            tried += [self._solve(other, caps) for other in apart]
+            left -= self._try(tried, self._pose(other.graph), other, caps, left)
+        if _find_best(tried) is None:
+            tried += [self._solve(self._posed(other.graph), other, caps) for other in apart]
         best, kept = min(tried, key=_cost_of), caps
         if best.capped.choice is None and not all(one.capped.none or one.capped.shortage for one in tried):
-            best, kept = self._solve_lower(whole, caps) or (best, caps)
+            best, kept = self._solve_lower((*blocks, whole), caps) or (best, caps)
         if best.capped.choice is None or best.capped.packed is None:
-            self._refuse([one.capped for one in tried], caps, is_every=is_every)
-        bound = min(one.capped.bound_ticks for one in tried)
-        made = self._write(best.problem, best.capped.choice, bound, kept, best.capped.packed.lowered)
+            self._refuse(tried, caps, is_every=is_every)
+        # Of graphs that do not keep the caps no plan takes less time.
+        bound = min(one.capped.bound_ticks for one in tried if not (one.capped.none or one.capped.shortage))
+        made = self._write(best.posed.problem, best.capped.choice, bound, kept, best.capped.packed.lowered)
         left_out = tuple(leave_out(*one) for one in self._expandable.items())
         unified = {} if best.other in apart else self.fastest.unified
-        expansions = best.other.expansions or left_out
-        return replace(made, expansions=expansions, unified=unified, recomputed=best.other.recomputed)
+        expansions, fused = best.other.expansions or left_out, best.other.fused
+        return replace(made, expansions=expansions, unified=unified, recomputed=best.other.recomputed, fused=fused)
 
-    def _list_others(self, late: Sequence[Late]) -> Iterator[Other]:
-        """Graphs that compute the same: as the fastest plan expands it, and with what runs again for late readers."""
-        if self._expanded is not None:
-            yield self._expanded
-        for some in list_subsets(late):
-            yield Other(*run_again(self._graphs[0], some))
+    def _try(self, tried: list[Tried], posed: Posed, other: Other, caps: Sequence[int], work: float = inf) -> int:
+        """Look for a better plan in a graph and, where there is one, in the same with the blocks of its layouts.
 
-    def _solve(self, other: Other, caps: Sequence[int], best: Tried | None = None, work: float = inf) -> Tried:
+        Gives how many entries of tables were gone through.
+        """
+        best = _find_best(tried)
+        tried.append(found := self._solve(posed, other, caps, best, work))
+        if other.fused or found.capped.choice is None or _find_best(tried) is not found:
+            return found.work
+        graph, fused = write_blocks(posed.problem, posed.blocks.list_joined(found.capped.choice))
+        if not fused or any(one.other.graph is other.graph for one in tried if one.other.fused == fused):
+            return found.work
+        tried.append(
+            self._solve(self._pose(graph), replace(other, graph=graph, fused=fused), caps, found, work - found.work)
+        )
+        return found.work + tried[-1].work
+
+    def _solve(
+        self, posed: Posed, other: Other, caps: Sequence[int], best: Tried | None = None, work: float = inf
+    ) -> Tried:
         """The best layouts of a graph under caps, without any where no plan of it takes less time than the best one.
 
         `work` is how many entries of tables may be gone through.
         """
-        problem, base = self._posed(other.graph) if best is None else self._pose(other.graph)
-        posed = count_work(problem, base)
-        if best is not None and best.capped.choice is not None and base.bound_ticks > best.capped.cost[0]:
-            return Tried(other, problem, Capped(None, (0, 0), base.bound_ticks, 0, 0), posed)
-        if (short := find_unrunnable(problem, caps)) is not None:
-            capped = Capped(None, (0, 0), base.bound_ticks, short.nbytes, 0, shortage=short.words)
-            return Tried(other, problem, capped, posed)
+        problem, most = posed.problem, None if best is None else best.capped.cost[0]
+        if (short := find_unrunnable(posed.blocks, caps)) is not None:
+            capped = Capped(None, (0, 0), 0, short.nbytes, 0, shortage=short.words)
+            return Tried(other, posed, capped, posed.count_work(), holds_in_blocks=True)
+        if most is not None and (bound := posed.find_bound(most)) > most:
+            return Tried(other, posed, Capped(None, (0, 0), bound, 0, 0), posed.count_work(), holds_in_blocks=False)
+        base, before = posed.solved, posed.count_work()
         capped = solve_capped(
             problem,
             caps,
             base.choice,
             base.bound_ticks,
             partial(self._pack, problem, caps),
-            work=work - posed,
+            most=most,
+            work=work - before,
             stop=self._stop,
         )
-        return Tried(other, problem, capped, posed + capped.work)
+        return Tried(other, posed, capped, before + capped.work, holds_in_blocks=posed.blocks is problem)
 
-    def _solve_lower(self, other: Other, caps: Sequence[int]) -> tuple[Tried, Sequence[int]] | None:
+    def _solve_lower(self, others: Sequence[Other], caps: Sequence[int]) -> tuple[Tried, Sequence[int]] | None:
         """A plan of lower caps, and these, where none was found that needs nearly as much as may be had; or None.
 
         A search looks at the fastest layouts first, all of which may need a little more than the cap. Of a lower one
@@ -190,19 +250,20 @@ class PlansByMemory:
             if time.monotonic() > self._stop:
                 break
             lower = [int(cap * parts) for cap in caps]
-            found = self._solve(other, lower)
-            if found.capped.choice is not None:
-                return found, lower
+            found = [self._solve(self._posed(other.graph), other, lower) for other in others]
+            if (best := _find_best(found)) is not None:
+                return best, lower
         return None
 
-    def _refuse(self, found: Sequence[Capped], caps: Sequence[int], *, is_every: bool) -> NoReturn:
+    def _refuse(self, tried: Sequence[Tried], caps: Sequence[int], *, is_every: bool) -> NoReturn:
         """Say why no plan is given that keeps some caps, and what would do; `is_every` if all graphs were looked at."""
+        found, fastest = [one.capped for one in tried], self._find_spilling(caps)
         enough = min((one.found_nbytes for one in found if one.tried), default=0)
         if not enough:
-            peaks = self._find_least(self._posed(self._graphs[0])[0])
+            peaks = self._find_least(self._posed(self._graphs[0]).problem)
             enough = max(caps) + max(peak - cap for peak, cap in zip(peaks, caps, strict=True))
         enough = min(enough, max(caps) + max(p - cap for p, cap in zip(self.fastest.peak_nbytes, caps, strict=True)))
-        is_every = is_every and not self._expandable
+        is_every = is_every and not self._expandable and all(one.holds_in_blocks for one in tried)
         if len(set(caps)) == 1:
             asked = f"plan: memory_nbytes is {caps[0]:,}; "
             mend = f"{enough:,} bytes a device do{self._tell_more_devices(enough)}: ask for so many"
@@ -217,26 +278,44 @@ class PlansByMemory:
         if is_every and all(one.shortage for one in found):
             raise InfeasiblePlan(
                 f"{asked}every plan has a moment at which {capped.shortage}; {mend}",
-                self.fastest,
+                fastest,
             )
         if is_every and all(one.none or one.shortage for one in found):
             raise InfeasiblePlan(
-                f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", self.fastest
+                f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", fastest
             )
-        tried = sum(one.tried for one in found)
-        none = [f"none of {tried} plans that were laid out in arenas keeps that"] if tried else []
+        many = sum(one.tried for one in found)
+        none = [f"none of {many} plans that were laid out in arenas keeps that"] if many else []
         if capped.least_nbytes or not none:
-            none.append(f"of the graph as given every plan needs {capped.least_nbytes:,} bytes or more")
+            apart = "" if all(one.holds_in_blocks for one in tried) else ", its operators apart,"
+            none.append(f"of the graph as given{apart} every plan needs {capped.least_nbytes:,} bytes or more")
         raise NotFound(
             f"{asked}{', and '.join(none)}; {mend}",
-            self.fastest,
+            fastest,
             capped.least_nbytes,
             enough,
         )
 
+    def _find_spilling(self, caps: Sequence[int]) -> ShardPlan:
+        """The fastest plan, which may run where idle buffers wait in host memory.
+
+        Where a block of it uses more at once than there is, the fastest one with operators apart, if that may run so.
+        """
+
+        def can(plan: ShardPlan) -> bool:
+            return all(nbytes <= cap for nbytes, cap in zip(least_memory(plan), caps, strict=True))
+
+        if not self.fastest.fused or self.fastest.mesh.size > tuning.MAX_TOLD_DEVICES or can(self.fastest):
+            return self.fastest
+        posed = self._posed(self._graphs[0])
+        apart = self._write(posed.problem, posed.solved.choice, posed.solved.bound_ticks, None, None)
+        left_out = tuple(leave_out(*one) for one in self._expandable.items())
+        apart = replace(apart, expansions=left_out, unified=self.fastest.unified)
+        return apart if can(apart) else self.fastest
+
     def find_least(self) -> int:
         """Bytes a device of the smallest plan that is found: lower and lower caps are tried while they are kept."""
-        least = min(max(self._find_least(self._posed(self._graphs[0])[0])), max(self.fastest.peak_nbytes))
+        least = min(max(self._find_least(self._posed(self._graphs[0]).problem)), max(self.fastest.peak_nbytes))
         for _ in range(tuning.MAX_LOWERED):
             try:
                 found = self.within(self.fastest.mesh.limit_memory(least * 15 // 16))
@@ -256,7 +335,7 @@ class PlansByMemory:
 
     def _tell_more_devices(self, enough: int) -> str:
         """What twice as many devices need, in words; nothing where it is not less, takes long, or cannot be had."""
-        problem, _ = self._posed(self._graphs[0])
+        problem = self._posed(self._graphs[0]).problem
         asked = problem.asked
         old = asked.mesh
         more_devices = old.device if isinstance(old.device, Device) else old.device * 2
@@ -272,6 +351,12 @@ class PlansByMemory:
             return ""
         needed = max(self._find_least(more))
         return f"; with {mesh.size} devices {needed:,} do" if needed < enough else ""
+
+
+def _find_best(tried: Sequence[Tried]) -> Tried | None:
+    """The one whose plan is the best, if any has one."""
+    best = min(tried, key=_cost_of, default=None)
+    return None if best is None or best.capped.choice is None else best
 
 
 def _cost_of(tried: Tried) -> tuple[bool, int, int]:

@@ -87,6 +87,7 @@ def solve_capped(
     bound_ticks: int,
     pack: Callable[[Sequence[int]], Packed],
     *,
+    most: int | None = None,
     work: float = inf,
     stop: float = inf,
 ) -> Capped:
@@ -103,12 +104,14 @@ def solve_capped(
         Of plans without a cap.
     pack : callable
         Arenas of the caps, as far as can be, when a choice of layouts is written down as steps.
+    most : int, optional
+        Picoseconds of a plan that is there: where all others are proved to take more, none is looked for.
     work : float
         Entries of tables, or what is counted as these, after which no more choices are looked at.
     stop : float
         Likewise, of the monotonic clock.
     """
-    return _Search(problem, caps, fastest, bound_ticks, pack, work, stop).run()
+    return _Search(problem, caps, fastest, bound_ticks, pack, most, work, stop).run()
 
 
 class _Line(Struct, frozen=True):
@@ -127,6 +130,7 @@ class _Search:
         fastest: tuple[int, ...],
         bound_ticks: int,
         pack: Callable[[Sequence[int]], Packed],
+        most: int | None,
         work: float,
         stop: float,
     ) -> None:
@@ -149,7 +153,7 @@ class _Search:
         self.most_weight = tuning.MAX_WEIGHED // (
             tuning.CAPPED_MOMENTS * len(self.memory.of) * max(int(self.memory.count_most().max()), 1)
         )
-        self.work, self.stop = work, stop
+        self.most, self.work, self.stop = tuning.MAX_WEIGHED if most is None else most, work, stop
         self.packed: dict[tuple[int, ...], Packed] = {}
         self.unpacked = [tuning.MAX_WEIGHED]
         """Picoseconds of choices that may fit the cap, though no places were found for them."""
@@ -169,6 +173,8 @@ class _Search:
             self.found.least_nbytes, self.found.shortage = short.nbytes, short.words
         if not self.found.shortage:
             self._close(small)
+        if self.found.choice is None and self.found.bound_ticks > self.most:
+            return self.found
         if self.found.choice is None:
             least.close(self._is_late)
             if short is None:
@@ -275,9 +281,9 @@ class _Search:
         self._raise_bound(marginals.bound_ticks - self._weigh_cap(weights))
         most = sum(int(factor.ticks.max()) for factor in search)
         step, searched, before = max(self.fastest_ticks // tuning.CAPPED_FIRST_STEP, 1), True, -1
-        while searched and not self._is_late():
+        while searched and self.found.bound_ticks <= self.most and not self._is_late():
             low = self.found.bound_ticks
-            limit = min(low + step, most if self.found.choice is None else self.found.cost[0] - 1)
+            limit = min(low + step, self.most, most if self.found.choice is None else self.found.cost[0] - 1)
             if limit < low or limit == before:  # the plan is proved to be the best, or there is none
                 self.found.none = self.found.choice is None and low > most
                 break

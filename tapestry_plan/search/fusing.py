@@ -53,7 +53,8 @@ def pick_neighbors(problem: Problem, pinned: Collection[str]) -> dict[str, Pick]
         return graph.stored[name].kind == "result" or ("source", name) in problem.position
 
     def stays(node: OpNode) -> bool:
-        return node.name in pinned or graph.ops[node.op].points_per_launch is not None
+        op = graph.ops[node.op]  # of a block that needs NumPy all would run on the host
+        return node.name in pinned or op.points_per_launch is not None or op.host_only
 
     for node in order:
         mine = behind[node.name] = set(list_stored(graph, node.inputs))
@@ -89,6 +90,24 @@ def _list_private(graph: Graph) -> dict[str, str]:
     return {name: one for name, some in readers.items() if len(some) == 1 and (one := next(iter(some))) is not None}
 
 
+def write_blocks(problem: Problem, joined: Mapping[str, str]) -> tuple[Graph, tuple[Fused, ...]]:
+    """The graph of a problem where some operators are in one block with one that they read; and which these are.
+
+    What is left runs in the order in which it did.
+    """
+    draft, fused = Draft(problem.graph), list[Fused]()
+    for node in problem.order:
+        if node.name in joined:
+            first = joined[node.name]
+            operand = draft.nodes[node.name].inputs.index(draft.nodes[first].outputs[0])
+            fuse.on(draft, node.name, operand=operand)
+            fused.append(Fused(first, node.name, operand))
+    made = draft.done()
+    kept = [node.name for node in problem.order if node.name in made.nodes]
+    put_fields(made, nodes=FrozenDict((name, made.nodes[name]) for name in kept))
+    return made, tuple(fused)
+
+
 def fuse_neighbors(
     problem: Problem, choice: Sequence[int], joined: Mapping[str, str]
 ) -> tuple[Problem, Sequence[int], tuple[Fused, ...]]:
@@ -105,18 +124,9 @@ def fuse_neighbors(
     problem, choice, fused
         Of the graph with blocks; and which neighbors these are, in the order in which the rule `fuse` takes them.
     """
-    draft, fused = Draft(problem.graph), list[Fused]()
-    for node in problem.order:
-        if node.name in joined:
-            first = joined[node.name]
-            operand = draft.nodes[node.name].inputs.index(draft.nodes[first].outputs[0])
-            fuse.on(draft, node.name, operand=operand)
-            fused.append(Fused(first, node.name, operand))
+    made, fused = write_blocks(problem, joined)
     if not fused:
         return problem, choice, ()
-    made = draft.done()
-    kept = [node.name for node in problem.order if node.name in made.nodes]
-    put_fields(made, nodes=FrozenDict((name, made.nodes[name]) for name in kept))
     blocks = {pair.second for pair in fused}  # which do not work cell by cell, so that phases are not for them
     derived = {
         name: tuple(one for one in each if not (name in blocks and one.digits))
@@ -125,7 +135,7 @@ def fuse_neighbors(
     }
     layouts = {place: problem.variables[at].layouts[choice[at]] for place, at in problem.position.items()}
     after = SettledProblem(made, replace(problem.asked, derived=derived), layouts)
-    return after, (0,) * len(after.sizes), tuple(fused)
+    return after, (0,) * len(after.sizes), fused
 
 
 class SettledProblem(Problem):

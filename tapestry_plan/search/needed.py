@@ -1,7 +1,8 @@
 """What no plan does without, known before any search: memory in which not even one operator runs.
 
 Wherever an operator runs, what it reads of each tensor and what it makes lie on its device at once. So of each of its
-layouts the device with the most of that says what must fit, and of all layouts the one where that is least::
+layouts the device with the most of that says what must fit, and of all layouts, and of all blocks that it may be in,
+the one where that is least::
 
     layout     device 0   device 1   fullest
     m:2          640        640        640
@@ -20,7 +21,6 @@ from tapestry_plan.search.least import LeastMemory
 from tapestry_plan.search.prices.memory import MemoryOfMany
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor
-from tapestry_plan.steps import align
 from tapestry_sets.limits import quote
 
 
@@ -35,10 +35,9 @@ def find_unrunnable(problem: Problem, caps: Sequence[int]) -> Shortage | None:
     """The operator that needs the most on some device, of those that no layout runs in the caps; None if all run."""
     worst: Shortage | None = None
     for node in problem.order:
-        needed = sum(-(-nbytes // align(1)) * align(1) for nbytes in problem.count_traffic(node).values())
-        short = np.where(needed > np.array(caps), needed, 0).max(axis=1)
-        if short.min() > (worst.nbytes if worst else 0):
-            nbytes = int(short.min())
+        ways = (np.where(needed > np.array(caps), needed, 0).max(axis=1).min() for needed in problem.list_needed(node))
+        nbytes = int(min(ways))
+        if nbytes > (worst.nbytes if worst else 0):
             words = f"one device holds {nbytes:,} bytes or more: what operator {quote(node.name)} reads and makes there"
             worst = Shortage(nbytes, words)
     return worst

@@ -29,8 +29,8 @@ def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan,
     -------
     tuple of ShardPlan
         Each takes less memory (the largest of `peak_nbytes`) and more time than the one before. Each is the best plan
-        that was found in its memory: `bound` and `gap` say what is proved of plans that need no more than its cap, of
-        the graph as given for all but the first.
+        that was found in its memory: `bound` and `gap` say what is proved of plans that need no more than its cap, for
+        all but the first of the graphs that `plan` searches under a cap.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan,
     >>> _ = g.output(ops.relu(h) @ g.input("v", (256, 64)))
     >>> plans = pareto(g, Mesh((4,), link=Link(1e-8, 1e9), device=Device(1e9, 1e10)), points=3)
     >>> [max(p.peak_nbytes) for p in plans], [p.gap for p in plans]
-    ([136192, 71680, 40960], [0.0, 0.0, 0.0])
+    ([140288, 75776, 40960], [0.0, 0.0, 0.0])
     """
     points = options.points
     if not 1 <= points <= tuning.MAX_POINTS:

@@ -25,6 +25,7 @@ from tapestry_plan.search.apart import may_be_better_apart
 from tapestry_plan.search.arguments import MENDS, CapOptions, Options, with_options
 from tapestry_plan.search.by_memory import Other, PlansByMemory
 from tapestry_plan.search.expanding import compare_expansions
+from tapestry_plan.search.fusing import write_blocks
 from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.writing import Candidate, lower_choice, write_plan
@@ -48,9 +49,9 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     memory_nbytes : int, optional
         Bytes that a device's arena may have, beside what `Device.memory_nbytes` says of each: the smaller one counts.
         Where the fastest plan needs more, slower plans are searched that need less: of the graph as given, of it as the
-        fastest plan expands it, and with operators that run again for late readers, so that their results need not wait
-        (`ShardPlan.recomputed`). `bound` and `gap` are of such plans that keep the caps. Without either, `spill` makes
-        any plan fit that can fit.
+        fastest plan expands it and fuses its operators, and with operators that run again for late readers, so that
+        their results need not wait (`ShardPlan.recomputed`). `bound` and `gap` are of such plans that keep the caps.
+        Without either, `spill` makes any plan fit that can fit.
     seed : int
         Of the order of improving moves, which are made where tables would not fit.
     time_limit_seconds : float, optional
@@ -118,14 +119,13 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         operators it is only if other layouts of equal ones, and of those beside them, take less time so. Under a cap
         the graph as given is planned where no plan of the other one is found. Constants are compared as they are when
         the graph is planned: a run of a plan raises ValueError where one of them was written to since.
-
     fuse : bool
         Whether an operator and the one that alone reads its result are one block where each device makes just what it
         reads itself, and that is modeled to take less time: what is between them is not stored, and one launch does
         for both. `ShardPlan.fused` says which; a block has the name of its last operator, and those inside answer by
         their own names too (`placement`, `sharding`, `explain`). The bound is then of such plans, but for expansions
-        that were not chosen, whose operators are apart in it, as those are of plans that keep a cap which the fastest
-        plan does not. What `fix`, `forbid` and `layout` name stays apart.
+        that were not chosen, whose operators are apart in it; under a cap that the fastest plan does not keep it is of
+        plans with its blocks, and of plans without any. What `fix`, `forbid` and `layout` name stays apart.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
     graph, fan_in = planned.problem.graph, request.fan_in
     return PlansByMemory(
         replace(result.write(), unified=unified),
-        Other(result.problem.graph, expansions=(*result.before, *result.after)) if result.is_expanded else None,
+        _list_others(result),
         lambda one: pose_plain(request, planned, one),
         (graph, given) if unified else (graph,),
         expandable,
@@ -177,6 +177,16 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
         ),
         lower=lambda problem, choice: lower_choice(problem, choice, fan_in),
     )
+
+
+def _list_others(best: Candidate) -> list[Other]:
+    """The graph as the fastest plan has it: with its blocks, and as expansions made it, where it has such."""
+    expansions = (*best.before, *best.after) if best.is_expanded else ()
+    found = [Other(best.problem.graph, expansions=expansions)] if expansions else []
+    if joined := best.blocks.list_joined(best.placed):
+        graph, fused = write_blocks(best.problem, joined)
+        found.append(Other(graph, expansions=expansions, fused=fused))
+    return found
 
 
 # -- 1  equal operators ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ One call does that for each graph of these that it comes to; each row is later t
     graph and all that are open      one joint problem, asked first        if any are open               `expanding`
     each variant that is tried       asked, then solved                    if the joint problem says so  `expanding`
     the best one's graph as chosen   a layout for each variable            over split axes, in blocks    `writing`
+    the best one's graph, in blocks  asked, then solved                    if a cap is not kept          `by_memory`
     graph without split axes         asked, then solved, operators apart   if a cap is not kept          `by_memory`
 
 What these have in common is `Known`, one object of a call: facts and tables by structure, so that an operator or a
@@ -44,7 +45,7 @@ from tapestry_plan.search.arguments import (
     parse_expand,
     parse_tie,
 )
-from tapestry_plan.search.by_memory import choose_space, keeps
+from tapestry_plan.search.by_memory import Posed, choose_space, keeps
 from tapestry_plan.search.fusing import join_neighbors
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.offers import offer_asked
@@ -165,26 +166,23 @@ def solve_problem(request: Request, problem: Problem, known: KeptLayouts | None 
     return Candidate.of(problem, blocks, solved, request.fan_in)
 
 
-def pose_plain(request: Request, planned: Candidate, graph: Graph) -> tuple[Problem, Solved]:
-    """The problem of a graph without layouts over split axes, and its fastest layouts; what is known of one that is.
+def pose_plain(request: Request, planned: Candidate, graph: Graph) -> Posed:
+    """The problem of a graph without layouts over split axes, its operators apart; what is known of one that is."""
+    problem, is_planned = planned.problem, graph is planned.problem.graph
+    if not is_planned or request.is_split:
+        problem = Problem(graph, request.wanted)
+        if derived := {} if request.is_late else _derive(problem, request.fixed, request.stop):
+            problem = Problem(graph, replace(request.wanted, derived=derived))
+        if is_planned and problem.sizes == planned.problem.sizes:
+            problem = planned.problem
+    blocks = planned.blocks if problem is planned.problem else request.join(problem)
 
-    Its operators are apart.
-    """
-    solved = planned.solved
+    def find() -> Solved:
+        if problem is planned.problem and not planned.is_fused:
+            return planned.solved.placed()
+        return solve(problem, seed=request.seed, stop=request.stop)
 
-    def known() -> tuple[Problem, Solved]:
-        if not planned.is_fused:
-            return planned.problem, solved.placed()
-        return planned.problem, solve(planned.problem, seed=request.seed, stop=request.stop)
-
-    if graph is planned.problem.graph and not request.is_split:
-        return known()
-    problem = Problem(graph, request.wanted)
-    if derived := {} if request.is_late else _derive(problem, request.fixed, request.stop):
-        problem = Problem(graph, replace(request.wanted, derived=derived))
-    if graph is planned.problem.graph and problem.sizes == planned.problem.sizes:
-        return known()
-    return problem, solve(problem, seed=request.seed, stop=request.stop)
+    return Posed(problem, blocks, find)
 
 
 def _derive(problem: Problem, pinned: Collection[str], stop: float) -> dict[str, tuple[Layout, ...]]:

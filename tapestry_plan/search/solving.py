@@ -184,9 +184,16 @@ def _place_least(
     return choice if problem.is_sum or problem.count_cost(choice) <= problem.count_cost(best) else best
 
 
-def count_work(problem: Problem, solved: Solved) -> int:
-    """What posing and solving a problem took, in entries of tables: the same on any machine."""
-    return solved.entries + tuning.WORK_OF_OPERATOR * len(problem.order)
+def find_bound(problem: Problem) -> int:
+    """Picoseconds that no layouts take less than, by one pass over small tables."""
+    bound = problem.factors(tuning.FIRST_FACTOR_ENTRIES)[1]
+    return minimize(problem.sizes, bound, rough=tuning.MAX_ROUGH_ENTRIES).bound_ticks
+
+
+def count_work(problem: Problem, solved: Solved | None) -> int:
+    """What posing a problem, and solving it, if it is solved, took in entries of tables: the same on any machine."""
+    entries = 0 if solved is None else solved.entries
+    return entries + tuning.WORK_OF_OPERATOR * len(problem.order)
 
 
 def list_rows(problem: Problem, kept: KeptLayouts) -> list[IntArray] | None:

@@ -94,6 +94,14 @@ class Candidate(Struct, frozen=True):
         return found
 
     @property
+    def placed(self) -> tuple[int, ...]:
+        """The layouts, or others that cost as much and place as few bytes as is found."""
+        if "placed" not in self.known:
+            self.known["placed"] = self.solved.placed().choice
+        choice: tuple[int, ...] = self.known["placed"]
+        return choice
+
+    @property
     def is_fused(self) -> bool:
         """Whether neighbors may be in one block."""
         return self.blocks is not self.problem
@@ -115,7 +123,7 @@ class Candidate(Struct, frozen=True):
     def write(self) -> ShardPlan:
         """The plan."""
         if "plan" not in self.known:
-            self.known["plan"] = write_plan(self.blocks, self.solved.placed().choice, 0, self.fan_in)
+            self.known["plan"] = write_plan(self.blocks, self.placed, 0, self.fan_in)
         plan: ShardPlan = self.known["plan"]
         expansions = (*self.before, *plan.expansions, *self.after)
         return replace(plan, expansions=expansions, bound=min(plan.seconds, self.bound))

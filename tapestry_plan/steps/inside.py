@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Attrs, Axis, Graph, Op
 from tapestry_plan.rewrite import open_block
+from tapestry_plan.steps import tuning
 from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box
 
@@ -68,3 +69,24 @@ def open_blocks(
         parts[first] = block.first, block.first_attrs, mine
         found[first] = Inside(block.first_signature.axes, mine)
     return dict(reversed(found.items()))
+
+
+def tell_block(op: str) -> str:
+    """An operator's name in few words: ``fused(fused(conv,relu),max_pool)`` is ``conv+relu+max_pool``.
+
+    Of a block of many those in the middle are left out, and how many they all are is said.
+    """
+    parts = _list_parts(op)
+    return "+".join(parts) if len(parts) <= tuning.MAX_TOLD_PARTS else f"{parts[0]}+…+{parts[-1]} ({len(parts)} in one)"
+
+
+def _list_parts(op: str) -> list[str]:
+    """The names of the operators that a block is of, in the order in which they run; its own if it is none."""
+    if not op.startswith("fused("):
+        return [op]
+    depth, inner = 0, op[len("fused(") : -1]
+    for at, letter in enumerate(inner):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            return [*_list_parts(inner[:at]), *_list_parts(inner[at + 1 :])]
+    return [op]

@@ -28,7 +28,7 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
-from tapestry_plan.steps.inside import Inside, open_blocks
+from tapestry_plan.steps.inside import Inside, open_blocks, tell_block
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_assembled
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
@@ -174,9 +174,10 @@ class NotFound(ValueError):
     message : str
         With what was tried.
     fastest : ShardPlan
-        The plan that would be given if it did not need more memory than allowed; `spilled` may make it fit.
+        The plan that would be given if it did not need more memory than allowed; `spill` may make it fit. Where only
+        one with its operators apart would, that is it.
     least_nbytes : int
-        Bytes that any plan of the graph as given needs on some device, at least.
+        Bytes that any plan of the graph as given, its operators apart, needs on some device, at least.
     found_nbytes : int
         The least of the plans that were looked at: as `memory_nbytes` it is enough.
     """
@@ -506,9 +507,12 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         same = self.unified.get(node)
         if same is not None and node not in self.stage and (same in self.stage or same in self.expanded):
             return f"{node}: the same as {same}, which is computed once and stands for both\n{self.explain(same)}"
-        block = {pair.first: pair.second for pair in self.fused}.get(node)
-        if block is not None:
-            return f"{node}: one block with {block}, so that what is between them is not stored\n{self.explain(block)}"
+        blocks = {pair.first: pair.second for pair in self.fused}
+        if node in blocks:
+            last = blocks[node]
+            while last in blocks:
+                last = blocks[last]
+            return f"{node}: in one block with {last}, so that what is between them is not stored\n{self.explain(last)}"
         found = {entry.node: entry for entry in self.expansions}
         if node in self.expanded:
             stands = ", ".join(found[node].nodes)
@@ -518,7 +522,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             raise ValueError(f"explain: the plan has no operator {quote(node)}; {known}")
         stage = self.stage[node]
         lines = [
-            f"{node} ({stage.op}): {_sharding_text(stage.sharding)}",
+            f"{node} ({tell_block(stage.op)}): {_sharding_text(stage.sharding)}",
             f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
             f"{stage.seconds * 1e6:.2f} us in this plan",
             f"  with every other operator as it is, and {_COMPARED[self.space]}, the graph would take:"

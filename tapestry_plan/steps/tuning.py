@@ -38,3 +38,5 @@ SLACKS = (0.0, 1 / 16, 1 / 8, 1 / 4)
 """Shares of the arena that are left aside when buffers are chosen before places are."""
 NEAR_USES = (None, 0, 1, 2, 4, 8)
 """Within so many steps the last use of a buffer is near; None for places that do not depend on it."""
+MAX_TOLD_PARTS = 4
+"""Of a block of more operators the first and the last are named."""

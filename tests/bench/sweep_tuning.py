@@ -538,6 +538,7 @@ NOT_SWEPT = {
     "plan.search.CODES_A_NUMBER": "to sort 400 numbers takes 20 us, a table of 1.5 million 10 ms: half or twice is one",
     "plan.steps.DISTANCE_EXPONENTS": "more of them are better plans in more time: no speed alone",
     "plan.steps.SLACKS": "more of them are better plans in more time: no speed alone",
+    "plan.steps.MAX_TOLD_PARTS": "how many names a table has room for: no speed",
     "plan.steps.NEAR_USES": "more of them are better plans in more time: no speed alone",
     "plan.rewrite.FEW_REGIONS": "it shapes the views that are returned, which are read later",
     "plan.rewrite.ALIGNMENT_NBYTES": "a cache line",

@@ -33,7 +33,7 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.cost import compute_seconds, is_product, to_ticks
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray
-from tapestry_plan.steps import list_stored
+from tapestry_plan.steps import align, list_stored
 from tapestry_sets.limits import put_item
 from tapestry_sets.regions import Box
 
@@ -102,6 +102,9 @@ class ChainPrices(Struct, frozen=True):
     behind : list of array
         For each operator and layout that layout of the one before in which every device makes just what is read; -1
         where there is none.
+    rows : dict of array
+        By the numbers of the first and the last operator, and the last one's layout, the layout of the first one that
+        lies together with it; -1 where there is none.
     ticks, least : dict of array
         By the numbers of the first and the last operator: what one block of them takes, and what they take at least in
         several; `NEVER` where no layouts of the others lie together with that of the last.
@@ -113,6 +116,7 @@ class ChainPrices(Struct, frozen=True):
 
     alike: list[IntArray]
     behind: list[IntArray]
+    rows: dict[tuple[int, int], IntArray]
     ticks: dict[tuple[int, int], IntArray]
     least: dict[tuple[int, int], IntArray]
     shares: list[IntArray]
@@ -174,6 +178,27 @@ class FusedProblem(Problem):
         for chain in self.chains:
             ticks += chain.count_ticks(choice) - sum(int(self.compute[at][choice[at]]) for at in chain.at)
         return ticks, nbytes
+
+    def list_needed(self, node: OpNode) -> Iterator[IntArray]:
+        """The same of an operator alone, and of each block that it may be in: there by layout of the block's last."""
+        yield from super().list_needed(node)
+        for chain in self.chains:
+            if node.name not in chain.names:
+                continue
+            k, nodes = chain.names.index(node.name), [self.graph.nodes[name] for name in chain.names]
+            for (i, j), ticks in chain.prices.ticks.items():
+                some = np.flatnonzero(ticks < NEVER)
+                if i <= k <= j and i < j and some.size:
+                    yield self._count_held(nodes, i, j, [chain.prices.rows[m, j][some] for m in range(i, j + 1)])
+
+    def _count_held(self, nodes: Sequence[OpNode], first: int, last: int, rows: Sequence[IntArray]) -> IntArray:
+        """Bytes that lie on each device where a block runs, by layout, but for what stays inside."""
+        inside = {name for node in nodes[first:last] for name in node.outputs}
+        held = np.zeros((len(rows[0]), self.mesh.size), np.int64)
+        for node, mine in zip(nodes[first : last + 1], rows, strict=True):
+            for name, nbytes in self.count_traffic(node).items():
+                held += 0 if name in inside else align(nbytes[mine])
+        return held
 
     def list_joined(self, choice: Sequence[int]) -> dict[str, str]:
         """The operators that are in one block with one that they read, as chosen, each with that one."""
@@ -279,7 +304,7 @@ def _price_now(problem: Problem, nodes: Sequence[OpNode]) -> ChainPrices:
     work = [_WorkOf.of(problem, nodes, k) for k in range(len(nodes))]
     ticks: dict[tuple[int, int], IntArray] = {}
     least: dict[tuple[int, int], IntArray] = {}
-    rows: dict[tuple[int, int], IntArray] = {}  # the layout of the first operator that lies together with the last's
+    rows: dict[tuple[int, int], IntArray] = {}
     for j in range(len(nodes)):
         rows[j, j] = np.arange(len(places[j]))
         ticks[j, j] = problem.compute[problem.position["operator", nodes[j].name]]
@@ -298,7 +323,7 @@ def _price_now(problem: Problem, nodes: Sequence[OpNode]) -> ChainPrices:
                 ways.append(np.where(rows[i, j] >= 0, before, NEVER))
             least[i, j] = np.minimum.reduce(ways)
     shares, begun = _share(rows, least, len(nodes))
-    return ChainPrices(alike, behind, ticks, least, shares, begun)
+    return ChainPrices(alike, behind, rows, ticks, least, shares, begun)
 
 
 def _share(

@@ -44,6 +44,7 @@ from tapestry_plan.steps import (
     Placed,
     Reads,
     Space,
+    align,
     count_copied,
     lay_tensor,
     list_candidates,
@@ -620,6 +621,10 @@ class Problem:
         """The same for all layouts, by tensor."""
         at = self.position["operator", node.name]
         return dict(self._list_traffic(at, self._number_read(node), slice(None)))
+
+    def list_needed(self, node: OpNode) -> Iterator[IntArray]:
+        """Bytes that lie on each device at once where an operator runs, by layout."""
+        yield sum(map(align, self.count_traffic(node).values()), np.zeros((1, 1), np.int64))
 
     @cached_property
     def own(self) -> list[Factor]:

@@ -39,7 +39,7 @@ class InfeasiblePlan(ValueError):
     ----------
     message : str
     fastest : ShardPlan, optional
-        The plan that would be given if it did not need more memory than allowed; `spilled` may make it fit.
+        The plan that would be given if it did not need more memory than allowed, as of `NotFound`.
     """
 
     def __init__(self, message: str, fastest: Any = None) -> None:
@@ -101,12 +101,19 @@ def _check_fits(graph: Graph, written: Written, timeline: Timeline, memory_nbyte
     tensors = ", ".join(f"{quote(timeline.buffers[n].tensor)} {sizes[n]:,} B" for n in use.buffers[:6])
     rest = sum(sizes[n] for n in use.buffers[6:])
     more = f" and {len(use.buffers) - 6} more of {rest:,} B" if rest else ""
+    apart = ", with fuse=False, so that its operators are apart" if _is_block(graph, written, use.at) else ""
     raise InfeasiblePlan(
         f"device {timeline.device} needs {nbytes:,} B at once in {_describe(graph, written, use.at)}, memory is "
         f"{memory_nbytes:,} B: it uses {tensors}{more}, in whole lines of {tuning.ALIGNMENT_NBYTES} B, which no "
-        f"spilling makes smaller; give at least {nbytes:,} B, plan for more devices, or cut the operator along "
+        f"spilling makes smaller; give at least {nbytes:,} B, plan for more devices{apart}, or cut the operator along "
         "further axes with fix"
     )
+
+
+def _is_block(graph: Graph, written: Written, at: int) -> bool:
+    """Whether a step runs several operators as one."""
+    step = written.steps[at] if at < len(written.steps) else None
+    return isinstance(step, Compute) and "fused.at" in graph.nodes[step.node].attrs
 
 
 def _describe(graph: Graph, written: Written, at: int) -> str:

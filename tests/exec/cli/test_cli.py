@@ -66,7 +66,7 @@ def test_demo() -> None:
     apart = re.search(r"largest difference from ONNX Runtime .*: ([\d.e-]+) \(bound", result.stdout)
     assert apart is not None and float(apart[1]) < 1e-4
     assert "SqueezeNet on 4 devices" in result.stdout
-    assert len(re.findall(r"^ n\d+ ", result.stdout, re.M)) > 50
+    assert len(re.findall(r"^ n\d+ ", result.stdout, re.M)) == 30, "convolutions and what ends them are blocks"
     said = [line for line in result.stderr.splitlines() if not line.startswith("running: ")]
     assert len(said) == 2, "what takes long is said; the run does not, unless the machine has other work"
 
@@ -121,8 +121,10 @@ def test_plan_for_a_machine(file: Path, tmp_path: Path) -> None:
 
 
 def test_plan_explains(file: Path) -> None:
-    result = call("plan", file, "--mesh", "2", "--explain", "conv")
+    result = call("plan", file, "--mesh", "2", "--no-fuse", "--explain", "conv")
     assert result.exit_code == 0 and result.stdout.startswith("conv (conv): ")
+    block = call("plan", file, "--mesh", "2", "--explain", "conv")
+    assert block.exit_code == 0 and block.stdout.startswith("conv: in one block with act, ")
     refused(call("plan", file, "--mesh", "2", "--explain", "nothing"), "no operator 'nothing'")
 
 
@@ -405,7 +407,7 @@ def test_a_plan_of_another_model(file: Path, tmp_path: Path) -> None:
 
 def test_a_plan_runs_no_model_but_its_own(file: Path, tmp_path: Path) -> None:
     made = tmp_path / "p.json"
-    made.write_text(call("plan", file, "--mesh", "2", "--json").stdout)
+    made.write_text(call("plan", file, "--mesh", "2", "--no-fuse", "--json").stdout)
     other = tmp_path / "other.onnx"
     onnx.save(network(op="Sigmoid"), other)
     refused(call("run", other, "--plan", made), "another model", "relu", "sigmoid")
@@ -514,7 +516,7 @@ def test_a_plan_that_does_not_fit_is_searched_once(waiting: Path, monkeypatch: p
 
 def test_a_saved_plan_runs_in_less_memory(waiting: Path, tmp_path: Path) -> None:
     for name, options in (("whole", ()), ("less", ("--memory", "48KiB"))):
-        made = call("plan", waiting, "--mesh", 1, "--json", *options)
+        made = call("plan", waiting, "--mesh", 1, "--no-fuse", "--json", *options)
         (tmp_path / f"{name}.json").write_text(made.stdout)
         result = call("run", waiting, "--plan", tmp_path / f"{name}.json", "--memory", "48KiB")
         assert result.exit_code == 0, result.stderr

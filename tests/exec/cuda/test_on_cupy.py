@@ -259,7 +259,7 @@ def test_a_run_with_little_memory_spills_to_the_host(make: Callable[..., CupyBac
     for tensor in kept[1:]:
         total = total + tensor
     g.output(total, "y")
-    p = plan(g, Mesh(1))
+    p = plan(g, Mesh(1), fuse=False)
     feeds = {"x": np.random.default_rng(2).integers(-5, 5, (64, 64)).astype(np.float32)}
     memory = max(p.peak_nbytes) // 2
     wanted, found = run(p, feeds, memory_nbytes=memory), run(p, feeds, memory_nbytes=memory, backend=make())
@@ -372,6 +372,18 @@ def test_a_kernel_of_ones_own_computes_an_operator(make: Callable[..., CupyBacke
     p, feeds = rectified()
     found = run(p, feeds, backend=make(kernels={"relu": RawKernel(SCALE, "scaled", scaled)}))
     np.testing.assert_array_equal(found.outputs["y"], np.maximum(feeds["x"], 0) * np.float32(3))
+
+
+def test_a_kernel_of_ones_own_computes_its_part_of_a_block(make: Callable[..., CupyBackend]) -> None:
+    g = Graph()
+    g.output(-relu(g.input("x", (9, 5)) * 2), "y")
+    p, x = plan(g, Mesh(2)), np.linspace(-1, 1, 45, dtype=np.float32).reshape(9, 5)
+    assert len(p.fused) == 2
+    backend = make(kernels={"relu": RawKernel(SCALE, "scaled", scaled)})
+    for _ in range(2):
+        found = run(p, {"x": x}, backend=backend)
+        np.testing.assert_array_equal(found.outputs["y"], -np.maximum(2 * x, 0) * np.float32(3))
+    exactly(p, {"x": x}, make())
 
 
 def test_a_kernel_that_does_not_apply_leaves_the_work_to_the_block_function(make: Callable[..., CupyBackend]) -> None:

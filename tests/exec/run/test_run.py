@@ -239,6 +239,19 @@ def test_a_block_cannot_write_to_its_inputs() -> None:
         run(plan(g, Mesh(2)), inputs, ops={"relu": replace(g.ops["relu"], block=greedy)})
 
 
+def test_operators_that_are_replaced_are_so_in_blocks_too() -> None:
+    g = Graph()
+    g.output(relu(-g.input("x", (4, 6))), "y")
+    p, x = plan(g, Mesh(2)), np.ones((4, 6), np.float32)
+
+    def doubled(xp: Any, ins: Any, outs: Any, shard: Any) -> None:
+        outs[0][...] = 2 * ins[0]
+
+    assert p.fused and not run(p, {"x": x}).outputs["y"].any()
+    replaced = run(p, {"x": x}, ops={"relu": replace(g.ops["relu"], block=doubled)})
+    np.testing.assert_array_equal(replaced.outputs["y"], -2 * x)
+
+
 def test_a_block_that_depends_on_its_shard_is_found_by_verify(backend: str | CupyBackend) -> None:
     g, inputs, _ = small()
 

@@ -33,7 +33,7 @@ def waiting() -> tuple[ShardPlan, int]:
         y = add(y, y, name=f"twice{k}")
     g.output(add(add(y, second), first), "y")
     g.output(second, "second")
-    p = plan(g, Mesh(2), fix={"second": {"i0": 2}})
+    p = plan(g, Mesh(2), fix={"second": {"i0": 2}}, fuse=False)
     return p, tight_memory(p)
 
 
@@ -67,7 +67,7 @@ def network() -> ShardPlan:
     onnx = pytest.importorskip("onnx", reason="the model is an ONNX file")
     from tapestry_plan.onnx import he_random
 
-    return plan(load_onnx(he_random(onnx.load(MODELS / "resnet.onnx"))), Mesh(3))
+    return plan(load_onnx(he_random(onnx.load(MODELS / "resnet.onnx"))), Mesh(3), fuse=False)
 
 
 def gradients() -> ShardPlan:
@@ -79,7 +79,7 @@ def gradients() -> ShardPlan:
         y = relu(matmul(y, w))
     for k, one in enumerate(gradient(ops.sum(y, keepdims=True), [x, *weights])):
         g.output(one, f"g{k}")
-    return plan(g, Mesh(2))
+    return plan(g, Mesh(2), fuse=False)
 
 
 @pytest.mark.parametrize(("make", "waits"), [(network, False), (gradients, True)])

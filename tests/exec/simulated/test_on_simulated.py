@@ -88,7 +88,7 @@ def first_row(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
 def test_cells_that_nothing_wrote_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     """Only where they are asked for: poison is read then, and what comes out is wrong."""
     p, feeds = example()
-    p = plan(p.graph, Mesh(1)) if fault.startswith("a block") else p
+    p = plan(p.graph, Mesh(1), fuse=False) if fault.startswith("a block") else p
     ops = {"relu": replace(BUILTIN_OPS["relu"], block=first_row, work=None)}
     given: dict[str, Any] = {"ops": ops} if fault.startswith("a block") else {}
     if not given:
@@ -145,7 +145,7 @@ def test_a_kernel_that_is_attached_stays_in_its_buffers(at: int, message: str | 
     x = g.input("x", (4, 6))
     z, y = x + 1, relu(x)
     g.output(y + z, "y")
-    p = plan(g, Mesh(1), expand=False)
+    p = plan(g, Mesh(1), expand=False, fuse=False)
     places = {buffer.tensor: buffer.offset for buffer in p.buffers}
     assert places["relu"] - places["add"] == 128, "what the offsets above are made for"
 

@@ -127,7 +127,7 @@ def twice() -> Graph:
 
 
 def test_a_plan_places_equal_weights_once_and_tells_so() -> None:
-    once, apart = plan(twice(), Mesh((2,))), plan(twice(), Mesh((2,)), unify=False)
+    once, apart = (plan(twice(), Mesh((2,)), unify=unify, fuse=False) for unify in (True, False))
     assert once.unified == {"w2": "w1", "mm2": "mm1", "act2": "act1"} and apart.unified == {}
     assert sum(apart.nbytes_placed) - sum(once.nbytes_placed) >= 6 * 4 * 4
     assert once.seconds < apart.seconds
@@ -208,7 +208,7 @@ def test_under_a_cap_equal_operators_are_there_once_too() -> None:
     for k in range(2):
         g.output(relu(x @ w) @ v, f"y{k}")
     mesh = Mesh((4,), link=Link(1e-8, 1e9), device=Device(1e9, 1e10))
-    fastest, p = plan(g, mesh), plan(g, mesh, memory_nbytes=90_000)
+    fastest, p = plan(g, mesh, fuse=False), plan(g, mesh, memory_nbytes=90_000, fuse=False)
     assert max(fastest.peak_nbytes) > 90_000 >= max(p.peak_nbytes)
     assert len(p.graph.nodes) == 3 and p.unified == fastest.unified
     assert fastest.seconds <= p.bound <= p.seconds

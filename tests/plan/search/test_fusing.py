@@ -113,7 +113,7 @@ def test_a_product_and_what_follows_it_cell_by_cell_is_one_block() -> None:
     p, apart = plan(layer(), mesh, fuse=True), plan(layer(), mesh, fuse=False)
     assert [pair.first for pair in p.fused] == ["product", "bias", "act"] and list(p.graph.nodes) == ["last"]
     assert apart.seconds - p.seconds >= 2.999e-6 and p.gap == 0  # three launches fewer
-    assert p.explain("bias").startswith("bias: one block with act, so that what is between them is not stored")
+    assert p.explain("bias").startswith("bias: in one block with last, so that what is between them is not stored")
     check_runs(layer(), p, apart)
 
 

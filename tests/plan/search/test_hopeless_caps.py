@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+from itertools import chain, combinations, product
 from math import prod
 from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, ShardPlan, load_onnx, ops, pareto, plan
 from tapestry_plan.search import by_memory
+from tapestry_plan.search.fusing import fuse_neighbors, join_neighbors
 from tapestry_plan.search.least import find_small, list_same
 from tapestry_plan.search.needed import find_overfull, find_unrunnable
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.memory import Memory, MemoryOfMany
 from tapestry_plan.search.prices.problem import Asked, Problem
-from tests.capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, slow
+from tapestry_plan.search.writing import lower_choice
+from tests.capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, most_held, slow
 from tests.exec.run.test_every_kind_of_plan import make_graph
 
 
@@ -38,13 +42,34 @@ def test_what_an_operator_needs_is_needed_by_every_plan(words: list[str]) -> Non
     assert short is not None and 0 < short.nbytes <= min(max(one.held) for one in known)
 
 
+@FEW
+@given(st.lists(st.sampled_from(["product", "relu", "sum"]), min_size=2, max_size=3))
+@example(["product", "relu", "relu"])
+def test_what_an_operator_needs_in_any_block_is_needed_by_every_plan(words: list[str]) -> None:
+    """Of every choice of layouts each set of blocks is written down: none runs in less."""
+    problem = join_neighbors(Problem(grown(words), Asked(slow(2, 1e8))), ())
+    assume(prod(problem.sizes) <= MAX_CHOICES)
+    least = 2**60
+    for choice in list(product(*map(range, problem.sizes)))[::5]:
+        joined = problem.list_joined(choice)
+        for some in chain.from_iterable(combinations(joined.items(), n) for n in range(len(joined) + 1)):
+            after, rows, _ = fuse_neighbors(problem, choice, dict(some))
+            held = most_held(lower_choice(after, rows, None))
+            assert find_unrunnable(problem, held) is None
+            least = min(least, max(held))
+    short = find_unrunnable(problem, (0, 0))
+    assert short is not None and 0 < short.nbytes <= least
+
+
 def test_the_operator_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product of 4 × 8 by 8 × 2,000 on two devices reads 64 or 32 kB and makes 16: no search is made."""
     monkeypatch.setattr(by_memory, "solve_capped", lambda *_: pytest.fail("a search was made"))
     g = Graph()
     g.output(ops.relu(g.op("matmul", g.input("x", (4, 8)), g.input("w", (8, 2000)), name="wide")))
     with pytest.raises(InfeasiblePlan, match=r"one device holds 48,\d+ bytes or more: what operator 'wide' reads"):
-        plan(g, Mesh((2,)), memory_nbytes=1000)
+        plan(g, Mesh((2,)), memory_nbytes=1000, fuse=False)
+    with pytest.raises(InfeasiblePlan, match=r"one device holds 48,\d+ bytes or more: what operator 'relu' reads"):
+        plan(g, Mesh((2,)), memory_nbytes=1000)  # in one block with the product
     with pytest.raises(InfeasiblePlan, match=r"devices have .1000, 2000. bytes; .* bytes more on each device do"):
         plan(g, Mesh((2,), device=(Device(1e9, memory_nbytes=1000), Device(1e9, memory_nbytes=2000))))
 
@@ -89,8 +114,8 @@ def test_what_does_is_no_more_than_the_fastest_plan_needs() -> None:
     for k in range(4):
         h = ops.tanh(h @ g.input(f"w{k}", (32, 32)))
     g.output(h + t, "y")
-    peak = max(plan(g, Mesh((3,))).peak_nbytes)
+    peak = max(plan(g, Mesh((3,)), fuse=False).peak_nbytes)
     with pytest.raises(InfeasiblePlan, match=f" {peak:,} bytes a device do"):
-        plan(g, Mesh((3,)), memory_nbytes=10_000)
-    ends = [max(p.peak_nbytes) for p in pareto(g, Mesh((3,)), points=3)]
+        plan(g, Mesh((3,)), memory_nbytes=10_000, fuse=False)
+    ends = [max(p.peak_nbytes) for p in pareto(g, Mesh((3,)), points=3, fuse=False)]
     assert ends[0] == peak and len(ends) > 1 and ends == sorted(ends, reverse=True)

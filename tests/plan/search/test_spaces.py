@@ -19,4 +19,5 @@ def test_layouts_along_the_mesh_cost_little_more_than_all(model: str, devices: i
     g = load_onnx(MODELS / f"{model}.onnx")
     wide, narrow = (plan(g, Mesh((devices,)), space=space, expand=False) for space in ("all", "mesh"))
     assert wide.gap == narrow.gap == 0
-    assert 0.985 * wide.cost <= narrow.cost <= 1.02 * wide.cost
+    # Neighbors ask those along the mesh for others than all, so that here and there these find a little less.
+    assert 0.975 * wide.cost <= narrow.cost <= 1.02 * wide.cost

@@ -88,7 +88,7 @@ def test_cells_of_other_sizes_are_another_structure() -> None:
 
 
 def test_alternatives_are_compared_when_they_are_asked_for() -> None:
-    p = plan(chain("abcde"), MESH)
+    p = plan(chain("abcde"), MESH, fuse=False)
     assert list(p.alternatives) == list(p.sharding) and "c7" not in p.alternatives
     for node, found in p.alternatives.items():
         assert min(other.seconds for other in found) == pytest.approx(p.seconds, abs=1e-12)
@@ -100,7 +100,7 @@ def test_alternatives_are_compared_when_they_are_asked_for() -> None:
 
 def test_alternatives_of_a_graph_that_was_changed_are_refused() -> None:
     g = chain("abcde")
-    p = plan(g, MESH)
+    p = plan(g, MESH, fuse=False)
     relu(g.tensor("e1"), name="late")
     with pytest.raises(ValueError, match="the graph was changed since it was planned"):
         p.explain("c0")

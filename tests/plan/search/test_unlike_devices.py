@@ -43,7 +43,7 @@ def test_the_plan_is_the_best_of_all_layouts(rates: list[tuple[float, ...]], ban
     # The last operator is an output: a partial one is merged at the end, which the oracle does not model.
     spaces[2] = [layout for layout in spaces[2] if all(r is None or len(r[2]) == 5 for r in layout)]
     best = min(tiny.cost(list(choice), set()) for choice in product(*spaces))
-    p = plan(g, mesh, forbid={names[2]: {"k": 2}}, space=space)
+    p = plan(g, mesh, forbid={names[2]: {"k": 2}}, space=space, fuse=False)
     found = round(p.seconds * 1e12), p.nbytes_moved
     bound = round(p.bound * 1e12)
     assert bound <= found[0] and found <= best
@@ -166,9 +166,9 @@ def test_plans_in_unlike_memories_are_the_best_of_all_choices(caps: tuple[int, i
             best = cost if best is None else min(best, cost)
     if best is None:
         with pytest.raises((InfeasiblePlan, NotFound)):
-            plan(g, mesh, expand=False)
+            plan(g, mesh, expand=False, fuse=False)
         return
-    p = plan(g, mesh, expand=False)
+    p = plan(g, mesh, expand=False, fuse=False)
     assert round(p.bound * 1e12) <= best[0] == round(p.seconds * 1e12)
 
 

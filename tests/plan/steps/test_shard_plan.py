@@ -34,7 +34,7 @@ def test_round_trip() -> None:
     assert q.to_json() == p.to_json() and q == p
     # Other shardings that nobody asked for are not worked out to be written; those that somebody did are written.
     assert not q.alternatives and "other shardings before the plan was written" in q.explain("conv")
-    assert len(dict(p.alternatives)) == 4 and p == q
+    assert dict(p.alternatives).keys() == p.graph.nodes.keys() and p == q
     q = ShardPlan.from_json(p.to_json())
     assert q.explain("conv") == p.explain("conv")
     for name in ("steps", "buffers", "outputs", "stages", "placement", "sharding", "nbytes_by_link", "alternatives"):
@@ -197,7 +197,7 @@ def test_stages_that_are_alike_are_written_once() -> None:
     for _ in range(12):
         x = relu(x)
     g.output(x, "y")
-    p = plan(g, Mesh((64,)), unify=False)
+    p = plan(g, Mesh((64,)), unify=False, fuse=False)
     document = json.loads(p.to_json())
     assert [stage["flop"] for stage in document["stages"][1:]] == [0] * 11 and len(document["stages"][0]["flop"]) == 64
     q = ShardPlan.from_json(p.to_json())

@@ -39,7 +39,7 @@ def waiting(devices: int = 1, **mesh: Any) -> ShardPlan:
     for k in range(4):
         y = add(y, y, name=f"twice{k}")
     g.output(add(add(y, second), first), "y")
-    return plan(g, Mesh(devices, **mesh))
+    return plan(g, Mesh(devices, **mesh), fuse=False)
 
 
 # -- what is spilled, against the steps one by one -----------------------------------------------------------
@@ -165,7 +165,7 @@ def test_what_was_spilled_and_not_changed_is_spilled_once() -> None:
         y = add(y, add(y, y))
         y = add(y, kept)
     g.output(y, "y")
-    p = plan(g, Mesh(1))
+    p = plan(g, Mesh(1), fuse=False)
     q = spill(p, least_memory(p))
     (number,) = {b.id for b in p.buffers if b.tensor == "kept"}
     again = [b.id for b in q.buffers if b.tensor == "kept" and b.id != number]
@@ -181,7 +181,7 @@ def test_inputs_are_placed_again_in_place_of_being_spilled() -> None:
     y = matmul(g.input("x", (64, 64)), w)
     y = add(y, add(y, y))
     g.output(matmul(y, w), "y")
-    p = plan(g, Mesh(1))
+    p = plan(g, Mesh(1), fuse=False)
     q = spill(p, least_memory(p))
     assert not any(isinstance(step, Spill | Fetch) for step in q.steps)
     assert [step.tensor for step in q.steps if isinstance(step, Copy) and step.again] == ["w"]
@@ -211,7 +211,7 @@ def test_stages_add_up_where_outputs_come_from_the_host() -> None:
     g.output(relu(relu(g.input("a", (64, 64)))), "y")
     for name in "bc":
         g.output(g.input(name, (64, 64)), f"{name}_out")
-    p = plan(g, Mesh(1))
+    p = plan(g, Mesh(1), fuse=False)
     q = spill(p, least_memory(p))
     assert sum(q.nbytes_spilled) > 0
     assert sum(stage.seconds for stage in q.stages) == pytest.approx(q.seconds, rel=1e-12)
@@ -292,7 +292,7 @@ def test_blocks_of_one_size_that_the_host_has_are_chosen_best(order: list[int], 
     for k in order:
         y = add(y, weights[k])
     g.output(y, "y")
-    p = plan(g, Mesh(1))
+    p = plan(g, Mesh(1), fuse=False)
     memory = 64 * places + more
     assert least_memory(p) == (192,)
     q = spill(p, memory)
@@ -331,7 +331,7 @@ def test_the_fewest_bytes_of_known_cases() -> None:
     x, w = g.input("x", (64, 64)), g.input("w", (64, 64))
     g.output(matmul(matmul(x, w), x), "y")
     g.output(relu(w), "v")
-    p = plan(g, Mesh(1))
+    p = plan(g, Mesh(1), fuse=False)
     assert [fewest_nbytes(p, 0, blocks * block) for blocks in (3, 4)] == [block, 0]  # w is placed again
 
 
