@@ -154,10 +154,9 @@ class SettledProblem(Problem):
         super().__init__(graph, asked)
 
     def _add(self, variable: Variable) -> None:
+        # It may be one that a tensor's makers ask for in other layouts than theirs.
         layout = self._layouts[variable.kind, variable.name]
-        row = variable.layouts.index(layout)  # which is there: its neighbors may have asked for it
-        key = "settled", self.known.identity(variable.layouts), row
-        super()._add(replace(variable, layouts=self.known.fact(key, lambda: (layout,))))
+        super()._add(replace(variable, layouts=self.known.fact(("settled", layout), lambda: (layout,))))
 
 
 def is_product_node(graph: Graph, node: OpNode) -> bool:

@@ -3,7 +3,8 @@
 First the tables are kept small: consumers of one tensor that would need a large one are counted one by one. The plan
 that is found then, and the bound of such tables, leave few layouts (see `pruning`). Their consumers are weighed until
 the bound is high; layouts that reach it are mostly a good plan, which leaves fewer. Over these the consumers are
-counted jointly, so that both the plan and the bound get better, and again::
+counted jointly, so that both the plan and the bound get better, and again. Where a plan is not proved to be the best,
+windows of operators are planned anew around it: a better plan leaves fewer layouts too::
 
     tables ──► plan ──► min-marginals ──► layouts that may be in a better plan ──┐
        ▲                                                                         │
@@ -134,12 +135,18 @@ def find_layouts(
                 continue
         if not found.exact:
             if last is not None and not is_worth_a_round(now.sizes, last.list_kept(best[0])):
-                return Solved(best[2], best[0], lowest, entries)  # no more can be left out beside a better plan
-            if not improved:  # what can be left out is what costs more than the best plan that is there
+                best = _replan_windows(problem, best, 2 * tuning.WINDOW_OPERATORS, stop)
+                if not is_worth_a_round(now.sizes, last.list_kept(best[0])):
+                    return Solved(best[2], best[0], lowest, entries)  # no more can be left out beside a better plan
+            # What can be left out is what costs more than the best plan that is there.
+            best = _improve(problem, now, kept, best, [_find_rows(kept, best[2]), found.choice], seed, stop)
+            if not improved:
                 improved = True
-                best = _improve(problem, now, kept, best, seed, stop)
+                best = _replan_windows(problem, best, tuning.WINDOW_OPERATORS, stop)
             before = now.sizes
-            now, kept, search, bound, best, least, last = _leave_out(problem, now, kept, search, bound, best, stop)
+            now, kept, search, bound, best, least, last = _leave_out(
+                problem, now, kept, search, bound, best, seed, stop
+            )
             lowest = max(lowest, min(best[0], least))
             if all(map(len, kept)) and now.sizes != before:
                 continue
@@ -160,7 +167,7 @@ def find_layouts(
         some = marginals.list_kept(best[0])
         if not improved and not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             improved = True
-            best = _improve(problem, now, kept, best, seed, stop)
+            best = _improve(problem, now, kept, best, [_find_rows(kept, best[2])], seed, stop)
             some = marginals.list_kept(best[0])
         if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             return Solved(best[2], best[0], lowest, entries)
@@ -218,6 +225,7 @@ def _leave_out(
     search: list[Factor],
     bound: list[Factor],
     best: Plan,
+    seed: int,
     stop: float,
 ) -> tuple[Problem, list[IntArray], list[Factor], list[Factor], Plan, int, Marginals | None]:
     """Leave layouts out that are in no plan better than one, until elimination fits or no more can be.
@@ -229,7 +237,7 @@ def _leave_out(
     lowest, widest = 0, tuning.FIRST_PRUNING_ENTRIES
     while True:
         marginals = find_marginals(now.sizes, bound, cap=widest, chooses=True)
-        best = _better(problem, best, _choose(kept, marginals.choice))
+        best = _improve(problem, now, kept, best, [marginals.choice], seed, stop)
         lowest = max(lowest, marginals.bound_ticks)
         some = marginals.list_kept(best[0])
         is_worth = is_worth_a_round(now.sizes, some)
@@ -256,13 +264,47 @@ def _improve(
     now: Problem,
     kept: Sequence[IntArray],
     best: Plan,
+    choices: Sequence[Sequence[int]],
     seed: int,
     stop: float,
 ) -> Plan:
-    """The best plan, or a better one to which moves of one layout at a time lead from it."""
-    at = [int(np.searchsorted(rows, value)) for rows, value in zip(kept, best[2], strict=True)]
-    moved = move_layouts(now, at, seed=seed, stop=stop)
-    return _better(problem, best, _choose(kept, moved))
+    """The best plan, or a better one to which moves of one layout at a time lead from some choice of those kept."""
+    for choice in choices:
+        moved = move_layouts(now, choice, seed=seed, stop=stop)
+        best = _better(problem, _better(problem, best, _choose(kept, choice)), _choose(kept, moved))
+    return best
+
+
+def _replan_windows(problem: Problem, best: Plan, width: int, stop: float) -> Plan:
+    """The best plan, or a better one with other layouts of so many operators that run one after the other.
+
+    ::
+
+        operators   ├────────────────────────────────────────┤    of each window all layouts are compared,
+        windows     ├───────┼───────┤                             the others stay as they are; what is found
+                            ├───────┼───────┤                     better is the plan for the next one
+                                    ├───────┼───────┤
+    """
+    operators = [problem.position["operator", node.name] for node in problem.order]
+    half = width // 2
+    for begin in range(0, max(len(operators) - half, 1), half):
+        if time.monotonic() >= stop:
+            break
+        free = set(operators[begin : begin + 2 * half])
+        rows = [
+            np.arange(size) if at in free or problem.variables[at].kind != "operator" else np.array([best[2][at]])
+            for at, size in enumerate(problem.sizes)
+        ]
+        close = problem.restrict(rows)
+        search, _ = close.factors(tuning.FIRST_FACTOR_ENTRIES)
+        found = minimize(close.sizes, search, total=tuning.MAX_ROUGH_ENTRIES)
+        best = _better(problem, best, _choose(rows, found.choice))
+    return best
+
+
+def _find_rows(kept: Sequence[IntArray], choice: Sequence[int]) -> list[int]:
+    """The numbers of chosen layouts among those that are kept."""
+    return [int(np.searchsorted(rows, value)) for rows, value in zip(kept, choice, strict=True)]
 
 
 def _raise_bound(problem: Problem, bound: list[Factor], stop: float) -> tuple[list[Factor], list[tuple[int, ...]]]:

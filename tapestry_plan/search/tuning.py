@@ -87,6 +87,8 @@ MAX_CASES = 64
 """Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
 MAX_TABLE_ENTRIES = 256_000_000
 """Entries of the largest joint table that elimination goes through before it splits a bucket: a second or less."""
+WINDOW_OPERATORS = 40
+"""Operators in a row of which all layouts are compared, the others as they are: some hundredths of a second."""
 MAX_ENTRIES = 1_000_000_000
 """Entries of all joint tables, of alike ones once; as they are used up, elimination splits buckets earlier."""
 MAX_KEPT_ENTRIES = 32_000_000

@@ -48,7 +48,15 @@ from tapestry_plan.steps.layouts.layout import (
     tell_bounds,
     tell_rule,
 )
-from tapestry_plan.steps.layouts.local import Linear, count_assembled, count_copied, linearize, may_copy, row_major
+from tapestry_plan.steps.layouts.local import (
+    Linear,
+    count_assembled,
+    count_copied,
+    is_turned,
+    linearize,
+    may_copy,
+    row_major,
+)
 from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, PartTable, find_part_table, list_merge_stages
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
 from tapestry_plan.steps.layouts.placed import Placed, lay_tensor

@@ -46,6 +46,7 @@ from tapestry_plan.steps import (
     Space,
     align,
     count_copied,
+    is_turned,
     lay_tensor,
     list_candidates,
     list_images,
@@ -543,8 +544,11 @@ class Problem:
         outside = [k for k, name in enumerate(node.inputs) if name not in inside]
         layouts = self.variables[self.position["operator", node.name]].layouts
         nbytes = np.zeros(self._list_blocks(layouts)[1][rows].shape, np.int64)
+        turned = self.known.fact(
+            ("turned", self.known.identity(layouts)), lambda: any(is_turned(layout.digits) for layout in layouts)
+        )
         for operand in outside:
-            if may_copy(self.reads, node, operand):
+            if turned or may_copy(self.reads, node, operand):
                 nbytes += self._count_operand(node, operand, rows)
         return nbytes
 

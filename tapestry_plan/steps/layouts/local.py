@@ -31,7 +31,7 @@ import numpy as np
 from tapestry_plan.ir import Graph, OpNode, Signature, Source
 from tapestry_plan.rewrite import follow_cells
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.layouts.layout import PeriodicBlock
+from tapestry_plan.steps.layouts.layout import PeriodicBlock, SplitAxis
 from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images
 from tapestry_plan.steps.step import HOST, Buffer, Copy, ProgramStep
 from tapestry_sets.digits import Ints
@@ -60,7 +60,7 @@ def count_copied(reads: Reads, node: OpNode, operand: int, index: IndexBlock) ->
     >>> [count_copied(reads, node, 0, box) for node, box in zip(nodes, index, strict=True)]
     [0, 192, 0]
     """
-    if not may_copy(reads, node, operand):
+    if not may_copy(reads, node, operand) and not (isinstance(index, PeriodicBlock) and is_turned(index.digits)):
         return 0
     key = "copied", reads.kind(node), operand, index
     return reads.known.fact(key, lambda: _count_now(reads, node, operand, index))
@@ -95,8 +95,13 @@ def is_assembling(step: Copy, target: Buffer) -> bool:
     return Box.of(shape).contains(target.box)
 
 
+def is_turned(digits: Sequence[SplitAxis]) -> bool:
+    """Whether a block of digits may begin near the end of an axis and go on at its start: then it is in two pieces."""
+    return any(each.first for each in digits)
+
+
 def may_copy(reads: Reads, node: OpNode, operand: int) -> bool:
-    """Whether some block of an operand may have to be written anew; False where none has."""
+    """Whether some block of an operand that is not turned may have to be written anew; False where none has."""
     source, declared = reads.graph.source(node.inputs[operand]), reads.graph.signature(node.name).inputs[operand]
     if declared.pad is not None or declared.outside != "forbid":
         return True
@@ -154,21 +159,21 @@ def _is_strided(pieces: Sequence[Piece], need: Sequence[DisjointRegions], block:
 def _number_digits(signature: Signature, operand: int, index: PeriodicBlock) -> AffineMap | None:
     """An operand's coordinates at the digits of a periodic block, which begin at an axis' first point.
 
-    None where they pass the end of an axis: those before its first point come last.
+    None where they pass the end of an axis that the operand is read along: those before its first point come last.
     """
     followed = follow_cells(signature, signature.inputs[operand])
     assert followed is not None, "only operators that work cell by cell are offered periodic blocks"
     count = len(index.box.shape)
-    at, rows = 0, []
+    at, rows = 0, list[Linear | None]()
     for each in index.digits:
         row = [0] * count
         row[at : at + len(each.sizes)] = row_major(each.sizes)
         at += len(each.sizes)
         turned = _divide((tuple(row), each.first), prod(each.sizes), index.box)
-        if turned is None:
-            return None
-        rows.append(turned[1])
-    chosen = [((0,) * count, 0) if k is None else rows[k] for k in followed]
+        rows.append(None if turned is None else turned[1])
+    chosen = [found for k in followed if (found := ((0,) * count, 0) if k is None else rows[k]) is not None]
+    if len(chosen) < len(followed):
+        return None
     return AffineMap(tuple(row for row, _ in chosen), tuple(first for _, first in chosen), count)
 
 
@@ -271,39 +276,61 @@ def linearize(piece: Piece, box: Box, block: Box | None = None, place: AffineMap
     in it. `place` says the view's coordinates at the block's points; without it they are the same.
     """
     place = place or AffineMap.identity(piece.map.in_rank)
+    strides = row_major(box.shape)
+    number = AffineMap((strides,), (-sum(a * s for a, s in zip(box.start, strides, strict=True)),))
     for k, step in enumerate(piece.map.steps):
         if isinstance(step, AffineMap):
             place = place.then(step)
             continue
         if isinstance(step, Lookup):
             return None
-        is_last = k + 1 == len(piece.map.steps)
+        after = piece.map.steps[k + 1 :]
         if block is not None:
-            shape, box = _join_whole(step.to_shape, box) if is_last else (step.to_shape, box)
-            forms = _renumber(list(zip(place.matrix, place.offset, strict=True)), step.from_shape, shape, block)
-            if forms is None:
+            forms, shape = list(zip(place.matrix, place.offset, strict=True)), step.to_shape
+            weights = _pull_weights(shape, after, number)
+            if weights is not None:
+                shape, number = _join_even(shape, weights)
+            found = _renumber(forms, step.from_shape, shape, block)
+            if found is None:
                 return None
-            place = AffineMap(tuple(row for row, _ in forms), tuple(first for _, first in forms), place.in_rank)
-        elif is_last and _in_number_order(box, step.to_shape):
+            place = AffineMap(tuple(row for row, _ in found), tuple(first for _, first in found), place.in_rank)
+            if weights is not None:
+                break
+        elif not after and _in_number_order(box, step.to_shape):
             first = sum(a * s for a, s in zip(box.start, row_major(step.to_shape), strict=True))
-            number = place.then(AffineMap((row_major(step.from_shape),), (-first,)))
-            return number.matrix[0], number.offset[0]
+            number = AffineMap((row_major(step.from_shape),), (-first,))
         else:
             return None
-    strides = row_major(box.shape)
-    number = place.then(AffineMap((strides,), (-sum(a * s for a, s in zip(box.start, strides, strict=True)),)))
-    return number.matrix[0], number.offset[0]
+    whole = place.then(number)
+    return whole.matrix[0], whole.offset[0]
 
 
-def _join_whole(shape: Ints, box: Box) -> tuple[Ints, Box]:
-    """A shape and a box in it, where an axis of which the box has all is one with the axis before it."""
-    joined: list[tuple[int, int, int]] = []
-    for n, start, extent in zip(shape, box.start, box.shape, strict=True):
-        if joined and (start, extent) == (0, n):
-            joined[-1] = tuple(n * each for each in joined[-1])  # type: ignore[assignment]
-        else:
-            joined.append((n, start, extent))
-    return tuple(n for n, _, _ in joined), Box(tuple(a for _, a, _ in joined), tuple(n for _, _, n in joined))
+def _pull_weights(shape: Ints, after: Sequence[object], number: AffineMap) -> AffineMap | None:
+    """The offset by coordinates before some affine steps; None where a step is another one."""
+    place = AffineMap.identity(len(shape))
+    for step in after:
+        if not isinstance(step, AffineMap):
+            return None
+        place = place.then(step)
+    return place.then(number)
+
+
+def _join_even(shape: Ints, number: AffineMap) -> tuple[Ints, AffineMap]:
+    """A shape, and an offset by its coordinates, where axes that are counted on from one to the next are one.
+
+    Of 2 × 16 points, of which each row begins 16 steps of the second axis after the one before, 32 are counted on::
+
+        0   1  …  15 │ 16  17 … 31
+    """
+    (weights,), (first,) = number.matrix, number.offset
+    joined: list[tuple[int, int]] = []
+    for n, weight in zip(shape, weights, strict=True):
+        if joined and joined[-1][1] == n * weight:
+            joined[-1] = joined[-1][0] * n, weight
+        elif n > 1:
+            joined.append((n, weight))
+    joined = joined or [(1, 0)]
+    return tuple(n for n, _ in joined), AffineMap((tuple(weight for _, weight in joined),), (first,))
 
 
 def _in_number_order(box: Box, shape: Sequence[int]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry_exec import run
-from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, plan, same_graph
+from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, load_onnx, plan, same_graph
 from tapestry_plan.ir import NotApplicable
 from tapestry_plan.ops import exp, relu
 from tapestry_plan.rewrite import fuse
+from tests.exec.run.test_every_kind_of_plan import make_graph
+from tests.recosting import Recosting
 
 SHAPE = (4, 6)
 STEPS = ["tanh", "relu", "add", "product", "softmax", "sum", "flip", "row"]
@@ -174,3 +178,38 @@ def test_expanded_operators_are_fused_too() -> None:
     assert apart.expanded and p.expanded == apart.expanded
     assert p.fused and p.bound <= p.seconds < apart.seconds
     check_runs(g, p, apart)
+
+
+@pytest.mark.parametrize("dtypes", [["float32"], ["float32", "float64"], ["float64", "float32", "int32"]])
+def test_a_long_chain_takes_the_place_of_three_tensors(dtypes: list[str]) -> None:
+    """What is between its operators lies in two rooms by turns, one of which is the output's where that is as large."""
+    g = Graph()
+    h = g.input("x", (64, 64))
+    for k in range(9):
+        h = exp(h) if len(dtypes) == 1 else h.astype(dtypes[k % len(dtypes)])
+        h = g.op("tanh", h) if h.dtype != "int32" else h + 1
+    g.output(h, "y")
+    p, apart = plan(g, Mesh(2)), plan(g, Mesh(2), fuse=False)
+    assert len(p.graph.nodes) < len(apart.graph.nodes) / 4
+    largest = 8 if "float64" in dtypes else 4
+    assert max(p.peak_nbytes) <= 32 * 64 * (4 + 3 * largest if len(dtypes) > 1 else 12)
+    check_runs(g, p, apart)
+
+
+@pytest.mark.parametrize("devices", [12, 16])
+def test_landings_that_settled_makers_would_not_ask_for_are_in_the_plan(devices: int) -> None:
+    """Parts are merged in stages between layouts that other operators have once blocks are written down."""
+    g = load_onnx(Path(__file__).parents[2] / "models" / "gpt2.onnx")
+    p = plan(g, Mesh((devices,)))
+    assert p.fused and p.choices.merged
+    again = Recosting(p)
+    assert (again.ticks, again.nbytes) == (round(p.seconds * 1e12), p.nbytes_moved)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("seed", [5, 69, 75, 80, 95, 106])
+def test_blocks_that_go_on_at_the_start_of_an_axis_are_copied_in_the_search_too(seed: int, fuse: bool) -> None:
+    """They are in two pieces; a number, or a row that all of them read, is not."""
+    p = plan(make_graph(random.Random(seed)), Mesh((3,)), fuse=fuse)
+    again = Recosting(p)
+    assert p.gap == 0 and (again.ticks, again.nbytes) == (round(p.seconds * 1e12), p.nbytes_moved)
