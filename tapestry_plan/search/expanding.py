@@ -190,7 +190,32 @@ class _ExpansionSearch:
         if self.other is not None and not self.request.is_better(self.plan, self.other):
             best, compared = self.other, None
             rest = {node: each for node, each in rest.items() if node not in self.tried}
-        return replace(best, after=(*best.after, *_list_left_out(rest, compared)))
+        best = replace(best, after=(*best.after, *_list_left_out(rest, compared)))
+        return best if best.is_expanded or not self.request.fuse else self._try_in_blocks(best)
+
+    def _try_in_blocks(self, best: Candidate) -> Candidate:
+        """The best layouts, or those of a graph whose expansions pay only in blocks, which no bound here has.
+
+        All operators with expansions are tried together, then those that are alike, as far as little work goes.
+        """
+        alike: dict[int, list[str]] = {}
+        for node, variants in self.expandable.items():
+            if variants.choices:
+                alike.setdefault(id(variants), []).append(node)
+        together = [[node for group in alike.values() for node in group]] if len(alike) > 1 else []
+        left = max(tuning.TRIED_IN_BLOCKS * self.plan.work, tuning.MIN_TRIED_IN_BLOCKS)
+        plain = best
+        for group in (*together, *alike.values()):
+            # A graph takes at least what posing it does.
+            if left < tuning.WORK_OF_OPERATOR * len(self.graph.nodes) or self.request.is_late:
+                break
+            graph, expansions = _expand_all(self._list_variants(group))
+            found = solve_graph(self.request, graph)
+            left -= found.work
+            if self.request.is_better(found, best):
+                after = tuple(entry for entry in plain.after if entry.node not in group)
+                best = replace(found, before=expansions, after=after, bound=min(found.bound, plain.bound))
+        return best
 
     def _list_variants(self, nodes: Collection[str]) -> Variants:
         """The graphs in which some operators may be expanded."""

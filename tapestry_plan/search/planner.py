@@ -124,8 +124,9 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         reads itself, and that is modeled to take less time: what is between them is not stored, and one launch does
         for both. `ShardPlan.fused` says which; a block has the name of its last operator, and those inside answer by
         their own names too (`placement`, `sharding`, `explain`). The bound is then of such plans, but for expansions
-        that were not chosen, whose operators are apart in it; under a cap that the fastest plan does not keep it is of
-        plans with its blocks, and of plans without any. What `fix`, `forbid` and `layout` name stays apart.
+        that were not chosen, whose operators are apart in it: of small graphs these are tried in blocks, too. Under a
+        cap that the fastest plan does not keep it is of plans with the fastest one's blocks, and of plans without any.
+        What `fix`, `forbid` and `layout` name stays apart.
 
     Returns
     -------

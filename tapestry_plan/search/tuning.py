@@ -182,6 +182,10 @@ FORBIDDEN_TICKS = 2**52
 """Of layouts that need not be looked at, as others are the same: more than any plan takes."""
 IMPROVING_VALUES = 500_000
 """Values that improving moves look at, some seconds; none are made where the plan is proved to be the best."""
+TRIED_IN_BLOCKS = 0.2
+"""Times the work that the graph as given took: what graphs with expansions may take that only blocks make better."""
+MIN_TRIED_IN_BLOCKS = 10_000_000
+"""The same in entries of tables, however small that graph: about a twentieth of a second."""
 MIN_TRYING_WORK = 200_000_000
 """Entries that trying graphs one after another may take, about a second, however soon the graph as given was planned.
 

@@ -92,12 +92,14 @@ def rewritten(
     yield from walk(g, {node.name: 0 for node in g.order() if node.name not in pinned}, {})
 
 
-def cheapest(g: Graph, mesh: Mesh, names: Collection[str] | None = None, **asked: Any) -> tuple[float, int]:
-    """Seconds and bytes of the best plan of all of them, each planned as it is, operators apart."""
+def cheapest(
+    g: Graph, mesh: Mesh, names: Collection[str] | None = None, *, fuse: bool = False, **asked: Any
+) -> tuple[float, int]:
+    """Seconds and bytes of the best plan of all of them, each planned as it is, operators apart or in blocks."""
     kept = [label for label in asked.get("layout", {}) if label in g.outputs]
     found = rewritten(g, names, {*asked.get("fix", {}), *asked.get("forbid", {})}, kept)
     split = [split_axes.name] if names is None else False
-    plans = [plan(h, mesh, expand=split, unify=False, fuse=False, **asked) for h, _ in found]
+    plans = [plan(h, mesh, expand=split, unify=False, fuse=fuse, **asked) for h, _ in found]
     return min((p.seconds, p.nbytes_moved) for p in plans)
 
 
@@ -115,8 +117,9 @@ def check_runs(g: Graph, p: ShardPlan) -> None:
         assert found.outputs[label].shape == value.shape and found.outputs[label].dtype == value.dtype
         np.testing.assert_allclose(found.outputs[label], value, rtol=1e-4, atol=1e-5)
     assert same_graph(p.derivation.replay(g), p.graph)
-    assert p.expanded.keys() == {step.at for step in p.derivation.steps if step.rule != "unify"}
-    assert all(p.expanded[step.at] == step.arguments.get("into", p.expanded[step.at]) for step in p.derivation.steps)
+    expanded = [step for step in p.derivation.steps if step.rule not in ("unify", "fuse")]
+    assert p.expanded.keys() == {step.at for step in expanded}
+    assert all(p.expanded[step.at] == step.arguments.get("into", p.expanded[step.at]) for step in expanded)
 
 
 # -- small graphs --------------------------------------------------------------------------------------------
@@ -174,10 +177,11 @@ GRAPHS = {
 @pytest.mark.parametrize("rates", [SLOW, FAST], ids=["slow", "fast"])
 @pytest.mark.parametrize("devices", [2, 3, 4])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_plan_is_the_best_of_all_variants(name: str, devices: int, rates: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fuse", [False, True], ids=["apart", "in blocks"])
+def test_the_plan_is_the_best_of_all_variants(name: str, devices: int, rates: dict[str, Any], fuse: bool) -> None:
     g, mesh = GRAPHS[name], Mesh((devices,), **rates)
-    p = plan(g, mesh, fuse=False)
-    assert (p.seconds, p.nbytes_moved) == cheapest(g, mesh)
+    p = plan(g, mesh, fuse=fuse)
+    assert (p.seconds, p.nbytes_moved) == cheapest(g, mesh, fuse=fuse)
     assert p.bound <= p.seconds and p.gap == 0
     check_runs(g, p)
 
