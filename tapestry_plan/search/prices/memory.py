@@ -376,8 +376,9 @@ class Memory:
             self.shared.append((group, max(group[-1].moment, last)))
 
     def _multiply(self, parts: Sequence[Table]) -> Table | None:
-        """The product of some tables, over all their variables; None where that takes too large a table."""
-        scope = tuple(sorted({v for mine, _ in parts for v in mine}))
+        """The product of some tables, over their variables with a choice; None where that takes too large a table."""
+        every = sorted({v for mine, _ in parts for v in mine})
+        scope = tuple(v for v in every if self.sizes[v] > 1) or (every[0],)  # of hundreds most may have one value left
         if prod(self.sizes[v] for v in scope) > tuning.MAX_HELD_ENTRIES:
             return None
 
@@ -390,7 +391,7 @@ class Memory:
 
         known = self.problem.known
         places = {v: k for k, v in enumerate(scope)}
-        key = tuple((*(places[v] for v in mine), known.identity(table)) for mine, table in parts)
+        key = tuple((*(places.get(v, -1) for v in mine), known.identity(table)) for mine, table in parts)
         return scope, known.fact(("product", *key), made)
 
     def _add_means(self) -> None:

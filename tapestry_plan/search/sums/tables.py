@@ -47,8 +47,9 @@ class Tables(Struct):
 
     def count_largest(self, single: Sequence[Factor], sizes: Sequence[int], known: Facts) -> None:
         """Add one table of a tensor's consumers: together they take no less than each alone, and mostly no more."""
-        scope = list_scope(single)
-        places = [tuple(map(scope.index, factor.scope)) for factor in single]
+        every = list_scope(single)
+        scope = [v for v in every if sizes[v] > 1] or every[:1]  # of hundreds of readers most may have one layout left
+        places = [tuple(scope.index(v) for v in factor.scope if v in scope) for factor in single]
 
         def made() -> tuple[IntArray, IntArray]:
             ticks, nbytes = (np.zeros([sizes[v] for v in scope], np.int64) for _ in range(2))

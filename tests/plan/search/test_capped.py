@@ -146,3 +146,18 @@ def test_what_was_found_is_enough() -> None:
     p = plan(g, mesh, memory_nbytes=error.value.found_nbytes)
     assert max(p.peak_nbytes) <= error.value.found_nbytes
     assert all(not entry.considered or entry.chosen is None for entry in p.expansions)
+
+
+@pytest.mark.parametrize("placement", ["free", "single"])
+def test_a_tensor_that_seventy_operators_read(placement: Literal["free", "single"]) -> None:
+    """Arrays have 64 axes at most; where most readers have one layout left, these are none of a table's."""
+    g = Graph()
+    scale, h = g.input("scale", (16,)), g.input("x", (32, 16))
+    for k in range(70):
+        h = ops.relu(h @ g.input(f"w{k}", (16, 16))) * scale
+    g.output(h, "y")
+    fast = plan(g, slow(2, 1e8), placement=placement)
+    assert fast.gap < 1e-6  # picoseconds of seventy readers are rounded
+    if placement == "free":
+        p = plan(g, slow(2, 1e8), memory_nbytes=max(fast.peak_nbytes) * 3 // 4)
+        assert p.gap == 0 and max(p.peak_nbytes) <= max(fast.peak_nbytes) * 3 // 4
