@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tapestry_plan.ir import (
@@ -85,6 +85,8 @@ class Fusion(Struct, frozen=True):
     shape: Shape
     dtype: str
     whole: frozenset[str]
+    planned: dict[Any, tuple[Shard | None, Shard]] = field(default_factory=dict)
+    """What `plan` gave, of the shards that were asked for last: each run of a plan asks for the same ones."""
 
     @classmethod
     def of(cls, first: Op, second: Op, attrs: Attrs) -> Fusion:
@@ -263,6 +265,15 @@ class Fusion(Struct, frozen=True):
 
     def plan(self, shard: Shard) -> tuple[Shard | None, Shard]:
         """The shards of the two block functions: None of the first where only padding is read of what it makes."""
+        key = shard.index, shard.input_boxes, shard.output_boxes
+        found = self.planned.get(key)
+        if found is None:
+            if len(self.planned) >= tuning.KEPT_SHARDS:
+                self.planned.clear()
+            found = self.planned[key] = self._plan_now(shard)
+        return found
+
+    def _plan_now(self, shard: Shard) -> tuple[Shard | None, Shard]:
         count = len(self.first_signature.inputs)
         index = with_whole(shard.index, shard.signature, self.second_signature)
         cells = self.cells(index)
