@@ -581,7 +581,21 @@ class Problem:
                 f"modeled to take {seconds.max():.3g} s, more than the {tuning.MAX_STAGE_SECONDS:.0f} s that are "
                 "counted exactly; give smaller extents or higher rates of the mesh"
             )
-        return to_ticks(seconds)
+        return to_ticks(seconds) + self._unwrap_ticks(node, mesh)
+
+    def _unwrap_ticks(self, node: OpNode, mesh: Mesh) -> IntArray:
+        """Modeled time to make values of states that no part is missing of, as a mean and squares: a launch each."""
+        layouts = self.variables[at := self.position["operator", node.name]].layouts
+        if not self.graph.ops[node.op].has_states:
+            return np.zeros(len(layouts), np.int64)
+        (cost, *_), rates = self.made[at], mesh.devices
+        cells = cost.table.sizes(cost.held.numbers)
+        each = [
+            device.launch_seconds + n * cost.part_itemsize / device.memory_nbytes_per_second
+            for device, n in zip(rates, cells.T, strict=True)
+        ]
+        slowest = np.where(cells > 0, np.stack(each, axis=1), 0.0).max(axis=1)
+        return to_ticks(np.where(cost.held.parts > 1, 0.0, slowest))
 
     def count_seconds(self, node: OpNode, row: int) -> tuple[float, ...]:
         """Modeled seconds of each device's own work, in one layout of an operator."""
@@ -617,8 +631,10 @@ class Problem:
         """What an operator reads and writes of each tensor, in bytes by layout and device."""
         for name, numbers in read.items():
             yield name, self.tables[name].sizes(numbers[rows]) * self.graph.stored[name].itemsize
+        op = self.graph.ops[self.graph.nodes[self.variables[at].name].op]
         for cost in self.made[at]:
-            itemsizes = cost.itemsizes(cost.held.parts[rows])
+            parts = cost.held.parts[rows]
+            itemsizes = cost.itemsizes(parts + 1 if op.has_states else parts)  # states are written, also of one part
             yield cost.tensor.name, cost.table.sizes(cost.held.numbers[rows]) * itemsizes[:, None]
 
     def count_traffic(self, node: OpNode) -> dict[str, IntArray]:

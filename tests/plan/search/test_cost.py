@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_plan import Device, Graph, Link, Mesh, ops
+from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
 from tapestry_plan.search.prices.cost import (
     Held,
     RegionTable,
@@ -22,6 +22,7 @@ from tapestry_plan.search.prices.cost import (
 )
 from tapestry_plan.steps import list_senders, number_ports, unite
 from tapestry_sets import DisjointRegions, Region
+from tests.recosting import Recosting
 
 SHAPE = (6, 5)
 
@@ -191,3 +192,19 @@ def test_products_are_told_by_their_signatures() -> None:
 def test_times_beyond_the_count_are_refused() -> None:
     with pytest.raises(ValueError, match="check the mesh's rates"):
         to_ticks(np.array([1e9]))
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["std", "var", "logsumexp", "argmax", "mean"])
+def test_values_made_of_states_take_a_launch(name: str, axis: int, devices: int) -> None:
+    """Also where a reduction is not cut: its shards write states, which another launch makes values of."""
+    g = Graph()
+    h = ops.exp(g.input("x", (6, 12)))
+    g.output(g.op(name, h, axis=axis if name == "argmax" else (axis,), keepdims=True), "y")
+    g.output(g.op("std", h, axis=(1 - axis,), keepdims=False) + 1, "z")
+    mesh = Mesh((devices,), device=Device(1e9, 1e9, 1e-6), link=Link(1e-7, 1e9))
+    for asked in ({}, {"expand": False, "fuse": False}):
+        p = plan(g, mesh, **asked)  # type: ignore[arg-type]
+        again = Recosting(p)
+        assert (again.ticks, again.nbytes) == (round(p.seconds * 1e12), p.nbytes_moved)
