@@ -737,11 +737,17 @@ class Problem:
             self.counted_alone.setdefault(v, []).append(cost)
 
     def _settle_landing(self, cost: TensorCost) -> None:
-        """Let a tensor land nowhere where the tables would be too large with it."""
+        """Let a tensor land nowhere where the tables would be too large with it.
+
+        What is shared out lands wherever each consumer alone can be counted with it: so that all have it takes longest.
+        """
         if cost.landing is not None:
-            around = (cost.producer, cost.landing.variable, *(use.variable for use in cost.uses))
-            entries = prod(self.sizes[v] for v in around)
-            if len(cost.uses) > tuning.MAX_JOINT_CONSUMERS or entries > self._count_room(cost):
+            consumers = [self.sizes[use.variable] for use in cost.uses]
+            around = self.sizes[cost.producer] * self.sizes[cost.landing.variable]
+            many = len(consumers) > tuning.MAX_JOINT_CONSUMERS and not cost.shares
+            if many or around * (max(consumers, default=1) if cost.shares else prod(consumers)) > self._count_room(
+                cost
+            ):
                 cost.landing = None
 
     def _count_room(self, cost: TensorCost) -> int:

@@ -330,3 +330,19 @@ def test_a_plan_with_a_landing_is_the_same_after_a_round_trip() -> None:
     for fix in others:
         assert plan(two_readers(), Mesh((4,), link=Link(1e-9, 1e9)), fix=fix) != p
     assert p != p.to_json()
+
+
+@pytest.mark.parametrize("readers", [5, 6, 9])
+def test_what_one_device_has_lands_however_many_read_it(readers: int) -> None:
+    """One device sends an eighth to each, and they exchange these: not seven copies, whoever else reads it."""
+    g = Graph()
+    x = g.input("x", (256, 256))
+    for k in range(readers):
+        g.output(g.op("matmul", x, g.input(f"w{k}", (256, 256)), name=f"m{k}"), f"y{k}")
+    mesh = Mesh((8,), link=Link(1e-6, 1e9), device=Device(1e15, 1e15))
+    p = plan(g, mesh, layout={"x": Placed({0: ...})}, fix={f"m{k}": {"n": 8} for k in range(readers)})
+    share = 256 * 256 * 4 // 8
+    assert p.nbytes_moved == 7 * 8 * share and p.gap < 1e-6
+    assert p.seconds <= 2 * (7 * share / 1e9 + 7e-6) + 1e-7
+    again = Recosting(p)
+    assert (again.ticks, again.nbytes) == (round(p.seconds * 1e12), p.nbytes_moved)
