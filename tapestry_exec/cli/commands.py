@@ -302,6 +302,9 @@ def print_totals(p: ShardPlan) -> None:
         f"(gap {p.gap:.1%}, space {quote(p.space)}); "
         f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
     )
+    if p.apart:
+        some = f"{p.apart[0]} and {len(p.apart) - 1} more" if len(p.apart) > 1 else p.apart[0]
+        echo(f"the bound has expansions of {some} with their operators apart, not in blocks")
     schedule = p.schedule
     if schedule.busiest is not None:
         kind, device, _ = schedule.busiest

@@ -212,7 +212,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     seconds: float
     """Modeled time: the sum over stages of the slowest device's compute plus transfers."""
     bound: float
-    """No plan of the searched `space` takes fewer seconds; the space has every expansion that was considered."""
+    """No plan of the searched `space` takes fewer seconds.
+
+    The space has every expansion that was considered; one that was not chosen has its operators apart in it, not in
+    blocks with each other or with those around them (`apart`).
+    """
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     """For each operator, its shardings from best to worst, all other operators kept; compared when asked for.
 
@@ -453,6 +457,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         return (self.cost - self.bound) / self.cost if self.cost else 0.0
 
     @property
+    def apart(self) -> tuple[str, ...]:
+        """Operators whose expansions were not chosen: `bound` is of plans that have these in no block."""
+        return tuple(found.node for found in self.expansions if found.considered and found.chosen is None)
+
+    @property
     def expanded(self) -> dict[str, str]:
         """The operators that the search said in other ones, each with the name of its expansion."""
         return {found.node: found.chosen for found in self.expansions if found.chosen is not None}
@@ -561,7 +570,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         lines = []
         if entry.considered:
             finding = "no better" if self.gap == 0 else "not found better (the gap is not closed)"
-            lines.append(f"  {finding} where expanded by {' or '.join(entry.considered)}")
+            lines.append(f"  {finding} where expanded by {' or '.join(entry.considered)}, in operators that are apart")
         if entry.left_out:
             by = " or ".join(entry.left_out)
             lines.append(f"  not compared with what it is expanded by {by}: too many views to be read, or no time")

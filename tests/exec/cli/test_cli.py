@@ -175,6 +175,8 @@ def test_operators_are_expanded_if_wanted(tmp_path: Path) -> None:
     assert [list(p.expanded.values()) for p in plans] == [["exp_sum"], ["exp_sum"], [], []]
     assert plans[0].seconds == plans[1].seconds < plans[2].seconds == plans[3].seconds
     assert "expanded by exp_sum" in call("plan", file, "--mesh", 8, "--explain", "row").stdout
+    told = "the bound has expansions of row with their operators apart"
+    assert [told in call("plan", file, "--mesh", n).stdout for n in (1, 8)] == [True, False]
     made.write_text(plans[0].to_json())
     result = call("run", file, "--plan", made, "--verify")
     assert result.exit_code == 0, result.stderr

@@ -547,7 +547,8 @@ def test_explain_says_what_was_expanded_and_why() -> None:
             if name in p.graph.nodes:
                 assert f"for {entry.node}, expanded by {entry.chosen}" in p.explain(name)
     kept = plan(row(), Mesh((2,), **FAST))  # type: ignore[arg-type]
-    assert "no better where expanded by exp_sum" in kept.explain("s")
+    assert "no better where expanded by exp_sum, in operators that are apart" in kept.explain("s")
+    assert kept.apart == ("s",) and "s" not in p.apart
     with pytest.raises(ValueError, match="no operator 'nope'"):
         p.explain("nope")
 
