@@ -6,8 +6,9 @@ or hold which partial result, which are read. This knows nothing of how the plan
 
 from __future__ import annotations
 
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import chain, pairwise
 from math import prod
 from string import Formatter
 from typing import Any, NoReturn, assert_never
@@ -45,6 +46,10 @@ from tapestry_sets.views import Piece, first_shared, piece_image
 
 Slabs = tuple[Box, ...]
 """Blocks of the axes that are reduced, in the order in which they were merged."""
+
+
+Bounds = tuple[tuple[int, ...], tuple[int, ...]] | None
+"""The first and the last coordinates of some cells, None of no cells."""
 
 
 class InvalidPlan(ValueError):
@@ -131,11 +136,18 @@ class _Follow:
         self.freed: list[Held] = []
         """Buffers that are gone, though what they held may still be read in others."""
         self.placed: dict[tuple[str, int], list[DisjointRegions]] = {}
-        self.places: list[dict[int, tuple[int, int]]] = [{} for _ in range(plan.mesh.size)]
+        self.places: list[list[tuple[int, int]]] = [[] for _ in range(plan.mesh.size)]
         self.parts: dict[str, dict[int, Slabs]] = {}
+        self.apart: set[tuple[str, tuple[int, ...]]] = set()
+        """Parts of tensors that are over nothing in common."""
         self.makers = {out: node for node in plan.graph.nodes.values() for out in node.outputs}
         self.at = -1
         self.shards: dict[int, Shard] = {}
+        # What one exchange copies are few tuples of regions, which thousands of steps share: by their ids, which stay as
+        # long as they are kept here.
+        self.cells: dict[tuple[int, tuple[int, ...]], tuple[tuple[Region, ...], DisjointRegions]] = {}
+        self.bounds: dict[int, tuple[Region | DisjointRegions, Bounds]] = {}
+        self.held: dict[tuple[int, int], tuple[DisjointRegions, DisjointRegions, bool]] = {}
         self.images: dict[tuple[IndexProjection, Box, tuple[int, ...]], DisjointRegions] = {}
 
     def follow(self) -> None:
@@ -230,10 +242,17 @@ class _Follow:
         self._need(step.buffer not in self.live, "the buffer is allocated already")
         b = self.buffers[step.buffer]
         first, end = b.offset, b.offset + align(b.nbytes)
-        for other, (low, high) in self.places[b.device].items():
+        # By their first bytes; live buffers do not meet, so of all others the two beside it are the nearest. Empty ones
+        # have no bytes.
+        places = self.places[b.device]
+        at = bisect(places, (first, b.id))
+        for _, other in places[max(at - 1, 0) : at + 1]:
+            low = self.buffers[other].offset
+            high = low + align(self.buffers[other].nbytes)
             if first < high and low < end:
                 self._fail("bytes [{}, {}) overlap buffer {} at [{}, {})", first, end, other, low, high)
-        self.places[b.device][b.id] = first, end
+        if end > first:
+            places.insert(at, (first, b.id))
         self.live[b.id] = Held(b)
 
     def _free(self, step: Free) -> None:
@@ -243,12 +262,15 @@ class _Follow:
             self.freed.append(held)
         else:
             self._check_use(held)
-        del self.live[step.buffer], self.places[held.buffer.device][step.buffer]
+        del self.live[step.buffer]
+        b, places = held.buffer, self.places[held.buffer.device]
+        if b.nbytes:
+            del places[bisect_left(places, (b.offset, b.id))]
 
     def _check_use(self, held: Held) -> None:
         """Every cell that was copied into a buffer was read there."""
         for at, copied in held.copied:
-            if not _covered(copied, held.read):
+            if not self._covers(held.read, copied):
                 self.at = at
                 self._fail("copies cells of {} that no later step reads in buffer {}", copied, held.buffer.id)
 
@@ -294,7 +316,9 @@ class _Follow:
     # -- reading and writing -----------------------------------------------------------------------------
 
     def _inside(self, held: Held, cells: Region | DisjointRegions) -> None:
-        bounds, b = cells.bounds(), held.buffer
+        if id(cells) not in self.bounds:
+            self.bounds[id(cells)] = cells, cells.bounds()
+        (_, bounds), b = self.bounds[id(cells)], held.buffer
         if bounds is not None and not all(
             s <= low and high <= s + n for s, n, low, high in zip(b.start, b.shape, *bounds, strict=True)
         ):
@@ -302,11 +326,27 @@ class _Follow:
 
     def _read(self, held: Held, cells: DisjointRegions) -> None:
         self._inside(held, cells)
-        if not _covered(cells, held.cells):
+        if not self._covers(held.cells, cells):
             b, there = held.buffer, ", ".join(map(_word, held.cells)) or "nothing"
             told = "reads {} of {!r} in buffer {} on device {}, which holds only {}"
             self._fail(told, cells, b.tensor, b.id, b.device, there)
         held.read.append(cells)
+
+    def _covers(self, by: Sequence[DisjointRegions], cells: DisjointRegions) -> bool:
+        """Whether the union of regions, which may overlap, holds all the cells."""
+        if any(have is cells or self._holds(have, cells) for have in by):
+            return True
+        for have in by:
+            cells = cells - have
+            if cells.is_empty:
+                break
+        return cells.is_empty
+
+    def _holds(self, have: DisjointRegions, cells: DisjointRegions) -> bool:
+        key = id(have), id(cells)
+        if key not in self.held:
+            self.held[key] = have, cells, cells <= have
+        return self.held[key][2]
 
     def _write(self, held: Held, cells: DisjointRegions, copied: bool = False) -> None:
         self._inside(held, cells)
@@ -318,7 +358,12 @@ class _Follow:
 
     # -- steps -------------------------------------------------------------------------------------------
 
-    def _regions(self, regions: Sequence[Region], shape: tuple[int, ...]) -> DisjointRegions:
+    def _regions(self, regions: tuple[Region, ...], shape: tuple[int, ...]) -> DisjointRegions:
+        if (id(regions), shape) not in self.cells:
+            self.cells[id(regions), shape] = regions, self._regions_now(regions, shape)
+        return self.cells[id(regions), shape][1]
+
+    def _regions_now(self, regions: Sequence[Region], shape: tuple[int, ...]) -> DisjointRegions:
         for r in regions:
             told = "a region lies in a box of shape {} from {}, the tensor is {}"
             self._need(r.shape == shape and not any(r.start), told, r.shape, r.start, shape)
@@ -354,7 +399,7 @@ class _Follow:
         before = self.placed.setdefault((step.tensor, b.device), [])
         if not step.again:
             before.append(cells)
-        there = not step.again or _covered(cells, before)
+        there = not step.again or self._covers(before, cells)
         self._need(there, "places {} again, which device {} did not have before", cells, b.device)
         self._write(target, cells)
 
@@ -478,8 +523,11 @@ class _Follow:
         fits = list(parts) == sorted(set(parts)) and set(parts) <= known.keys()
         self._need(fits, told, list(parts), name, sorted(known))
         slabs = tuple(slab for part in parts for slab in known[part])
-        apart = all(one.intersect(two) is None for one, two in combinations(slabs, 2))
-        self._need(apart, "merges parts {} of {!r}, some of which are over the same", list(parts), name)
+        proved = name, tuple(parts)  # what a part is over never changes, so each set of parts is looked at once
+        if proved not in self.apart:
+            told = "merges parts {} of {!r}, some of which are over the same"
+            self._need(_are_apart(slabs), told, list(parts), name)
+            self.apart.add(proved)
         return slabs
 
     def _know_part(self, name: str, part: int, slabs: Slabs) -> None:
@@ -586,15 +634,16 @@ def describe(plan: ShardPlan, step: Step | Collective) -> str:
             assert_never(step)
 
 
-def _covered(cells: DisjointRegions, by: Sequence[DisjointRegions]) -> bool:
-    """Whether the union of regions, which may overlap, holds all the cells."""
-    if any(have is cells or cells <= have for have in by):
-        return True
-    for have in by:
-        cells = cells - have
-        if cells.is_empty:
-            break
-    return cells.is_empty
+def _are_apart(slabs: Slabs) -> bool:
+    """Whether no two blocks meet: along the first axis each is compared with those that have not ended there."""
+    near: list[Box] = []
+    for slab in sorted(slabs, key=lambda box: box.start):
+        if slab.shape:
+            near = [one for one in near if one.stop[0] > slab.start[0]]
+        if any(one.intersect(slab) is not None for one in near):
+            return False
+        near.append(slab)
+    return True
 
 
 class _Messages(Formatter):

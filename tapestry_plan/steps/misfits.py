@@ -40,8 +40,10 @@ def find_misfit(value: Any, wanted: Any, where: str) -> str | None:
             return f"{where} has {len(value)} items; it must have {len(kinds)}"
         return _first(find_misfit(*item, f"{where}[{k}]") for k, item in enumerate(zip(value, kinds, strict=True)))
     if origin is dict:
+        keyed = f"a key of {where}"
         return _first(
-            find_misfit(key, args[0], f"a key of {where}") or find_misfit(item, args[1], f"{where}[{quote(key)}]")
+            find_misfit(key, args[0], keyed)
+            or (find_misfit(item, args[1], where) and find_misfit(item, args[1], f"{where}[{quote(key)}]"))
             for key, item in value.items()
         )
     if not isinstance(value, NUMBERS.get(wanted, wanted)) or (wanted in NUMBERS and isinstance(value, bool)):

@@ -10,7 +10,9 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import combinations, product
 from typing import Any
+from unittest import mock
 from weakref import ref
 
 import msgspec
@@ -22,8 +24,9 @@ from msgspec.structs import replace
 
 from tapestry_exec import InvalidPlan, ResultMismatch, TransferMismatch, check_plan, run
 from tapestry_exec.run import check
+from tapestry_exec.run.check import _are_apart
 from tapestry_exec.run.prepared import Findings, PreparedPlan
-from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, UnsupportedOp, concat, plan
+from tapestry_plan import HOST, Graph, Link, Mesh, PlanVersionError, ShardPlan, UnsupportedOp, concat, plan
 from tapestry_plan.ops import conv, matmul, relu
 from tapestry_plan.steps import Alloc, Buffer, Choices, Compute, Copy, Free, Reduce, Step
 from tapestry_sets import Box, DisjointRegions, Region
@@ -500,3 +503,29 @@ def test_a_document_with_any_value_wrong_is_refused_or_right(at: int, value: Any
         assert re.match(r"(inputs:|constants:|input '|constant ')", str(error)), error
     else:
         np.testing.assert_array_equal(found.outputs["y"], run(p, inputs).outputs["y"])
+
+
+@given(
+    st.integers(0, 3).flatmap(
+        lambda rank: st.lists(
+            st.tuples(*[st.tuples(st.integers(0, 6), st.integers(1, 4))] * rank).map(
+                lambda sides: Box(tuple(a for a, _ in sides), tuple(n for _, n in sides))
+            ),
+            max_size=8,
+        )
+    )
+)
+def test_blocks_are_apart_where_no_two_have_a_point_in_common(boxes: list[Box]) -> None:
+    cells = [set(product(*(range(a, b) for a, b in zip(box.start, box.stop, strict=True)))) for box in boxes]
+    assert _are_apart(tuple(boxes)) == all(not one & two for one, two in combinations(cells, 2))
+
+
+def test_merges_of_many_parts_are_proved_once() -> None:
+    """All devices merge the same 32 parts: pairs of their slabs are looked at once, not at each merge."""
+    g = Graph()
+    made = matmul(g.input("x", (32, 32)), g.input("w", (32, 64)), name="it")
+    g.output(relu(made, name="after"), "y")
+    p = plan(g, Mesh((32,), link=Link(0, 1e9)), fix={"it": {"k": 32}, "after": {"i0": 32}}, expand=False)
+    with mock.patch("tapestry_exec.run.check._are_apart", wraps=_are_apart) as looked:
+        check_plan(p)
+    assert sum(isinstance(step, Reduce) for step in p.steps) >= 32 > looked.call_count
