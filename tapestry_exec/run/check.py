@@ -143,8 +143,8 @@ class _Follow:
         self.makers = {out: node for node in plan.graph.nodes.values() for out in node.outputs}
         self.at = -1
         self.shards: dict[int, Shard] = {}
-        # What one exchange copies are few tuples of regions, which thousands of steps share: by their ids, which stay as
-        # long as they are kept here.
+        # What one exchange copies are few tuples of regions, which thousands of steps share: known by their ids, which
+        # stay as long as they are kept here.
         self.cells: dict[tuple[int, tuple[int, ...]], tuple[tuple[Region, ...], DisjointRegions]] = {}
         self.bounds: dict[int, tuple[Region | DisjointRegions, Bounds]] = {}
         self.held: dict[tuple[int, int], tuple[DisjointRegions, DisjointRegions, bool]] = {}
@@ -570,7 +570,7 @@ class _Follow:
                 self._take(out, number, region, found)
             for name, regions in found.items():
                 shape = self.graph.stored[name].shape
-                whole = self._regions(regions, shape).size == prod(shape)
+                whole = self._regions_now(regions, shape).size == prod(shape)
                 self._need(whole, "output {!r}: the blocks do not cover {!r} of shape {}", out.name, name, shape)
 
     def _take(self, out: Output, number: int, region: Region, stored: Collection[str]) -> str:
