@@ -245,9 +245,15 @@ class Op(Struct, frozen=True):
             )
 
     def __reduce__(self) -> Any:
-        """A built-in operator is pickled by its name: its functions may be made where it is declared."""
-        is_built_in = BUILTIN_OPS.get(self.name) is self
-        return (_built_in, (self.name,)) if is_built_in else super().__reduce__()
+        """A built-in operator is pickled by its name, and by what is replaced of it.
+
+        Its functions may be made where it is declared.
+        """
+        base = BUILTIN_OPS.get(self.name)
+        if base is None or type(self) is not Op:
+            return super().__reduce__()
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return _built_in, (self.name, {name: one for name, one in values.items() if one is not getattr(base, name)})
 
     @property
     def monoid(self) -> Monoid | None:
@@ -971,8 +977,9 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return tensors[0].graph.select(Concat(axis), *tensors)
 
 
-def _built_in(name: str) -> Op:
-    return BUILTIN_OPS[name]
+def _built_in(name: str, others: Mapping[str, Any]) -> Op:
+    base = BUILTIN_OPS[name]
+    return replace(base, **others) if others else base
 
 
 BUILTIN_OPS: dict[str, Op] = FrozenDict()

@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor
 from tapestry_plan.ops.operands import elementwise_signature
@@ -74,7 +75,7 @@ def operator(
         convert = {p.name: next((kind for kind in kinds[p.name] if kind in (float, bool)), _plain) for p in attributes}
         op = Op(
             function.__name__,
-            _counted(signature, operands, defaults),
+            _Counted.of(signature, operands, defaults),
             block,
             attributes=tuple(convert),
             defaults=tuple(defaults.items()),
@@ -167,22 +168,42 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (int, float, str, np.generic)) else tuple(value)
 
 
-def _counted(
-    signature: Callable[[Sequence[Shape], Attrs], Signature],
-    operands: Sequence[Parameter],
-    defaults: Mapping[str, Any],
-) -> Callable[[Sequence[Shape], Attrs], Signature]:
-    """The signature, for as many operands as the function takes."""
-    most = None if any(p.kind is p.VAR_POSITIONAL for p in operands) else len(operands)
-    least = max(1, sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in operands)) if operands else 0
+class _Counted(Struct, frozen=True):
+    """The signature, for as many operands as the function takes; a value, so that operators can be pickled.
 
-    def checked(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    Parameters
+    ----------
+    signature : callable
+    least, most : int
+        Operands; `most` is None for any number.
+    defaults : tuple of (str, value)
+        Attributes that are not given.
+    """
+
+    signature: Callable[[Sequence[Shape], Attrs], Signature]
+    least: int
+    most: int | None
+    defaults: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(
+        cls,
+        signature: Callable[[Sequence[Shape], Attrs], Signature],
+        operands: Sequence[Parameter],
+        defaults: Mapping[str, Any],
+    ) -> _Counted:
+        """For the parameters of a function that are operands."""
+        most = None if any(p.kind is p.VAR_POSITIONAL for p in operands) else len(operands)
+        needed = sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in operands)
+        return cls(signature, max(1, needed) if operands else 0, most, tuple(defaults.items()))
+
+    def __call__(self, shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+        """The signature for operands of some shapes."""
+        least, most = self.least, self.most
         if len(shapes) < least or (most is not None and len(shapes) > most):
             bound = f"{least}" if most == least else f"{least} to {'any number' if most is None else most}"
             raise ValueError(f"{len(shapes)} operands given; the operator takes {bound}")
-        return signature(shapes, {**defaults, **attrs})
-
-    return checked
+        return self.signature(shapes, {**dict(self.defaults), **attrs})
 
 
 def add_op(op: Op, *operands: Tensor | None, name: str | None = None, **attrs: Any) -> Tensor:

@@ -71,9 +71,9 @@ from tapestry_plan.steps.layouts.reads import (
     pull_back,
 )
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
-from tapestry_plan.steps.lowering import Lowered, lower, name_stage, shard_of
+from tapestry_plan.steps.lowering import Lowered, Tags, lower, name_stage, shard_of
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
-from tapestry_plan.steps.programs import Program
+from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, split_steps
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
 from tapestry_plan.steps.schemas import DocumentKind, describe_document
 from tapestry_plan.steps.shard_plan import (
@@ -104,6 +104,7 @@ from tapestry_plan.steps.step import (
     Spill,
     Step,
     Written,
+    list_written,
     ungroup,
 )
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

@@ -142,10 +142,18 @@ class Tags:
         self._first = dict(zip(reads, accumulate(reads.values(), initial=0), strict=False))
         self._taken: Counter[tuple[str, str, int, int]] = Counter()
 
+    def _find(self, label: str, tensor: str) -> str:
+        if label.startswith("landing.") and (label, tensor) not in self._first:
+            return name_stage("landing", tensor)  # two devices exchange a tensor in one of the stages of its landing
+        return label
+
+    def knows(self, label: str, tensor: str) -> bool:
+        """Whether a stage of the graph reads a tensor."""
+        return (self._find(label, tensor), tensor) in self._first
+
     def take(self, label: str, tensor: str, source: int, target: int) -> int:
         """The number of the next copy of a tensor for a stage from one device to another."""
-        if label.startswith("landing.") and (label, tensor) not in self._first:
-            label = name_stage("landing", tensor)  # two devices exchange a tensor in one of the stages of its landing
+        label = self._find(label, tensor)
         copy = label, tensor, source, target
         if (label, tensor) not in self._first:
             raise ValueError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,14 +24,17 @@ from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.step import (
     HOST,
     KEPT,
+    OWN,
     READ,
     WRITTEN,
     Buffer,
     Collective,
+    Compute,
     Copy,
     Fetch,
     GroupedStep,
     Output,
+    ProgramStep,
     Recv,
     Send,
     Written,
@@ -120,18 +123,44 @@ def write_program(device: int, written: Written, steps: Sequence[GroupedStep] | 
 
 
 def _hoist(steps: Sequence[GroupedStep]) -> Iterator[GroupedStep]:
-    """The steps, each send right behind the last one before it that wrote to its buffer."""
+    return (steps[at] for at in order_hoisted(steps))
+
+
+def order_hoisted(steps: Sequence[GroupedStep]) -> Iterator[int]:
+    """The numbers of one device's steps, each send right behind the last step before it that wrote to its buffer."""
     written: dict[int, int] = {}
-    sends: defaultdict[int, list[Send]] = defaultdict(list)
+    sends: defaultdict[int, list[int]] = defaultdict(list)
     for at, step in enumerate(steps):
         if isinstance(step, Send):
-            sends[written[step.src]].append(step)
+            sends[written[step.src]].append(at)
         changed = [step.buffer] if isinstance(step, Fetch) else list_buffers(step, WRITTEN)  # of collectives all
         written.update(dict.fromkeys(changed, at))
     for at, step in enumerate(steps):
         if not isinstance(step, Send):
-            yield step
+            yield at
             yield from sends.get(at, ())
+
+
+class DeviceStep(NamedTuple):
+    """A step of one device, with the number of the plan's step that it is, or is one half of."""
+
+    number: int
+    device: int
+    step: ProgramStep
+
+
+def split_steps(graph: Graph, written: Written) -> Iterator[DeviceStep]:
+    """The steps of all devices, in order; a copy between two is one of each of them, its `Send` first."""
+    home, tags = {buffer.id: buffer.device for buffer in written.buffers}, Tags(graph)
+    for k, step in enumerate(written.steps):
+        halves = _cut_copy(home, tags, step)
+        if halves:
+            send, recv = halves
+            yield DeviceStep(k, recv.peer, send)
+            yield DeviceStep(k, send.peer, recv)
+        else:
+            device = step.device if isinstance(step, Compute) else home[list_buffers(step, OWN)[0]]
+            yield DeviceStep(k, device, step)
 
 
 def cut_steps(
@@ -148,12 +177,19 @@ def _cut_steps(home: Mapping[int, int], tags: Tags, steps: Iterable[GroupedStep]
             if mine:
                 at = tuple(k for k, one in enumerate(mine) if isinstance(one, Send | Recv))
                 yield replace(step, steps=mine, at=at)
-        elif isinstance(step, Copy) and step.src != HOST and home[step.src] != home[step.dst]:
-            source, target = home[step.src], home[step.dst]
-            tag = tags.take(step.node, step.tensor, source, target)
-            if device == source:
-                yield Send(tag, target, step.node, step.tensor, step.src, step.regions)
-            elif device == target:
-                yield Recv(tag, source, step.node, step.tensor, step.dst, step.regions)
+        elif halves := _cut_copy(home, tags, step):
+            send, recv = halves
+            if device in (send.peer, recv.peer):
+                yield send if device == recv.peer else recv
         elif any(home[n] == device for table in (READ, WRITTEN, KEPT) for n in list_buffers(step, table)):
             yield step
+
+
+def _cut_copy(home: Mapping[int, int], tags: Tags, step: GroupedStep) -> tuple[Send, Recv] | None:
+    """The two halves of a copy between devices; None of any other step."""
+    if not isinstance(step, Copy) or step.src == HOST or home[step.src] == home[step.dst]:
+        return None
+    source, target = home[step.src], home[step.dst]
+    tag = tags.take(step.node, step.tensor, source, target)
+    send = Send(tag, target, step.node, step.tensor, step.src, step.regions)
+    return send, Recv(tag, source, step.node, step.tensor, step.dst, step.regions)

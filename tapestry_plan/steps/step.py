@@ -322,6 +322,8 @@ KEPT: dict[type[Struct], tuple[str, ...]] = {
     Fetch: ("buffer", "spilled"),
 }
 """The same of those whose place it takes or gives back, or whose bytes it brings away or back."""
+OWN: dict[type[Struct], tuple[str, ...]] = {**KEPT, Copy: ("dst",), Reduce: ("output",)}
+"""The same of one that lies on the device whose step it is."""
 
 
 def list_buffers(step: GroupedStep, names: Mapping[type[Struct], Sequence[str]]) -> list[int]:
@@ -331,6 +333,11 @@ def list_buffers(step: GroupedStep, names: Mapping[type[Struct], Sequence[str]])
     values = (getattr(step, name) for name in names.get(type(step), ()))
     every = (n for value in values for n in (value if isinstance(value, tuple) else (value,)))
     return [n for n in every if n is not None and n != HOST]
+
+
+def list_written(step: ProgramStep) -> list[int]:
+    """The buffers that a step fills with cells, also with those that were spilled."""
+    return [step.buffer] if isinstance(step, Fetch) else list_buffers(step, WRITTEN)
 
 
 def renumber(step: T, numbers: Mapping[int, int]) -> T:
