@@ -7,6 +7,7 @@ from tapestry_exec.run import (
     DIFFERENCE_BOUND,
     Backend,
     BackendUnavailable,
+    Deployment,
     DeviceMemory,
     InvalidPlan,
     Phase,
@@ -17,6 +18,7 @@ from tapestry_exec.run import (
     TransferMismatch,
     calibrate,
     check_plan,
+    deploy,
     difference,
     evaluate,
     load_from_wing,
@@ -26,7 +28,8 @@ from tapestry_exec.run import (
 
 if TYPE_CHECKING:  # loaded when they are asked for: see `__getattr__`
     from tapestry_exec.cuda import CupyBackend, KernelError, NoDevicePath, RawKernel
-    from tapestry_exec.numpy import NumpyBackend
+    from tapestry_exec.numpy import NumpyBackend, SerialBackend
+    from tapestry_exec.processes import ProcessBackend
     from tapestry_exec.simulated import SimulatedBackend
 
 __all__ = [
@@ -35,21 +38,25 @@ __all__ = [
     "Backend",
     "BackendUnavailable",
     "CupyBackend",
+    "Deployment",
     "DeviceMemory",
     "InvalidPlan",
     "KernelError",
     "NoDevicePath",
     "NumpyBackend",
     "Phase",
+    "ProcessBackend",
     "RawKernel",
     "ResultMismatch",
     "RunResult",
+    "SerialBackend",
     "SimulatedBackend",
     "StepFailed",
     "TraceEvent",
     "TransferMismatch",
     "calibrate",
     "check_plan",
+    "deploy",
     "difference",
     "evaluate",
     "run",

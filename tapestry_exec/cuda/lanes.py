@@ -2,7 +2,13 @@
 
 A lane is a stream. Each operation in it leaves a mark, an event recorded behind it. Whoever uses the same bytes in
 another lane first waits for the marks that were left on them: a reader for the last writer, a writer for the readers
-too. Memory that is given back keeps its marks, so that whoever takes the place waits as well.
+too. Memory that is given back keeps its marks, so that whoever takes the place waits as well::
+
+    in       unpack x ──●─── unpack halo ──●
+                        │ wait             │ wait
+    compute             └► product ──●     └► convolution ──●── free
+                                     │ wait                 │ wait
+    out                              └► pack y ──●          └► pack z ──● move to the next device
 """
 
 from __future__ import annotations

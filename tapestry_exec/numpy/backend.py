@@ -5,6 +5,7 @@ How regions and views are copied between its arrays is told in `copies`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,9 +28,13 @@ class NumpyBackend(Backend["NumpyDevice"]):
 
     Arenas that are closed are kept for the next run on the same object: memory that was touched before is
     faster. A run that begins before another one ended gets arenas of its own.
+
+    Each device has a thread, where operators take longer than that costs, and there is a core for it. Bits and counts
+    are the same as in one loop.
     """
 
     name = "numpy"
+    keeps = True
 
     def __init__(self) -> None:
         self._closed: list[list[NDArray[np.uint8]]] = []
@@ -47,6 +52,11 @@ class NumpyBackend(Backend["NumpyDevice"]):
     def check_room(self, nbytes: Sequence[int]) -> None:
         """Raise MemoryError where the arenas do not fit beside what this host holds already."""
         check_room(nbytes, sum(arena.nbytes for arenas in self._closed for arena in arenas))
+
+    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
+        """Whether there are several devices and cores, and long work for them: Python itself runs on one core."""
+        is_long = seconds >= max(tuning.MIN_THREADED_SECONDS, shards * tuning.MIN_THREADED_SHARD_SECONDS)
+        return devices > 1 and is_long and count_cores() > 1
 
     def close(self, devices: Sequence[NumpyDevice]) -> None:
         """Take the devices' arenas back."""
@@ -69,6 +79,21 @@ class NumpyBackend(Backend["NumpyDevice"]):
         return payload
 
 
+class SerialBackend(NumpyBackend):
+    """The same devices in one loop, in the plan's order."""
+
+    name = "serial"
+
+    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
+        """Never."""
+        return False
+
+
+def count_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class NumpyDevice:
     """One device: an arena of bytes, and the buffers that lie in it.
 
@@ -85,11 +110,27 @@ class NumpyDevice:
         self.peak_nbytes = 0
         self._arrays: dict[int, Array] = {}
         self._fresh: dict[int, tuple[int, ...]] = {}
+        self._held: dict[int, Array] = {}
+        self._held_nbytes = 0
+
+    def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
+        """Take memory of its own for a buffer, which stays until the device is closed."""
+        room = copies.aligned_bytes(buffer.nbytes)
+        self._held[buffer.id] = self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, room)
+        _poison(room, self._held[buffer.id], buffer, tensor_shape)
+        self._held_nbytes += align(buffer.nbytes)
+        self.peak_nbytes = self._held_nbytes
+
+    def restart(self) -> None:
+        """Forget all buffers but those that stay, and count anew."""
+        self._arrays = dict(self._held)
+        self._fresh.clear()
+        self.peak_nbytes = self._held_nbytes
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
         taken = align(buffer.nbytes)
-        self.peak_nbytes = max(self.peak_nbytes, buffer.offset + taken)
+        self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + buffer.offset + taken)
         self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, self.memory, buffer.offset)
         # Poisoned just before the first use, unless that writes every cell.
         self._fresh[buffer.id] = tuple(tensor_shape)
@@ -103,10 +144,7 @@ class NumpyDevice:
         array = self._arrays[buffer.id]
         tensor_shape = self._fresh.pop(buffer.id, None)
         if tensor_shape is not None:
-            poison = tuning.POISON_FLOAT if array.dtype.kind in "fc" else tuning.POISON_OTHER
-            self.memory[buffer.offset : buffer.offset + buffer.nbytes].fill(poison)
-            if buffer.fill is not None:
-                copies.fill_cells(copies.outside(buffer.shape, buffer.start, tensor_shape), array, buffer.fill)
+            _poison(self.memory[buffer.offset : buffer.offset + buffer.nbytes], array, buffer, tensor_shape)
         return array
 
     def _target(self, buffer: Buffer, regions: Regions) -> Array:
@@ -182,3 +220,10 @@ class NumpyDevice:
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return copies.block_of(self._array(buffer), buffer.start, box)
+
+
+def _poison(room: NDArray[np.uint8], array: Array, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
+    """Fill a buffer's bytes, so that a cell that nothing writes shows, and its cells outside the tensor."""
+    room.fill(tuning.POISON_FLOAT if array.dtype.kind in "fc" else tuning.POISON_OTHER)
+    if buffer.fill is not None:
+        copies.fill_cells(copies.outside(buffer.shape, buffer.start, tuple(tensor_shape)), array, buffer.fill)

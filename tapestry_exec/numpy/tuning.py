@@ -1,6 +1,17 @@
-"""Numbers of this wing: what bytes hold that nobody wrote. No right result changes with them; a wrong one shows."""
+"""Numbers of this wing: what bytes hold that nobody wrote, and when devices get threads.
+
+No right result changes with them; a wrong one shows.
+"""
 
 POISON_FLOAT = 0xFF
 """In buffers of floats: all bits set is a NaN in every IEEE format."""
 POISON_OTHER = 0xA5
 """In buffers of other cells: no small number, and no truth value."""
+MIN_THREADED_SECONDS = 2e-3
+"""How long the work of a plan must take, roughly, on one core, so that a thread for each device pays."""
+MIN_THREADED_SHARD_SECONDS = 8e-4
+"""The same of a shard of an operator, on average: in between threads wait for each other's Python.
+
+On two cores ResNet-50 on four devices (1.7 ms a shard, by this estimate) takes 0.8 of the time of one loop, SqueezeNet
+(0.3 ms) 1.4 times that, and ShuffleNet 2.3 times.
+"""

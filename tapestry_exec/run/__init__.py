@@ -3,9 +3,13 @@
 From the ground up; each row stands on rows above it:
 
     check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
+    results                         what a run gives, and how it is held against what was predicted
     backends                        the protocol of a backend, and their table
+    interpreter                     the steps of one device's program
     prepared                        what is done once for a plan and a backend
-    interpreter                     one loop over the steps
+    residents                       what stays on devices from run to run
+    ways                            devices one after the other, or a thread for each
+    deployment                      one run, or many where constants are placed once
     calibration                     what kernels and copies take, from the timelines of small plans
 """
 
@@ -20,13 +24,18 @@ from tapestry_exec.run.backends import (
     Reads,
     Regions,
     Writes,
+    load_backend,
     load_from_wing,
 )
 from tapestry_exec.run.calibration import calibrate
 from tapestry_exec.run.check import InvalidPlan, check_plan
+from tapestry_exec.run.deployment import Deployed, Deployment, compare_placed, deploy, make_result, run
 from tapestry_exec.run.evaluate import difference, evaluate, read_array
-from tapestry_exec.run.interpreter import ResultMismatch, RunResult, StepFailed, TransferMismatch, run
+from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts
 from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_exec.run.residents import Residents
+from tapestry_exec.run.results import Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, free_nbytes
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, replace_file, write_trace
-from tapestry_exec.run.tuning import DIFFERENCE_BOUND
+from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
+from tapestry_exec.run.ways import name_step, one_blas_thread

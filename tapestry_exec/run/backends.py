@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run.trace import Phase
@@ -23,6 +23,8 @@ from tapestry_sets.views import Piece
 BACKENDS: FrozenDict[str, tuple[str, str]] = FrozenDict(
     {
         "numpy": ("tapestry_exec.numpy", "NumpyBackend"),
+        "serial": ("tapestry_exec.numpy", "SerialBackend"),
+        "processes": ("tapestry_exec.processes", "ProcessBackend"),
         "cupy": ("tapestry_exec.cuda", "CupyBackend"),
         "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
     }
@@ -74,6 +76,14 @@ class DeviceMemory(Protocol):
     ) -> None: ...
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None: ...
 
+    def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
+        """Take memory of its own for a buffer, which stays until the device is closed; of a backend that `keeps`."""
+        ...
+
+    def restart(self) -> None:
+        """Forget all buffers but those, and count anew."""
+        ...
+
 
 class Exchanged(NamedTuple):
     """What a backend did of a collective."""
@@ -98,6 +108,8 @@ class Backend(Protocol[D]):
     """
 
     name: str
+    keeps: ClassVar[bool] = False
+    """Whether buffers can stay on devices from run to run (`DeviceMemory.hold`)."""
 
     @abstractmethod
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[D]: ...
@@ -119,6 +131,10 @@ class Backend(Protocol[D]):
 
     def check_room(self, nbytes: Sequence[int]) -> None:
         """Raise MemoryError, before anything is allocated, where arenas of these sizes do not fit."""
+
+    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
+        """Return whether each device is to have a thread, where so many shards take so long on one core."""
+        return False
 
     def recorded(self, plan: ShardPlan) -> Recorded | None:
         """Return a run that is kept to be run again at once."""

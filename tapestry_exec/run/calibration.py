@@ -28,7 +28,7 @@ import numpy as np
 
 from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import BACKENDS
-from tapestry_exec.run.interpreter import run
+from tapestry_exec.run.deployment import run
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_plan import ops
 from tapestry_plan.ir import Graph, Stored, Tensor

@@ -33,6 +33,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     Spill,
     Step,
+    Tags,
     align,
     check_choices,
     find_contradiction,
@@ -141,6 +142,7 @@ class _Follow:
         self.apart: set[tuple[str, tuple[int, ...]]] = set()
         """Parts of tensors that are over nothing in common."""
         self.makers = {out: node for node in plan.graph.nodes.values() for out in node.outputs}
+        self.tags = Tags(plan.graph)
         self.at = -1
         self.shards: dict[int, Shard] = {}
         # What one exchange copies are few tuples of regions, which thousands of steps share: known by their ids, which
@@ -387,6 +389,9 @@ class _Follow:
         told = "buffer {} holds {!r}; another buffer of {!r} is needed"
         fits = source is not target and source.buffer.tensor == step.tensor
         self._need(fits, told, step.src, source.buffer.tensor, step.tensor)
+        if source.buffer.device != b.device:
+            is_read = self.tags.knows(step.node, step.tensor)
+            self._need(is_read, "{!r} is not a stage of the graph that reads {!r}", step.node, step.tensor)
         self._need(source.buffer.part == b.part, "copies part {} into a buffer of part {}", source.buffer.part, b.part)
         self._read(source, cells)
         # What a tensor is shared out to rests there whether or not somebody reads it, as what is placed does.

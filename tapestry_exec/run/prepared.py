@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 
+from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import KNOWN, Backend, load_backend
 from tapestry_exec.run.check import check_plan
+from tapestry_exec.run.interpreter import StepFacts
 from tapestry_plan.ir import Shard
-from tapestry_plan.steps import HOST, Copy, Fetch, ShardPlan, Spill, spill
+from tapestry_plan.steps import (
+    HOST,
+    Buffer,
+    Compute,
+    Copy,
+    DeviceStep,
+    Fetch,
+    ShardPlan,
+    Spill,
+    order_hoisted,
+    spill,
+    split_steps,
+)
 from tapestry_sets.limits import FrozenDict, Guarded, check_arguments, put_fields
 from tapestry_sets.regions import Region
 
@@ -19,9 +33,12 @@ from tapestry_sets.regions import Region
 class Findings(Struct, frozen=True):
     """The facts that a plan alone decides, whatever runs it, and the backends that callers named to run it."""
 
-    shards: dict[int, Shard]
+    work: StepFacts
+    steps: tuple[DeviceStep, ...]
+    programs: tuple[tuple[DeviceStep, ...], ...]
     arenas_nbytes: tuple[int, ...]
     payloads_nbytes: tuple[int, ...]
+    seconds: float
     fitted: dict[int, ShardPlan | None] = field(default_factory=dict)
     """By bytes of memory: the plan that spills so that it fits; None where the plan itself fits."""
     backends: dict[str, Backend[Any]] = field(default_factory=dict)
@@ -41,6 +58,14 @@ class PreparedPlan(Guarded):
     ----------
     shards : dict of int to Shard
         What `check_plan` gives.
+    work : StepFacts
+        What its steps are about.
+    steps : tuple of DeviceStep
+        Of all devices, in the plan's order.
+    programs : tuple of tuple of DeviceStep
+        The same of each device, in the order of its program.
+    seconds : float
+        What its operators take on one core, roughly.
     arenas_nbytes : tuple of int
         By device: bytes of its arena, as far as the plan's buffers reach.
     payloads_nbytes : tuple of int
@@ -68,7 +93,11 @@ class PreparedPlan(Guarded):
 
     plan: ShardPlan
     backend: Backend[Any]
-    shards: dict[int, Shard]
+    shards: Mapping[int, Shard]
+    work: StepFacts
+    steps: tuple[DeviceStep, ...]
+    programs: tuple[tuple[DeviceStep, ...], ...]
+    seconds: float
     arenas_nbytes: tuple[int, ...]
     payloads_nbytes: tuple[int, ...]
 
@@ -76,12 +105,12 @@ class PreparedPlan(Guarded):
     def __init__(self, plan: ShardPlan, backend: str | Backend[Any] = "numpy") -> None:
         found: Findings | None = plan.kept.get(Findings)
         if found is None:
-            found = Findings(FrozenDict(check_plan(plan)), tuple(_arenas_nbytes(plan)), tuple(_payloads_nbytes(plan)))
-            plan.kept[Findings] = found
+            found = plan.kept[Findings] = _find(plan)
         self._found = found
         if isinstance(backend, str):
             backend = found.backends.get(backend) or found.backends.setdefault(backend, load_backend(backend))
-        put_fields(self, plan=plan, backend=backend, shards=found.shards)
+        put_fields(self, plan=plan, backend=backend, shards=found.work.shards, work=found.work, seconds=found.seconds)
+        put_fields(self, steps=found.steps, programs=found.programs)
         put_fields(self, arenas_nbytes=found.arenas_nbytes, payloads_nbytes=found.payloads_nbytes)
 
     def within(self, memory_nbytes: int | None) -> PreparedPlan:
@@ -100,6 +129,40 @@ class PreparedPlan(Guarded):
         check: Any = getattr(self.backend, "check_room", None)  # backends from outside need not have it
         if check is not None:
             check(self.arenas_nbytes)
+
+
+def _find(plan: ShardPlan) -> Findings:
+    graph, shards = plan.graph, check_plan(plan)
+    buffers = {buffer.id: buffer for buffer in plan.buffers}
+    tensors = {buffer.tensor for buffer in plan.buffers}
+    known = {name: graph.stored.get(name) or graph.selections.get(name) for name in tensors}
+    work = StepFacts(
+        FrozenDict(buffers),
+        FrozenDict((name, tensor.shape) for name, tensor in known.items() if tensor is not None),
+        graph.nodes,
+        FrozenDict((out, name) for name, node in graph.nodes.items() for out in node.outputs),
+        FrozenDict(shards),
+        plan.outputs,
+    )
+    steps = tuple(split_steps(graph, plan.written))
+    programs = _list_programs(steps, plan.mesh.size)
+    sizes = tuple(_arenas_nbytes(plan)), tuple(_payloads_nbytes(plan))
+    return Findings(work, steps, programs, *sizes, _count_seconds(plan, buffers))
+
+
+def _list_programs(steps: Iterable[DeviceStep], devices: int) -> tuple[tuple[DeviceStep, ...], ...]:
+    """The steps of each device, in the order of its program."""
+    mine: list[list[DeviceStep]] = [[] for _ in range(devices)]
+    for at in steps:
+        mine[at.device].append(at)
+    return tuple(tuple(each[k] for k in order_hoisted([at.step for at in each])) for each in mine)
+
+
+def _count_seconds(plan: ShardPlan, buffers: Mapping[int, Buffer]) -> float:
+    """What the operators take on one core, roughly: their arithmetic, and going through what they read and write."""
+    numbers = (n for s in plan.steps if isinstance(s, Compute) for n in (*s.inputs, *s.outputs) if n is not None)
+    nbytes = sum(buffers[n].nbytes for n in numbers)
+    return sum(plan.flop) / tuning.ROUGH_FLOP_PER_SECOND + nbytes / tuning.ROUGH_NBYTES_PER_SECOND
 
 
 def _arenas_nbytes(plan: ShardPlan) -> list[int]:

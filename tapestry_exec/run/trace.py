@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Phase(NamedTuple):
     """A part of a copy between devices: pack on the source, move to the target, unpack there.
 
-    Times are in seconds since the run's first step.
+    A move lasts until the target begins to unpack, so that it is longer where that has other work first. Times are in
+    seconds since the run's first step.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""The numbers of this wing: what decides whether results are equal, and what is only for messages.
+"""The numbers of this wing: what decides whether results are equal, how devices run, and what is only for messages.
 
 The first decide whether `run(verify=True)` raises. They bound rounding: a cell that no copy reached is NaN and is found
 whatever they are. The others change texts of errors alone.
@@ -20,6 +20,15 @@ DIFFERENCE_BOUND: FrozenDict[str, float] = FrozenDict(
 """Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
 ROUNDINGS = 16
 """How many units in the last place of the largest number on the way a result may be off, where it cancels."""
+
+# -- devices side by side ------------------------------------------------------------------------------------
+
+MAX_WAIT_SECONDS = 600.0
+"""How long a device waits for cells of another one, before it says so: longer than any block takes."""
+ROUGH_FLOP_PER_SECOND = 2e10
+"""The rate of arithmetic of one core, roughly."""
+ROUGH_NBYTES_PER_SECOND = 5e9
+"""The rate at which one core goes through memory, roughly."""
 
 # -- messages ------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from tapestry_exec import (
     SimulatedBackend,
     StepFailed,
     check_plan,
+    deploy,
     difference,
     evaluate,
     run,
@@ -57,6 +58,18 @@ ROWS: dict[str, Row] = {
     "RawKernel": Row(RawKernel, kernel, takes={"launch": "Callable"}),
     "SimulatedBackend": Row(SimulatedBackend, lambda: {"gpus": 1}, refuses={"gpus": (0, -1)}, skips=["options"]),
     "check_plan": Row(check_plan, lambda: {"plan": planned()}),
+    "deploy": Row(
+        deploy,
+        lambda: {"shard_plan": planned()},
+        refuses={
+            "constants": ({"none": X}, {5: X}),
+            "backend": ("none",),
+            "memory_nbytes": (-1,),
+            "ops": ({"x": 5}, {"x": None}),
+            "carry": ({"none": "x"}, {"y": "none"}, {5: "x"}),
+        },
+        says={"memory_nbytes": "memory"},
+    ),
     "difference": Row(difference, lambda: {"found": X, "reference": X}),
     "evaluate": Row(
         evaluate,
@@ -88,6 +101,9 @@ ROWS: dict[str, Row] = {
 }
 NOT_WALKED = {
     "Backend": "a protocol",
+    "Deployment": "deploy makes it; its run is walked as run is",
+    "ProcessBackend": "takes nothing; run calls its methods",
+    "SerialBackend": "takes nothing; run calls its methods",
     "DeviceMemory": "a protocol",
     "NumpyBackend": "takes nothing; run calls its methods",
     "Phase": "a backend makes it",

@@ -15,6 +15,7 @@ from tapestry_plan.ops import exp, relu, softmax, sum, tanh
 from tapestry_plan.steps import InfeasiblePlan
 from tests.exec.run.test_same_bits import of_floats
 from tests.recosting import Recosting
+from tests.ways_of_running import Threads, assert_same
 
 KINDS = {
     *("devices permuted", "periodic parts", "uneven parts", "tied", "capped"),
@@ -113,7 +114,8 @@ def check_seed(seed: int) -> set[str]:
     g = make_graph(rng)
     p, said = make_plan(g, rng)
     feeds = of_floats(g, seed)
-    r = run(p, feeds)
+    r = run(p, feeds, backend="serial")
+    assert_same(run(p, feeds, backend=Threads()), r)
     assert (r.nbytes_received, dict(r.nbytes_by_link)) == (p.nbytes_received, dict(p.nbytes_by_link))
     assert (r.nbytes_placed, r.peak_nbytes) == (p.nbytes_placed, p.peak_nbytes)
     np.testing.assert_allclose(r.outputs["new"], evaluate(g, feeds)["new"], rtol=2e-4, atol=1e-5)

@@ -1,0 +1,6 @@
+"""Numbers of this wing."""
+
+HEAD_NBYTES = 16
+"""In front of a parcel: when it was packed and how long that took, two floats of 8 bytes."""
+END_SECONDS = 5.0
+"""How long processes may take to end by themselves, before they are killed."""

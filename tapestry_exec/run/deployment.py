@@ -1,0 +1,585 @@
+"""Runs of plans: one at a time, or many where programs and constants are placed once.
+
+::
+
+    run        check ─► session ─► inputs and constants are placed, steps, outputs ─► counts compared ─► close
+    deploy     check ─► session ─► constants are placed
+    placed.run                     └► inputs are placed, steps left, outputs ─► counts compared     (again and again)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from operator import attrgetter
+from os import PathLike
+from threading import Lock
+from time import perf_counter
+from typing import Any, Protocol, Self
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tapestry_exec.copies import Array, make_contiguous
+from tapestry_exec.run.backends import KNOWN, Backend, DeviceMemory, Recorded
+from tapestry_exec.run.evaluate import FEEDS, check_finite, check_unified, hold, match_inputs
+from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
+from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_exec.run.residents import Residents, count_placed, find_residents, predict
+from tapestry_exec.run.results import (
+    Progress,
+    RunResult,
+    StepFailed,
+    TransferMismatch,
+    assemble_outputs,
+    compare_counts,
+    verify_outputs,
+)
+from tapestry_exec.run.room import check_copies
+from tapestry_exec.run.trace import TraceEvent, check_target, on_devices, write_trace
+from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
+from tapestry_plan.ir import BUILTIN_OPS, Graph, Op
+from tapestry_plan.rewrite import list_inside, with_ops
+from tapestry_plan.steps import Compute, DeviceStep, ShardPlan
+from tapestry_sets.limits import FrozenDict, check_arguments, quote
+
+
+@check_arguments(
+    shard_plan="make one with plan(graph, mesh)",
+    inputs=FEEDS,
+    constants=FEEDS,
+    backend=KNOWN,
+    verify="give True to compare every output with the unsharded run",
+    progress="it is called with steps done, steps in all, and the operator",
+    trace="give the path of a file",
+    memory_nbytes="give a number of bytes",
+    ops="it maps names to operators, as {op.name: op}",
+)
+def run(
+    shard_plan: ShardPlan,
+    inputs: Mapping[str, Any],
+    *,
+    backend: str | Backend[Any] = "numpy",
+    verify: bool = False,
+    progress: Progress | None = None,
+    trace: str | PathLike[str] | None = None,
+    memory_nbytes: int | None = None,
+    constants: Mapping[str, Any] | None = None,
+    ops: Mapping[str, Op] | None = None,
+) -> RunResult:
+    """Run a plan.
+
+    Parameters
+    ----------
+    shard_plan : ShardPlan
+    inputs : mapping of str to array
+        Every input of the graph, with its exact shape and dtype.
+    backend : str or Backend
+        An object, or a name: then the arenas are kept for further runs of this plan, as long as it lives. "numpy" has a
+        thread for each device where that pays, "serial" one loop, "processes" a process for each device; all give the
+        same bits, with BLAS on one thread.
+    verify : bool
+        Also run the graph unsharded and compare: integers and booleans exactly, floats within
+        `DIFFERENCE_BOUND` of max|difference| / max|reference|. Inputs must be finite then; constants need not.
+    progress : callable, optional
+        Called with (steps done, steps in all, operator) after each operator's shard. What it raises ends the
+        run.
+    trace : path, optional
+        Write the timeline there as a Chrome trace, with the devices' own times where they work ahead of the host.
+    memory_nbytes : int, optional
+        Bytes that a device's arena may have. Where the plan needs more, ``spill(shard_plan, memory)`` runs in its
+        place: buffers wait in host memory while they are idle, and `RunResult.nbytes_spilled` says what that moved.
+    constants : mapping of str to array, optional
+        Values of constants that the plan names but does not carry.
+    ops : mapping of str to Op, optional
+        Operators, by name, that replace or add to those of the plan's graph, also where they are in a block.
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    TypeError
+        For an argument of another type than it must have.
+    InvalidPlan
+        When the plan's steps do not hold together (see `check_plan`); nothing has run then.
+    ValueError
+        For missing, unknown or unfit inputs and constants, an unknown backend, a trace that cannot be written,
+        or less memory than one step needs (`InfeasiblePlan`); nothing has run then.
+    MemoryError
+        When the plan's arenas take more memory than is free; nothing has been allocated then.
+    StepFailed
+        When a step raises, as block functions may; names step, operator, shard, devices and regions. Ctrl-C
+        raises KeyboardInterrupt instead: devices are closed, and no trace is written.
+    TransferMismatch
+        When bytes counted differ from bytes predicted.
+    ResultMismatch
+        With `verify`, when an output differs from the unsharded run's.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.input("x", (6,)) + g.input("y", (6,)), "z")
+    >>> r = run(plan(g, Mesh(2)), {"x": np.ones(6, np.float32), "y": np.arange(6, dtype=np.float32)}, verify=True)
+    >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
+    ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
+    """
+    prepared = PreparedPlan(shard_plan, backend)
+    given = match_inputs(shard_plan.graph, inputs, constants)
+    prepared = prepared.within(memory_nbytes)
+    prepared.check_room()
+    copied = {name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous}
+    check_copies(copied)
+    host = hold(shard_plan.graph, given, constants)
+    check_unified(host, shard_plan.unified)
+    if copied:
+        prepared.check_room()  # of what is left beside the copies
+    if verify:
+        check_finite(shard_plan.graph, host)
+    if trace is not None:
+        check_target(trace, "trace")
+    known, engine = _name_ops(prepared.plan, ops), prepared.backend
+    with engine.alone():
+        engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
+        # A recording has the operators of the run that was recorded, and no times of single steps.
+        is_plain = trace is None and not ops
+        session = begin_session(Deployed(prepared, known, {}, None))
+        with _closing(session):
+            result = session.run(host, progress, trace is not None, is_plain)
+    compare_counts(prepared.plan, result)
+    if trace is not None:
+        write_trace(result.timeline, trace)
+    if not verify:
+        return result
+    found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
+    return replace(result, difference=found)
+
+
+class Deployed(Struct, frozen=True):
+    """What a session is of.
+
+    Parameters
+    ----------
+    prepared : PreparedPlan
+    ops : mapping of str to Op
+    constants : mapping of str to array
+        Placed once; empty where nothing stays.
+    stays : Residents, optional
+    """
+
+    prepared: PreparedPlan
+    ops: Mapping[str, Op]
+    constants: Mapping[str, Array]
+    stays: Residents | None
+
+
+class Session(Protocol):
+    """The devices of a plan, from when they are there until they are gone."""
+
+    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+        """Run what is left to do, with these inputs, and constants where none stay."""
+        ...
+
+    def close(self) -> None:
+        """Take the devices back."""
+        ...
+
+
+def begin_session(what: Deployed) -> Session:
+    """The devices of a plan, in this process or where the backend has them."""
+    begin: Callable[[Deployed], Session] | None = getattr(what.prepared.backend, "begin", None)
+    return LocalSession(what) if begin is None else begin(what)
+
+
+@contextmanager
+def _closing(session: Session) -> Iterator[None]:
+    """Close a session in any case; what ended a run is what matters."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            session.close()
+        raise
+    session.close()
+
+
+def compare_placed(what: Deployed, counted: Sequence[int]) -> None:
+    """Raise TransferMismatch where devices got other bytes of what stays than were predicted."""
+    predicted = () if what.stays is None else count_placed(what.prepared, what.stays.placing)
+    for device, (wanted, found) in enumerate(zip(predicted, counted, strict=True)):
+        if wanted != found:
+            raise TransferMismatch(f"device {device} got {found:,} B of constants, {wanted:,} B were predicted")
+
+
+class LocalSession:
+    """Devices in this process: opened for each run, or kept with what stays on them."""
+
+    def __init__(self, what: Deployed) -> None:
+        self.what, self.prepared, self.engine = what, what.prepared, what.prepared.backend
+        self.devices: Sequence[DeviceMemory] = ()
+        if what.stays is not None:
+            self.devices = self.engine.open(what.stays.arenas_nbytes, self.prepared.payloads_nbytes)
+            self._place(what.stays)
+
+    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+        """Run what is left to do, with these inputs, and constants where none stay."""
+        stays, prepared = self.what.stays, self.prepared
+        if stays is not None:
+            for device in self.devices:
+                device.restart()
+            first = [at for name in stays.given if name in host for at in stays.given[name]]
+            steps: Sequence[DeviceStep] = stays.steps
+            programs = stays.programs
+            if first:
+                steps = sorted([*first, *steps], key=attrgetter("number"))
+                programs = tuple((*(at for at in first if at.device == d), *each) for d, each in enumerate(programs))
+            job = Job(prepared, {**self.what.constants, **host}, self.what.ops, steps, programs, progress)
+            return interpret(job, self.devices, stays.carrying)
+        job = Job(prepared, host, self.what.ops, prepared.steps, prepared.programs, progress)
+        recording = self.engine.recorded(prepared.plan) if is_plain else None
+        if recording is not None:
+            return _launch_again(prepared.plan, recording, host, progress)
+        return self._issue(job, timed)
+
+    def close(self) -> None:
+        """Give the devices back that were kept."""
+        devices, self.devices = self.devices, ()
+        if devices:
+            self.engine.close(devices)
+
+    def _place(self, stays: Residents) -> None:
+        """Place what stays, and count it."""
+        prepared, parcels = self.prepared, dict[tuple[int, int, int], Any]()
+        mine = [
+            Interpreter(d, prepared.work, memory, self.engine, self.what.constants, self.what.ops, Shelf(d, parcels))
+            for d, memory in enumerate(self.devices)
+        ]
+        for at in stays.placing:
+            try:
+                mine[at.device].place(at)
+            except Exception as error:
+                raise name_step(prepared, at.number, error) from error
+        compare_placed(self.what, [one.placed for one in mine])
+
+    def _issue(self, job: Job, timed: bool) -> RunResult:
+        """Run step by step; what failed while it was recorded runs once more, not recorded."""
+        result = None
+        try:
+            result = self._run_on_devices(job, timed)
+        except StepFailed as error:
+            if not self.engine.forget(job.prepared.plan, error.__cause__):
+                raise
+        if result is None:  # outside of the handler, whose error holds the devices
+            result = self._run_on_devices(job, timed)
+        self.engine.remember(job.prepared.plan, result)
+        return result
+
+    def _run_on_devices(self, job: Job, timed: bool) -> RunResult:
+        """Run on devices that are closed in any case."""
+        devices = self.engine.open(self.prepared.arenas_nbytes, self.prepared.payloads_nbytes)
+        try:
+            if timed:
+                self.engine.start_clocks()
+            result = interpret(job, devices)
+        except BaseException:
+            with suppress(Exception):  # what ended the run is what matters
+                self.engine.close(devices)
+            raise
+        self.engine.close(devices)
+        return result
+
+
+def interpret(job: Job, devices: Sequence[DeviceMemory], carrying: Sequence[DeviceStep] = ()) -> RunResult:
+    """Do all steps on devices of this process, and take the outputs."""
+    prepared, engine = job.prepared, job.prepared.backend
+    begin, counts = perf_counter(), [0]
+    inboxes, parcels = Inboxes(len(devices)), dict[tuple[int, int, int], Any]()
+    side_by_side = _run_side_by_side(prepared)
+
+    def transport(device: int) -> Transport:
+        return Inbox(device, inboxes) if side_by_side else Shelf(device, parcels)
+
+    mine = [
+        Interpreter(d, prepared.work, memory, engine, job.host, job.ops, transport(d))
+        for d, memory in enumerate(devices)
+    ]
+    for one in mine:
+        one.begin_at(begin)
+    loop = Loop(job, mine)
+    with one_blas_thread():
+        timeline = run_in_threads(job, mine, inboxes) if side_by_side else loop.run(counts)
+        _finish(engine.synchronize)
+    seconds = perf_counter() - begin
+    if engine.spans is not None:
+        timeline = on_devices(timeline, engine.times(begin), counts)
+    buffers = prepared.work.buffers
+    blocks = [block for output in prepared.plan.outputs for block in output.blocks]
+    cells = [mine[buffers[number].device].take(number, region) for number, region in blocks]
+    _finish(engine.arrive)
+    for at in carrying:
+        mine[at.device].carry(at)
+    links = loop.links + sum((one.links for one in mine), Counter())
+    return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links)
+
+
+def _run_side_by_side(prepared: PreparedPlan) -> bool:
+    """Whether a thread runs each device: not where devices have queues, or run collectives together."""
+    engine = prepared.backend
+    together = getattr(type(engine), "takes", Backend.takes) is not Backend.takes
+    wants: Callable[[float, int, int], bool] | None = getattr(engine, "wants_threads", None)
+    if wants is None or together or engine.spans is not None:
+        return False
+    return wants(prepared.seconds, len(prepared.shards), prepared.plan.mesh.size)
+
+
+def make_result(
+    plan: ShardPlan,
+    cells: Sequence[Array],
+    counts: Sequence[Counts],
+    timeline: Sequence[TraceEvent],
+    seconds: float,
+    links: Mapping[tuple[int, int], int],
+) -> RunResult:
+    """The result of a run, of what each device counted, and of the cells of the outputs' blocks."""
+    received = [0] * len(counts)
+    for (_, dst), nbytes in links.items():
+        received[dst] += nbytes
+    return RunResult(
+        assemble_outputs(plan, cells),
+        FrozenDict(links),
+        tuple(received),
+        tuple(one.placed for one in counts),
+        tuple(one.peak_nbytes for one in counts),
+        tuple(one.flop for one in counts),
+        seconds,
+        tuple(timeline),
+        nbytes_spilled=tuple(one.spilled for one in counts),
+    )
+
+
+def _finish(wait: Callable[[], None]) -> None:
+    """Wait until the devices have done what the steps put into their queues."""
+    try:
+        wait()
+    except Exception as error:
+        raise StepFailed(
+            f"work that the steps had put into the devices' queues failed: {type(error).__name__}: {error}; "
+            "CupyBackend(blocking=True) waits after each step and names the one"
+        ) from error
+
+
+def _name_ops(plan: ShardPlan, ops: Mapping[str, Op] | None) -> dict[str, Op]:
+    """The operators that a plan's nodes are of, by name, also those inside of others."""
+    known = {name: with_ops(op, ops or {}) for name, op in plan.graph.ops.items()}
+    return {**{name: one for op in known.values() for name, one in list_inside(op).items()}, **known, **(ops or {})}
+
+
+def _list_placed_ops(plan: ShardPlan, ops: Mapping[str, Op]) -> Iterator[tuple[Op, int]]:
+    """Each operator with the device that it runs on."""
+    return ((ops[plan.graph.nodes[step.node].op], step.device) for step in plan.steps if isinstance(step, Compute))
+
+
+def _launch_again(
+    plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None
+) -> RunResult:
+    """Launch what was recorded: it moves and holds what its run did, which was counted then."""
+    begin = perf_counter()
+    try:
+        cells = recording.launch(host)
+    except Exception as error:
+        raise StepFailed(
+            f"the plan, recorded as a graph and launched as a whole, failed: {type(error).__name__}: {error}; "
+            "CupyBackend(blocking=True) waits after each step and names the one"
+        ) from error
+    seconds = perf_counter() - begin
+    if progress is not None:
+        progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
+    counted: RunResult = recording.result
+    return replace(counted, outputs=assemble_outputs(plan, cells), seconds=seconds, timeline=())
+
+
+# -- placed once, run often --------------------------------------------------------------------------------------
+
+
+class Deployment:
+    """A plan's programs and constants on their devices, from `deploy` until `close`.
+
+    What stays is held beside the arenas, so that `peak_nbytes` may be more than the plan's, where constants give their
+    places up when they have been read.
+
+    Attributes
+    ----------
+    plan : ShardPlan
+    nbytes_placed : tuple of int
+        By device: bytes of constants that were placed, once.
+    peak_nbytes : tuple of int
+        By device: what a run holds at most, with what stays.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedPlan,
+        constants: Mapping[str, Any] | None,
+        ops: Mapping[str, Op],
+        carry: Mapping[str, str],
+    ) -> None:
+        self.plan, self._prepared, self._given, self._ops = prepared.plan, prepared, constants, ops
+        self._stays = find_residents(prepared, carry)
+        self.nbytes_placed = count_placed(prepared, self._stays.placing)
+        self.peak_nbytes = self._stays.peak_nbytes
+        self._carried = set(carry.values())
+        self._has_state = False
+        self._busy = Lock()
+        graph = self.plan.graph
+        match_inputs(graph, _stand_in(graph, [n for n, t in graph.stored.items() if t.kind == "input"]), constants)
+        self._host = hold(graph, {}, constants)
+        check_unified(self._host, self.plan.unified)
+        engine = prepared.backend
+        check: Callable[[Sequence[int]], None] | None = getattr(engine, "check_room", None)
+        if check is not None:
+            check([a + b for a, b in zip(self._stays.arenas_nbytes, self._stays.nbytes_held, strict=True)])
+        engine.check({**BUILTIN_OPS, **ops}, _list_placed_ops(self.plan, ops))
+        self._session: Session | None = begin_session(Deployed(prepared, ops, self._host, self._stays))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take back the devices; nothing runs here any more."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    @check_arguments(
+        inputs=FEEDS,
+        verify="give True to compare every output with the unsharded run",
+        progress="it is called with steps done, steps in all, and the operator",
+        trace="give the path of a file",
+    )
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        verify: bool = False,
+        progress: Progress | None = None,
+        trace: str | PathLike[str] | None = None,
+    ) -> RunResult:
+        """Run the plan with other inputs; arguments, errors and result are those of `run`.
+
+        `RunResult.nbytes_placed` is of this run's inputs, without what stays. Of inputs that are carried the first run
+        is given values; later ones may leave them out, and go on from the outputs of the run before.
+
+        Raises
+        ------
+        RuntimeError
+            When the deployment is closed, or runs in another thread.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("run: the deployment runs in another thread; deploy the plan once for each thread")
+        try:
+            return self._run(inputs, verify, progress, trace)
+        finally:
+            self._busy.release()
+
+    def _run(
+        self, inputs: Mapping[str, Any], verify: bool, progress: Progress | None, trace: str | PathLike[str] | None
+    ) -> RunResult:
+        if self._session is None:
+            raise RuntimeError("run: the deployment is closed; deploy the plan again")
+        graph, kept = self.plan.graph, self._carried - inputs.keys() if self._has_state else set[str]()
+        if verify and kept:
+            raise ValueError(
+                f"run: verify=True needs the values of all inputs; {quote(min(kept))} is carried: give its value, too"
+            )
+        given = match_inputs(graph, {**_stand_in(graph, kept), **inputs}, self._given)
+        given = {name: array for name, array in given.items() if name not in kept}
+        check_copies({name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous})
+        host = {name: make_contiguous(array) for name, array in given.items()}
+        if verify:
+            check_finite(graph, host)
+        if trace is not None:
+            check_target(trace, "trace")
+        with self._prepared.backend.alone():
+            self._has_state = False  # what a run that fails leaves is not known
+            result = self._session.run(host, progress, trace is not None, False)
+            self._has_state = bool(self._carried)
+        compare_counts(predict(self._prepared, self._stays, sorted(self._carried - kept)), result)
+        if trace is not None:
+            write_trace(result.timeline, trace)
+        if not verify:
+            return result
+        return replace(result, difference=verify_outputs(self.plan, result.outputs, inputs, self._given))
+
+
+def _stand_in(graph: Graph, names: Collection[str]) -> dict[str, Array]:
+    """Arrays that take no memory, for inputs whose values are not looked at."""
+    stored = [graph.stored[name] for name in names]
+    return {one.name: np.broadcast_to(np.zeros((), one.dtype), one.shape) for one in stored}
+
+
+@check_arguments(
+    shard_plan="make one with plan(graph, mesh)",
+    backend=KNOWN,
+    constants=FEEDS,
+    ops="it maps names to operators, as {op.name: op}",
+    carry="it maps outputs to inputs, as {'new_w': 'w'}",
+    memory_nbytes="give a number of bytes",
+)
+def deploy(
+    shard_plan: ShardPlan,
+    *,
+    backend: str | Backend[Any] = "numpy",
+    constants: Mapping[str, Any] | None = None,
+    ops: Mapping[str, Op] | None = None,
+    carry: Mapping[str, str] | None = None,
+    memory_nbytes: int | None = None,
+) -> Deployment:
+    """Place a plan's programs and constants once, to run it often.
+
+    Constants stay on their devices, and so does what only they are copied into, as a weight that is turned around.
+
+    Parameters
+    ----------
+    shard_plan : ShardPlan
+    backend, constants, ops, memory_nbytes
+        As of `run`.
+    carry : mapping of str to str, optional
+        Outputs, by label, with the inputs whose place they take in the next run: new weights of a training step, a
+        cache of keys. Each output must lie where its input begins: plan with ``tie=carry``.
+
+    Returns
+    -------
+    Deployment
+        To be closed, or used in a ``with`` statement.
+
+    Raises
+    ------
+    ValueError
+        As of `run`; for names in `carry` that the graph has not, and for an output that does not lie where its input
+        begins; for a backend on whose devices nothing stays.
+    InvalidPlan, MemoryError
+        As of `run`.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.input("x", (4,)) * g.constant("w", np.full(4, 2, np.float32)), "y")
+    >>> p = plan(g, Mesh(2), tie={"y": "x"})
+    >>> with deploy(p, carry={"y": "x"}) as placed:
+    ...     results = [placed.run(given) for given in ({"x": np.ones(4, np.float32)}, {}, {})]
+    >>> [r.outputs["y"].tolist()[0] for r in results], [r.nbytes_placed for r in results[:2]], placed.nbytes_placed
+    ([2.0, 4.0, 8.0], [(8, 8), (0, 0)], (8, 8))
+    """
+    prepared = PreparedPlan(shard_plan, backend)
+    if not getattr(type(prepared.backend), "keeps", False):
+        raise ValueError(f"deploy: nothing stays on devices of backend {quote(prepared.backend.name)}; use run")
+    prepared = prepared.within(memory_nbytes)
+    return Deployment(prepared, constants, _name_ops(prepared.plan, ops), carry or {})

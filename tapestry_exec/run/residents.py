@@ -1,0 +1,240 @@
+"""What stays on devices from run to run: blocks of constants, and inputs that take the place of outputs.
+
+A buffer stays where nothing but constants ever goes into it: what is placed from the host, and what is copied there
+from buffers that stay, such as a weight turned around for the operator that reads it::
+
+    steps of a plan              once                     in every run
+    alloc w; place w    ──────►  hold w; place w
+    alloc w.T; copy w   ──────►  hold w.T; copy w
+    alloc x; place x                                      alloc x; place x
+    compute x @ w.T                                       compute x @ w.T
+    free w.T; free w             (they stay)
+
+An input that is carried stays as well; after a run it gets the cells of the output that takes its place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_plan.steps import (
+    HOST,
+    Alloc,
+    Buffer,
+    Copy,
+    DeviceStep,
+    Fetch,
+    Free,
+    Output,
+    ShardPlan,
+    Spill,
+    align,
+    list_written,
+)
+from tapestry_sets.limits import list_names, quote
+from tapestry_sets.regions import DisjointRegions, Region
+
+
+class Residents(Struct, frozen=True):
+    """What stays, and which steps are done once, and which in every run.
+
+    Parameters
+    ----------
+    placing : tuple of DeviceStep
+        Done once, in this order; each `Alloc` is of a buffer that stays.
+    given : mapping of str to tuple of DeviceStep
+        For each carried input the steps that place it, done where a run is given a value of it.
+    steps, programs
+        What is left to do in every run, as of `PreparedPlan`.
+    carrying : tuple of DeviceStep
+        Done behind the steps of every run: copies from outputs to the inputs whose place they take.
+    arenas_nbytes, peak_nbytes : tuple of int
+        By device: the arena without what stays, and at most held with it.
+    nbytes_held : tuple of int
+        By device: bytes of what stays.
+    """
+
+    placing: tuple[DeviceStep, ...]
+    given: Mapping[str, tuple[DeviceStep, ...]]
+    steps: tuple[DeviceStep, ...]
+    programs: tuple[tuple[DeviceStep, ...], ...]
+    carrying: tuple[DeviceStep, ...]
+    arenas_nbytes: tuple[int, ...]
+    peak_nbytes: tuple[int, ...]
+    nbytes_held: tuple[int, ...]
+
+
+class Prediction(Struct, frozen=True):
+    """What a run is predicted to count, where some of the plan's steps are done before; fields as of a plan."""
+
+    nbytes_by_link: Mapping[tuple[int, int], int]
+    nbytes_received: tuple[int, ...]
+    nbytes_placed: tuple[int, ...]
+    nbytes_spilled: tuple[int, ...]
+    peak_nbytes: tuple[int, ...]
+
+
+def predict(prepared: PreparedPlan, stays: Residents, given: Sequence[str]) -> Prediction:
+    """What a run counts in which some of the carried inputs are given."""
+    plan = prepared.plan
+    steps = [*stays.steps, *(at for name in given for at in stays.given[name])]
+    placed = count_placed(prepared, steps)
+    return Prediction(plan.nbytes_by_link, plan.nbytes_received, placed, plan.nbytes_spilled, stays.peak_nbytes)
+
+
+def count_placed(prepared: PreparedPlan, steps: Sequence[DeviceStep]) -> tuple[int, ...]:
+    """Bytes that some steps place from the host, by device."""
+    out = [0] * prepared.plan.mesh.size
+    for at in steps:
+        if isinstance(at.step, Copy) and _is_placing(at.step):
+            itemsize = np.dtype(prepared.work.buffers[at.step.dst].dtype).itemsize
+            out[at.device] += sum(region.size for region in at.step.regions) * itemsize
+    return tuple(out)
+
+
+def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Residents:
+    """What of a plan stays, and what is left to do.
+
+    Parameters
+    ----------
+    prepared : PreparedPlan
+    carry : mapping of str to str
+        Outputs with the inputs whose place they take.
+
+    Raises
+    ------
+    ValueError
+        For names that the graph does not have, and where an output does not lie where its input begins.
+    """
+    plan, buffers = prepared.plan, prepared.work.buffers
+    _check_names(plan, carry)
+    inputs = set(carry.values())
+    constants = {name for name, tensor in plan.graph.stored.items() if tensor.kind == "constant"}
+    writers: defaultdict[int, list[DeviceStep]] = defaultdict(list)
+    moved = set[int]()
+    for at in prepared.steps:
+        if isinstance(at.step, Spill | Fetch):
+            moved |= {at.step.buffer, *([at.step.spilled] if isinstance(at.step, Fetch) else [])}
+        for number in list_written(at.step):
+            writers[number].append(at)
+    stays, carried = set[int](), dict[int, str]()
+    for number, steps in writers.items():  # in the order in which they are first written
+        if number in moved or not all(isinstance(at.step, Copy) for at in steps):
+            continue
+        copies = [at.step for at in steps if isinstance(at.step, Copy)]
+        placed = {step.tensor for step in copies if _is_placing(step) and not step.again}
+        if len(copies) and all(_is_placing(step) and not step.again for step in copies) and placed <= inputs:
+            carried[number] = copies[0].tensor
+        elif all(
+            step.tensor in constants if _is_placing(step) else step.src in stays or step.src == HOST for step in copies
+        ) and not any(step.again for step in copies):
+            stays.add(number)
+    placing, steps_left, given = [], [], {name: list[DeviceStep]() for name in inputs}
+    for at in prepared.steps:
+        step = at.step
+        about = step.buffer if isinstance(step, Alloc | Free) else step.dst if isinstance(step, Copy) else None
+        if about in carried and isinstance(step, Copy):
+            given[carried[about]].append(at)
+        elif about in stays or about in carried:
+            placing += [] if isinstance(step, Free) else [at]
+        else:
+            steps_left.append(at)
+    left = set(map(id, steps_left))
+    held = {*stays, *carried}
+    size = plan.mesh.size
+    arenas, most, kept = [0] * size, [0] * size, [0] * size
+    for number, b in buffers.items():
+        if number in held:
+            kept[b.device] += align(b.nbytes)
+        else:
+            arenas[b.device] = max(arenas[b.device], b.offset + b.nbytes)
+            most[b.device] = max(most[b.device], b.offset + align(b.nbytes))
+    return Residents(
+        tuple(placing),
+        {name: tuple(each) for name, each in given.items()},
+        tuple(steps_left),
+        tuple(tuple(at for at in program if id(at) in left) for program in prepared.programs),
+        tuple(_carry(prepared, carry, carried)),
+        tuple(arenas),
+        tuple(map(sum, zip(most, kept, strict=True))),
+        tuple(kept),
+    )
+
+
+def _is_placing(step: Copy) -> bool:
+    return step.src == HOST and step.piece is None
+
+
+def _check_names(plan: ShardPlan, carry: Mapping[str, str]) -> None:
+    for label, name in carry.items():
+        if label not in plan.graph.outputs:
+            known = list_names(plan.graph.outputs, label, "outputs")
+            raise ValueError(f"carry: the graph has no output {quote(label)}; {known}")
+        stored = plan.graph.stored.get(name)
+        if stored is None or stored.kind != "input":
+            inputs = [one.name for one in plan.graph.stored.values() if one.kind == "input"]
+            raise ValueError(f"carry: the graph has no input {quote(name)}; {list_names(inputs, name, 'inputs')}")
+        made = plan.graph.stored.get(plan.graph.outputs[label])
+        if made is None:
+            raise ValueError(f"carry: output {quote(label)} is a view; give one that an operator makes")
+        if (made.shape, made.dtype) != (stored.shape, stored.dtype):
+            raise ValueError(
+                f"carry: output {quote(label)} is {made.dtype} of shape {quote(made.shape)}, input {quote(name)} "
+                f"{stored.dtype} of shape {quote(stored.shape)}; they must be the same"
+            )
+    twice = [name for name in carry.values() if list(carry.values()).count(name) > 1]
+    if twice:
+        raise ValueError(f"carry: several outputs take the place of input {quote(twice[0])}; give one")
+
+
+def _carry(prepared: PreparedPlan, carry: Mapping[str, str], carried: Mapping[int, str]) -> list[DeviceStep]:
+    """The copies from where outputs lie to the buffers of the inputs whose place they take."""
+    outputs = {out.name: out for out in prepared.plan.outputs}
+    found = []
+    for label, name in carry.items():
+        numbers = [number for number, tensor in carried.items() if tensor == name]
+        placed = {at.step.dst for at in prepared.steps if isinstance(at.step, Copy) and _is_name(at.step, name)}
+        if placed != set(numbers):
+            raise ValueError(
+                f"carry: input {quote(name)} does not stay in place, as it is spilled; give the plan more memory"
+            )
+        for number in numbers:
+            target = prepared.work.buffers[number]
+            wanted = [
+                region
+                for at in prepared.steps
+                if isinstance(at.step, Copy) and at.step.dst == number
+                for region in at.step.regions
+            ]
+            found += _bring(prepared, outputs[label], target, name, wanted)
+    return found
+
+
+def _is_name(step: Copy, name: str) -> bool:
+    return _is_placing(step) and step.tensor == name
+
+
+def _bring(
+    prepared: PreparedPlan, output: Output, target: Buffer, name: str, wanted: Sequence[Region]
+) -> list[DeviceStep]:
+    """Copies of the wanted cells from the blocks of an output that lie on the device of a buffer."""
+    left, found = DisjointRegions(output.shape, wanted), []
+    for number, region in (*output.blocks, *output.replicas):
+        if prepared.work.buffers[number].device != target.device:
+            continue
+        mine = left & DisjointRegions(output.shape, [region])
+        if not mine.is_empty:
+            copy = Copy(f"carry {output.name}", output.tensor, number, target.id, tuple(mine.regions))
+            found.append(DeviceStep(-1, target.device, copy))
+            left = left - mine
+    if not left.is_empty:
+        raise ValueError(
+            f"carry: output {quote(output.name)} does not lie where input {quote(name)} begins on device "
+            f"{target.device}; plan with tie={{{quote(output.name)}: {quote(name)}}}"
+        )
+    return found

@@ -1,0 +1,153 @@
+"""What a run gives: outputs and counts, which are held against what the plan predicted and the unsharded run gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from msgspec import Struct
+
+from tapestry_exec.copies import Array, read_view, unpack
+from tapestry_exec.run import tuning
+from tapestry_exec.run.evaluate import difference, evaluate_with_scale, most_apart
+from tapestry_exec.run.trace import TraceEvent
+from tapestry_plan.steps import ShardPlan
+from tapestry_sets.limits import FrozenDict, hide_fields, quote
+
+Progress = Callable[[int, int, str], None]
+"""Called with steps done, steps in all, and the operator."""
+
+
+class TransferMismatch(RuntimeError):
+    """A run moved or held another number of bytes than its plan predicted."""
+
+
+class StepFailed(RuntimeError):
+    """A step of a plan raised an error; nothing of the run is returned."""
+
+
+class ResultMismatch(RuntimeError):
+    """A sharded run and the unsharded run differ by more than rounding."""
+
+
+class RunResult(Struct, frozen=True):
+    """The outputs of a run, its bytes and its times; the run counts every number and takes none from the plan.
+
+    Of a plan that was recorded as a graph of the driver, and launched as a whole, the counts are those of the run that
+    was recorded.
+
+    Parameters
+    ----------
+    outputs : dict of str to array
+        The graph's outputs, which are the caller's from then on: he may write to them, no later run reads them.
+    nbytes_by_link : dict of (source device, target device) to int
+        Bytes handed to the transport.
+    nbytes_received, nbytes_placed : tuple of int
+        By device: bytes from other devices, and bytes of inputs and constants from the host.
+    peak_nbytes : tuple of int
+        By device: the arena's high-water mark.
+    flop : tuple of float
+        By device: operations declared for the index points that were computed.
+    seconds : float
+        From the first step to the last.
+    timeline : tuple of TraceEvent
+    difference : dict of str to float, optional
+        With `verify`: max|difference| / max|reference| of each output.
+    nbytes_spilled : tuple of int
+        By device: bytes to host memory for want of room, and back; zeros where everything fits.
+    """
+
+    outputs: dict[str, Array]
+    nbytes_by_link: dict[tuple[int, int], int]
+    nbytes_received: tuple[int, ...]
+    nbytes_placed: tuple[int, ...]
+    peak_nbytes: tuple[int, ...]
+    flop: tuple[float, ...]
+    seconds: float
+    timeline: tuple[TraceEvent, ...]
+    difference: dict[str, float] | None = None
+    nbytes_spilled: tuple[int, ...] = ()
+
+    __repr__ = hide_fields("outputs", "nbytes_by_link", "timeline")
+
+    @property
+    def nbytes_moved(self) -> int:
+        """Bytes between devices, once for each receiving device."""
+        return sum(self.nbytes_received)
+
+
+def assemble_outputs(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array]:
+    """The outputs of their blocks' cells; viewed outputs are read through their views here."""
+    graph, out, rest = plan.graph, {}, iter(cells)
+    tensors = {buffer.id: buffer.tensor for buffer in plan.buffers}
+    for output in plan.outputs:
+        source = graph.source(output.tensor)
+        whole = {name: np.empty(graph.stored[name].shape, graph.stored[name].dtype) for name in source.stored}
+        for number, region in output.blocks:
+            unpack(next(rest), whole[tensors[number]], (0,) * region.rank, (region,))
+        arrays = [whole[name] for name in source.stored]
+        out[output.name] = (
+            arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
+        )
+    return out
+
+
+COUNTED = {
+    "received": "nbytes_received",
+    "placed": "nbytes_placed",
+    "spilled and fetched": "nbytes_spilled",
+    "at most held": "peak_nbytes",
+}
+"""What plans predict and runs count by device, in words and as the field that has it."""
+
+
+class Predicted(Protocol):
+    """What is predicted of a run by device, in the fields of the same names."""
+
+    @property
+    def nbytes_by_link(self) -> Mapping[tuple[int, int], int]: ...
+    @property
+    def nbytes_received(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes_placed(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes_spilled(self) -> tuple[int, ...]: ...
+    @property
+    def peak_nbytes(self) -> tuple[int, ...]: ...
+
+
+def compare_counts(plan: Predicted, counted: RunResult) -> None:
+    """Raise TransferMismatch where a run moved or held other bytes than were predicted."""
+    links = sorted({*plan.nbytes_by_link, *counted.nbytes_by_link})
+    pairs = [
+        (f"device {a} -> device {b}", *(one.nbytes_by_link.get((a, b), 0) for one in (plan, counted))) for a, b in links
+    ]
+    for what, name in COUNTED.items():
+        found = zip(getattr(plan, name), getattr(counted, name), strict=True)
+        pairs += [(f"{what} by device {d}", *both) for d, both in enumerate(found)]
+    wrong = [f"{what}: {p:,} B predicted, {f:,} B counted" for what, p, f in pairs if p != f]
+    if wrong:
+        raise TransferMismatch("the run differs from its plan: " + "; ".join(wrong))
+
+
+def verify_outputs(
+    plan: ShardPlan, outputs: Mapping[str, Array], inputs: Mapping[str, Any], constants: Mapping[str, Any] | None
+) -> dict[str, float]:
+    reference, scale = evaluate_with_scale(plan.graph, inputs, constants)
+    found: FrozenDict[str, float] = FrozenDict((name, difference(outputs[name], reference[name])) for name in outputs)
+    for name, value in found.items():
+        bound = tuning.DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)
+        if not value <= bound and not _is_rounding(outputs[name], reference[name], scale):
+            raise ResultMismatch(
+                f"output {quote(name)} differs from the unsharded run: max|difference| / max|reference| is "
+                f"{value:.3g}, the bound for {outputs[name].dtype} is {bound:g}"
+            )
+    return found
+
+
+def _is_rounding(found: Array, reference: Array, scale: float) -> bool:
+    """Whether results differ by no more than the rounding of the numbers that they are differences of."""
+    if found.dtype.kind != "f":
+        return False
+    return bool(most_apart(found, reference)[0] <= tuning.ROUNDINGS * np.finfo(found.dtype).eps * scale)

@@ -1,0 +1,10 @@
+"""Who runs the devices' programs: one loop in the plan's order, or a thread for each device.
+
+Each has the interpreters of all devices, and a transport between them; another process for each device is a wing of
+its own (`tapestry_exec.processes`).
+"""
+
+from tapestry_exec.run.ways.blas import one_blas_thread
+from tapestry_exec.run.ways.job import Job, name_step
+from tapestry_exec.run.ways.loop import Loop, Shelf
+from tapestry_exec.run.ways.threads import Inbox, Inboxes, run_in_threads

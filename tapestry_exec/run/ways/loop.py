@@ -1,0 +1,108 @@
+"""One loop over the steps of all devices, in the plan's order: a parcel is taken right behind where it was sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from time import perf_counter
+
+from tapestry_exec.run.backends import Backend
+from tapestry_exec.run.interpreter import Interpreter, Parcel
+from tapestry_exec.run.trace import TraceEvent
+from tapestry_exec.run.ways.job import Job, name_step
+from tapestry_plan.steps import Collective, DeviceStep, Reduce
+
+
+class Shelf:
+    """Where the parcels of one loop lie: those that a device was sent, by who sent them and their tags."""
+
+    def __init__(self, device: int, parcels: dict[tuple[int, int, int], Parcel]) -> None:
+        self.device, self.parcels = device, parcels
+
+    def send(self, tag: int, peer: int, parcel: Parcel) -> None:
+        """Put a parcel there."""
+        self.parcels[self.device, peer, tag] = parcel
+
+    def recv(self, tag: int, peer: int) -> Parcel:
+        """Take one away."""
+        return self.parcels.pop((peer, self.device, tag))
+
+
+class Loop:
+    """Does all steps.
+
+    Parameters
+    ----------
+    job : Job
+    interpreters : sequence of Interpreter
+        Of all devices, with shelves as their transports.
+    """
+
+    def __init__(self, job: Job, interpreters: Sequence[Interpreter]) -> None:
+        self.job, self.interpreters, self.backend = job, interpreters, job.prepared.backend
+        self.steps = {k: list(some) for k, some in groupby(job.steps, attrgetter("number"))}
+        """What each step of the plan is to its devices: one step, or a send and a receipt."""
+        self.links: Counter[tuple[int, int]] = Counter()
+        """Bytes that the backend moved in operations of several devices."""
+        self.is_merged = False
+        """Whether it merged the parts of the last one."""
+
+    def run(self, counts: list[int]) -> list[TraceEvent]:
+        """Do them; give an event for each step of the plan.
+
+        Where devices have queues, the number of operations in them is appended to `counts` after each step.
+        """
+        spans, timeline, progress = self.backend.spans, list[TraceEvent](), self.job.progress
+        places = {k: number for number, k in enumerate(self.steps, 1)}
+        for k, step in self._in_order():
+            try:
+                event = self._exchange(k, step) if isinstance(step, Collective) else self._do(self.steps[k])
+            except Exception as error:
+                raise name_step(self.job.prepared, k, error, step) from error
+            timeline.append(event)
+            if spans is not None:
+                counts.append(len(spans))
+            if progress is not None and (event.kind == "compute" or places[k] == len(places)):
+                progress(places[k], len(places), event.node)
+        return timeline
+
+    def _do(self, steps: Sequence[DeviceStep]) -> TraceEvent:
+        for at in steps:
+            self.interpreters[at.device].do(at)
+        return self.interpreters[steps[-1].device].timeline[-1]
+
+    def _exchange(self, k: int, step: Collective) -> TraceEvent:
+        """Have the backend run a collective as one operation."""
+        start, mine = perf_counter(), self.interpreters[step.group[0]]
+        done = self.backend.exchange([one.memory for one in self.interpreters], step, mine.work.buffers)
+        self.is_merged = done.is_merged
+        self.links.update(done.nbytes_by_link)
+        nbytes, now = sum(done.nbytes_by_link.values()), perf_counter()
+        return TraceEvent(k, "collective", step.node, step.group[0], start - mine.begin, now - start, nbytes)
+
+    def _in_order(self) -> Iterator[tuple[int, Collective | None]]:
+        """The plan's steps that are done, and the collectives that are in the place of their copies."""
+        if getattr(type(self.backend), "takes", Backend.takes) is Backend.takes:  # as of one that has no such method
+            yield from ((k, None) for k in self.steps)
+            return
+        yield from ((k, step) for k, step in self._list_grouped() if k in self.steps)
+
+    def _list_grouped(self) -> Iterator[tuple[int, Collective | None]]:
+        at = 0
+        for step in self.job.prepared.plan.grouped_steps:
+            if not isinstance(step, Collective):
+                yield at, None
+                at += 1
+                continue
+            if self.backend.takes(step):
+                opening, copies, closing = step.places
+                yield from ((at + k, None) for k in opening)
+                yield at + copies[0], step
+                is_merged = self.is_merged  # as the backend said of this one
+                rest = (k for k in closing if not (is_merged and isinstance(step.steps[k], Reduce)))
+                yield from ((at + k, None) for k in rest)
+            else:
+                yield from ((k, None) for k in range(at, at + len(step.steps)))
+            at += len(step.steps)

@@ -1,0 +1,251 @@
+"""A process for each device: the bits and bytes of one loop, and nothing left behind, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapestry_exec import BackendUnavailable, ProcessBackend, StepFailed, deploy, run
+from tapestry_exec.processes.segments import Segment
+from tapestry_exec.processes.worker import Slots
+from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan.ops import relu
+from tapestry_plan.steps import spill
+from tests.exec.processes.own_ops import as_relu, die_first, doubled, raise_first, sleep_long
+from tests.exec.run.test_deploy import training_step
+from tests.exec.run.test_side_by_side import made
+from tests.ways_of_running import assert_same
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+MODELS = Path(__file__).parents[2] / "models"
+REPOSITORY = Path(__file__).parents[3]
+
+
+def list_processes() -> dict[int, str]:
+    """The processes that the server or a device is, of anybody on this machine whose command says so."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if "tapestry_exec.processes.worker" in command:
+                found[int(folder.name)] = command
+    return found
+
+
+def of_mine() -> set[int]:
+    """Those of these that this process has started, or its children have."""
+    every, mine = list_processes(), {os.getpid()}
+    parents = {}
+    for number in every:
+        try:
+            parents[number] = int((Path("/proc") / str(number) / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+    for _ in range(3):
+        mine |= {number for number, parent in parents.items() if parent in mine}
+    return mine - {os.getpid()}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait, ten seconds at most."""
+    stop = time.monotonic() + 10
+    while not holds() and time.monotonic() < stop:
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No test leaves a process, a descriptor or a name of shared memory behind."""
+    shared, before = Path("/dev/shm"), len(os.listdir("/proc/self/fd"))
+    names = set(os.listdir(shared)) if shared.exists() else set()
+    yield
+    wait_until(lambda: not of_mine())
+    assert not of_mine()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert not {name for name in os.listdir(shared) if name not in names and "tapestry" in name}
+
+
+def test_processes_give_the_bits_and_counts_of_one_loop() -> None:
+    p, inputs = made()
+    assert_same(run(p, inputs, backend="processes"), run(p, inputs, backend="serial"))
+
+
+def test_processes_that_stay_run_often() -> None:
+    g = load_onnx(MODELS / "gpt2.onnx")
+    p, rng = plan(g, Mesh((4,))), np.random.default_rng(0)
+    given = [s for s in g.stored.values() if s.kind == "input"]
+    with deploy(p, backend="processes") as placed:
+        one_by_one = deploy(p, backend="serial")
+        for _ in range(3):
+            feeds = {s.name: rng.integers(0, 2, s.shape).astype(s.dtype) for s in given}
+            assert_same(placed.run(feeds, verify=True), one_by_one.run(feeds))
+        one_by_one.close()
+        assert len(of_mine()) == 5, "a server and four devices"
+
+
+def test_plans_that_spill_run_in_processes() -> None:
+    p, inputs = made()
+    tight = spill(p, max(least_memory(p)))
+    assert_same(run(tight, inputs, backend="processes"), run(tight, inputs, backend="serial"))
+
+
+def test_state_stays_with_the_processes() -> None:
+    g, carry, feeds = training_step()
+    p = plan(g, Mesh((2,)), tie=carry)
+    with deploy(p, backend="processes", carry=carry) as placed, deploy(p, backend="serial", carry=carry) as other:
+        for k in range(4):
+            given = feeds if k == 0 else {"x": feeds["x"]}
+            assert_same(placed.run(given), other.run(given))
+
+
+def test_operators_of_a_module_and_progress() -> None:
+    p, inputs = made()
+    seen: list[tuple[int, int, str]] = []
+    found = run(p, inputs, backend="processes", ops=as_relu(doubled), progress=lambda *at: seen.append(at))
+    assert_same(found, run(p, inputs, backend="serial", ops=as_relu(doubled)))
+    assert seen[-1][:2] == (len(p.steps), len(p.steps)) and "act" in {name for _, _, name in seen}
+
+
+def test_many_parcels_wait_in_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a pipe holds, to a device that reads none before the end: it reads while it has to write."""
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    caller, end = os.pipe()
+    told = Slots.__new__(Slots)
+    told.inbox, told.caller, told.arrived, told.others = ours, caller, set(), [theirs]
+    told.device, told.shared = 0, Segment.create(64)
+    from tapestry_exec.processes.setup import SharedCells
+    from tapestry_exec.run.interpreter import Parcel
+
+    told.parcels = {(0, 0, tag): (tag, SharedCells(16, (1,), "float32")) for tag in range(40_000)}
+    for tag in range(40_000):
+        told.send(tag, 0, Parcel(np.ones(1, np.float32), 0.0, 0.0))
+    assert float(told.recv(39_999, 0).cells[0]) == 1.0 and told.arrived >= set(range(20_000))
+    for file in (ours, theirs, caller, end, told.shared.file):
+        os.close(file)
+
+
+# -- what goes wrong ------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_raises_is_named_and_all_processes_end() -> None:
+    p, inputs = made()
+    with pytest.raises(
+        StepFailed, match=r"step \d+ \(compute 'act' on device 0, .* FloatingPointError: too hot"
+    ) as error:
+        run(p, inputs, backend="processes", ops=as_relu(raise_first))
+    assert isinstance(error.value.__cause__, FloatingPointError)
+
+
+def test_a_process_that_dies_is_named_and_all_others_end() -> None:
+    p, inputs = made()
+    with pytest.raises(
+        StepFailed, match=r"the process of device 0 died \(signal 9\) before the run was done; nothing of"
+    ):
+        run(p, inputs, backend="processes", ops=as_relu(die_first))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["the server", "a device", "another device"])
+def test_processes_that_are_killed_between_runs_are_started_again(which: int) -> None:
+    p, inputs = made(2)
+    wanted = run(p, inputs, backend="serial")
+    with deploy(p, backend="processes") as placed:
+        first = placed.run(inputs).outputs["y"]
+        server, *devices = sorted(of_mine())
+        os.kill([server, *devices][which], signal.SIGKILL)
+        ended = {server, *devices} if which == 0 else {devices[which - 1]}
+        wait_until(lambda: not ended & list_processes().keys())
+        with pytest.raises(StepFailed, match=r"died .*before the run was done"):
+            placed.run(inputs)
+        assert first.tobytes() == placed.run(inputs).outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+
+
+def test_ctrl_c_ends_the_processes() -> None:
+    p, inputs = made(2)
+    threading.Timer(3.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(p, inputs, backend="processes", ops=as_relu(sleep_long))
+    assert time.monotonic() - begin < 30
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_end_when_the_caller_is_killed(how: signal.Signals, tmp_path: Path) -> None:
+    """As its blocks take a minute, they are killed amid them."""
+    program = tmp_path / "caller.py"
+    program.write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "from tapestry_exec import run\n"
+        "from tests.exec.processes.own_ops import as_relu, sleep_long\n"
+        "from tests.exec.run.test_side_by_side import made\n"
+        "p, inputs = made(2)\n"
+        "print('begun', flush=True)\n"
+        "run(p, inputs, backend='processes', ops=as_relu(sleep_long))\n"
+    )
+    before = set(list_processes())
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None and caller.stdout.readline() == "begun\n"
+        stop = time.monotonic() + 30
+        while len(set(list_processes()) - before) < 3 and time.monotonic() < stop:
+            time.sleep(0.05)
+        assert len(set(list_processes()) - before) >= 3
+        time.sleep(0.3)
+        caller.send_signal(how)
+    wait_until(lambda: not set(list_processes()) - before)
+    assert not set(list_processes()) - before
+
+
+def test_operators_that_cannot_be_told_are_refused_before_anything_starts() -> None:
+    p, inputs = made(2)
+
+    def local(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        outputs[0][...] = inputs[0]
+
+    with pytest.raises(
+        BackendUnavailable, match=r"cannot be told its operators .*functions of operators must stand in a m"
+    ):
+        run(p, inputs, backend="processes", ops=as_relu(local))
+
+
+def test_operators_that_processes_cannot_import_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone_soon.py").write_text("def block(xp, inputs, outputs, shard):\n    outputs[0][...] = inputs[0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import gone_soon  # type: ignore[import-not-found]
+
+    (tmp_path / "gone_soon.py").unlink()
+    p, inputs = made(2)
+    with pytest.raises(BackendUnavailable, match=r"a process could not begin: ModuleNotFoundError: .*'gone_soon'"):
+        run(p, inputs, backend="processes", ops=as_relu(gone_soon.block))
+
+
+def test_too_little_shared_memory_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(file: int, begin: int, nbytes: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", none_left)
+    p, inputs = made(2)
+    with pytest.raises(MemoryError, match=r"[\d,]+ bytes of memory that processes share cannot be had \(No space left"):
+        run(p, inputs, backend="processes")
+
+
+def test_a_system_without_fork_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    g = Graph()
+    g.output(relu(g.input("x", (4,))), "y")
+    p: ShardPlan = plan(g, Mesh((2,)))
+    with pytest.raises(BackendUnavailable, match="needs a system with fork; use 'numpy'"):
+        run(p, {"x": np.ones(4, np.float32)}, backend=ProcessBackend())

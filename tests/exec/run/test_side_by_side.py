@@ -1,0 +1,174 @@
+"""Threads for devices: the bits and bytes of one loop, waits that end, and nothing left behind when a run fails."""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from threadpoolctl import threadpool_info
+
+from tapestry_exec import NumpyBackend, StepFailed, run
+from tapestry_exec.run import tuning
+from tapestry_exec.run.ways import one_blas_thread
+from tapestry_exec.run.ways.threads import Inbox, Inboxes
+from tapestry_plan import Graph, Mesh, ShardPlan, plan
+from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.ops import matmul, relu, tanh
+from tapestry_plan.steps import least_memory, spill
+from tests.plan.steps.test_programs import cases
+from tests.ways_of_running import Threads, assert_same
+
+
+def made(devices: int = 4) -> tuple[ShardPlan, dict[str, np.ndarray]]:
+    """Partial sums that all devices send to all, twice."""
+    g = Graph()
+    x, w = g.input("x", (16, 24)), g.constant("w", np.random.default_rng(0).random((24, 24), np.float32))
+    y = relu(matmul(x, w, name="one"), name="act")
+    g.output(tanh(matmul(y, w, name="two"), name="last"), "y")
+    fix = {"one": {"k": devices}, "act": {"i0": devices}, "two": {"k": devices}, "last": {"i1": devices}}
+    return plan(g, Mesh((devices,)), fix=fix), {"x": np.random.default_rng(1).random((16, 24), np.float32)}
+
+
+def alive() -> set[threading.Thread]:
+    return set(threading.enumerate())
+
+
+def test_threads_give_the_bits_and_counts_of_one_loop() -> None:
+    p, inputs = made()
+    before, wanted = alive(), run(p, inputs, backend="serial")
+    for _ in range(20):
+        assert_same(run(p, inputs, backend=Threads()), wanted)
+    assert alive() == before
+
+
+def test_plans_that_spill_run_in_threads() -> None:
+    p, inputs = made()
+    tight = spill(p, max(least_memory(p)))
+    assert any(tight.nbytes_spilled)
+    assert_same(run(tight, inputs, backend=Threads()), run(tight, inputs, backend="serial"))
+
+
+def test_small_plans_have_no_threads_and_large_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tapestry_exec.numpy.backend.count_cores", lambda: 2)
+    backend = NumpyBackend()
+    assert not backend.wants_threads(1e-5, 4, 4) and backend.wants_threads(1.0, 4, 4)
+    assert not backend.wants_threads(1.0, 4, 1) and not backend.wants_threads(1.0, 100_000, 4)
+    monkeypatch.setattr("tapestry_exec.numpy.backend.count_cores", lambda: 1)
+    assert not backend.wants_threads(1.0, 4, 4)
+
+
+def test_progress_is_told_in_the_callers_thread() -> None:
+    p, inputs = made()
+    seen: list[tuple[int, int, str]] = []
+
+    def tell(*at: Any) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        seen.append(at)
+
+    run(p, inputs, backend=Threads(), progress=tell)
+    done = [at for at, _, _ in seen]
+    assert done == sorted(done) and seen[-1][:2] == (len(p.steps), len(p.steps))
+    assert {"one", "act", "two", "last"} <= {name for _, _, name in seen}
+
+
+def failing(error: BaseException, device: int) -> Any:
+    """An activation that raises on one device; on the others it does nothing."""
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if shard.index.start[0] == 4 * device:
+            raise error
+        BUILTIN_OPS["relu"].block(xp, inputs, outputs, shard)
+
+    return {"relu": replace(BUILTIN_OPS["relu"], block=block)}
+
+
+@pytest.mark.parametrize("device", range(4))
+def test_a_step_that_fails_ends_all_threads_and_is_named(device: int) -> None:
+    p, inputs = made()
+    before = alive()
+    with pytest.raises(StepFailed, match=rf"compute 'act' on device {device}, .* FloatingPointError: too hot") as error:
+        run(p, inputs, backend=Threads(), ops=failing(FloatingPointError("too hot"), device))
+    assert isinstance(error.value.__cause__, FloatingPointError) and alive() == before
+    with pytest.raises(SystemExit):
+        run(p, inputs, backend=Threads(), ops=failing(SystemExit(3), device))
+    assert alive() == before
+
+
+def test_what_progress_raises_ends_the_run() -> None:
+    p, inputs = made()
+    before = alive()
+
+    def stop(*at: Any) -> None:
+        raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        run(p, inputs, backend=Threads(), progress=stop)
+    assert alive() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent in another way")
+def test_ctrl_c_ends_all_threads() -> None:
+    p, inputs = made()
+    before, begun = alive(), threading.Event()
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        begun.set()
+        time.sleep(0.2)
+
+    threading.Thread(target=lambda: (begun.wait(), _thread.interrupt_main()), daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(p, inputs, backend=Threads(), ops={"relu": replace(BUILTIN_OPS["relu"], block=block)})
+    assert alive() <= before | {threading.current_thread()} or all(not t.is_alive() for t in alive() - before)
+    assert run(p, inputs, backend=Threads()).outputs["y"].shape == (16, 24)
+
+
+def test_a_device_that_waits_in_vain_says_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 0.05)
+    with pytest.raises(TimeoutError, match=r"device 1 waited 0\.05 s for what device 0 sends under tag 7"):
+        Inbox(1, Inboxes(2)).recv(7, 0)
+    p, inputs = made(2)
+    monkeypatch.setattr(Inbox, "send", lambda *_: None)
+    with pytest.raises(StepFailed, match=r"copy of .* from buffer \d+ on device \d .* TimeoutError: device \d waited"):
+        run(p, inputs, backend=Threads())
+
+
+def test_runs_in_several_threads_keep_apart_and_give_blas_its_threads_back() -> None:
+    p, inputs = made()
+
+    def count_blas() -> list[int]:
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    before = count_blas()
+    many = [{"x": inputs["x"] + k} for k in range(8)]
+    wanted = [run(p, each, backend="serial") for each in many]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda each: run(p, each, backend=Threads()), many))
+    for one, other in zip(found, wanted, strict=True):
+        assert_same(one, other)
+    assert count_blas() == before
+    with one_blas_thread(), one_blas_thread():
+        assert set(count_blas()) <= {1}
+    assert count_blas() == before
+
+
+@given(cases(), st.integers(0, 2**32 - 1))
+@settings(max_examples=25)
+def test_random_plans_in_threads(case: Any, seed: int) -> None:
+    """Any layouts, inputs anywhere, landing places: as in one loop."""
+    g, mesh, _ = case
+    p, rng = plan(g, mesh, expand=False), np.random.default_rng(seed)
+    feeds = {
+        name: rng.integers(-9, 9, tensor.shape).astype(tensor.dtype)
+        for name, tensor in g.stored.items()
+        if tensor.kind == "input"
+    }
+    assert_same(run(p, feeds, backend=Threads()), run(p, feeds, backend="serial"))
