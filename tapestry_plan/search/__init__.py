@@ -27,6 +27,7 @@ From the ground up; each row stands on rows above it:
     capped  dominance                the best layouts that keep a memory cap; drops expansions that cannot win
     by_memory                        the fastest plan, and those that need less memory
     writing                          chosen layouts as a plan
+    splitting                        bounds where readers of operators over split axes copy less
     posing                           what is asked for; each graph's problem, posed and solved
     expanding                        operators as their declarations expand them, where that is better
     planner                          `plan`: all of that in stages

@@ -372,7 +372,7 @@ class Granting(Problem):
         """What expansions cost, by how what they read is made; nothing for an operator's own layouts."""
         scope = [*(v for one in read.values() for v in one.scope), at]
         order = sorted(range(len(scope)), key=scope.__getitem__)
-        key = id(found), *order  # alike tables are one object, so that elimination knows them
+        key = id(found), size, *order  # alike tables are one object, so that elimination knows them
         if key not in known:
             own = [(0, 0)] * (len(scope) - 1) + [(size, 0)]
             ticks, nbytes = (np.pad(table, own).transpose(order) for table in (found.ticks, found.nbytes))

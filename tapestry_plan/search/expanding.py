@@ -89,6 +89,8 @@ class _ExpansionSearch:
         """The graph as given with these layouts."""
         self.by_phase = self.asked
         """With the layouts that expansions by phase want of others."""
+        self.is_wide = False
+        """Whether these are too many: then nothing is expanded by phase."""
         self.phases = {
             node for node in self.expandable if request.expand is True and not is_coarse(self.graph.signature(node))
         }
@@ -102,7 +104,9 @@ class _ExpansionSearch:
             self._follow_places()
             wide, self.by_phase = self.whole, self.asked
             if self.phases:  # what their views ask for may be done in the graph as given too
-                self.by_phase = _offer_more(self._list_variants(self.phases), self.asked, self.pinned)
+                more = _offer_more(self._list_variants(self.phases), self.asked, self.pinned, self.request.stop)
+                self.is_wide = more is None
+                self.by_phase = more or self.asked
                 wide = self.request.join(Problem(self.graph, self.by_phase))
             self.left = find_undominated(wide, self.expandable, self.plan.cost, self.base.bound_ticks, laid=self.laid)
         self.open = self.left.names - self.phases
@@ -123,7 +127,7 @@ class _ExpansionSearch:
 
     def try_phases(self) -> None:
         """Try one graph of expansions by phase: that which costs least if nothing has to move."""
-        if not self.phases or not self.left.ticks or self.request.is_late:
+        if not self.phases or self.is_wide or not self.left.ticks or self.request.is_late:
             return
         some = self.phases & self.left.chosen or self.phases
         graph, expansions = _expand_all(self._list_variants(some))
@@ -178,7 +182,7 @@ class _ExpansionSearch:
             return
         asked = self.asked
         if self.request.is_split and not self.request.is_late:
-            asked = _offer_more(self.compared, asked, self.pinned)
+            asked = _offer_more(self.compared, asked, self.pinned, self.request.stop) or asked
         self.plan = self._try_variants(JointProblem(self.compared, asked).keep(self.left.kept))
         if self.other is not None and not self.request.is_better(self.plan, self.other):
             bound = min(self.other.seconds, max(self.other.bound, self.plan.bound))
@@ -191,13 +195,15 @@ class _ExpansionSearch:
             best, compared = self.other, None
             rest = {node: each for node, each in rest.items() if node not in self.tried}
         best = replace(best, after=(*best.after, *_list_left_out(rest, compared)))
-        return best if best.is_expanded or not self.request.fuse else self._try_in_blocks(best)
+        return self._try_in_blocks(best) if self.request.fuse else best
 
     def _try_in_blocks(self, best: Candidate) -> Candidate:
         """The best layouts, or those of a graph whose expansions pay only in blocks, which no bound here has.
 
-        All operators with expansions are tried together, then those that are alike, as far as little work goes.
+        All operators with expansions are tried together, then those that are alike, as far as little work goes, each
+        time beside those that the best layouts expand.
         """
+        chosen = [one.node for one in best.before if one.chosen is not None and one.node in self.expandable]
         alike: dict[int, list[str]] = {}
         for node, variants in self.expandable.items():
             if variants.choices:
@@ -209,6 +215,9 @@ class _ExpansionSearch:
             # A graph takes at least what posing it does.
             if left < tuning.WORK_OF_OPERATOR * len(self.graph.nodes) or self.request.is_late:
                 break
+            group = list(dict.fromkeys((*chosen, *group)))
+            if set(group) == set(chosen):
+                continue
             graph, expansions = _expand_all(self._list_variants(group))
             found = solve_graph(self.request, graph)
             left -= found.work
@@ -317,14 +326,16 @@ def _solve_near(problem: Problem, near: Mapping[tuple[str, str], Layout]) -> tup
     return tuple(int(rows[value]) for rows, value in zip(kept, found.choice, strict=True))
 
 
-def _offer_more(variants: Variants, asked: Asked, pinned: Collection[str]) -> Asked:
-    """The same arguments with the layouts over split axes that the views of expansions ask for."""
+def _offer_more(variants: Variants, asked: Asked, pinned: Collection[str], stop: float) -> Asked | None:
+    """The same arguments with the layouts over split axes that the views of expansions ask for; None for too many."""
     reads = [(one.node, reading.names) for one in variants.present for reading in one.readings]
     offered = offer_cuts(variants.graph, asked.mesh.size, pinned, reads, asked.known)
     more = {name: each for name, each in offered.items() if name not in asked.derived}
     if not more:
         return asked
+    if sum(map(len, more.values())) > tuning.MAX_CUTS:
+        return None
     scout = JointProblem(variants, replace(asked, derived={**asked.derived, **more}))
-    found = derive_layouts(scout, pinned)
+    found = derive_layouts(scout, pinned, stop)
     derived = add_offered(more, {name: found.get(name, ()) for name in more})
     return replace(asked, derived={**asked.derived, **derived})

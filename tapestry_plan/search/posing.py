@@ -47,11 +47,13 @@ from tapestry_plan.search.arguments import (
 )
 from tapestry_plan.search.by_memory import Posed, choose_space, keeps
 from tapestry_plan.search.fusing import join_neighbors
+from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.offers import offer_asked
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import add_offered, derive_splits, offer_cuts
 from tapestry_plan.search.solving import KeptLayouts, Solved, find_layouts, solve
+from tapestry_plan.search.splitting import bound_with_splits, count_least
 from tapestry_plan.search.writing import Candidate, name_split
 from tapestry_plan.steps import Expansions, Layout, Mesh
 
@@ -152,6 +154,8 @@ def solve_graph(request: Request, graph: Graph, known: KeptLayouts | None = None
     if derived or offered:
         problem = Problem(graph, replace(request.wanted, derived={**derived, **add_offered(offered, derived)}))
     found = solve_problem(request, problem, known)
+    if request.is_late:  # not all layouts of the space may have been offered
+        found = found.lower_bound(count_least(found.blocks) / TICKS_PER_SECOND)
     if request.is_split and was_late:
         late = derive_splits(graph, request.wanted.mesh.size).items()
         left_out = tuple(Expansions(name, (), left_out=tuple(map(name_split, each))) for name, each in late)
@@ -163,7 +167,11 @@ def solve_problem(request: Request, problem: Problem, known: KeptLayouts | None 
     """The best layouts of a problem, neighbors in one block where that is asked for."""
     blocks = request.join(problem)
     solved = find_layouts(blocks, seed=request.seed, stop=request.stop, known=known)
-    return Candidate.of(problem, blocks, solved, request.fan_in)
+    found = Candidate.of(problem, blocks, solved, request.fan_in)
+    if request.is_split and not request.is_late:
+        ticks = bound_with_splits(blocks, min(solved.ticks, solved.bound_ticks), request.stop)
+        found = found.lower_bound(ticks / TICKS_PER_SECOND)
+    return found
 
 
 def pose_plain(request: Request, planned: Candidate, graph: Graph) -> Posed:

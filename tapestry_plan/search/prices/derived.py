@@ -174,7 +174,8 @@ def derive_layouts(problem: Problem, pinned: Collection[str], stop: float = inf)
     Returns
     -------
     dict of str to tuple of Layout
-        At most `tuning.MAX_DERIVED` for each operator: first those that leave the fewest devices idle.
+        At most `tuning.MAX_DERIVED` for each operator, and as many over split axes: first those that leave the fewest
+        devices idle.
     """
     cuts = [_cut(problem, variable).copy() for variable in problem.variables]
     edges = [
@@ -258,10 +259,12 @@ class _Walk:
     def _add(self, at: int, cut: Cut, seats: Seats) -> bool:
         """Note a placement of an operator's parts; False if it is known, or there are enough."""
         known, found = self.cuts[at].seats[cut], self.found.setdefault(at, [])
-        if seats in known or len(found) >= tuning.MAX_DERIVED:
+        like = self.cuts[at].like[cut]
+        # Of those over split axes as many: without these the others would be the same.
+        alike = sum(bool(one.digits) == bool(like.digits) for one in found)
+        if seats in known or alike >= tuning.MAX_DERIVED:
             return False
         known[seats] = None
-        like = self.cuts[at].like[cut]
         found.append(replace(like, cells=tuple(None if part is None else point_of(part, like.parts) for part in seats)))
         return True
 

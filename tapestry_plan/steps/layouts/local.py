@@ -170,7 +170,9 @@ def _number_digits(signature: Signature, operand: int, index: PeriodicBlock) -> 
         row[at : at + len(each.sizes)] = row_major(each.sizes)
         at += len(each.sizes)
         turned = _divide((tuple(row), each.first), prod(each.sizes), index.box)
-        rows.append(None if turned is None else turned[1])
+        # Two cells around the end are linear, too, with a step back; the view that the operator then reads is in two.
+        passes = turned is None or any(q for q, n in zip(turned[0][0], index.box.shape, strict=True) if n > 1)
+        rows.append(None if turned is None or passes else turned[1])
     chosen = [found for k in followed if (found := ((0,) * count, 0) if k is None else rows[k]) is not None]
     if len(chosen) < len(followed):
         return None

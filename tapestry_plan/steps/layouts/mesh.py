@@ -74,6 +74,8 @@ class Mesh(Struct, frozen=True):
         shape = (conform(self.shape, kind_of(int | Sequence[int]), "Mesh: shape"),)
         if not isinstance(shape[0], int):
             shape = tuple(shape[0])
+        if not shape:
+            raise ValueError("Mesh: shape is (); give the devices of one axis at least, as 4 or (2, 2)")
         for axis, n in enumerate(shape):
             if n < 1:
                 raise ValueError(f"Mesh: axis {axis} of {quote(shape)} has {n} devices; every axis needs at least 1")

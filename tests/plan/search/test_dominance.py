@@ -172,3 +172,15 @@ def test_a_gap_is_as_wide_with_expansions_as_without() -> None:
     p, plain = plan(g, mesh), plan(g, mesh, expand=False)
     assert p.gap <= plain.gap and (p.seconds, p.nbytes_moved) <= (plain.seconds, plain.nbytes_moved)
     assert all(one.considered and not one.left_out for one in p.expansions)
+
+
+@pytest.mark.parametrize("view", [lambda t: t[::-1], lambda t: t[:4], lambda t: t[::2]], ids=["flip", "half", "even"])
+@pytest.mark.parametrize("devices", [4, 8])
+def test_alike_operators_may_have_other_layouts(view: Any, devices: int) -> None:
+    """Two equal softmaxes, of which a view offers one more layouts: their tables are not the same."""
+    g = Graph()
+    x, z = g.input("x", (8, 6)), g.input("z", (8, 6))
+    g.output(g.op("tanh", view(softmax(x, axis=1))), "a")
+    g.output(softmax(z, axis=1), "b")
+    p = plan(g, Mesh((devices,)))
+    assert p.gap == 0 and p.seconds <= plan(g, Mesh((devices,)), expand=False).seconds

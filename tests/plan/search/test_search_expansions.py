@@ -646,3 +646,16 @@ def test_more_operators_than_are_compared_are_named(monkeypatch: pytest.MonkeyPa
     assert left.seconds == plan(g, mesh, expand=False).seconds and left.gap == 0
     (asked,) = plan(g, mesh, expand=["exp_sum"]).expansions[:1]
     assert asked.considered == ("exp_sum",) and not asked.left_out
+
+
+def test_expansions_that_pay_in_blocks_are_tried_beside_others() -> None:
+    """A normalization pays only where its operators are in blocks, and the logarithm behind it is expanded anyway."""
+    g = Graph()
+    h = g.op("multiply", x := g.input("x", (1, 4096)), x)
+    norm = g.op("layer_normalization", h, g.input("s", (4096,)), g.input("b", (4096,)), axis=-1, name="norm")
+    g.output(g.op("tanh", h), "t")
+    g.output(g.op("log_softmax", norm, axis=1, name="log"), "y")
+    mesh = Mesh((3,), device=Device(1e8, 1e8), link=Link(1e-8, 1e10))
+    p = plan(g, mesh)
+    assert p.expanded == {"norm": "moments", "log": "minus_logsumexp"}
+    assert p.seconds == cheapest(g, mesh, fuse=True)[0]

@@ -22,6 +22,7 @@ from tapestry_plan.search import writing
 from tapestry_plan.search.prices.splits import _list_cuts, derive_splits
 from tapestry_plan.steps.layouts.layout import PeriodicBlock, SplitAxis
 from tapestry_sets import Box, concatenate
+from tests.recosting import Recosting
 
 
 def mesh_for(cells: int) -> Mesh:
@@ -431,3 +432,93 @@ def test_chains_whose_blocks_are_stripes_move_nothing(seed: int) -> None:
 def test_two_hundred_chains_move_nothing(begin: int) -> None:
     for seed in range(begin, begin + 25):
         check_chain(*make_case(seed))
+
+
+# -- what plans over split axes take, and the bound ----------------------------------------------------------
+
+
+def draw_rolled(rng: random.Random) -> Graph:
+    """Operators that work cell by cell, and others, with rolls, flips and riffles between them."""
+    n, k = rng.choice([6, 8, 12, 12, 24]), rng.choice([4, 6, 8])
+    g = Graph()
+    made = [g.input("x", (k, n))]
+
+    def view(h: Tensor) -> Tensor:
+        kind, s, r = (
+            rng.choice(["no", "roll", "flip", "riffle", "even", "swap", "down", "T"]),
+            rng.randrange(1, n),
+            rng.randrange(1, k),
+        )
+        match kind:
+            case "roll" | "swap":
+                s = n // 2 if kind == "swap" else s
+                return concatenate([h[:, s:], h[:, :s]], 1)
+            case "down":
+                return concatenate([h[r:], h[:r]], 0)
+            case "flip":
+                return h[::-1, ::-1]
+            case "riffle":
+                return h.reshape(k, 2, n // 2).permute_dims((0, 2, 1)).reshape(k, n)
+            case "even":
+                return concatenate([h[:, ::2], h[:, 1::2]], 1)
+            case "T":
+                return h.reshape(n, k).T
+        return h
+
+    for j in range(rng.randint(2, 5)):
+        h = view(rng.choice(made))
+        match rng.choice(["tanh", "relu", "exp", "input", "two", "softmax", "matmul", "sum"]):
+            case "input":
+                h = h + g.input(f"z{j}", (k, n))
+            case "two":
+                h = h + view(rng.choice(made))
+            case "softmax":
+                h = g.op("softmax", h, axis=rng.choice([0, 1]))
+            case "matmul":
+                h = h @ g.input(f"w{j}", (n, n))
+            case "sum":
+                h = h * g.op("sum", h, axis=(1,), keepdims=True)
+            case op:
+                h = g.op(op, h)
+        made.append(h)
+    g.output(made[-1], "y")
+    return g
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(20), *(pytest.param(range(k, k + 20), marks=pytest.mark.heavy) for k in range(20, 400, 20))],
+    ids=str,
+)
+def test_plans_over_split_axes_take_what_their_steps_take(seeds: range) -> None:
+    """Who reads what is made over split axes copies other cells than the graph as given says; bounds hold."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        g = draw_rolled(rng)
+        rates = rng.choice([1e6, 1e9]), rng.choice([1e9, 1e10])
+        link = Link(rng.choice([1e-9, 1e-8, 1e-6]), rng.choice([1e8, 1e9, 1e10]))
+        mesh = Mesh((rng.choice([2, 3, 4, 6]),), device=Device(*rates), link=link)
+        p = plan(g, mesh)
+        again = Recosting(p)
+        assert (again.ticks, again.nbytes) == (round(p.seconds * 1e12), p.nbytes_moved)
+        assert p.bound <= min(p.seconds, plan(g, mesh, expand=False).seconds)
+
+
+@pytest.mark.parametrize("devices", [3, 6])
+@pytest.mark.parametrize("n", [6, 12, 6 * 10**9])
+def test_a_roll_by_half_is_planned_where_parts_go_around_the_end(n: int, devices: int) -> None:
+    """Two cells around the end of an axis are one strided block of it, and two of the view that a plan has."""
+    g = Graph()
+    h = tanh(g.input("x", (2, n)))
+    g.output(relu(concatenate([h[:, n // 2 :], h[:, : n // 2]], 1)), "y")
+    p = plan(g, Mesh((devices,)))
+    assert p.nbytes_moved == 0 and 0 <= p.gap < 0.2
+
+
+def test_a_bound_holds_where_the_time_was_over_at_once() -> None:
+    """Layouts that neighbors were not asked for may be better than those that were compared."""
+    for seed in range(30):
+        rng = random.Random(seed)
+        g, mesh = draw_rolled(rng), Mesh((rng.choice([2, 3, 4]),), device=Device(1e6, 1e9), link=Link(1e-8, 1e9))
+        late = plan(g, mesh, expand=SPLIT, time_limit_seconds=0)
+        assert late.bound <= plan(g, mesh, expand=SPLIT).seconds <= late.seconds * 1.001

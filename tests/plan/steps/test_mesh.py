@@ -34,6 +34,11 @@ def test_zero_and_absurd_sizes_are_refused(shape: tuple[int, ...]) -> None:
         Mesh(shape)
 
 
+def test_a_mesh_has_an_axis() -> None:
+    with pytest.raises(ValueError, match=r"Mesh: shape is \(\); give the devices of one axis at least"):
+        Mesh(())
+
+
 def test_booleans_and_floats_are_refused() -> None:
     with pytest.raises(TypeError):
         Mesh((True, 2))
