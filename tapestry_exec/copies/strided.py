@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import chain, pairwise, product
 from math import prod
 
 from msgspec import Struct
@@ -19,8 +19,8 @@ from tapestry_plan.steps import Linear, linearize, row_major
 from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
-from tapestry_sets.regions import Box, DisjointRegions, Region
-from tapestry_sets.views import Piece, piece_domain
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions, Region
+from tapestry_sets.views import IndexMap, Piece, Relinearize, piece_domain
 
 
 class Guard(Struct, frozen=True):
@@ -278,7 +278,7 @@ def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...
     Returns
     -------
     tuple of Transfer, or None
-        None where the piece is not a strided copy: it renumbers cells across rows of the block, or its domain
+        None where the piece cannot be copied by strides, also not by the digits of its numberings, or its domain
         shatters.
 
     Raises
@@ -289,7 +289,81 @@ def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...
     if piece.source < 0:
         raise ValueError(f"through: {piece} is a constant and reads no source; its cells are fill_transfers(piece, …)")
     linear = linearize(piece, src_box)
-    return None if linear is None else _written(piece, linear, dst_box, regions)
+    if linear is None:
+        return _through_digits(piece, src_box, dst_box, regions)
+    return _written(piece, linear, dst_box, regions)
+
+
+def _through_digits(
+    piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...]
+) -> tuple[Transfer, ...] | None:
+    """The same where a view renumbers cells first: by the digits of both numberings, in which the rest may be strided.
+
+    Of 6 channels that are 3 × 2 turned around, a view's channel c has the digits (c // 2, c % 2), and reads channel
+    3 · (c % 2) + c // 2: strided along each digit. None where extents have no digits in common, as 4 × 9 and 6 × 6, or
+    cells are not boxes.
+    """
+    steps = piece.map.steps
+    if not steps or not isinstance(steps[0], Relinearize) or 0 in steps[0].from_shape:
+        return None
+    old, new = steps[0].from_shape, steps[0].to_shape
+    weights = sorted({*row_major(old), *row_major(new), prod(old)}, reverse=True)
+    if any(a % b for a, b in pairwise(weights)):
+        return None
+    digits = tuple((b, a // b) for a, b in pairwise(weights))  # of each what it weighs, and how many there are
+    rows = [[w // weight if weight <= w < weight * n else 0 for w, _ in digits] for weight, n in _axes(new)]
+    split = AffineMap(tuple(map(tuple, rows)), (0,) * len(rows), len(digits))
+    rest = Piece(piece.source, (), IndexMap((split, *steps[1:]), len(digits)))
+    linear = linearize(rest, src_box) or linearize(rest, src_box, Box.of(tuple(n for _, n in digits)))
+    members = ask_one((TooManyPieces,), lambda: [m for region in regions for m in members_of(piece, region)])
+    if linear is None or members is OPEN or not all(member.is_box for member in members):
+        return None
+    mine = [[n for w, n in digits if weight <= w < weight * size] for weight, size in _axes(old)]
+    strides = [
+        stride * w // weight
+        for (weight, size), stride in zip(_axes(old), row_major(dst_box.shape), strict=True)
+        for w, _ in digits
+        if weight <= w < weight * size
+    ]
+    origin = sum(a * stride for a, stride in zip(dst_box.start, row_major(dst_box.shape), strict=True))
+    made = []
+    for member in members:
+        spans = [span for span in member.spans if span is not None]
+        if len(spans) < len(old):
+            continue
+        cuts = [list(_cut_digits(*span, sizes)) for span, sizes in zip(spans, mine, strict=True)]
+        for each in product(*cuts):
+            low, dims = zip(*chain.from_iterable(each), strict=True) if any(each) else ((), ())
+            src = linear[1] + sum(a * s for a, s in zip(low, linear[0], strict=True))
+            dst = sum(a * s for a, s in zip(low, strides, strict=True)) - origin
+            made.append(Transfer(tuple(dims), src, linear[0], dst, tuple(strides)).collapse())
+    return tuple(made)
+
+
+def _axes(shape: Ints) -> list[tuple[int, int]]:
+    """Of each axis what a step weighs in row-major order, and its extent."""
+    return list(zip(row_major(shape), shape, strict=True))
+
+
+def _cut_digits(low: int, high: int, sizes: Sequence[int]) -> Iterator[tuple[tuple[int, int], ...]]:
+    """An interval of numbers as boxes of their digits, of each the first one and how many."""
+    if low >= high:
+        return
+    if not sizes:  # an axis of one cell has no digits
+        yield ()
+        return
+    inner = prod(sizes[1:])
+    (first, begin), (last, end) = divmod(low, inner), divmod(high, inner)
+    if first == last:
+        yield from (((first, 1), *rest) for rest in _cut_digits(begin, end, sizes[1:]))
+        return
+    if begin:
+        yield from (((first, 1), *rest) for rest in _cut_digits(begin, inner, sizes[1:]))
+        first += 1
+    if first < last:
+        yield ((first, last - first), *((0, n) for n in sizes[1:]))
+    if end:
+        yield from (((last, 1), *rest) for rest in _cut_digits(0, end, sizes[1:]))
 
 
 @lru_cache(maxsize=tuning.KEPT)

@@ -58,6 +58,10 @@ def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
     x, w = inputs[:2]
     bias = inputs[2] if len(inputs) > 2 else None
     (out,) = outputs
+    if _is_depthwise(shard):
+        for n in range(x.shape[0]):
+            _conv_depthwise(xp, x[n], w, bias, out[n], shard)
+        return
     unfolded = not _is_direct(shard)
     for n in range(x.shape[0]):
         for _, channels, first in groups_of(shard):
@@ -79,6 +83,40 @@ def _is_direct(shard: Shard) -> bool:
     """Whether the block of a shard is the output's block itself: one kernel cell, no stride."""
     kernel = [shard.length(f"k{name}") for name in spatial_of(shard)]
     return all(n == 1 for n in (*_window(shard).strides, *kernel))
+
+
+def _is_depthwise(shard: Shard) -> bool:
+    """Whether each output channel reads one channel of its own."""
+    return shard.extent("ci") == 1 and shard.extent("c") == shard.attrs["groups"] > 1
+
+
+def _conv_depthwise(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) -> None:
+    """One product and sum for each kernel cell, over some channels at a time, which stay in cache."""
+    #   out[channels] = w[channels, 0, 0] · x[channels, rows 0, 2, …] + w[channels, 0, 1] · x[…] + …
+    window, names = _window(shard), spatial_of(shard)
+    count = _channels_at_once(shard, out.dtype.itemsize)
+    around = (slice(None), *(None,) * len(names))
+    scratch = shard.workspace[: count * math.prod(out.shape[1:]) * out.dtype.itemsize].view(out.dtype)
+    kernel = w.reshape(len(w), -1)
+    for begin in range(0, len(w), count):
+        some = slice(begin, min(begin + count, len(w)))
+        target = out[some]
+        term = scratch[: target.size].reshape(target.shape)
+        for k, cells in enumerate(offsets_of(shard, window, names)):
+            read, factor = x[(some, *cells)], kernel[some, k][around]
+            if k == 0:
+                xp.multiply(read, factor, out=target)
+            else:
+                xp.multiply(read, factor, out=term)
+                target += term
+        if bias is not None:
+            target += bias[some][around]
+
+
+def _channels_at_once(shard: Shard, itemsize: int) -> int:
+    """Channels of a depthwise convolution whose results fit into a quarter of TILE_NBYTES, at least one."""
+    nbytes = itemsize * math.prod(shard.length(name) for name in spatial_of(shard))
+    return max(1, min(shard.length("c"), tuning.TILE_NBYTES // 4 // max(nbytes, 1)))
 
 
 def _conv_direct(xp: Any, x: Any, matrix: Any, bias: Any, out: Any) -> None:
@@ -128,6 +166,8 @@ def _tile(shard: Shard, itemsize: int) -> tuple[int, int]:
 
 
 def _conv_workspace(shard: Shard, itemsize: int) -> int:
+    if _is_depthwise(shard):
+        return _channels_at_once(shard, itemsize) * itemsize * math.prod(shard.length(k) for k in spatial_of(shard))
     return 0 if _is_direct(shard) else math.prod(_tile(shard, itemsize))
 
 

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_exec.copies import arrays, strided
@@ -22,7 +22,7 @@ from tapestry_exec.copies.strided import (
     through,
     unpack_transfers,
 )
-from tapestry_sets import AffineMap, Box, Region, TooHard, View, allocate
+from tapestry_sets import AffineMap, Box, Region, Sett, Stripe, TooHard, View, allocate
 from tapestry_sets.views import IndexMap, Piece, identity_piece
 from tests.exec.numpy.test_on_numpy import Point, around, needed_block, nested_regions
 from tests.oracles import memory_for, readers
@@ -143,11 +143,46 @@ def test_pieces_of_views(case: tuple[View, np.ndarray], data: st.DataObject) -> 
             assert sorted(pairs(found)) == expected
 
 
-def test_a_renumbering_across_rows_is_not_a_strided_copy() -> None:
+def test_a_renumbering_across_rows_is_a_strided_copy_by_its_digits() -> None:
+    """Of a block of four columns of six: a row of it, and all of it, which are stripes and no box of the numbers."""
     (piece,) = allocate((4, 6), name="A").reshape(24).pieces
-    line, region = Box((0,), (24,)), (Region.full((24,)),)
-    assert through(piece, Box((0, 1), (4, 4)), line, region) is None
-    assert through(piece, Box.of((4, 6)), line, region) == (Transfer((24,), 0, (1,), 0, (1,)),)
+    line, block = Box((0,), (24,)), Box((0, 1), (4, 4))
+    row, every = Region((24,), [Sett(Stripe(4, 96, phase=7))]), Region((24,), [Sett(Stripe(4, 2, phase=1))])
+    assert through(piece, block, line, (row,)) == (Transfer((4,), 4, (1,), 7, (1,)),)
+    assert through(piece, block, line, (every,)) is None
+    assert through(piece, Box.of((4, 6)), line, (Region.full((24,)),)) == (Transfer((24,), 0, (1,), 0, (1,)),)
+    (odd,) = allocate((4, 9), name="B").T.reshape(6, 6).pieces
+    assert through(odd, Box.of((4, 9)), Box.of((6, 6)), (Region.full((6, 6)),)) is None, "no common digits"
+
+
+@given(st.data())
+@example(None)
+def test_channels_that_are_shuffled_are_strided_copies(data: st.DataObject | None) -> None:
+    """Reshapes and transpositions, of which blocks are read: against NumPy's own."""
+    if data is None:
+        shape, parts, cut = (2, 6, 3), 2, ((0, 2), (1, 5), (0, 3))
+    else:
+        parts = data.draw(st.sampled_from([2, 3, 4]))
+        shape = (data.draw(st.integers(1, 3)), parts * data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4)))
+        cut = tuple(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)).map(sorted)) for n in shape)
+    n, c, w = shape
+    source = np.arange(prod(shape), dtype=np.int32).reshape(shape)
+    view = allocate(shape, name="A").reshape(n, parts, c // parts, w).permute_dims((0, 2, 1, 3)).reshape(n, c, w)
+    wanted = source.reshape(n, parts, c // parts, w).transpose(0, 2, 1, 3).reshape(shape)
+    (piece,) = view.pieces
+    slices = tuple(slice(a, b) for a, b in cut)
+    block = Box(tuple(a for a, _ in cut), tuple(b - a for a, b in cut))
+    found = through(piece, Box.of(shape), block, (Region.from_slices(shape, slices),))
+    assert found is not None
+    target = np.full(block.shape, -1, np.int32)
+    for one in found:
+        read = np.lib.stride_tricks.as_strided(
+            source.reshape(-1)[one.src_offset :], one.dims, [4 * s for s in one.src_strides]
+        )
+        np.lib.stride_tricks.as_strided(
+            target.reshape(-1)[one.dst_offset :], one.dims, [4 * s for s in one.dst_strides]
+        )[...] = read
+    np.testing.assert_array_equal(target, wanted[slices])
 
 
 def test_a_constant_piece_reads_no_source() -> None:
