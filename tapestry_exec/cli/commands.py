@@ -293,24 +293,31 @@ def print_devices(p: ShardPlan, r: RunResult | None) -> None:
     print_table("", heads, rows, range(1, len(heads)))
 
 
+def tell_us(seconds: float) -> str:
+    """Microseconds, with three digits where they are few."""
+    return f"{seconds * 1e6:,.1f} us" if seconds >= 1e-5 else f"{seconds * 1e6:.3g} us"
+
+
 def print_totals(p: ShardPlan) -> None:
     """Modeled time, its proven bound, and how the work is divided."""
     flop = sum(p.flop)
     busiest = max(p.flop, default=0.0)
     echo(
-        f"modeled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us "
+        f"modeled {tell_us(p.seconds)}, proven bound {tell_us(p.bound)} "
         f"(gap {p.gap:.1%}, space {quote(p.space)}); "
         f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
     )
     if p.apart:
         some = f"{p.apart[0]} and {len(p.apart) - 1} more" if len(p.apart) > 1 else p.apart[0]
         echo(f"the bound has expansions of {some} with their operators apart, not in blocks")
+    if p.choices.memory_nbytes is not None:
+        echo("in the memory given, the bound is of plans with the fastest plan's blocks and expansions, or with none")
     schedule = p.schedule
     if schedule.busiest is not None:
         kind, device, _ = schedule.busiest
         echo(
-            f"with copies beside work {p.makespan_seconds * 1e6:,.1f} us; busiest is {QUEUES[kind]} device {device}, "
-            f"{schedule.busy_seconds[schedule.busiest] * 1e6:,.1f} us"
+            f"with copies beside work {tell_us(p.makespan_seconds)}; busiest is {QUEUES[kind]} device {device}, "
+            f"{tell_us(schedule.busy_seconds[schedule.busiest])}"
         )
 
 
