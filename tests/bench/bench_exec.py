@@ -1,6 +1,6 @@
-"""The NumPy executor: nested regions packed against np.copyto, what a step costs, and what networks spend time on.
+"""The NumPy executor: regions packed against np.copyto, a step's cost, networks, ways of running, and the check.
 
-    python tests/bench/bench_exec.py [--parts pack,steps,networks] [--rounds 101] [--write]
+    python tests/bench/bench_exec.py [--parts pack,steps,networks,ways,check] [--rounds 101] [--write]
 
 Everything is compared with a peer in the same process, ours and theirs in turns, and medians are compared. A peer's
 views are made before its clock starts; ours finds its copies, makes its views and allocates its payload on the clock.
@@ -23,24 +23,25 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+import onnxruntime
 from bench_demo import HERE, ROOT, cpu_model, len_cpus
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(ROOT))
 
-from tapestry_exec import NumpyBackend, RunResult, evaluate, run
+from tapestry_exec import NumpyBackend, RunResult, check_plan, deploy, evaluate, run
 from tapestry_exec.cli.commands import random_inputs
 from tapestry_exec.copies.arrays import pack, strided_copies, unpack
 from tapestry_exec.copies.strided import pack_transfers
 from tapestry_exec.numpy.backend import NumpyDevice
-from tapestry_plan import Graph, Mesh, Op, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan import Graph, Link, Mesh, Op, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.onnx import before_softmax, light_model
-from tapestry_plan.ops import add, relu
+from tapestry_plan.ops import add, matmul, relu
 from tapestry_plan.steps import spill
 from tapestry_sets import Region, Sett, Stripe
 
@@ -389,19 +390,19 @@ def network(name: str, devices: int, rounds: int) -> dict[str, Any]:
     inputs = random_inputs(graph, 0)
     least, most = max(least_memory(p)), max(p.peak_nbytes)
     tight = spill(p, least)
-    run(p, inputs), run(tight, inputs)
+    run(p, inputs, backend="serial"), run(tight, inputs, backend="serial")
     whole, kinds, rest, runs, less = [], [], [], [], []
     for _ in range(rounds):
         begin = perf_counter()
         evaluate(graph, inputs)
         whole.append(perf_counter() - begin)
         begin = perf_counter()
-        last = run(p, inputs)
+        last = run(p, inputs, backend="serial")
         runs.append(perf_counter() - begin)
         kinds.append(seconds_by_kind(last))
         rest.append(runs[-1] - sum(kinds[-1].values()))
         begin = perf_counter()
-        last_tight = run(tight, inputs)
+        last_tight = run(tight, inputs, backend="serial")
         less.append(perf_counter() - begin)
     for key, array in last.outputs.items():
         assert array.tobytes() == last_tight.outputs[key].tobytes(), "less memory, the same bits"
@@ -463,9 +464,96 @@ def network_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
     ]
 
 
+# ------------------------------------------------------------------------------------------ ways of running, the check
+
+
+class Threads(NumpyBackend):
+    """A thread for each device in any case."""
+
+    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
+        return True
+
+
+def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
+    """Seconds of a network in each way of running, in turns: unsharded, by ONNX Runtime, and sharded."""
+    model = light_model(name)
+    graph = load_onnx(model, outputs=before_softmax(model))
+    p, inputs = plan(graph, Mesh((devices,))), random_inputs(graph, 0)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    fed = {one.name: inputs[one.name] for one in session.get_inputs() if one.name in inputs}
+    last: dict[str, RunResult] = {}
+
+    def keep(key: str, call: Callable[[], RunResult]) -> Callable[[], None]:
+        return lambda: last.update({key: call()})
+
+    with (
+        deploy(p, backend="serial") as loop,
+        deploy(p, backend=Threads()) as threads,
+        deploy(p, backend="processes") as processes,
+    ):
+        calls: dict[str, Callable[[], object]] = {
+            "ONNX Runtime": lambda: session.run(None, fed),
+            "unsharded": lambda: evaluate(graph, inputs),
+            "run": keep("run", lambda: run(p, inputs, backend="serial")),
+            "loop": keep("loop", lambda: loop.run(inputs)),
+            "threads": keep("threads", lambda: threads.run(inputs)),
+            "processes": keep("processes", lambda: processes.run(inputs)),
+        }
+        for call in calls.values():
+            call()
+        seconds = np.median(alternated(list(calls.values()), rounds), axis=0)
+    for key, array in last["run"].outputs.items():
+        assert all(array.tobytes() == one.outputs[key].tobytes() for one in last.values()), "the same bits"
+    assert len({one.nbytes_moved for one in last.values()}) == 1
+    return {"name": name, **dict(zip(calls, seconds.tolist(), strict=True))}
+
+
+def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
+    heads = [key for key in rows[0] if key != "name"]
+    lines = [
+        f"## Ways of running, {devices} devices",
+        "",
+        "Medians of wall time in milliseconds, in turns, BLAS on one thread; all ways give the same bits. `run` places "
+        "inputs and constants; in the ways behind it constants stay: one loop, a thread for each device, a process for "
+        "each. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop.",
+        "",
+        "| network | " + " | ".join(heads) + " | unsharded / ONNX Runtime | loop / unsharded | best / loop |",
+        "|" + "---|" * (len(heads) + 4),
+    ]
+    for row in rows:
+        ratios = (
+            row["unsharded"] / row["ONNX Runtime"],
+            row["loop"] / row["unsharded"],
+            min(row["threads"], row["processes"]) / row["loop"],
+        )
+        times = " | ".join(f"{row[key] * 1e3:.1f}" for key in heads)
+        lines.append(f"| {row['name']} | {times} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
+    return lines
+
+
+def check_table(devices: int = 256) -> list[str]:
+    """What checking a product takes whose parts all devices merge."""
+    g = Graph()
+    made = matmul(g.input("x", (devices, devices)), g.input("w", (devices, 64)), name="it")
+    g.output(relu(made, name="after"), "y")
+    fix = {"it": {"k": devices}, "after": {"i0": devices}}
+    p = plan(g, Mesh((devices,), link=Link(0.0, 1e9)), fix=fix, expand=False, space="mesh")
+    begin = process_time()
+    check_plan(p)
+    seconds = process_time() - begin
+    return [
+        "## The check",
+        "",
+        f"A product split over its sum on {devices} devices, which all merge a share: {len(p.steps):,} steps are "
+        f"checked in {seconds:.1f} s of processor time (aim: 2).",
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="pack,steps,networks")
+    parser.add_argument("--parts", default="pack,steps,networks,ways,check")
     parser.add_argument("--rounds", type=int, default=101)
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--networks", default="squeezenet,resnet50")
@@ -473,7 +561,8 @@ def main() -> None:
     parser.add_argument("--only", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.only:
-        print(json.dumps(network(args.only, args.devices, args.rounds)))
+        part, name = args.only.split(":")
+        print(json.dumps({"network": network, "ways": ways}[part](name, args.devices, args.rounds)))
         return
     parts, tables = args.parts.split(","), [head()]
     if "pack" in parts:
@@ -484,8 +573,15 @@ def main() -> None:
         tables.append(step_table(step_cost(args.rounds)))
     if "networks" in parts:
         rounds = max(5, args.rounds // 8)
-        rows = [in_own_process(name, args.devices, rounds) for name in args.networks.split(",")]
+        rows = [in_own_process(f"network:{name}", args.devices, rounds) for name in args.networks.split(",")]
         tables.append(network_table(rows, args.devices))
+    if "ways" in parts:
+        rounds = max(5, args.rounds // 8)
+        names = [*args.networks.split(","), "shufflenet"]
+        rows = [in_own_process(f"ways:{name}", args.devices, rounds) for name in names]
+        tables.append(ways_table(rows, args.devices))
+    if "check" in parts:
+        tables.append(check_table())
     if args.write:
         RESULTS.write_text("\n\n".join("\n".join(table) for table in tables) + "\n")
         print(f"wrote {RESULTS.relative_to(ROOT)}")
