@@ -437,8 +437,8 @@ def pareto_command(asked: Planning, mesh: Mesh | None) -> None:
     type=click.Choice(sorted(BACKENDS)),
     default="numpy",
     show_default=True,
-    help="Where devices are: arenas of this process, GPUs through CuPy, or GPUs that are simulated, slowly, under a "
-    "checker of streams.",
+    help="Where devices are: arenas of this process (numpy: a thread for each where that pays; serial: one loop), "
+    "processes of this machine, GPUs through CuPy, or GPUs that are simulated, slowly, under a checker of streams.",
 )
 @click.option("--verify", is_flag=True, help="Compare with the unsharded run.")
 @click.option("--trace", type=PATH, help="Write a Chrome trace here.")

@@ -16,7 +16,7 @@ An input that is carried stays as well; after a run it gets the cells of the out
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -31,6 +31,7 @@ from tapestry_plan.steps import (
     Fetch,
     Free,
     Output,
+    ProgramStep,
     ShardPlan,
     Spill,
     align,
@@ -111,59 +112,68 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
     ValueError
         For names that the graph does not have, and where an output does not lie where its input begins.
     """
-    plan, buffers = prepared.plan, prepared.work.buffers
-    _check_names(plan, carry)
-    inputs = set(carry.values())
-    constants = {name for name, tensor in plan.graph.stored.items() if tensor.kind == "constant"}
-    writers: defaultdict[int, list[DeviceStep]] = defaultdict(list)
-    moved = set[int]()
+    _check_names(prepared.plan, carry)
+    stays, carried = _find_buffers(prepared, set(carry.values()))
+    once, left = list[DeviceStep](), list[DeviceStep]()
+    given: dict[str, list[DeviceStep]] = {name: [] for name in carry.values()}
     for at in prepared.steps:
-        if isinstance(at.step, Spill | Fetch):
-            moved |= {at.step.buffer, *([at.step.spilled] if isinstance(at.step, Fetch) else [])}
-        for number in list_written(at.step):
-            writers[number].append(at)
-    stays, carried = set[int](), dict[int, str]()
-    for number, steps in writers.items():  # in the order in which they are first written
-        if number in moved or not all(isinstance(at.step, Copy) for at in steps):
-            continue
-        copies = [at.step for at in steps if isinstance(at.step, Copy)]
-        placed = {step.tensor for step in copies if _is_placing(step) and not step.again}
-        if len(copies) and all(_is_placing(step) and not step.again for step in copies) and placed <= inputs:
-            carried[number] = copies[0].tensor
-        elif all(
-            step.tensor in constants if _is_placing(step) else step.src in stays or step.src == HOST for step in copies
-        ) and not any(step.again for step in copies):
-            stays.add(number)
-    placing, steps_left, given = [], [], {name: list[DeviceStep]() for name in inputs}
-    for at in prepared.steps:
-        step = at.step
-        about = step.buffer if isinstance(step, Alloc | Free) else step.dst if isinstance(step, Copy) else None
-        if about in carried and isinstance(step, Copy):
+        about = _find_about(at.step)
+        if about in carried and isinstance(at.step, Copy):
             given[carried[about]].append(at)
         elif about in stays or about in carried:
-            placing += [] if isinstance(step, Free) else [at]
+            once += [] if isinstance(at.step, Free) else [at]
         else:
-            steps_left.append(at)
-    left = set(map(id, steps_left))
-    held = {*stays, *carried}
-    size = plan.mesh.size
-    arenas, most, kept = [0] * size, [0] * size, [0] * size
-    for number, b in buffers.items():
-        if number in held:
-            kept[b.device] += align(b.nbytes)
+            left.append(at)
+    arenas, most, held = ([0] * prepared.plan.mesh.size for _ in range(3))
+    for number, b in prepared.work.buffers.items():
+        if number in stays or number in carried:
+            held[b.device] += align(b.nbytes)
         else:
             arenas[b.device] = max(arenas[b.device], b.offset + b.nbytes)
             most[b.device] = max(most[b.device], b.offset + align(b.nbytes))
+    ids = set(map(id, left))
     return Residents(
-        tuple(placing),
+        tuple(once),
         {name: tuple(each) for name, each in given.items()},
-        tuple(steps_left),
-        tuple(tuple(at for at in program if id(at) in left) for program in prepared.programs),
+        tuple(left),
+        tuple(tuple(at for at in program if id(at) in ids) for program in prepared.programs),
         tuple(_carry(prepared, carry, carried)),
         tuple(arenas),
-        tuple(map(sum, zip(most, kept, strict=True))),
-        tuple(kept),
+        tuple(map(sum, zip(most, held, strict=True))),
+        tuple(held),
     )
+
+
+def _find_buffers(prepared: PreparedPlan, inputs: Collection[str]) -> tuple[set[int], dict[int, str]]:
+    """The buffers that stay, and those of inputs that are carried, with the input of each."""
+    stored = prepared.plan.graph.stored
+    written: defaultdict[int, list[DeviceStep]] = defaultdict(list)
+    for at in prepared.steps:
+        for number in list_written(at.step):
+            written[number].append(at)
+    moved = {number for at in prepared.steps if isinstance(at.step, Spill | Fetch) for number in _list_kept(at.step)}
+    stays, carried = set[int](), dict[int, str]()
+    for number, steps in written.items():  # by who is written to first, so that what is copied from comes before
+        copies = [at.step for at in steps if isinstance(at.step, Copy) and not at.step.again]
+        if len(copies) < len(steps) or number in moved:
+            continue
+        if all(_is_placing(step) and step.tensor in inputs for step in copies):
+            carried[number] = copies[0].tensor
+        elif all(
+            stored[step.tensor].kind == "constant" if _is_placing(step) else step.src in stays or step.src == HOST
+            for step in copies
+        ):
+            stays.add(number)
+    return stays, carried
+
+
+def _find_about(step: ProgramStep) -> int | None:
+    """The buffer that a step takes a place for, fills by a copy, or gives back; None of any other step."""
+    return step.buffer if isinstance(step, Alloc | Free) else step.dst if isinstance(step, Copy) else None
+
+
+def _list_kept(step: Spill | Fetch) -> list[int]:
+    return [step.buffer, *([step.spilled] if isinstance(step, Fetch) else [])]
 
 
 def _is_placing(step: Copy) -> bool:
@@ -180,8 +190,9 @@ def _check_names(plan: ShardPlan, carry: Mapping[str, str]) -> None:
             inputs = [one.name for one in plan.graph.stored.values() if one.kind == "input"]
             raise ValueError(f"carry: the graph has no input {quote(name)}; {list_names(inputs, name, 'inputs')}")
         made = plan.graph.stored.get(plan.graph.outputs[label])
-        if made is None:
-            raise ValueError(f"carry: output {quote(label)} is a view; give one that an operator makes")
+        if made is None or made.kind != "result":
+            what = "a view" if made is None else f"{made.kind} {quote(made.name)} as it is"
+            raise ValueError(f"carry: output {quote(label)} is {what}; give one that an operator makes")
         if (made.shape, made.dtype) != (stored.shape, stored.dtype):
             raise ValueError(
                 f"carry: output {quote(label)} is {made.dtype} of shape {quote(made.shape)}, input {quote(name)} "
@@ -195,13 +206,14 @@ def _check_names(plan: ShardPlan, carry: Mapping[str, str]) -> None:
 def _carry(prepared: PreparedPlan, carry: Mapping[str, str], carried: Mapping[int, str]) -> list[DeviceStep]:
     """The copies from where outputs lie to the buffers of the inputs whose place they take."""
     outputs = {out.name: out for out in prepared.plan.outputs}
+    spilled = {at.step.buffer for at in prepared.steps if isinstance(at.step, Spill)}
     found = []
     for label, name in carry.items():
         numbers = [number for number, tensor in carried.items() if tensor == name]
         placed = {at.step.dst for at in prepared.steps if isinstance(at.step, Copy) and _is_name(at.step, name)}
-        if placed != set(numbers):
+        if placed != set(numbers) or any(number in spilled for number, _ in outputs[label].blocks):
             raise ValueError(
-                f"carry: input {quote(name)} does not stay in place, as it is spilled; give the plan more memory"
+                f"carry: input {quote(name)} or output {quote(label)} is spilled; give the plan more memory"
             )
         for number in numbers:
             target = prepared.work.buffers[number]

@@ -181,6 +181,11 @@ def test_what_cannot_be_carried_is_refused() -> None:
     k.output(k.input("x", (4, 4)).T, "y")
     with pytest.raises(ValueError, match=r"carry: output 'y' is a view"):
         deploy(plan(k, Mesh((2,))), carry={"y": "x"})
+    k.output(k.input("z", (4, 4)), "same")
+    with pytest.raises(
+        ValueError, match=r"carry: output 'same' is input 'z' as it is; give one that an operator makes"
+    ):
+        deploy(plan(k, Mesh((2,))), carry={"same": "x"})
     with pytest.raises(ValueError, match=r"several outputs take the place of input 'x'"):
         m = Graph()
         x = m.input("x", (4, 4))
@@ -246,6 +251,15 @@ def test_plans_that_spill_keep_what_can_stay() -> None:
         assert isinstance(placed, Deployment)
         for _ in range(2):
             assert placed.run(inputs).outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+
+
+def test_what_is_spilled_cannot_be_carried() -> None:
+    g, carry, _ = training_step()
+    p = plan(g, Mesh((1,)), tie=carry)
+    with pytest.raises(
+        ValueError, match=r"carry: input '[wv]' or output 'new_[wv]' is spilled; give the plan more memory"
+    ):
+        deploy(p, carry=carry, memory_nbytes=max(least_memory(p)))
 
 
 @given(st.integers(0, 2**31), st.sampled_from([2, 3, 4]), st.sampled_from(["free", "single"]))
