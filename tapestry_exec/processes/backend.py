@@ -14,6 +14,8 @@ from socket import socketpair
 from time import perf_counter
 from typing import Any, NoReturn
 
+import numpy as np
+
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.processes.segments import Segment
@@ -166,9 +168,11 @@ class ProcessSession:
         for name, slot in self.layout.feeds.items():
             if name in feeds:
                 self._view(slot)[...] = feeds[name]
+        # What NumPy does at overflows and the like is the caller's to say; functions of his are not called elsewhere.
+        errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
         begin = perf_counter()
         for device in self.devices:
-            self._tell(device, ("run", sorted(host), begin, progress is not None))
+            self._tell(device, ("run", sorted(host), begin, progress is not None, errors))
         counts: list[Counts] = [each for (each,) in self._wait("done", progress)]
         seconds = perf_counter() - begin
         cells = [self._view(one.slot).copy() for one in self.layout.outputs]

@@ -2,7 +2,8 @@
 
 Messages are tuples, a word first::
 
-    caller to device    ("setup", Setup)  ("place",)  ("run", inputs given, begin, whether progress is told)  ("end",)
+    caller to device    ("setup", Setup)  ("place",)  ("end",)
+                        ("run", inputs given, begin, whether progress is told, how NumPy handles errors)
     device to caller    ("ready",)  ("placed", bytes)  ("did", steps, operator)  ("done", Counts)
                         ("failed", step, error)
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
@@ -145,7 +147,7 @@ class DeviceProcess:
             mine.place(at)
         self.caller.send(("placed", mine.placed))
 
-    def _run(self, given: Sequence[str], begin: float, is_told: bool) -> None:
+    def _run(self, given: Sequence[str], begin: float, is_told: bool, errors: Mapping[str, Any]) -> None:
         setup, mine = self.setup, self.interpreter
         steps: tuple[DeviceStep, ...] = setup.program
         if setup.stays is not None:
@@ -153,7 +155,7 @@ class DeviceProcess:
         self.memory.restart()
         mine.begin_at(begin)
         done = 0
-        with one_blas_thread():
+        with one_blas_thread(), np.errstate(**errors):
             for at in steps:
                 self.at = at.number
                 mine.do(at)

@@ -426,11 +426,13 @@ class Deployment:
         constants: Mapping[str, Any] | None,
         ops: Mapping[str, Op],
         carry: Mapping[str, str],
+        caps: Sequence[int] | None,
     ) -> None:
         self.plan, self._prepared, self._given, self._ops = prepared.plan, prepared, constants, ops
         self._stays = find_residents(prepared, carry)
         self.nbytes_placed = count_placed(prepared, self._stays.placing)
         self.peak_nbytes = self._stays.peak_nbytes
+        self._check_caps(caps)
         self._carried = set(carry.values())
         self._has_state = False
         self._busy = Lock()
@@ -445,6 +447,14 @@ class Deployment:
         engine.check({**BUILTIN_OPS, **ops}, _list_placed_ops(self.plan, ops))
         self._session: Session | None = begin_session(Deployed(prepared, ops, self._host, self._stays))
 
+    def _check_caps(self, caps: Sequence[int] | None) -> None:
+        for device, (nbytes, most) in enumerate(zip(self.peak_nbytes, caps or self.peak_nbytes, strict=True)):
+            if nbytes > most:
+                raise ValueError(
+                    f"deploy: with the constants that stay device {device} holds {nbytes:,} bytes, and may hold "
+                    f"{most:,}; give more memory, or use run, which places constants in every run"
+                )
+
     def __enter__(self) -> Self:
         return self
 
@@ -452,10 +462,11 @@ class Deployment:
         self.close()
 
     def close(self) -> None:
-        """Take back the devices; nothing runs here any more."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        """Take back the devices, once a run that is on in another thread has ended; nothing runs here any more."""
+        with self._busy:
+            session, self._session = self._session, None
+            if session is not None:
+                session.close()
 
     @check_arguments(
         inputs=FEEDS,
@@ -563,7 +574,7 @@ def deploy(
     ------
     ValueError
         As of `run`; for names in `carry` that the graph has not, and for an output that does not lie where its input
-        begins; for a backend on whose devices nothing stays.
+        begins; for a backend on whose devices nothing stays; where what stays does not fit into the memory given.
     InvalidPlan, MemoryError
         As of `run`.
 
@@ -581,5 +592,6 @@ def deploy(
     prepared = PreparedPlan(shard_plan, backend)
     if not getattr(type(prepared.backend), "keeps", False):
         raise ValueError(f"deploy: nothing stays on devices of backend {quote(prepared.backend.name)}; use run")
+    caps = shard_plan.mesh.limit_memory(memory_nbytes)
     prepared = prepared.within(memory_nbytes)
-    return Deployment(prepared, constants, _name_ops(prepared.plan, ops), carry or {})
+    return Deployment(prepared, constants, _name_ops(prepared.plan, ops), carry or {}, caps)

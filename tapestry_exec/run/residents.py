@@ -92,7 +92,7 @@ def count_placed(prepared: PreparedPlan, steps: Sequence[DeviceStep]) -> tuple[i
     """Bytes that some steps place from the host, by device."""
     out = [0] * prepared.plan.mesh.size
     for at in steps:
-        if isinstance(at.step, Copy) and _is_placing(at.step):
+        if isinstance(at.step, Copy) and _is_placing(at.step) and not at.step.again:  # else it counts as spilled
             itemsize = np.dtype(prepared.work.buffers[at.step.dst].dtype).itemsize
             out[at.device] += sum(region.size for region in at.step.regions) * itemsize
     return tuple(out)

@@ -58,7 +58,7 @@ def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
     x, w = inputs[:2]
     bias = inputs[2] if len(inputs) > 2 else None
     (out,) = outputs
-    if _is_depthwise(shard):
+    if _is_depthwise(shard, out.dtype.itemsize):
         for n in range(x.shape[0]):
             _conv_depthwise(xp, x[n], w, bias, out[n], shard)
         return
@@ -85,9 +85,9 @@ def _is_direct(shard: Shard) -> bool:
     return all(n == 1 for n in (*_window(shard).strides, *kernel))
 
 
-def _is_depthwise(shard: Shard) -> bool:
-    """Whether each output channel reads one channel of its own."""
-    return shard.extent("ci") == 1 and shard.extent("c") == shard.attrs["groups"] > 1
+def _is_depthwise(shard: Shard, itemsize: int) -> bool:
+    """Whether each output channel reads one channel of its own, in cells that sums do not make much worse."""
+    return itemsize > 2 and shard.extent("ci") == 1 and shard.extent("c") == shard.attrs["groups"] > 1
 
 
 def _conv_depthwise(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) -> None:
@@ -166,7 +166,7 @@ def _tile(shard: Shard, itemsize: int) -> tuple[int, int]:
 
 
 def _conv_workspace(shard: Shard, itemsize: int) -> int:
-    if _is_depthwise(shard):
+    if _is_depthwise(shard, itemsize):
         return _channels_at_once(shard, itemsize) * itemsize * math.prod(shard.length(k) for k in spatial_of(shard))
     return 0 if _is_direct(shard) else math.prod(_tile(shard, itemsize))
 

@@ -138,6 +138,16 @@ def test_many_parcels_wait_in_their_slots(monkeypatch: pytest.MonkeyPatch) -> No
         os.close(file)
 
 
+def test_numpys_errors_are_handled_as_the_caller_says() -> None:
+    g = Graph()
+    g.output(g.input("x", (4,)) / g.input("z", (4,)), "y")
+    p, feeds = plan(g, Mesh((2,))), {"x": np.ones(4, np.float32), "z": np.zeros(4, np.float32)}
+    with np.errstate(divide="raise"), pytest.raises(StepFailed, match="FloatingPointError"):
+        run(p, feeds, backend="processes")
+    with np.errstate(divide="ignore"):
+        assert np.isinf(run(p, feeds, backend="processes").outputs["y"]).all()
+
+
 # -- what goes wrong ------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, gradient, least_memory, load_onnx, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import matmul, relu
-from tapestry_plan.steps import HOST, Copy, align
+from tapestry_plan.steps import HOST, Copy, align, spill
 from tests.ways_of_running import COUNTED, Threads
 
 WAYS: list[Any] = ["serial", Threads()]
@@ -247,10 +247,56 @@ def test_constants_that_are_placed_otherwise_are_found(monkeypatch: pytest.Monke
 def test_plans_that_spill_keep_what_can_stay() -> None:
     p, inputs = weighted()
     wanted = run(p, inputs, backend="serial")
-    with deploy(p, backend="serial", memory_nbytes=max(least_memory(p))) as placed:
+    with deploy(spill(p, max(least_memory(p))), backend="serial") as placed:
         assert isinstance(placed, Deployment)
         for _ in range(2):
             assert placed.run(inputs).outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+
+
+def test_an_input_that_is_placed_again_counts_as_spilled() -> None:
+    g = Graph()
+    x = g.input("x", (64, 64))
+    t = relu(x)
+    u = matmul(t, t.T)
+    g.output(matmul(u + matmul(u, t), x), "y")
+    p, feeds = plan(g, Mesh((1,))), {"x": RNG.random((64, 64), np.float32)}
+    wanted = run(p, feeds, memory_nbytes=49152, backend="serial")
+    with deploy(p, memory_nbytes=49152, backend="serial") as placed:
+        found = placed.run(feeds)
+    assert any(found.nbytes_spilled) and found.nbytes_spilled == wanted.nbytes_spilled
+    assert found.outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+
+
+def test_what_stays_keeps_the_memory_given() -> None:
+    """Eight products with weights of 16 KiB: one after the other they need 48 KiB."""
+    g = Graph()
+    t = g.input("x", (64, 64))
+    for k in range(8):
+        t = matmul(t, g.constant(f"w{k}", np.full((64, 64), 2.0**-k, np.float32)))
+    g.output(t, "y")
+    p = plan(g, Mesh((1,)))
+    with pytest.raises(
+        ValueError, match=r"deploy: with the constants that stay device 0 holds 163,840 bytes, and may h"
+    ):
+        deploy(p, memory_nbytes=50_000)
+    deploy(p, memory_nbytes=400_000).close()
+
+
+def test_a_deployment_is_closed_when_its_run_has_ended() -> None:
+    p, inputs = weighted()
+    begun = threading.Event()
+
+    def block(xp: Any, ins: Any, outs: Any, shard: Any) -> None:
+        begun.set()
+        BUILTIN_OPS["relu"].block(xp, ins, outs, shard)
+
+    placed, found = deploy(p, backend="serial", ops={"relu": replace(BUILTIN_OPS["relu"], block=block)}), []
+    other = threading.Thread(target=lambda: found.append(placed.run(inputs)))
+    other.start()
+    assert begun.wait(20)
+    placed.close()
+    assert found
+    other.join()
 
 
 def test_what_is_spilled_cannot_be_carried() -> None:
