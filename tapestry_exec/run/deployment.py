@@ -428,7 +428,7 @@ class Deployment:
         carry: Mapping[str, str],
         caps: Sequence[int] | None,
     ) -> None:
-        self.plan, self._prepared, self._given, self._ops = prepared.plan, prepared, constants, ops
+        self.plan, self._prepared, self._given = prepared.plan, prepared, constants
         self._stays = find_residents(prepared, carry)
         self.nbytes_placed = count_placed(prepared, self._stays.placing)
         self.peak_nbytes = self._stays.peak_nbytes
