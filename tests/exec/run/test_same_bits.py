@@ -237,7 +237,10 @@ def test_powers_have_the_same_bits_in_every_block(dtype: str) -> None:
     a, b = g.input("a", (6, 400), dtype), g.input("b", (6, 1), dtype)
     g.output(ops.pow(a, b, name="power"), "y")
     rng = np.random.default_rng(0)
-    feeds = {"a": (rng.random((6, 400)) * 2 + 0.5).astype(dtype), "b": np.array([[2], [3], [0.5], [1], [-1], [2.5]], dtype)}
+    feeds = {
+        "a": (rng.random((6, 400)) * 2 + 0.5).astype(dtype),
+        "b": np.array([[2], [3], [0.5], [1], [-1], [2.5]], dtype),
+    }
     whole, rows = (run(plan(g, Mesh((n,)), fix={"power": {"i0": n}}), feeds).outputs["y"] for n in (1, 6))
     assert whole.tobytes() == rows.tobytes()
     wide = np.power(feeds["a"].astype(np.float64), feeds["b"].astype(np.float64))
