@@ -174,7 +174,8 @@ class _Follower:
                 self._copy(step)
             case Compute():
                 reads = tuple(None if n is None else self._named(n) for n in step.inputs)
-                self.found.acts.append(act := ("compute", step.node, step.device, step.start, step.shape, reads))
+                act = "compute", step.node, step.device, step.start, step.shape, reads, step.pieces
+                self.found.acts.append(act)
                 if step.workspace is not None:
                     self._named(step.workspace)
                 for k, number in enumerate(step.outputs):

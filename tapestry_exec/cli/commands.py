@@ -407,9 +407,7 @@ def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str
     print_operators(p, f"{asked.model.name} on {devices.size} devices")
     print_devices(p, None)
     print_totals(p)
-    echo(
-        f"bytes moved: {p.nbytes_moved:,}; written anew within devices, by the planner's rule: {sum(p.nbytes_local):,}"
-    )
+    echo(f"bytes moved: {p.nbytes_moved:,}; of blocks written anew within devices: {sum(p.nbytes_local):,}")
     if any(p.nbytes_spilled):
         echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
 
@@ -481,9 +479,12 @@ def run_command(
         found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference else ""
         echo(f"output {escape_controls(name, keep='')}: {value.dtype}{list(value.shape)}{found}")
     echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
+    told = {"bytes placed": "nbytes_placed", "bytes copied within devices": "nbytes_copied"}
     if any(p.nbytes_spilled):
-        there, found = f"{sum(p.nbytes_spilled):,}", f"{sum(r.nbytes_spilled):,}"
-        echo(f"bytes spilled to host memory and back: {there} predicted, {found} counted, equal")
+        told["bytes spilled to host memory and back"] = "nbytes_spilled"
+    for what, name in told.items():
+        there, found = (f"{sum(getattr(one, name)):,}" for one in (p, r))
+        echo(f"{what}: {there} predicted, {found} counted, equal")
     if save is not None:
         with replace_file(save) as file:
             np.savez(file, allow_pickle=False, **r.outputs)

@@ -25,6 +25,7 @@ from tapestry_exec.copies.strided import (
     between,
     domain_of,
     fill_transfers,
+    lay_block,
     outside,
     pack_transfers,
     through,

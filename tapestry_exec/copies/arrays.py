@@ -232,8 +232,8 @@ def read_view(pieces: Sequence[Piece], sources: Sequence[Array], shape: Sequence
     return out
 
 
-def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, target_start: Ints, region: Region) -> None:
-    """Write the view's cells in `region` for which `piece` holds.
+def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, target_start: Ints, region: Region) -> int:
+    """Write the view's cells in `region` for which `piece` holds; return how many there are.
 
     Parameters
     ----------
@@ -252,37 +252,41 @@ def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, targ
         fills = fill_transfers(piece, target_box, (region,))
         if fills is not None:
             fill_cells(fills, target, piece.fill)
-            return
+            return sum(t.size for t in fills)
     else:
         where = piece, source_box, target_box, (region,)
         if through(*where) is not None:
-            strided_copies(through, source.itemsize, *where).carry(source, target)
-            return
-        if _read_tables(piece, source, source_box, target, target_start, region):
-            return
+            strided = strided_copies(through, source.itemsize, *where)
+            strided.carry(source, target)
+            return strided.size
+        written = _read_tables(piece, source, source_box, target, target_start, region)
+        if written is not None:
+            return written
     flat_source, flat_target = source.reshape(-1), target.reshape(-1)
+    count = 0
     for at, read in index_pairs(piece, source_box, target_box, (region,)):
         flat_target[at] = piece.fill if read is None else flat_source[read]
+        count += len(at)
+    return count
 
 
 def _read_tables(
     piece: Piece, source: Array, source_box: Box, target: Array, target_start: Ints, region: Region
-) -> bool:
-    """As `read_piece`, where tables come first and what follows is strided: NumPy's take along these axes.
-
-    Returns whether it is so.
-    """
+) -> int | None:
+    """As `read_piece`, by NumPy's take along axes, where tables come first and what follows is strided; else None."""
     steps = piece.map.steps
     tables = [step for step in steps if isinstance(step, Lookup)]
     if not tables or tables != list(steps[: len(tables)]) or any(guard.prefix for guard in piece.guards):
-        return False
+        return None
     rest = Piece(piece.source, (), IndexMap(steps[len(tables) :], piece.map.in_rank))
     linear = linearize(rest, source_box)
     cells = OPEN if linear is None else ask_one((TooManyPieces,), members_of, piece, region)
     if linear is None or cells is OPEN:
-        return False
+        return None
+    count = 0
     for member in cells:
         at = _elements(member)
+        count += prod(map(len, at))
         if all(map(len, at)):
             read = list(at)
             for table in tables:
@@ -290,7 +294,7 @@ def _read_tables(
             _write_product(
                 target, [x - s for x, s in zip(at, target_start, strict=True)], _product(source, linear, read)
             )
-    return True
+    return count
 
 
 def _product(source: Array, linear: Linear, axes: Sequence[NDArray[np.int64]]) -> Array:

@@ -15,7 +15,7 @@ from math import prod
 from msgspec import Struct
 
 from tapestry_exec.copies import tuning
-from tapestry_plan.steps import Linear, linearize, row_major
+from tapestry_plan.steps import Linear, find_strides, linearize, row_major
 from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
@@ -252,6 +252,32 @@ def _places(runs: Sequence[StridedRun], ranks: Ints, at: int) -> Linear:
 
 
 # ------------------------------------------------------------------------------------- reading through views
+
+
+def lay_block(buffer: Box, block: Box, piece: Piece | None) -> Linear:
+    """Strides of a block in the contiguous array of a buffer, and the place of its first cell, in elements.
+
+    Parameters
+    ----------
+    buffer : Box
+        What the array holds.
+    block : Box
+        In the same coordinates, or with a piece in those of a view.
+    piece : Piece or None
+        Of the view, through which all of the block is read.
+
+    Raises
+    ------
+    ValueError
+        When the block's cells do not lie at even strides there.
+    """
+    if piece is None:
+        strides = row_major(buffer.shape)
+        return strides, sum((a - b) * s for a, b, s in zip(block.start, buffer.start, strides, strict=True))
+    found = find_strides(piece, buffer, block)
+    if found is None:
+        raise ValueError(f"lay_block: {block} of a view does not lie at even strides in {buffer}, through {piece}")
+    return found
 
 
 @lru_cache(maxsize=tuning.KEPT)

@@ -29,7 +29,7 @@ from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.rewrite import list_inside, with_ops
-from tapestry_plan.steps import HOST, Buffer, align, row_major
+from tapestry_plan.steps import HOST, Buffer, align
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
@@ -122,7 +122,7 @@ class CupyDevice:
 
     def again(self) -> CupyDevice:
         """Begin anew on the same memory; nothing may be on its way."""
-        self.peak_nbytes = 0
+        self.peak_nbytes = self.copied_nbytes = 0
         self._opened: dict[str, Op] = {}
         self._ground = Ground()
         self._ring.restart()
@@ -197,6 +197,7 @@ class CupyDevice:
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
         """Copy cells between two buffers of this device."""
         transfers = copies.between(src.shape, src.start, dst.shape, dst.start, tuple(regions))
+        self._count(transfers, dst)
         self._copy(src, self._target(dst, regions, self.compute), transfers)
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
@@ -211,9 +212,11 @@ class CupyDevice:
             source = target if piece.source < 0 else self._ready(src, lane)
             self._do(lane, [source], [target], partial(self._by_tables, piece, source, target, cells))
         elif piece.fill is not None:
+            self._count(transfers, dst)
             fills = _fills(transfers, target.dtype, piece.fill, target.address)
             self._do(lane, [], [target], partial(self._launch, fills))
         else:
+            self._count(transfers, dst)
             self._copy(src, target, transfers)
 
     def merge(
@@ -227,7 +230,7 @@ class CupyDevice:
 
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's kernel, or its block function, on blocks of this device's buffers."""
-        read = [None if item is None else (self._ready(item[0], self.compute), item[1]) for item in inputs]
+        read = [None if item is None else (self._ready(item[0], self.compute), *item[1:]) for item in inputs]
         write = [(self._ready(buffer, self.compute), box) for buffer, box in outputs]
         scratch = [] if workspace is None else [self._ready(workspace, self.compute)]
 
@@ -319,6 +322,7 @@ class CupyDevice:
         """The general way, for views that are not strided copies: by the numbers of the cells, which are kept."""
         cells, values = self._flat(target), self._flat(source)
         for at, read in self._numbers(piece, source.buffer, target.buffer, regions):
+            self.copied_nbytes += at.size * target.dtype.itemsize
             cells[at] = piece.fill if read is None else values[read]
 
     def _numbers(self, piece: Piece, src: Buffer, dst: Buffer, regions: tuple[Region, ...]) -> list[tuple[Any, Any]]:
@@ -418,10 +422,13 @@ class CupyDevice:
         """An array in the arena from `offset` and `field` bytes behind the block's first; steps in bytes."""
         return self.shared.cupy.ndarray(shape, dtype, self._arena + (block.buffer.offset + offset + field), steps)
 
-    def _view(self, block: Block, box: Box) -> Any:
-        """The cells of a box of a block."""
-        size, strides = block.dtype.itemsize, row_major(block.buffer.shape)
-        at = sum((a - b) * s for a, b, s in zip(box.start, block.buffer.start, strides, strict=True))
+    def _count(self, transfers: Sequence[Transfer], target: Buffer) -> None:
+        """Count what copies within this device write."""
+        self.copied_nbytes += sum(t.size for t in transfers) * np.dtype(target.dtype).itemsize
+
+    def _view(self, block: Block, box: Box, piece: Piece | None = None) -> Any:
+        """The cells of a box of a block, or with a piece of a view of it."""
+        size, (strides, at) = block.dtype.itemsize, copies.lay_block(block.buffer.box, box, piece)
         place = block, at * size, box.shape, tuple(s * size for s in strides)
         if block.dtype.fields is None:
             return self._array(block.dtype, *place)

@@ -107,7 +107,7 @@ class NumpyDevice:
 
     def __init__(self, memory: NDArray[np.uint8]) -> None:
         self.memory = memory
-        self.peak_nbytes = 0
+        self.peak_nbytes = self.copied_nbytes = 0
         self._arrays: dict[int, Array] = {}
         self._fresh: dict[int, tuple[int, ...]] = {}
         self._held: dict[int, Array] = {}
@@ -125,7 +125,7 @@ class NumpyDevice:
         """Forget all buffers but those that stay, and count anew."""
         self._arrays = dict(self._held)
         self._fresh.clear()
-        self.peak_nbytes = self._held_nbytes
+        self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
@@ -169,14 +169,17 @@ class NumpyDevice:
         """Copy cells between two buffers of this device."""
         source, target = self._array(src), self._target(dst, regions)
         where = src.shape, src.start, dst.shape, dst.start, tuple(regions)
-        copies.strided_copies(copies.between, source.itemsize, *where).carry(source, target)
+        strided = copies.strided_copies(copies.between, source.itemsize, *where)
+        strided.carry(source, target)
+        self.copied_nbytes += strided.size * target.itemsize
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
         """Fill cells of a view's block through one of the view's pieces."""
         target = self._array(dst) if piece.guards else self._target(dst, regions)
         source = target if src.id == dst.id else self._array(src)
         for region in regions:
-            copies.read_piece(piece, source, src.box, target, dst.start, region)
+            cells = copies.read_piece(piece, source, src.box, target, dst.start, region)
+            self.copied_nbytes += cells * target.itemsize
 
     def merge(
         self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
@@ -212,11 +215,18 @@ class NumpyDevice:
 
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's block function on blocks of this device's buffers."""
-        read = [None if item is None else copies.read_only(self._block(*item)) for item in inputs]
+        read = [None if item is None else copies.read_only(self._taken(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]
         scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
         told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, scratch)
         op.block(np, read, write, told)
+
+    def _taken(self, buffer: Buffer, box: Box, piece: Piece | None) -> Array:
+        """A block that is read: of a view as its cells lie in the buffer."""
+        if piece is None:
+            return self._block(buffer, box)
+        strides, first = copies.lay_block(buffer.box, box, piece)
+        return copies.strided_view(self._array(buffer), first, box.shape, strides)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return copies.block_of(self._array(buffer), buffer.start, box)

@@ -38,8 +38,11 @@ BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_e
 Attrs: TypeAlias = Mapping[str, Any]
 Buffers: TypeAlias = Sequence[Buffer]
 Regions: TypeAlias = Sequence[Region]
-Reads: TypeAlias = Sequence[tuple[Buffer, Box] | None]
-"""The blocks that an operator reads; None for an operand that it has not."""
+Reads: TypeAlias = Sequence[tuple[Buffer, Box, Piece | None] | None]
+"""The blocks that an operator reads; None for an operand that it has not.
+
+With a piece it is a block of a view, of which `find_strides` says where its cells lie in the buffer.
+"""
 Writes: TypeAlias = Sequence[tuple[Buffer, Box]]
 
 
@@ -63,6 +66,8 @@ class DeviceMemory(Protocol):
     """One device: its arena, and the operations in it. It reaches no other device's memory."""
 
     peak_nbytes: int
+    copied_nbytes: int
+    """Bytes of the cells that `copy` and `gather` wrote since the device began."""
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None: ...
     def free(self, buffer: Buffer) -> None: ...

@@ -10,8 +10,8 @@ The model has a few numbers for a device, and one kind of operator says each bes
     host                               inputs that are placed
 
 The memory's rate is also what copies within a device are priced at: blocks written anew for views
-(`ShardPlan.nbytes_local`), own cells copied beside those that come (`ShardPlan.nbytes_assembled`), and parts that are
-merged. A byte that is copied counts once, though it is read and written.
+(`ShardPlan.nbytes_local`), own cells copied beside those that come, and parts that are merged. A byte that is copied
+counts once, though it is read and written.
 
 Of several runs each step counts at its fastest: other work on the machine only ever adds to it.
 """

@@ -38,6 +38,7 @@ from tapestry_plan.steps import (
     check_choices,
     find_contradiction,
     find_misfit,
+    find_strides,
     name_stage,
     shard_of,
 )
@@ -432,8 +433,14 @@ class _Follow:
         fits = index.rank == len(signature.axes) and not index.is_empty and signature.index.contains(index)
         self._need(fits, "index box {} is empty or outside the index space {}", index, signature.index_shape)
         shard = self.shards[self.at] = shard_of(self.graph, node, index)
-        for k, number in enumerate(step.inputs):
-            self._operand(step, shard, k, node.inputs[k], number)
+        pieces = step.pieces or (None,) * len(step.inputs)
+        fits = len(pieces) == len(step.inputs)
+        self._need(fits, "{} pieces and {} inputs; each input has one, or none has", len(pieces), len(step.inputs))
+        for k, (number, piece) in enumerate(zip(step.inputs, pieces, strict=True)):
+            if piece is None:
+                self._operand(step, shard, k, node.inputs[k], number)
+            else:
+                self._strided_operand(step, shard, k, node.inputs[k], number, piece)
         for k, name in enumerate(node.outputs):
             self._result(step, shard, k, name)
         self._workspace(step, shard)
@@ -457,6 +464,31 @@ class _Follow:
         self._need(fits, told, k, name, declared.pad, number, b.fill)
         for projection in declared.projections:
             self._read(self.live[number], self._image(projection, shard.index, view.shape))
+
+    def _strided_operand(
+        self, step: Compute, shard: Shard, k: int, name: str, number: int | None, piece: Piece
+    ) -> None:
+        """A block of a view that is read where its cells lie: all of them through one piece, at even strides."""
+        box, view = shard.input_boxes[k], self._source(name)
+        told = "input {} ({!r}) is not read by this part, buffer: {}"
+        if box is None or number is None:
+            self._fail(told, k, name, number)
+        told = "input {} ({!r}) is not a view; only blocks of views are read through pieces"
+        self._need(not view.direct, told, k, name)
+        told = "the piece is not one of the {} pieces of {!r}, or a constant"
+        self._need(piece in view.pieces and piece.source >= 0, told, len(view.pieces), name)
+        held, stored = self._held(number, step.device), view.stored[piece.source]
+        b = held.buffer
+        fits = b.tensor == stored and b.part == -1
+        self._need(fits, "buffer {} holds {!r}, part {}, the piece reads {!r}", number, b.tensor, b.part, stored)
+        told = "the cells of input {} ({!r}) in {} do not lie at even strides in buffer {} over {}"
+        self._need(find_strides(piece, b.box, box) is not None, told, k, name, box, number, b.box)
+        for projection in shard.signature.inputs[k].projections:
+            cells = self._image(projection, shard.index, view.shape)
+            if piece.guards:
+                told = "input {} ({!r}) reads cells of {} through other pieces, too"
+                self._need(cells <= domain_of(piece, view.shape), told, k, name, cells)
+            self._read(held, piece_image(piece, cells, within=self.graph.stored[stored].shape))
 
     def _image(self, projection: IndexProjection, index: Box, shape: tuple[int, ...]) -> DisjointRegions:
         """The exact cells of a tensor that an index box projects to; many shards ask for the same."""

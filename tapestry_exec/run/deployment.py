@@ -358,6 +358,7 @@ def make_result(
         seconds,
         tuple(timeline),
         nbytes_spilled=tuple(one.spilled for one in counts),
+        nbytes_copied=tuple(one.copied for one in counts),
     )
 
 

@@ -90,6 +90,8 @@ class Counts(Struct):
     links: Counter[tuple[int, int]]
     """Bytes handed to the transport, by this device and the one that they go to."""
     placed: int
+    copied: int
+    """Bytes of cells that were copied within the device."""
     spilled: int
     flop: float
     peak_nbytes: int
@@ -158,7 +160,8 @@ class Interpreter:
 
     def count(self) -> Counts:
         """What was counted since `begin_at`."""
-        return Counts(self.links, self.placed, self.spilled, self.flop, self.memory.peak_nbytes, self.timeline)
+        copied, peak = self.memory.copied_nbytes, self.memory.peak_nbytes
+        return Counts(self.links, self.placed, copied, self.spilled, self.flop, peak, self.timeline)
 
     def take(self, number: int, region: Region) -> Array:
         """Cells of an output, as a host array."""
@@ -183,9 +186,9 @@ class Interpreter:
         return self._told(k, "free", buffer.tensor, start, buffer.nbytes)
 
     def _copy(self, k: int, step: Copy, start: float) -> TraceEvent:
-        #   with a piece     a view's block is filled where it lies    moves nothing
+        #   with a piece     a view's block is filled where it lies    the device counts what it copies
         #   from the host    place, unpack                             counts as placed, or as spilled
-        #   else             copy                                      moves nothing
+        #   else             copy                                      the device counts what it copies
         target, nbytes, kind = self.work.buffers[step.dst], 0, "copy"
         if step.piece is not None:
             source = self.work.buffers[step.src] if step.src != HOST else target
@@ -240,9 +243,10 @@ class Interpreter:
     def _compute(self, k: int, step: Compute, start: float) -> TraceEvent:
         node, shard, buffers = self.work.nodes[step.node], self.work.shards[k], self.work.buffers
         op = self.ops[node.op]
+        pieces = step.pieces or (None,) * len(step.inputs)
         inputs = [
-            None if number is None or box is None else (buffers[number], box)
-            for number, box in zip(step.inputs, shard.input_boxes, strict=True)
+            None if number is None or box is None else (buffers[number], box, piece)
+            for number, box, piece in zip(step.inputs, shard.input_boxes, pieces, strict=True)
         ]
         outputs = [(buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True)]
         workspace = None if step.workspace is None else buffers[step.workspace]

@@ -35,6 +35,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     Spill,
     align,
+    count_local,
     list_written,
 )
 from tapestry_sets.limits import list_names, quote
@@ -76,6 +77,7 @@ class Prediction(Struct, frozen=True):
     nbytes_by_link: Mapping[tuple[int, int], int]
     nbytes_received: tuple[int, ...]
     nbytes_placed: tuple[int, ...]
+    nbytes_copied: tuple[int, ...]
     nbytes_spilled: tuple[int, ...]
     peak_nbytes: tuple[int, ...]
 
@@ -84,8 +86,9 @@ def predict(prepared: PreparedPlan, stays: Residents, given: Sequence[str]) -> P
     """What a run counts in which some of the carried inputs are given."""
     plan = prepared.plan
     steps = [*stays.steps, *(at for name in given for at in stays.given[name])]
-    placed = count_placed(prepared, steps)
-    return Prediction(plan.nbytes_by_link, plan.nbytes_received, placed, plan.nbytes_spilled, stays.peak_nbytes)
+    placed, own = count_placed(prepared, steps), (at.step for at in (*steps, *stays.carrying))
+    copied = count_local(plan.graph, plan.buffers, own, plan.mesh.size)
+    return Prediction(plan.nbytes_by_link, plan.nbytes_received, placed, copied, plan.nbytes_spilled, stays.peak_nbytes)
 
 
 def count_placed(prepared: PreparedPlan, steps: Sequence[DeviceStep]) -> tuple[int, ...]:

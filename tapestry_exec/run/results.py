@@ -56,6 +56,8 @@ class RunResult(Struct, frozen=True):
         With `verify`: max|difference| / max|reference| of each output.
     nbytes_spilled : tuple of int
         By device: bytes to host memory for want of room, and back; zeros where everything fits.
+    nbytes_copied : tuple of int
+        By device: bytes of cells that were copied within it.
     """
 
     outputs: dict[str, Array]
@@ -68,6 +70,7 @@ class RunResult(Struct, frozen=True):
     timeline: tuple[TraceEvent, ...]
     difference: dict[str, float] | None = None
     nbytes_spilled: tuple[int, ...] = ()
+    nbytes_copied: tuple[int, ...] = ()
 
     __repr__ = hide_fields("outputs", "nbytes_by_link", "timeline")
 
@@ -96,6 +99,7 @@ def assemble_outputs(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array
 COUNTED = {
     "received": "nbytes_received",
     "placed": "nbytes_placed",
+    "copied within itself": "nbytes_copied",
     "spilled and fetched": "nbytes_spilled",
     "at most held": "peak_nbytes",
 }
@@ -111,6 +115,8 @@ class Predicted(Protocol):
     def nbytes_received(self) -> tuple[int, ...]: ...
     @property
     def nbytes_placed(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes_copied(self) -> tuple[int, ...]: ...
     @property
     def nbytes_spilled(self) -> tuple[int, ...]: ...
     @property

@@ -50,8 +50,10 @@ from tapestry_plan.steps.layouts.layout import (
 )
 from tapestry_plan.steps.layouts.local import (
     Linear,
-    count_assembled,
     count_copied,
+    count_local,
+    find_strided,
+    find_strides,
     is_turned,
     linearize,
     may_copy,

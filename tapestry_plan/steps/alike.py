@@ -35,6 +35,7 @@ from tapestry_plan.steps.choices import Choices, list_stages_of
 from tapestry_plan.steps.layouts.cells import CellAlgebra, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import Layout
+from tapestry_plan.steps.layouts.local import find_strided
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.layouts.reads import Reads
 from tapestry_plan.steps.layouts.routes import BoolArray
@@ -214,10 +215,17 @@ class _Classes:
                 self._add(stored, blocks)
             if source.direct:
                 self._add(source.stored[0], around)
-            self._add_other(around.form)  # of a view a buffer of its own is made
+            self._add_other(around.form)
+            if not source.direct:  # a buffer of its own is made, or its source's is read as it lies
+                self._add_other(self.algebra.fact(("strided", k, *kind), partial(self._list_strided, node, k, layout)))
         op = self.graph.ops[node.op]
         if op.workspace is not take_no_workspace:
             self._add_other(self.algebra.fact(("workspace", *kind), partial(self._list_workspace, node, layout)))
+
+    def _list_strided(self, node: OpNode, operand: int, layout: Layout) -> Column:
+        """Whether each device can read its block of a view as it lies."""
+        boxes = (None if box is None else find_strided(self.reads, node, operand, box) for box in layout.boxes)
+        return np.array([piece is not None for piece in boxes], np.int64)
 
     def _list_workspace(self, node: OpNode, layout: Layout) -> Column:
         """Bytes of scratch memory on each device."""

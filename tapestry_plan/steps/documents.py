@@ -235,6 +235,10 @@ def _read_lot(entry: dict[str, Any] | None) -> Lot | None:
     return Lot(**{**read_named({}, entry), "boxes": boxes})
 
 
+def _read_piece(piece: Any) -> Piece | None:
+    return None if piece is None else piece_from_dict(piece)
+
+
 def _read_blocks(blocks: Sequence[Any]) -> tuple[OutputBlock, ...]:
     return tuple((buffer, region_from_dict(region)) for buffer, region in blocks)
 
@@ -242,7 +246,8 @@ def _read_blocks(blocks: Sequence[Any]) -> tuple[OutputBlock, ...]:
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "split": partial(read_each, SplitAxis),
     "regions": partial(read_all, region_from_dict),
-    "piece": lambda piece: None if piece is None else piece_from_dict(piece),
+    "piece": _read_piece,
+    "pieces": partial(read_all, _read_piece),
     "blocks": _read_blocks,
     "replicas": _read_blocks,
 }

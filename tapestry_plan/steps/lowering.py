@@ -19,7 +19,7 @@ from tapestry_plan.steps.collectives import find_groups
 from tapestry_plan.steps.layouts.cells import CellAlgebra
 from tapestry_plan.steps.layouts.holders import Holders, meets, project_bounds
 from tapestry_plan.steps.layouts.layout import Layout, Lot
-from tapestry_plan.steps.layouts.local import list_pieces
+from tapestry_plan.steps.layouts.local import find_strided, find_strides, list_pieces
 from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, list_merge_stages
 from tapestry_plan.steps.layouts.mesh import Mesh, align
 from tapestry_plan.steps.layouts.reads import Reads
@@ -110,6 +110,16 @@ class Resident(NamedTuple):
 
     buffer: Buffer
     cells: DisjointRegions
+
+
+class Taken(NamedTuple):
+    """A buffer that has the block of an operand, as a step names it."""
+
+    buffer: Buffer
+    piece: Piece | None = None
+    """Through which the block is a strided view of the buffer."""
+    is_own: bool = False
+    """Whether it was written for this operand alone."""
 
 
 class Wanted(NamedTuple):
@@ -348,8 +358,8 @@ class _Lowering:
     def _makers(self) -> dict[str, OpNode]:
         return {name: node for node in self.order for name in node.outputs}
 
-    def provide_operand(self, node: OpNode, operand: int, shards: Mapping[int, Box]) -> dict[int, Buffer]:
-        """For each device that reads an operand, a buffer with its block.
+    def provide_operand(self, node: OpNode, operand: int, shards: Mapping[int, Box]) -> dict[int, Taken]:
+        """For each device that reads an operand, the buffer that has its block.
 
         One stored tensor goes to all devices after the other, so that what one exchange takes stands together.
         """
@@ -370,7 +380,7 @@ class _Lowering:
                     below[device][stored] = self.provide(node.name, stored, device, need, around, fill)
             self._group(begin)
         if source.direct:
-            return {device: found[source.stored[0]] for device, found in below.items()}
+            return {device: Taken(found[source.stored[0]]) for device, found in below.items()}
         own = {device: box for device, box in boxes.items() if box is not None}
         return {
             device: self._view(node, operand, device, shards[device], box, below[device]) for device, box in own.items()
@@ -392,9 +402,14 @@ class _Lowering:
 
     def _view(
         self, node: OpNode, operand: int, device: int, index: Box, box: Box, below: Mapping[str, Buffer]
-    ) -> Buffer:
-        """A buffer with a block of a view, from those with the cells behind it."""
+    ) -> Taken:
+        """A buffer with a block of a view: one with the cells behind it, where it lies there strided, else its own."""
         source, declared = self.graph.source(node.inputs[operand]), self.graph.signature(node.name).inputs[operand]
+        strided = find_strided(self.reads, node, operand, index)
+        if strided is not None:
+            lies = below[source.stored[strided.source]]
+            if find_strides(strided, lies.box, box) is not None:
+                return Taken(lies, strided)
         name, inside = node.inputs[operand], Box.of(source.shape).contains(box)
         target = self.alloc(device, name, box, source.dtype, fill=None if inside else declared.pad)
         for piece, cells in self._list_pieces(node, operand, index):
@@ -402,7 +417,7 @@ class _Lowering:
             source_buffer = target if piece.source < 0 else below.get(stored)
             if source_buffer is not None:
                 self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells, piece))
-        return target
+        return Taken(target, is_own=True)
 
     def _input_box(self, node: OpNode, operand: int, index: Box) -> Box | None:
         key = "input", self.reads.kind(node), operand, index
@@ -593,14 +608,7 @@ class _Lowering:
         layout = self.layouts["operator", node.name]
         shards, cut = self._own_blocks(layout), signature.reductions
         parts = prod(layout.parts[a] for a in cut)
-        inputs: dict[int, tuple[int | None, ...]] = {}
-        private: list[Buffer] = []
         found = [self.provide_operand(node, operand, shards) for operand in range(len(node.inputs))]
-        viewed = [not self.graph.source(name).direct for name in node.inputs]
-        for device in shards:
-            mine = [blocks.get(device) for blocks in found]
-            inputs[device] = tuple(None if buffer is None else buffer.id for buffer in mine)
-            private += [buffer for buffer, alone in zip(mine, viewed, strict=True) if buffer is not None and alone]
         if op.monoid is not None and (parts > 1 or op.has_states):
             self.monoid.update(dict.fromkeys(node.outputs, op.monoid.name))
         for k, name in enumerate(node.outputs):
@@ -610,12 +618,18 @@ class _Lowering:
             outputs = self._alloc_outputs(node, device, index, part)
             wanted = self._workspace(node, index)
             work = self.alloc(device, WORKSPACE, Box((0,), (wanted,)), "uint8") if wanted else None
-            ids = inputs[device], tuple(buffer.id for buffer in outputs)
-            self.steps.append(Compute(node.name, device, index.start, index.shape, *ids, work.id if work else None))
+            read = [taken.get(device) for taken in found]
+            ids = tuple(None if one is None else one.buffer.id for one in read), tuple(buffer.id for buffer in outputs)
+            pieces = tuple(None if one is None else one.piece for one in read)
+            pieces = pieces if any(piece is not None for piece in pieces) else ()
+            scratch = work.id if work else None
+            self.steps.append(Compute(node.name, device, index.start, index.shape, *ids, scratch, pieces))
             if work:
                 self.free(work)
-        for buffer in private:
-            self.free(buffer)
+        for device in shards:
+            for taken in found:
+                if device in taken and taken[device].is_own:
+                    self.free(taken[device].buffer)
         if parts == 1 and op.has_states:
             self._unwrap(node)
         for name in node.outputs:

@@ -43,7 +43,7 @@ from tapestry_plan.steps.step import (
     ungroup,
 )
 
-PROGRAM_FORMAT = "tapestry-program/1"
+PROGRAM_FORMAT = "tapestry-program/2"
 
 
 class Program(Struct, frozen=True):

@@ -14,7 +14,7 @@ from tapestry_plan.ir import GRAPH_FORMAT, GraphDocument
 from tapestry_plan.steps.layouts.merging import MergeOrder
 from tapestry_plan.steps.programs import PROGRAM_FORMAT, Program
 from tapestry_plan.steps.shard_plan import PLAN_FORMAT, ShardPlan
-from tapestry_plan.steps.step import Buffer, Collective, Copy, GroupedStep, Output, Step, Written
+from tapestry_plan.steps.step import Buffer, Collective, Compute, Copy, GroupedStep, Output, Step, Written
 from tapestry_sets.limits import check_arguments
 from tapestry_sets.regions import Region
 
@@ -95,9 +95,20 @@ class PieceEntry(Struct, forbid_unknown_fields=True):
 
 def _list_entries(kinds: Any) -> Any:
     """A list of steps, as documents have them."""
-    fields = {**get_type_hints(Copy), "piece": PieceEntry | None}
-    copy = msgspec.defstruct("Copy", [*fields.items()], namespace={"__doc__": Copy.__doc__}, tag="copy")
-    union = reduce(or_, (copy if kind is Copy else kind for kind in get_args(kinds) if kind is not Collective))
+    read: dict[type[Copy | Compute], dict[str, Any]] = {
+        Copy: {"piece": PieceEntry | None},
+        Compute: {"pieces": list[PieceEntry | None]},
+    }
+    written = {
+        kind: msgspec.defstruct(
+            kind.__name__,
+            [*{**get_type_hints(kind), **mine}.items()],
+            namespace={"__doc__": kind.__doc__},
+            tag=kind.__struct_config__.tag,
+        )
+        for kind, mine in read.items()
+    }
+    union = reduce(or_, (written.get(kind, kind) for kind in get_args(kinds) if kind is not Collective))
     if Collective in get_args(kinds):
         fields = {**get_type_hints(Collective), "steps": GenericAlias(list, union)}
         told = {"__doc__": Collective.__doc__}
@@ -158,7 +169,7 @@ def describe_document(kind: DocumentKind) -> dict[str, Any]:
     Examples
     --------
     >>> describe_document("program")["properties"]["format"]
-    {'enum': ['tapestry-program/1']}
+    {'enum': ['tapestry-program/2']}
     """
     graph = _describe(GraphDocument)
     if kind == "graph":

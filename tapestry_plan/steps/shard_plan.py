@@ -30,7 +30,7 @@ from tapestry_plan.steps.documents import (
 )
 from tapestry_plan.steps.inside import Inside, open_blocks, tell_block
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
-from tapestry_plan.steps.layouts.local import count_assembled
+from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
@@ -39,7 +39,7 @@ from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, St
 from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote
 from tapestry_sets.regions import Box
 
-PLAN_FORMAT = "tapestry-plan/4"
+PLAN_FORMAT = "tapestry-plan/5"
 T = TypeVar("T")
 
 
@@ -223,7 +223,10 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     A plan that was read from a document has those that had been asked for.
     """
     nbytes_local: tuple[int, ...] = ()
-    """Bytes that each device must write anew to read operands: of blocks that are not strided views of one buffer."""
+    """Bytes of the blocks that each device must write anew to read operands, as they are not strided in one buffer.
+
+    Cells of padding are included: it is what `seconds` counts. What is copied, cell by cell, is `nbytes_copied`.
+    """
     nbytes_spilled: tuple[int, ...] = ()
     """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
     expansions: tuple[Expansions, ...] = ()
@@ -428,13 +431,13 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         return self.seconds
 
     @cached_property
-    def nbytes_assembled(self) -> tuple[int, ...]:
-        """Bytes of its own cells that each device copies beside others, as of rows beside a halo that comes.
+    def nbytes_copied(self) -> tuple[int, ...]:
+        """Bytes of cells that each device copies within itself, counted from the steps when they are asked for.
 
-        They are counted from the steps when they are asked for, and beside `nbytes_local`. What they take is in
-        `seconds`, but for those copied into blocks with padding, all of whose bytes `nbytes_local` has.
+        They are of blocks that are not strided in one buffer (`nbytes_local`), and of its own cells beside others
+        that come, as of rows beside a halo, which are in `seconds` too. A run counts them.
         """
-        return count_assembled(self.buffers, self.steps, self.mesh.size)
+        return count_local(self.graph, self.buffers, self.steps, self.mesh.size)
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -113,6 +113,10 @@ class Compute(Struct, frozen=True, tag="compute"):
         Buffers that the shard fills.
     workspace : int or None
         Scratch buffer.
+    pieces : tuple of (Piece or None)
+        For each input the piece of its view through which the block is read where the buffer has it, strided: of a
+        tensor that is turned, reversed, or read in part. None where the buffer holds the input's own coordinates; none
+        at all where that is so of every input.
     """
 
     node: str
@@ -122,6 +126,7 @@ class Compute(Struct, frozen=True, tag="compute"):
     inputs: tuple[int | None, ...]
     outputs: tuple[int, ...]
     workspace: int | None = None
+    pieces: tuple[Piece | None, ...] = ()
 
     @property
     def index(self) -> Box:

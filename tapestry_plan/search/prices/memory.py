@@ -31,7 +31,7 @@ from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.tensors import TensorCost
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.frontier import WEIGHT, Row
-from tapestry_plan.steps import Layout, align, shard_of
+from tapestry_plan.steps import Layout, align, find_strided, shard_of
 
 
 class Holding(Struct, frozen=True):
@@ -469,7 +469,7 @@ class Memory:
             self._add(*found, one.moment, one.moment)
 
     def _add_work(self, node: OpNode) -> None:
-        """Blocks that are read through views are copies of their own; and there is an operator's workspace."""
+        """Blocks of views that are not read as they lie are copies of their own; and there is a workspace."""
         problem, at = self.problem, self.problem.position["operator", node.name]
         layouts = problem.variables[at].layouts
         graph, signature = problem.graph, problem.graph.signature(node.name)
@@ -480,7 +480,9 @@ class Memory:
             for row, layout in enumerate(layouts):
                 index = layout.boxes[self.device]
                 box = signature.input_box(operand, index) if index is not None else None
-                out[row] = align(prod(box.shape) * np.dtype(source.dtype).itemsize) if box is not None else 0
+                if index is None or box is None or find_strided(problem.reads, node, operand, index) is not None:
+                    continue
+                out[row] = align(prod(box.shape) * np.dtype(source.dtype).itemsize)
             return out
 
         def count_scratch() -> IntArray:

@@ -9,8 +9,9 @@ other first, which costs its bytes::
     concat(x, y)             a block that lies in y alone                              0 bytes
     padded rows of x         cells that no buffer has                                  the block's bytes
 
-The buffer of a tensor is taken for the box around the cells that the block needs, which is what a plan gathers. Where
-it gathers them of a device's own cells and of others that come, the own ones are copied, too (`count_assembled`)::
+The buffer of a tensor is taken for the box around the cells that the block needs, which is what a plan gathers; where a
+device has them in a larger one in which the block is not strided, its steps copy it (`find_strides`). Where a device
+gathers its own cells and others that come, the own ones are copied, too::
 
     rows 0-4 of x, made here     ██████
     rows 0-5, to be read         ██████▒      five rows are copied, one is received: the five rows' bytes
@@ -66,25 +67,72 @@ def count_copied(reads: Reads, node: OpNode, operand: int, index: IndexBlock) ->
     return reads.known.fact(key, lambda: _count_now(reads, node, operand, index))
 
 
-def count_assembled(buffers: Sequence[Buffer], steps: Iterable[ProgramStep], size: int) -> tuple[int, ...]:
-    """Bytes of stored tensors' cells that each of some devices copies between its own buffers, as steps say.
+def count_local(graph: Graph, buffers: Iterable[Buffer], steps: Iterable[ProgramStep], size: int) -> tuple[int, ...]:
+    """Bytes of the cells that each of some devices copies between its own buffers, or fills, as steps say.
 
     Parameters
     ----------
-    buffers : sequence of Buffer
-        In the order of their numbers.
+    graph : Graph
+    buffers : iterable of Buffer
     steps : iterable of ProgramStep
     size : int
         How many devices there are.
     """
-    total = [0] * size
+    total, known = [0] * size, {buffer.id: buffer for buffer in buffers}
     for step in steps:
-        if isinstance(step, Copy) and step.piece is None and step.src != HOST:
-            source, target = buffers[step.src], buffers[step.dst]
-            if source.device == target.device:
-                cells = sum(region.size for region in step.regions)
-                total[target.device] += cells * np.dtype(target.dtype).itemsize
+        if not isinstance(step, Copy) or (step.piece is None and step.src == HOST):
+            continue
+        target = known[step.dst]
+        if step.piece is not None or known[step.src].device == target.device:
+            total[target.device] += _count_cells(graph, step, target) * np.dtype(target.dtype).itemsize
     return tuple(total)
+
+
+def _count_cells(graph: Graph, step: Copy, target: Buffer) -> int:
+    """The cells that a copy writes: through a piece with guards those for which they hold."""
+    if step.piece is None or not step.piece.guards:
+        return sum(region.size for region in step.regions)
+    shape = graph.source(target.tensor).shape
+    domain = _find_domain(step.piece, Box.of(shape), front=False)
+    return sum((region & domain).size for region in step.regions)
+
+
+def find_strided(reads: Reads, node: OpNode, operand: int, index: Box) -> Piece | None:
+    """The piece through which a block of a viewed operand is one strided view; None where it must be written anew."""
+
+    def found() -> Piece | None:
+        source = reads.graph.source(node.inputs[operand])
+        if source.direct or count_copied(reads, node, operand, index):
+            return None
+        return next((piece for piece, _ in list_pieces(reads.graph, node, operand, index)), None)
+
+    return reads.known.fact(("strided", reads.kind(node), operand, index), found)
+
+
+@lru_cache(maxsize=tuning.KEPT_FORMS)
+def find_strides(piece: Piece, buffer: Box, block: Box) -> Linear | None:
+    """Where a block of a view lies in a buffer: strides, and the place of its first cell, in elements.
+
+    None where the block is not one strided view of the buffer, or some corner of it lies outside.
+
+    Examples
+    --------
+    >>> from tapestry_sets.regions import AffineMap
+    >>> from tapestry_sets.views import IndexMap
+    >>> turned = Piece(0, (), IndexMap((AffineMap(((0, 1), (1, 0)), (0, 0)),)))
+    >>> find_strides(turned, Box((0, 0), (4, 6)), Box((2, 1), (3, 2)))
+    ((1, 6), 8)
+    """
+    linear = linearize(piece, buffer, block)
+    if linear is None:
+        return None
+    strides, first = linear
+    if not block.size:
+        return None
+    first += sum(a * s for a, s in zip(block.start, strides, strict=True))
+    reach = [s * (n - 1) for s, n in zip(strides, block.shape, strict=True)]
+    low, high = first + sum(min(0, r) for r in reach), first + sum(max(0, r) for r in reach)
+    return (strides, first) if low >= 0 and high < buffer.size else None
 
 
 def is_assembling(step: Copy, target: Buffer) -> bool:

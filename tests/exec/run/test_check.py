@@ -36,7 +36,7 @@ from tapestry_sets.views import piece_domain
 FIXES: tuple[dict[str, dict[str, int]], ...] = (
     {"c1": {"h": 3}, "c2": {"c": 3}, "r2": {"i1": 3}, "fc": {"n": 3}},
     {"c1": {"h": 2}, "c2": {"ci": 2}, "r2": {"i2": 3}, "fc": {"k": 3}},
-    {"c1": {"w": 3}, "c2": {"h": 3}, "r2": {"i1": 2}, "fc": {"k": 2}},
+    {"c1": {"w": 3}, "c2": {"h": 3}, "r2": {"i3": 2}, "fc": {"k": 2}},
 )
 
 

@@ -77,9 +77,9 @@ def test_the_operator_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch
 def test_devices_that_may_be_idle_do_not_hide_what_all_need() -> None:
     """Neighbors of views run on some devices alone too: a bound on one device would be 0 bytes."""
     g, mesh = load_onnx("tests/models/gpt2.onnx"), Mesh((4,))
-    with pytest.raises(NotFound, match="every plan needs 66,304 bytes or more; 230,528 bytes a device do") as error:
+    with pytest.raises(NotFound, match="every plan needs 66,304 bytes or more; 167,040 bytes a device do") as error:
         plan(g, mesh, memory_nbytes=1000)
-    assert error.value.found_nbytes == 230_528 < max(error.value.fastest.peak_nbytes)
+    assert error.value.found_nbytes == 167_040 < max(error.value.fastest.peak_nbytes)
 
 
 def test_layouts_of_little_memory_leave_no_device_full() -> None:
@@ -90,7 +90,7 @@ def test_layouts_of_little_memory_leave_no_device_full() -> None:
     problem = Problem(g, Asked(Mesh((4,)), derived=derive_layouts(plain, ())))
     small = find_small(problem, list_same(problem), lambda: False)
     each = [Memory(problem, device).count(small).max() for device in range(4)]
-    assert max(each) == 4 * (64 * 64 * 4 // 4)  # of x, of both exponentials and of one that is reversed
+    assert max(each) == 3 * (64 * 64 * 4 // 4)  # of x and of both exponentials, or of these and of their sum
 
 
 def test_a_plan_that_needs_much_less_is_given_where_all_that_need_nearly_as_much_need_more() -> None:
