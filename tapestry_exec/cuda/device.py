@@ -238,8 +238,7 @@ class CupyDevice:
             given = [None if item is None else self._view(*item) for item in read]
             made = [self._view(*item) for item in write]
             room = self._whole(scratch[0]) if scratch else self.shared.cupy.empty(0, np.uint8)
-            told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, room)
-            self._run(op, given, made, told)
+            self._run(op, given, made, shard.within(room))
 
         held = [item[0] for item in read if item is not None]
         self._do(self.compute, held, [block for block, _ in write] + scratch, work)
@@ -402,8 +401,7 @@ class CupyDevice:
         read = [None if x is None else self._on_host(x) for x in inputs]
         made = [self._on_host(out) for out in outputs]
         room = np.empty(shard.workspace.nbytes, np.uint8)
-        told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, room)
-        op.block(np, read, made, told)
+        op.block(np, read, made, shard.within(room))
         for out, array in zip(outputs, made, strict=True):
             for component, values in zip(components_of(out), components_of(array), strict=True):
                 component[...] = self.shared.cupy.asarray(np.ascontiguousarray(values))

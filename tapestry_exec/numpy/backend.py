@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class NumpyBackend(Backend["NumpyDevice"]):
     keeps = True
 
     def __init__(self) -> None:
-        self._closed: list[list[NDArray[np.uint8]]] = []
+        self._closed: list[list[NumpyDevice]] = []
 
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:
         """One device for each arena size, in bytes; payloads need no room beside them."""
@@ -45,13 +45,13 @@ class NumpyBackend(Backend["NumpyDevice"]):
             kept = self._closed.pop()
         except IndexError:
             kept = []
-        kept += [np.empty(0, np.uint8)] * (len(nbytes) - len(kept))
+        kept += [NumpyDevice(np.empty(0, np.uint8)) for _ in nbytes[len(kept) :]]
         pairs = zip(kept, nbytes, strict=False)
-        return [NumpyDevice(arena if arena.nbytes >= n else copies.aligned_bytes(n)) for arena, n in pairs]
+        return [device if device.memory.nbytes >= n else NumpyDevice(copies.aligned_bytes(n)) for device, n in pairs]
 
     def check_room(self, nbytes: Sequence[int]) -> None:
         """Raise MemoryError where the arenas do not fit beside what this host holds already."""
-        check_room(nbytes, sum(arena.nbytes for arenas in self._closed for arena in arenas))
+        check_room(nbytes, sum(device.memory.nbytes for devices in self._closed for device in devices))
 
     def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
         """Whether there are several devices and cores, and long work for them: Python itself runs on one core."""
@@ -59,8 +59,10 @@ class NumpyBackend(Backend["NumpyDevice"]):
         return devices > 1 and is_long and count_cores() > 1
 
     def close(self, devices: Sequence[NumpyDevice]) -> None:
-        """Take the devices' arenas back."""
-        self._closed = [[device.memory for device in devices]]
+        """Take the devices back, with nothing on them."""
+        for device in devices:
+            device.leave()
+        self._closed = [list(devices)]
 
     def place(self, array: Array, regions: Regions, tensor: str) -> Array:
         """Pack cells of a host array for a device; a view of it where they are contiguous there."""
@@ -94,6 +96,18 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class _Given(NamedTuple):
+    """What a block function is given, made when a step runs first: arrays lie where they lie in every run."""
+
+    inputs: Reads
+    """The step's own, by which it is known again."""
+    outputs: Writes
+    buffers: tuple[Buffer, ...]
+    read: list[Array | None]
+    write: list[Array]
+    shard: Shard
+
+
 class NumpyDevice:
     """One device: an arena of bytes, and the buffers that lie in it.
 
@@ -107,14 +121,26 @@ class NumpyDevice:
 
     def __init__(self, memory: NDArray[np.uint8]) -> None:
         self.memory = memory
-        self.peak_nbytes = self.copied_nbytes = 0
-        self._arrays: dict[int, Array] = {}
-        self._fresh: dict[int, tuple[int, ...]] = {}
+        self._known: dict[int, tuple[Buffer, Array]] = {}
+        """Arrays of buffers in the arena, by number, as they were allocated last."""
+        self._launches: dict[int, _Given] = {}
+        """By the identity of a step's inputs."""
         self._held: dict[int, Array] = {}
         self._held_nbytes = 0
+        self.restart()
+
+    def leave(self) -> None:
+        """Give up all buffers."""
+        if self._held or len(self._launches) > tuning.KEPT_LAUNCHES:
+            self._launches.clear()
+            self._known.clear()
+        self._held.clear()
+        self._held_nbytes = 0
+        self.restart()
 
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take memory of its own for a buffer, which stays until the device is closed."""
+        self._launches.clear()  # in runs before it may have lain in the arena
         room = copies.aligned_bytes(buffer.nbytes)
         self._held[buffer.id] = self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, room)
         _poison(room, self._held[buffer.id], buffer, tensor_shape)
@@ -123,15 +149,19 @@ class NumpyDevice:
 
     def restart(self) -> None:
         """Forget all buffers but those that stay, and count anew."""
-        self._arrays = dict(self._held)
-        self._fresh.clear()
+        self._arrays: dict[int, Array] = dict(self._held)
+        self._fresh: dict[int, tuple[int, ...]] = {}
         self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
         taken = align(buffer.nbytes)
         self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + buffer.offset + taken)
-        self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, self.memory, buffer.offset)
+        known = self._known.get(buffer.id)
+        if known is None or known[0] is not buffer:
+            known = buffer, np.ndarray(buffer.shape, buffer.dtype, self.memory, buffer.offset)
+            self._known[buffer.id] = known
+        self._arrays[buffer.id] = known[1]
         # Poisoned just before the first use, unless that writes every cell.
         self._fresh[buffer.id] = tuple(tensor_shape)
 
@@ -215,11 +245,23 @@ class NumpyDevice:
 
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's block function on blocks of this device's buffers."""
+        known = self._launches.get(id(inputs))
+        if known is None or known.inputs is not inputs or known.outputs is not outputs:
+            known = self._launches[id(inputs)] = self._prepare(inputs, outputs, shard, workspace)
+        fresh = self._fresh
+        for buffer in known.buffers:
+            if buffer.id in fresh:
+                self._array(buffer)
+        op.block(np, known.read, known.write, known.shard)
+
+    def _prepare(self, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> _Given:
+        """The arrays of a step's blocks."""
         read = [None if item is None else copies.read_only(self._taken(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]
         scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
-        told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, scratch)
-        op.block(np, read, write, told)
+        used = [item[0] for item in (*inputs, *outputs) if item is not None]
+        used += [] if workspace is None else [workspace]
+        return _Given(inputs, outputs, tuple(used), read, write, shard.within(scratch))
 
     def _taken(self, buffer: Buffer, box: Box, piece: Piece | None) -> Array:
         """A block that is read: of a view as its cells lie in the buffer."""

@@ -27,7 +27,7 @@ from tapestry_exec.run.backends import KNOWN, Backend, DeviceMemory, Recorded
 from tapestry_exec.run.evaluate import FEEDS, check_finite, check_unified, hold, match_inputs
 from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_exec.run.residents import Residents, count_placed, find_residents, predict
+from tapestry_exec.run.residents import Prediction, Residents, count_placed, find_residents, predict
 from tapestry_exec.run.results import (
     Progress,
     RunResult,
@@ -435,6 +435,8 @@ class Deployment:
         self.peak_nbytes = self._stays.peak_nbytes
         self._check_caps(caps)
         self._carried = set(carry.values())
+        self._predicted: dict[tuple[str, ...], Prediction] = {}
+        """By the carried inputs that a run is given."""
         self._has_state = False
         self._busy = Lock()
         graph = self.plan.graph
@@ -522,7 +524,10 @@ class Deployment:
             self._has_state = False  # what a run that fails leaves is not known
             result = self._session.run(host, progress, trace is not None, False)
             self._has_state = bool(self._carried)
-        compare_counts(predict(self._prepared, self._stays, sorted(self._carried - kept)), result)
+        names = tuple(sorted(self._carried - kept))
+        if names not in self._predicted:
+            self._predicted[names] = predict(self._prepared, self._stays, names)
+        compare_counts(self._predicted[names], result)
         if trace is not None:
             write_trace(result.timeline, trace)
         if not verify:

@@ -10,7 +10,6 @@ from os.path import isfile
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
 from tapestry_plan.ir import Graph, Shard, Stored, Unread, components_of, sha256_of
@@ -128,7 +127,7 @@ def _run_node(graph: Graph, name: str, values: Mapping[str, Array]) -> dict[str,
     whole = tuple(Box.of(array.shape) for array in made.values())
     shard = Shard(index, signature, node.attrs, boxes, whole, None)
     scratch = np.empty(op.workspace(shard, graph.stored[node.outputs[0]].itemsize), np.uint8)
-    op.block(np, blocks, list(made.values()), replace(shard, workspace=scratch))
+    op.block(np, blocks, list(made.values()), shard.within(scratch))
     if op.has_states and op.monoid is not None:
         ((out, states),) = made.items()
         return {out: op.monoid.unwrap(np, components_of(states), node.attrs).astype(graph.stored[out].dtype)}

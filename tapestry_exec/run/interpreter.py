@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
-from tapestry_exec.run.backends import Backend, DeviceMemory
+from tapestry_exec.run.backends import Backend, DeviceMemory, Reads, Writes
 from tapestry_exec.run.trace import Phase, TraceEvent
 from tapestry_plan.ir import Op, OpNode, Shard
 from tapestry_plan.steps import (
@@ -173,7 +173,7 @@ class Interpreter:
     # -- steps: each gives its event, but for a `Send`, which is told by the `Recv` of the other device ---------
 
     def _told(self, k: int, kind: str, node: str, start: float, nbytes: int = 0) -> TraceEvent:
-        return TraceEvent(k, kind, node, self.device, start - self.begin, perf_counter() - start, nbytes)
+        return _new((k, kind, node, self.device, start - self.begin, perf_counter() - start, nbytes, ()))
 
     def _alloc(self, k: int, step: Alloc, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
@@ -241,18 +241,29 @@ class Interpreter:
         return self._told(k, "fetch", buffer.tensor, start, int(payload.nbytes))
 
     def _compute(self, k: int, step: Compute, start: float) -> TraceEvent:
-        node, shard, buffers = self.work.nodes[step.node], self.work.shards[k], self.work.buffers
-        op = self.ops[node.op]
-        pieces = step.pieces or (None,) * len(step.inputs)
-        inputs = [
-            None if number is None or box is None else (buffers[number], box, piece)
-            for number, box, piece in zip(step.inputs, shard.input_boxes, pieces, strict=True)
-        ]
-        outputs = [(buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True)]
-        workspace = None if step.workspace is None else buffers[step.workspace]
+        shard = self.work.shards[k]
+        op = self.ops[self.work.nodes[step.node].op]
+        inputs, outputs, workspace = self._find_blocks(step, shard)
         self.memory.launch(op, inputs, outputs, shard, workspace)
-        self.flop += op.flop_per_point(shard.signature, node.attrs) * shard.index.size
+        counted = shard.known.get("flop")
+        if counted is None or counted[0] is not op:
+            counted = shard.known["flop"] = op, op.flop_per_point(shard.signature, shard.attrs) * shard.index.size
+        self.flop += counted[1]
         return self._told(k, "compute", step.node, start)
+
+    def _find_blocks(self, step: Compute, shard: Shard) -> tuple[Reads, Writes, Buffer | None]:
+        """Where a step's blocks lie: the same objects in every run."""
+        found: tuple[Reads, Writes, Buffer | None] | None = shard.known.get("launch")
+        if found is None:
+            buffers, pieces = self.work.buffers, step.pieces or (None,) * len(step.inputs)
+            inputs = tuple(
+                None if number is None or box is None else (buffers[number], box, piece)
+                for number, box, piece in zip(step.inputs, shard.input_boxes, pieces, strict=True)
+            )
+            outputs = tuple((buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True))
+            workspace = None if step.workspace is None else buffers[step.workspace]
+            found = shard.known["launch"] = inputs, outputs, workspace
+        return found
 
     def _reduce(self, k: int, step: Reduce, start: float) -> TraceEvent:
         """Merge parts by the monoid of the operator that made them."""
@@ -265,6 +276,8 @@ class Interpreter:
         return self._told(k, "reduce", step.node, start)
 
 
+_new: Callable[[tuple[Any, ...]], TraceEvent] = TraceEvent._make
+"""An event of its fields; there is one for each step."""
 _WAYS: dict[type, Callable[[Interpreter, int, Any, float], TraceEvent | None]] = {
     Alloc: Interpreter._alloc,
     Free: Interpreter._free,

@@ -5,11 +5,12 @@ From the ground up; each row stands on rows above it:
     arithmetic  methods  forms  monoids  pictures    signs, NumPy's methods, a block's work, merges, a hook
                      signature                         index axes and projections
         boundary  cover  selection  tensors            padding, exact partitions, views, what a graph is made of
-                     document                          tensors and operators in JSON
+                 blocks  document                      what is computed of a shard; tensors and operators in JSON
                        graph                           operators, tensors and selections; adds and checks them
                operation  isomorphism                  shards of an operator; whether two graphs are the same
 """
 
+from tapestry_plan.ir.blocks import Block, CellBlock, Shard, once_for_shard
 from tapestry_plan.ir.boundary import AROUND, resolve
 from tapestry_plan.ir.cover import NoPartition, check_partition
 from tapestry_plan.ir.document import GRAPH_FORMAT, GraphDocument, finite, from_finite
@@ -19,13 +20,10 @@ from tapestry_plan.ir.graph import (
     DERIVED,
     Adjoint,
     Backward,
-    Block,
-    CellBlock,
     Expansion,
     Graph,
     NotApplicable,
     Op,
-    Shard,
     Tensor,
     UnsupportedOp,
     concat,

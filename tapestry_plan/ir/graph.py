@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate, pairwise
 from types import ModuleType
-from typing import Any, Literal, Protocol, Self, cast
+from typing import Any, Literal, Self, cast
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import document as documents
 from tapestry_plan.ir import pictures, tuning
 from tapestry_plan.ir.arithmetic import Arithmetic
+from tapestry_plan.ir.blocks import Block, Shard
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods
@@ -48,7 +49,6 @@ from tapestry_sets.limits import (
     skip_checks,
     take_array,
 )
-from tapestry_sets.regions import Box
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
 _validate = skip_checks(Signature.validate)
@@ -60,70 +60,6 @@ class UnsupportedOp(ValueError):
 
 class NotApplicable(ValueError):
     """The conditions of a rule or an expansion fail at a place; the message says which and why."""
-
-
-class Shard(Struct, frozen=True):
-    """A block function's part of the work.
-
-    Parameters
-    ----------
-    index : Box
-        The part of the index space to compute.
-    signature : Signature
-        Of the whole operator.
-    attrs : mapping
-        The operator's attributes.
-    input_boxes : tuple of Box or None
-        Coordinates of the input blocks in their tensors; None for an input that this part does not read.
-    output_boxes : tuple of Box
-        Coordinates of the output blocks.
-    workspace : array of uint8
-        As many bytes as the operator declared, or more; its content is undefined.
-    """
-
-    index: Box
-    signature: Signature
-    attrs: Attrs
-    input_boxes: tuple[Box | None, ...]
-    output_boxes: tuple[Box, ...]
-    workspace: Any
-
-    def range(self, axis: str) -> tuple[int, int]:
-        """Begin and end of this part along an index axis, by name."""
-        k = self.signature.axis(axis)
-        return self.index.start[k], self.index.start[k] + self.index.shape[k]
-
-    def length(self, axis: str) -> int:
-        """Index points of this part along an axis, by name."""
-        return self.index.shape[self.signature.axis(axis)]
-
-    def extent(self, axis: str) -> int:
-        """Index points of the whole operator along an axis, by name."""
-        return self.signature.axes[self.signature.axis(axis)].size
-
-
-class Block(Protocol):
-    """Computes one shard: reads the input blocks, writes the output blocks in place, keeps nothing."""
-
-    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None: ...
-
-
-class CellBlock(Struct, frozen=True):
-    """A block that computes from the cells alone, wherever in their tensors they lie.
-
-    What it is applied to may so be renumbered: where each point also reads and writes one cell of each operand, the
-    work is the same on reshaped operands.
-
-    Parameters
-    ----------
-    write : callable
-        ``(xp, outputs, inputs, attrs)``.
-    """
-
-    write: Callable[[Any, Sequence[Any], Sequence[Any], Attrs], None]
-
-    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
-        self.write(xp, outputs, inputs, shard.attrs)
 
 
 Expansion = Callable[[Sequence["Tensor"], Attrs], Any]

@@ -7,12 +7,12 @@ one's projections are followed through what the second one reads of its result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import (
@@ -56,7 +56,7 @@ Spare = tuple[Shape, int] | None
 FUSED_ATTRIBUTES = tuple(f"fused.{key}" for key in ("first", "second", "of", "inputs", "at", "whole", "dtype"))
 
 
-class Fusion(Struct, frozen=True):
+class Fusion(Struct, frozen=True, dict=True):
     """Two operators, the second of which reads the first one's result, as one.
 
     Parameters
@@ -85,8 +85,6 @@ class Fusion(Struct, frozen=True):
     shape: Shape
     dtype: str
     whole: frozenset[str]
-    planned: dict[Any, tuple[Shard | None, Shard]] = field(default_factory=dict)
-    """What `plan` gave, of the shards that were asked for last: each run of a plan asks for the same ones."""
 
     @classmethod
     def of(cls, first: Op, second: Op, attrs: Attrs) -> Fusion:
@@ -102,6 +100,11 @@ class Fusion(Struct, frozen=True):
         used = signature_of(second, tuple(_with_between(shapes[count:], at, between)), two)
         whole = frozenset(attrs["fused.whole"])
         return cls(first, second, made, used, one, two, at, between, attrs["fused.dtype"], whole)
+
+    @cached_property
+    def inner(self) -> Fusion | None:
+        """The two operators that the first one is made of, if it is a block."""
+        return open_block(self.first, self.first_attrs)
 
     def owners(self) -> tuple[int | None, ...]:
         """For each coordinate of the result between: the first one's index axis that counts it, None for none.
@@ -202,9 +205,13 @@ class Fusion(Struct, frozen=True):
 
     def run(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         """Run both block functions on a part of the fused operator, the result between in scratch memory."""
-        itemsize = outputs[0].dtype.itemsize
-        near, far, work = _cut(shard.workspace, self.count_rooms(shard, itemsize, None, _find_spare(shard, itemsize)))
-        spare = None if _find_spare(shard, itemsize) is None else outputs[0]
+        key, itemsize = ("rooms", outputs[0].dtype.itemsize), outputs[0].dtype.itemsize
+        if key not in shard.known:
+            spared = _find_spare(shard, itemsize)
+            shard.known[key] = self.count_rooms(shard, itemsize, None, spared), spared is not None
+        rooms, is_spared = shard.known[key]
+        near, far, work = _cut(shard.workspace, rooms)
+        spare = outputs[0] if is_spared else None
         self._run_in(xp, inputs, outputs, shard, (near, None), (far, spare), work)
 
     def _run_in(
@@ -226,13 +233,13 @@ class Fusion(Struct, frozen=True):
                 made = spare.view(self.dtype)
             else:
                 made = room[: out.size * self.itemsize].view(self.dtype).reshape(out.shape)
-            if inner := open_block(self.first, self.first_attrs):
+            if inner := self.inner:
                 inner._run_in(xp, inputs[:count], [made], one, far, near, work)
             else:
-                self.first.block(xp, inputs[:count], [made], replace(one, workspace=work))
+                self.first.block(xp, inputs[:count], [made], one.within(work))
             between = self._read(xp, made, out, two)
         operands = _with_between(inputs[count:], self.at, between)
-        self.second.block(xp, operands, outputs, replace(two, workspace=work))
+        self.second.block(xp, operands, outputs, two.within(work))
 
     def count_rooms(self, shard: Shard, itemsize: int, near: Spare, far: Spare) -> tuple[int, int, int]:
         """Bytes of the two rooms of scratch memory in which results between lie by turns, and of the rest.
@@ -249,7 +256,7 @@ class Fusion(Struct, frozen=True):
             return 0, 0, last
         (out,) = one.output_boxes
         mine = 0 if self._fits_in(near, out) else out.size * self.itemsize
-        if inner := open_block(self.first, self.first_attrs):
+        if inner := self.inner:
             there, here, first = inner.count_rooms(one, self.itemsize, far, near)
             return max(mine, here), there, max(first, last)
         return mine, 0, max(self.first.workspace(one, self.itemsize), last)
@@ -265,12 +272,9 @@ class Fusion(Struct, frozen=True):
 
     def plan(self, shard: Shard) -> tuple[Shard | None, Shard]:
         """The shards of the two block functions: None of the first where only padding is read of what it makes."""
-        key = shard.index, shard.input_boxes, shard.output_boxes
-        found = self.planned.get(key)
-        if found is None:
-            if len(self.planned) >= tuning.KEPT_SHARDS:
-                self.planned.clear()
-            found = self.planned[key] = self._plan_now(shard)
+        if "blocks" not in shard.known:
+            shard.known["blocks"] = self._plan_now(shard)
+        found: tuple[Shard | None, Shard] = shard.known["blocks"]
         return found
 
     def _plan_now(self, shard: Shard) -> tuple[Shard | None, Shard]:
@@ -307,6 +311,8 @@ class Fusion(Struct, frozen=True):
         """The block that the second operator reads of what the first one made, in its padding."""
         wanted = two.input_boxes[self.at[0]]
         assert wanted is not None, "the first block ran, so the second one reads its result"
+        if wanted == box:
+            return _protect(made[...])
         inside = wanted.intersect(box)
         if inside == wanted:
             return _protect(made[slices_within(wanted, box)])
@@ -377,8 +383,14 @@ def fuse_ops(first: Op, second: Op) -> Derived:
             )
         return _known_signature(first, second, attrs)
 
+    def find(shard: Shard) -> Fusion:
+        known: Fusion | None = shard.known.get("fusion")
+        if known is None or known.first is not first or known.second is not second:
+            known = shard.known["fusion"] = _known_fusion(first, second, shard.attrs)
+        return known
+
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-        _known_fusion(first, second, shard.attrs).run(xp, inputs, outputs, shard)
+        find(shard).run(xp, inputs, outputs, shard)
 
     def flop(signature: Signature, attrs: Attrs) -> float:
         found = _known_fusion(first, second, attrs)
@@ -387,14 +399,14 @@ def fuse_ops(first: Op, second: Op) -> Derived:
         return (one + two) / signature.index.size
 
     def work(shard: Shard) -> Form | None:
-        return _known_fusion(first, second, shard.attrs).form(shard)
+        return find(shard).form(shard)
 
     def dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
         operands = _with_between(dtypes[attrs["fused.inputs"] :], attrs["fused.at"], attrs["fused.dtype"])
         return second.dtype(operands, dict(attrs["fused.second"]))
 
     def workspace(shard: Shard, itemsize: int) -> int:
-        found = _known_fusion(first, second, shard.attrs)
+        found = find(shard)
         return sum(map(_aligned, found.count_rooms(shard, itemsize, None, _find_spare(shard, itemsize))))
 
     return derive_op(

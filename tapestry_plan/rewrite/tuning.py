@@ -28,5 +28,3 @@ ALIGNMENT_NBYTES = 64
 """Scratch memory of each of two blocks in one begins at a multiple of so many bytes: a cache line."""
 LOOKED_AT_NBYTES = 64
 """So many bytes of constants are compared before digests of all of them are."""
-KEPT_SHARDS = 256
-"""Of a block, of which it is kept what its operators do: as many devices run one without asking again."""

@@ -43,7 +43,7 @@ def values_of_runs() -> dict[str, Any]:
 
 @pytest.mark.parametrize("what", list(values_of_runs()))
 def test_no_value_hands_out_a_container_that_it_keeps(what: str) -> None:
-    kept = {"ShardPlan.kept", "PreparedPlan.backend", "PreparedPlan.devices"}
+    kept = {"ShardPlan.kept", "Shard.known", "PreparedPlan.backend", "PreparedPlan.devices"}
     assert live(values_of_runs()[what], OWNED | kept) == set()
 
 

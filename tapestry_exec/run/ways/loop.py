@@ -42,8 +42,6 @@ class Loop:
 
     def __init__(self, job: Job, interpreters: Sequence[Interpreter]) -> None:
         self.job, self.interpreters, self.backend = job, interpreters, job.prepared.backend
-        self.steps = {k: list(some) for k, some in groupby(job.steps, attrgetter("number"))}
-        """What each step of the plan is to its devices: one step, or a send and a receipt."""
         self.links: Counter[tuple[int, int]] = Counter()
         """Bytes that the backend moved in operations of several devices."""
         self.is_merged = False
@@ -54,11 +52,17 @@ class Loop:
 
         Where devices have queues, the number of operations in them is appended to `counts` after each step.
         """
+        takes = getattr(type(self.backend), "takes", Backend.takes) is not Backend.takes  # one may have no such method
+        if not takes and self.backend.spans is None and self.job.progress is None:
+            return self._run_at_once()
         spans, timeline, progress = self.backend.spans, list[TraceEvent](), self.job.progress
-        places = {k: number for number, k in enumerate(self.steps, 1)}
-        for k, step in self._in_order():
+        steps = {k: list(some) for k, some in groupby(self.job.steps, attrgetter("number"))}
+        """What each step of the plan is to its devices: one step, or a send and a receipt."""
+        places = {k: number for number, k in enumerate(steps, 1)}
+        order = ((k, step) for k, step in self._list_grouped() if k in steps) if takes else ((k, None) for k in steps)
+        for k, step in order:
             try:
-                event = self._exchange(k, step) if isinstance(step, Collective) else self._do(self.steps[k])
+                event = self._exchange(k, step) if isinstance(step, Collective) else self._do(steps[k])
             except Exception as error:
                 raise name_step(self.job.prepared, k, error, step) from error
             timeline.append(event)
@@ -67,6 +71,17 @@ class Loop:
             if progress is not None and (event.kind == "compute" or places[k] == len(places)):
                 progress(places[k], len(places), event.node)
         return timeline
+
+    def _run_at_once(self) -> list[TraceEvent]:
+        """Do all steps where nothing is asked or told between two."""
+        ways, at = [one.do for one in self.interpreters], None
+        try:
+            for at in self.job.steps:
+                ways[at.device](at)
+        except Exception as error:
+            assert at is not None, "a step failed"
+            raise name_step(self.job.prepared, at.number, error) from error
+        return sorted((event for one in self.interpreters for event in one.timeline), key=attrgetter("step"))
 
     def _do(self, steps: Sequence[DeviceStep]) -> TraceEvent:
         for at in steps:
@@ -82,14 +97,8 @@ class Loop:
         nbytes, now = sum(done.nbytes_by_link.values()), perf_counter()
         return TraceEvent(k, "collective", step.node, step.group[0], start - mine.begin, now - start, nbytes)
 
-    def _in_order(self) -> Iterator[tuple[int, Collective | None]]:
-        """The plan's steps that are done, and the collectives that are in the place of their copies."""
-        if getattr(type(self.backend), "takes", Backend.takes) is Backend.takes:  # as of one that has no such method
-            yield from ((k, None) for k in self.steps)
-            return
-        yield from ((k, step) for k, step in self._list_grouped() if k in self.steps)
-
     def _list_grouped(self) -> Iterator[tuple[int, Collective | None]]:
+        """The plan's steps, and the collectives that are in the place of their copies."""
         at = 0
         for step in self.job.prepared.plan.grouped_steps:
             if not isinstance(step, Collective):

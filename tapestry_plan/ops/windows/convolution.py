@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Shape, Shard, Signature, Tensor, once_for_shard
 from tapestry_plan.ops import expansions, tuning
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, same_dtype, spatial_names, spatial_of, touched
@@ -64,7 +64,7 @@ def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
         return
     unfolded = not _is_direct(shard)
     for n in range(x.shape[0]):
-        for _, channels, first in groups_of(shard):
+        for _, channels, first in _list_groups(shard):
             read = slice(first, first + w.shape[1])
             matrix = w[channels].reshape(channels.stop - channels.start, -1)
             add = None if bias is None else bias[channels]
@@ -74,11 +74,13 @@ def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
                 _conv_direct(xp, x[n, read], matrix, add, out[n, channels])
 
 
+@once_for_shard
 def _window(shard: Shard) -> Window:
     # The kernel's extents are those of its index axes: the weight's shape is not always at hand.
     return Window.of([shard.extent(f"k{name}") for name in spatial_of(shard)], shard.attrs)
 
 
+@once_for_shard
 def _is_direct(shard: Shard) -> bool:
     """Whether the block of a shard is the output's block itself: one kernel cell, no stride."""
     kernel = [shard.length(f"k{name}") for name in spatial_of(shard)]
@@ -87,22 +89,36 @@ def _is_direct(shard: Shard) -> bool:
 
 def _is_depthwise(shard: Shard, itemsize: int) -> bool:
     """Whether each output channel reads one channel of its own, in cells that sums do not make much worse."""
-    return itemsize > 2 and shard.extent("ci") == 1 and shard.extent("c") == shard.attrs["groups"] > 1
+    return itemsize > 2 and _has_own_channels(shard)
+
+
+@once_for_shard
+def _has_own_channels(shard: Shard) -> bool:
+    return shard.extent("ci") == 1 and shard.extent("c") == shard.attrs["groups"] > 1
+
+
+@once_for_shard
+def _list_groups(shard: Shard) -> list[tuple[int, slice, int]]:
+    return list(groups_of(shard))
+
+
+@once_for_shard
+def _list_offsets(shard: Shard) -> list[tuple[slice, ...]]:
+    return list(offsets_of(shard, _window(shard), spatial_of(shard)))
 
 
 def _conv_depthwise(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) -> None:
     """One product and sum for each kernel cell, over some channels at a time, which stay in cache."""
     #   out[channels] = w[channels, 0, 0] · x[channels, rows 0, 2, …] + w[channels, 0, 1] · x[…] + …
-    window, names = _window(shard), spatial_of(shard)
     count = _channels_at_once(shard, out.dtype.itemsize)
-    around = (slice(None), *(None,) * len(names))
+    around = (slice(None), *(None,) * (out.ndim - 1))
     scratch = shard.workspace[: count * math.prod(out.shape[1:]) * out.dtype.itemsize].view(out.dtype)
     kernel = w.reshape(len(w), -1)
     for begin in range(0, len(w), count):
         some = slice(begin, min(begin + count, len(w)))
         target = out[some]
         term = scratch[: target.size].reshape(target.shape)
-        for k, cells in enumerate(offsets_of(shard, window, names)):
+        for k, cells in enumerate(_list_offsets(shard)):
             read, factor = x[(some, *cells)], kernel[some, k][around]
             if k == 0:
                 xp.multiply(read, factor, out=target)
@@ -115,8 +131,14 @@ def _conv_depthwise(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) 
 
 def _channels_at_once(shard: Shard, itemsize: int) -> int:
     """Channels of a depthwise convolution whose results fit into a quarter of TILE_NBYTES, at least one."""
-    nbytes = itemsize * math.prod(shard.length(name) for name in spatial_of(shard))
-    return max(1, min(shard.length("c"), tuning.TILE_NBYTES // 4 // max(nbytes, 1)))
+    channels, cells = _count_plane(shard)
+    return max(1, min(channels, tuning.TILE_NBYTES // 4 // max(itemsize * cells, 1)))
+
+
+@once_for_shard
+def _count_plane(shard: Shard) -> tuple[int, int]:
+    """Channels of the block, and cells of one."""
+    return shard.length("c"), math.prod(shard.length(name) for name in spatial_of(shard))
 
 
 def _conv_direct(xp: Any, x: Any, matrix: Any, bias: Any, out: Any) -> None:
@@ -138,12 +160,10 @@ def _conv_unfolded(xp: Any, x: Any, matrix: Any, bias: Any, out: Any, shard: Sha
     #           └──────────────┘
     # A window's cells are copied side by side, so that one product of matrices does all kernel cells at once. The tile
     # is as high as fits into a core's own cache: the product reads the columns before they are written back to memory.
-    window, names = _window(shard), spatial_of(shard)
-    depth, kernel = x.shape[0], math.prod(shard.length(f"k{name}") for name in names)
+    offsets, stride = _list_offsets(shard), _window(shard).strides[0]
+    depth, kernel = x.shape[0], len(offsets)
     row = math.prod(out.shape[2:])
     height, _ = _tile(shard, out.dtype.itemsize)
-    offsets = list(offsets_of(shard, window, names))
-    stride = window.strides[0]
     flat = out.reshape(out.shape[0], -1)
     scratch = shard.workspace[: depth * kernel * height * row * out.dtype.itemsize].view(out.dtype)
     for top in range(0, out.shape[1], height):
@@ -160,15 +180,25 @@ def _conv_unfolded(xp: Any, x: Any, matrix: Any, bias: Any, out: Any, shard: Sha
 
 def _tile(shard: Shard, itemsize: int) -> tuple[int, int]:
     """Rows of one tile, as many as fit into TILE_NBYTES, at least one; and the bytes of a row."""
+    height, cells = _count_rows(shard)
+    row = itemsize * cells
+    return max(1, min(height, tuning.TILE_NBYTES // row)), row
+
+
+@once_for_shard
+def _count_rows(shard: Shard) -> tuple[int, int]:
+    """Rows of the block, and cells of the windows of one."""
     names = spatial_of(shard)
-    row = itemsize * math.prod(shard.length(name) for name in ("ci", *(f"k{name}" for name in names), *names[1:]))
-    return max(1, min(shard.length(names[0]), tuning.TILE_NBYTES // row)), row
+    read = "ci", *(f"k{name}" for name in names), *names[1:]
+    return shard.length(names[0]), math.prod(shard.length(name) for name in read)
 
 
 def _conv_workspace(shard: Shard, itemsize: int) -> int:
     if _is_depthwise(shard, itemsize):
         return _channels_at_once(shard, itemsize) * itemsize * math.prod(shard.length(k) for k in spatial_of(shard))
-    return 0 if _is_direct(shard) else math.prod(_tile(shard, itemsize))
+    if _is_direct(shard):
+        return 0
+    return math.prod(_tile(shard, itemsize))
 
 
 def _correlation(shard: Shard) -> Correlation:

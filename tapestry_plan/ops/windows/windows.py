@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor, once_for_shard
 from tapestry_plan.ops.cells import elementwise
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import windows_max, windows_mean, windows_sum
@@ -45,13 +46,9 @@ def _folded_by(fold: str, merge: str, pad: float = 0.0) -> dict[str, Any]:
 
 
 def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (out,), extents = outputs, shard.signature.inputs[0].extents
-    assert extents is not None, "the signature of average_pool says where its tensor ends"
+    (out,) = outputs
     _fold_windows(xp.add, inputs[0], out, shard)
-    names, padded = spatial_of(shard), bool(shard.attrs.get("count_include_pad"))
-    window = Window.of_pool(len(names), shard.attrs)
-    spans = [range(*shard.range(name)) for name in names]
-    counts = [window.counts(axis, span, extents[2 + axis], padded) for axis, span in enumerate(spans)]
+    counts = _count_cells(shard)
     if all((c == c[0]).all() for c in counts):
         xp.divide(out, out.dtype.type(math.prod(int(c[0]) for c in counts)), out=out)
         return
@@ -62,11 +59,28 @@ def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
             xp.divide(part, out.dtype.type(count[begin]), out=part)
 
 
-def _fold_windows(fold: Any, x: Any, out: Any, shard: Shard) -> None:
-    """Fold each window, one kernel offset after the other, a batch item at a time."""
+@once_for_shard
+def _count_cells(shard: Shard) -> list[NDArray[np.intp]]:
+    """Along each axis how many cells of a window count toward its average."""
+    extents = shard.signature.inputs[0].extents
+    assert extents is not None, "the signature of average_pool says where its tensor ends"
+    names, padded = spatial_of(shard), bool(shard.attrs.get("count_include_pad"))
+    window = Window.of_pool(len(names), shard.attrs)
+    spans = [range(*shard.range(name)) for name in names]
+    return [window.counts(axis, span, extents[2 + axis], padded) for axis, span in enumerate(spans)]
+
+
+@once_for_shard
+def _list_offsets(shard: Shard) -> list[tuple[slice, ...]]:
+    """The cells that each kernel offset reads, of one batch item."""
     names = spatial_of(shard)
     window = Window.of_pool(len(names), shard.attrs)
-    first, *others = ((slice(None), *cells) for cells in offsets_of(shard, window, names))
+    return [(slice(None), *cells) for cells in offsets_of(shard, window, names)]
+
+
+def _fold_windows(fold: Any, x: Any, out: Any, shard: Shard) -> None:
+    """Fold each window, one kernel offset after the other, a batch item at a time."""
+    first, *others = _list_offsets(shard)
     for n in range(out.shape[0]):
         out[n] = x[n][first]
         for cells in others:

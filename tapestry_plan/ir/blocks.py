@@ -1,0 +1,104 @@
+"""Block functions: what an operator computes of one part of its index space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from tapestry_plan.ir.signature import Signature
+from tapestry_plan.ir.tensors import Attrs
+from tapestry_sets.regions import Box
+
+T = TypeVar("T")
+
+
+class Shard(Struct, frozen=True, dict=True):
+    """A block function's part of the work.
+
+    Parameters
+    ----------
+    index : Box
+        The part of the index space to compute.
+    signature : Signature
+        Of the whole operator.
+    attrs : mapping
+        The operator's attributes.
+    input_boxes : tuple of Box or None
+        Coordinates of the input blocks in their tensors; None for an input that this part does not read.
+    output_boxes : tuple of Box
+        Coordinates of the output blocks.
+    workspace : array of uint8
+        As many bytes as the operator declared, or more; its content is undefined.
+    """
+
+    index: Box
+    signature: Signature
+    attrs: Attrs
+    input_boxes: tuple[Box | None, ...]
+    output_boxes: tuple[Box, ...]
+    workspace: Any
+
+    @cached_property
+    def known(self) -> dict[Any, Any]:
+        """What was worked out of this part, whatever its workspace: each run of a plan asks again."""
+        return {}
+
+    def within(self, workspace: Any) -> Shard:
+        """This part with a workspace; what is known of it is known of both."""
+        made = Shard(self.index, self.signature, self.attrs, self.input_boxes, self.output_boxes, workspace)
+        made.__dict__["known"] = self.known
+        return made
+
+    def range(self, axis: str) -> tuple[int, int]:
+        """Begin and end of this part along an index axis, by name."""
+        k = self.signature.axis(axis)
+        return self.index.start[k], self.index.start[k] + self.index.shape[k]
+
+    def length(self, axis: str) -> int:
+        """Index points of this part along an axis, by name."""
+        return self.index.shape[self.signature.axis(axis)]
+
+    def extent(self, axis: str) -> int:
+        """Index points of the whole operator along an axis, by name."""
+        return self.signature.axes[self.signature.axis(axis)].size
+
+
+def once_for_shard(make: Callable[[Shard], T]) -> Callable[[Shard], T]:
+    """A function of a shard, but for its workspace, whose answer is kept with the shard."""
+
+    @wraps(make)
+    def found(shard: Shard) -> T:
+        known = shard.known
+        if make not in known:
+            known[make] = make(shard)
+        made: T = known[make]
+        return made
+
+    return found
+
+
+class Block(Protocol):
+    """Computes one shard: reads the input blocks, writes the output blocks in place, keeps nothing."""
+
+    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None: ...
+
+
+class CellBlock(Struct, frozen=True):
+    """A block that computes from the cells alone, wherever in their tensors they lie.
+
+    What it is applied to may so be renumbered: where each point also reads and writes one cell of each operand, the
+    work is the same on reshaped operands.
+
+    Parameters
+    ----------
+    write : callable
+        ``(xp, outputs, inputs, attrs)``.
+    """
+
+    write: Callable[[Any, Sequence[Any], Sequence[Any], Attrs], None]
+
+    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
+        self.write(xp, outputs, inputs, shard.attrs)
