@@ -21,6 +21,7 @@ from tapestry_plan.onnx.branches import settle_branches
 from tapestry_plan.onnx.functions import inline_functions
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Importing, Node
+from tapestry_plan.onnx.normalizing import Folding
 from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
 from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, quote
 
@@ -269,6 +270,7 @@ def load_onnx(
     shapes: Sizes | None = None,
     values: Mapping[str, Any] | None = None,
     outputs: Sequence[str] | None = None,
+    fold: bool = True,
 ) -> Graph:
     """Read an ONNX model as a graph.
 
@@ -284,6 +286,9 @@ def load_onnx(
     outputs : sequence of str, optional
         Tensors to give as outputs instead of the model's own; parts of the model that they do not need are
         left out.
+    fold : bool
+        Whether convolutions take in the batch normalizations that alone read them, where all their numbers are known:
+        exact up to rounding, and what is between the two is not made. The constants so made have no path.
 
     Returns
     -------
@@ -313,14 +318,15 @@ def load_onnx(
     for name, given, example in (("shapes", shapes, "{'x': (1, 3)}"), ("values", values, "{'shape': [2, 6]}")):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"load_onnx: {name} is {quote(given)}; give a mapping of names, as in {example}")
+    fold = conform(fold, kind_of(bool), "load_onnx: fold", "give True or False")
     outputs = conform(outputs, kind_of(Sequence[str] | None), "load_onnx: outputs", "give names in order, as ['y']")
     model, path = read_model(path_or_model)
     with _about(path or "the model"):
-        return _graph_of(model, path, shapes or {}, values or {}, outputs)
+        return _graph_of(model, path, shapes or {}, values or {}, outputs, fold)
 
 
 def _graph_of(
-    model: Any, path: Path | None, sizes: Sizes, values: Mapping[str, Any], outputs: Sequence[str] | None
+    model: Any, path: Path | None, sizes: Sizes, values: Mapping[str, Any], outputs: Sequence[str] | None, fold: bool
 ) -> Graph:
     weights = [tensor.name for tensor in model.graph.initializer]
     model, opset = _checked(model, path)
@@ -344,7 +350,7 @@ def _graph_of(
     for value in inputs:
         if value.name in used:
             add_input(value, shapes, at)
-    for node in needed:
+    for node in Folding(needed, names).fold(needed, at) if fold else needed:
         add_node(at, node)
     for name in names:
         at.graph.output(at.tensor(name), name)

@@ -225,6 +225,9 @@ ROWS: dict[str, Row] = {
         Operation.check_shards, lambda: {"self": conv(), "shards": conv().shard({"batch": 2})}
     ),
     "Shard.range": Row(Shard.range, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "axis": "m"}),
+    "Shard.within": Row(
+        Shard.within, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "workspace": None}
+    ),
     "Shard.length": Row(Shard.length, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "axis": "m"}),
     "Shard.extent": Row(Shard.extent, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "axis": "m"}),
     "ShardPlan.diff": Row(ShardPlan.diff, lambda: {"self": planned(), "other": planned()}),
