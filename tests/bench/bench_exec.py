@@ -31,6 +31,9 @@ import onnxruntime
 from bench_demo import HERE, ROOT, cpu_model, len_cpus
 from msgspec.structs import replace
 from numpy.typing import NDArray
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+from threadpoolctl import threadpool_info
 
 sys.path.insert(0, str(ROOT))
 
@@ -39,11 +42,13 @@ from tapestry_exec.cli.commands import random_inputs
 from tapestry_exec.copies.arrays import pack, strided_copies, unpack
 from tapestry_exec.copies.strided import pack_transfers
 from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_exec.run.evaluate import difference
 from tapestry_plan import Graph, Link, Mesh, Op, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.onnx import before_softmax, light_model
 from tapestry_plan.ops import add, matmul, relu
 from tapestry_plan.steps import spill
 from tapestry_sets import Region, Sett, Stripe
+from tests.layered_models import gpt
 
 Array = NDArray[Any]
 
@@ -474,11 +479,23 @@ class Threads(NumpyBackend):
         return True
 
 
+def gpt_model() -> Any:
+    """Four layers of width 768 over 128 tokens, their weights in the model."""
+    model, rng = gpt(4, length=128, width=768, inner=3072), np.random.default_rng(0)
+    for value in [value for value in model.graph.input if value.name != "x"]:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        array = rng.standard_normal(shape) * 0.02 + (len(shape) == 1)
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), value.name))
+        model.graph.input.remove(value)
+    return model
+
+
 def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
     """Seconds of a network in each way of running, in turns: unsharded, by ONNX Runtime, and sharded."""
-    model = light_model(name)
-    graph = load_onnx(model, outputs=before_softmax(model))
+    model = gpt_model() if name == "gpt" else light_model(name)
+    graph = load_onnx(model, outputs=None if name == "gpt" else before_softmax(model))
     p, inputs = plan(graph, Mesh((devices,))), random_inputs(graph, 0)
+    reference = ReferenceEvaluator(model)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
@@ -495,6 +512,7 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
     ):
         calls: dict[str, Callable[[], object]] = {
             "ONNX Runtime": lambda: session.run(None, fed),
+            "ONNX's reference": lambda: reference.run(None, fed),
             "unsharded": lambda: evaluate(graph, inputs),
             "run": keep("run", lambda: run(p, inputs, backend="serial")),
             "loop": keep("loop", lambda: loop.run(inputs)),
@@ -504,32 +522,40 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
         for call in calls.values():
             call()
         seconds = np.median(alternated(list(calls.values()), rounds), axis=0)
+    for key, array in zip(graph.outputs, session.run(None, fed), strict=True) if name == "gpt" else ():
+        assert difference(last["run"].outputs[key], array) < 1e-5, "the numbers of ONNX Runtime"
     for key, array in last["run"].outputs.items():
         assert all(array.tobytes() == one.outputs[key].tobytes() for one in last.values()), "the same bits"
     assert len({one.nbytes_moved for one in last.values()}) == 1
-    return {"name": name, **dict(zip(calls, seconds.tolist(), strict=True))}
+    counts = {"moved": p.nbytes_moved, "placed": sum(p.nbytes_placed), "copied": sum(p.nbytes_copied)}
+    return {"name": name, "counts": counts, **dict(zip(calls, seconds.tolist(), strict=True))}
 
 
 def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
-    heads = [key for key in rows[0] if key != "name"]
+    heads = [key for key in rows[0] if key not in ("name", "counts")]
     lines = [
         f"## Ways of running, {devices} devices",
         "",
         "Medians of wall time in milliseconds, in turns, BLAS on one thread; all ways give the same bits. `run` places "
         "inputs and constants; in the ways behind it constants stay: one loop, a thread for each device, a process for "
-        "each. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop.",
+        "each. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of ONNX "
+        "Runtime 2, 3, 6 and 1.5 (GPT), and the loop 0.55 of ONNX's reference on the GPT (4 layers of width 768, 128 "
+        "tokens, weights in the model). Bytes are of one run, predicted and counted alike, on all devices together.",
         "",
-        "| network | " + " | ".join(heads) + " | unsharded / ONNX Runtime | loop / unsharded | best / loop |",
-        "|" + "---|" * (len(heads) + 4),
+        "| network | " + " | ".join(heads) + " | unsharded / ONNX Runtime | loop / unsharded | best / loop | "
+        "loop / reference | B moved | B placed | B copied within |",
+        "|" + "---|" * (len(heads) + 8),
     ]
     for row in rows:
         ratios = (
             row["unsharded"] / row["ONNX Runtime"],
             row["loop"] / row["unsharded"],
             min(row["threads"], row["processes"]) / row["loop"],
+            row["loop"] / row["ONNX's reference"],
         )
         times = " | ".join(f"{row[key] * 1e3:.1f}" for key in heads)
-        lines.append(f"| {row['name']} | {times} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
+        found = [*(f"{ratio:.2f}" for ratio in ratios), *(f"{n:,}" for n in row["counts"].values())]
+        lines.append(f"| {row['name']} | {times} | " + " | ".join(found) + " |")
     return lines
 
 
@@ -577,7 +603,7 @@ def main() -> None:
         tables.append(network_table(rows, args.devices))
     if "ways" in parts:
         rounds = max(5, args.rounds // 8)
-        names = [*args.networks.split(","), "shufflenet"]
+        names = [*args.networks.split(","), "shufflenet", "gpt"]
         rows = [in_own_process(f"ways:{name}", args.devices, rounds) for name in names]
         tables.append(ways_table(rows, args.devices))
     if "check" in parts:
@@ -587,12 +613,18 @@ def main() -> None:
         print(f"wrote {RESULTS.relative_to(ROOT)}")
 
 
+def blas_kernel() -> str:
+    """The processor that NumPy's BLAS has its kernels for."""
+    return ", ".join(str(one.get("architecture")) for one in threadpool_info() if one["user_api"] == "blas")
+
+
 def head() -> list[str]:
     return [
         "# The NumPy executor",
         "",
         f"{datetime.date.today()}, {cpu_model()}, {len_cpus()} cores, Python {platform.python_version()}, NumPy "
-        f"{np.__version__}, BLAS on one thread, load average {os.getloadavg()[0]:.1f}: other work ran on the machine. "
+        f"{np.__version__}, BLAS on one thread ({blas_kernel()}), load average {os.getloadavg()[0]:.1f}: other work ran on "
+        "the machine. "
         "Written by `python tests/bench/bench_exec.py --write`.",
     ]
 
