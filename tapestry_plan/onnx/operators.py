@@ -219,7 +219,7 @@ def _lp_normalization(at: Importing, node: Node) -> Result:
     x, axis, p = at.tensor(node.inputs[0]), node.attrs.get("axis", -1), node.attrs.get("p", 2)
     if p not in (1, 2):
         raise refusal(node, f"p = {p} is not supported, only 1 and 2")
-    norm = ops.p_norm(x, p, lambda powers: ops.sum(powers, axis, keepdims=True))
+    norm = ops.p_norm(x, p, lambda powers: ops.sum(powers, (axis,), keepdims=True))
     one, zero = (at.graph.constant(f"{node.name}.{n}", np.asarray(n, x.dtype)) for n in (1, 0))
     return ops.divide(x, ops.where(ops.equal(norm, zero), one, norm), name=node.name)  # rows of zeros stay zeros
 

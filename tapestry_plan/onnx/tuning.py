@@ -4,6 +4,12 @@
 
 KNOWN_OPSET = 28
 """The newest opset that the importers follow; an operator whose schema changed later is refused."""
+MIN_OPSET = 18
+"""Models are written in this version of ONNX's operators, or in a later one that an operator needs."""
+IR_VERSION = 10
+"""Of the format of written models: what ONNX Runtime of 2024 reads."""
+BEFORE_ALL = -(2**31)
+"""The bound of a slice that goes down to the first cell."""
 FLOAT = 1
 """ONNX's number of float32."""
 
@@ -23,3 +29,5 @@ INLINED_TIMES = 16
 """… and so many for each node that the model itself has: each takes a millisecond to import."""
 VIEWED_INDICES = 2**18
 """Known indices, up to so many, make a view with exact regions; more are a constant that an operator reads."""
+MAX_TABLE_CELLS = 2**20
+"""A view that no few nodes make is written as a table of its cells while it has no more than these."""

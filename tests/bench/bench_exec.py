@@ -623,9 +623,8 @@ def head() -> list[str]:
         "# The NumPy executor",
         "",
         f"{datetime.date.today()}, {cpu_model()}, {len_cpus()} cores, Python {platform.python_version()}, NumPy "
-        f"{np.__version__}, BLAS on one thread ({blas_kernel()}), load average {os.getloadavg()[0]:.1f}: other work ran on "
-        "the machine. "
-        "Written by `python tests/bench/bench_exec.py --write`.",
+        f"{np.__version__}, BLAS on one thread ({blas_kernel()}), load average {os.getloadavg()[0]:.1f}: other work "
+        "ran on the machine. Written by `python tests/bench/bench_exec.py --write`.",
     ]
 
 

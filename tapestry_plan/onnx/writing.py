@@ -1,0 +1,490 @@
+"""Graphs as ONNX models: what the importer reads becomes what it was.
+
+    graph      inputs, constants          operators             views                 outputs
+    model      inputs, initializers       a node each           nodes (`view_writing`)  names, Identity where two share
+
+Import of a model that was written so gives the graph again, where that came from a model: `same_graph` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.ir import Graph, OpNode, Selection, UnsupportedOp
+from tapestry_plan.onnx import tuning
+from tapestry_plan.onnx.view_writing import NotWritten, write_view
+from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
+
+
+class Writing:
+    """A model as it is written."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.opset = graph, tuning.MIN_OPSET
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Any] = {}
+        self.names: dict[str, str] = {}
+        """Of the graph's tensors, in the model."""
+        self._numbers: dict[tuple[int, ...] | tuple[Any, str], str] = {}
+        self._taken = {*graph.outputs, *graph.stored, *graph.selections}
+        self._at = ""
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing in the model has."""
+        name, k = wanted, 0
+        while name in self._taken:
+            k += 1
+            name = f"{wanted}.{k}"
+        self._taken.add(name)
+        return name
+
+    def name(self, tensor: str) -> str:
+        """The name of a graph's tensor: its own, or that of the output that it is alone."""
+        return self.names[tensor]
+
+    def add(self, kind: str, inputs: Sequence[str], outputs: Sequence[str], name: str, **attrs: Any) -> None:
+        """Add a node; attributes that are None are not given."""
+        from onnx import helper
+
+        given = {key: value for key, value in attrs.items() if value is not None}
+        self.nodes.append(helper.make_node(kind, list(inputs), list(outputs), name=name, **given))
+
+    def node(self, kind: str, inputs: Sequence[str], out: str = "", **attrs: Any) -> str:
+        """Add a node with one output, and return its name."""
+        made = out or self.fresh(f"{self._at}.{kind}")
+        self.add(kind, inputs, [made], self._at if out else made, **attrs)
+        return made
+
+    def number(self, values: Any) -> str:
+        """Integers as a constant."""
+        key = tuple(np.asarray(values, np.int64).reshape(-1).tolist())
+        if key not in self._numbers:
+            self._numbers[key] = name = self.fresh(f"{self._at}.ints")
+            self.constants[name] = np.array(key, np.int64)
+        return self._numbers[key]
+
+    def scalar(self, value: Any, dtype: str) -> str:
+        """A number as a constant of rank 0."""
+        key = np.asarray(value, dtype).tobytes(), dtype
+        if key not in self._numbers:
+            self._numbers[key] = name = self.fresh(f"{self._at}.value")
+            self.constants[name] = np.asarray(value, dtype)
+        return self._numbers[key]
+
+    def need(self, opset: int) -> None:
+        """Let the model be of this version of ONNX's operators, or of a later one."""
+        self.opset = max(self.opset, opset)
+
+    # -- in order ----------------------------------------------------------------------------------------
+
+    def write(self) -> Any:
+        """All of the graph, and the model."""
+        from onnx import helper, numpy_helper
+
+        graph = self.graph
+        self._name_tensors()
+        inputs = [
+            helper.make_tensor_value_info(name, _type_of(stored.dtype), stored.shape)
+            for name, stored in graph.stored.items()
+            if stored.kind == "input"
+        ]
+        for name, stored in graph.stored.items():
+            if stored.kind == "constant":
+                self.constants[name] = np.asarray(stored.data)
+        for item in _list_in_order(graph):
+            self._at = item.name
+            if isinstance(item, OpNode):
+                WRITERS[item.op](self, item)
+            else:
+                read = [graph.tensor(name) for name in item.inputs]
+                shapes = [tensor.shape for tensor in read]
+                write_view(self, item, [self.names[t.name] for t in read], shapes, self.names[item.name])
+        outputs = []
+        for label, name in graph.outputs.items():
+            if self.names[name] != label:
+                self.add("Identity", [self.names[name]], [label], self.fresh(f"{label}.output"))
+            source = graph.source(name)
+            outputs.append(helper.make_tensor_value_info(label, _type_of(source.dtype), source.shape))
+        initializers = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        made = helper.make_graph(self.nodes, graph.name or "graph", inputs, outputs, initializers)
+        return helper.make_model(
+            made,
+            opset_imports=[helper.make_opsetid("", self.opset)],
+            ir_version=tuning.IR_VERSION,
+            producer_name="tapestry",
+        )
+
+    def _name_tensors(self) -> None:
+        """Results and views that are one output have its name; other tensors their own, unless an output has that."""
+        labels: dict[str, list[str]] = {}
+        for label, name in self.graph.outputs.items():
+            labels.setdefault(name, []).append(label)
+        for name in (*self.graph.stored, *self.graph.selections):
+            stored = self.graph.stored.get(name)
+            is_made = stored is None or stored.kind == "result"
+            mine = labels.get(name, [])
+            if is_made and mine and (name in mine or mine[0] not in self._others(name)):
+                self.names[name] = name if name in mine else mine[0]
+            elif is_made and name in self.graph.outputs:
+                self.names[name] = self.fresh(f"{name}.made")
+            elif name in self.graph.outputs and self.graph.outputs[name] != name:
+                raise NotWritten(
+                    f"output {quote(name)} is called like the {stored.kind if stored else 'view'} {quote(name)}, which "
+                    "it is not; give it another name"
+                )
+            else:
+                self.names[name] = name
+
+    def _others(self, name: str) -> set[str]:
+        """The other tensors that cannot give up their names: inputs and constants."""
+        return {one for one, stored in self.graph.stored.items() if stored.kind != "result" and one != name}
+
+
+def _list_in_order(graph: Graph) -> list[OpNode | Selection]:
+    """Operators and views, each behind what it reads."""
+    makers: dict[str, OpNode | Selection] = {out: node for node in graph.nodes.values() for out in node.outputs}
+    makers |= graph.selections
+    done: dict[str, OpNode | Selection] = {}
+    every: list[OpNode | Selection] = [*graph.nodes.values(), *graph.selections.values()]
+    todo = every[::-1]
+    while todo:
+        item = todo[-1]
+        before = [makers[name] for name in item.inputs if name in makers and makers[name].name not in done]
+        if item.name in done:
+            todo.pop()
+        elif before:
+            todo += before
+        else:
+            done[item.name] = todo.pop()
+    return list(done.values())
+
+
+def _type_of(dtype: str) -> int:
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+# -- operators -------------------------------------------------------------------------------------------
+
+Write = Callable[[Writing, OpNode], None]
+
+
+def _inputs(to: Writing, node: OpNode) -> list[str]:
+    return [to.name(tensor) for tensor in node.inputs]
+
+
+def _outputs(to: Writing, node: OpNode) -> list[str]:
+    return [to.name(tensor) for tensor in node.outputs]
+
+
+def _alike(kind: str, names: Mapping[str, str] = FrozenDict(), opset: int = tuning.MIN_OPSET) -> Write:
+    """The operator of ONNX with the same attributes, by the same names or those given."""
+
+    def write(to: Writing, node: OpNode) -> None:
+        to.need(opset)
+        attrs = {names.get(key, key): _plain(value) for key, value in _list_given(to, node)}
+        to.add(kind, _inputs(to, node), _outputs(to, node), node.name, **attrs)
+
+    return write
+
+
+def _list_given(to: Writing, node: OpNode) -> Iterator[tuple[str, Any]]:
+    """Attributes that differ from the defaults, which ONNX has too: its own numbers are of 32 bits."""
+    defaults = dict(to.graph.ops[node.op].defaults)
+    return ((key, value) for key, value in node.attrs.items() if key not in defaults or defaults[key] != value)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as ONNX has it: a truth as 0 or 1, integers as a list."""
+    return int(value) if isinstance(value, bool) else list(value) if isinstance(value, tuple) else value
+
+
+def _extent(to: Writing, node: OpNode, key: str, count: int) -> list[int]:
+    """An attribute that is one integer for all axes, or one for each."""
+    value = node.attrs[key]
+    return [value] * count if isinstance(value, int) else list(value)
+
+
+def _window(to: Writing, node: OpNode, **more: Any) -> dict[str, Any]:
+    """Strides, pads and dilations of a window."""
+    rank = len(to.graph.tensor(node.inputs[0]).shape) - 2
+    pads = node.attrs["pads"]
+    both = not isinstance(pads, int) and len(pads) == 2 * rank
+    found = {
+        "strides": _extent(to, node, "strides", rank),
+        "dilations": _extent(to, node, "dilations", rank),
+        "pads": list(pads) if both else _extent(to, node, "pads", rank) * 2,
+    }
+    if "kernel" in node.attrs:
+        found["kernel_shape"] = _extent(to, node, "kernel", rank)
+    return {**found, **more}
+
+
+def _conv(to: Writing, node: OpNode) -> None:
+    attrs = _window(to, node, group=node.attrs["groups"])
+    to.add("Conv", _inputs(to, node), _outputs(to, node), node.name, **attrs)
+
+
+def _conv_transpose(to: Writing, node: OpNode) -> None:
+    rank = len(to.graph.tensor(node.inputs[0]).shape) - 2
+    more = {"group": node.attrs["groups"], "output_padding": _extent(to, node, "output_padding", rank)}
+    to.add("ConvTranspose", _inputs(to, node), _outputs(to, node), node.name, **_window(to, node, **more))
+
+
+def _pool(kind: str, *options: str) -> Write:
+    def write(to: Writing, node: OpNode) -> None:
+        to.need(19)  # dilated averages
+        attrs = _window(to, node, **{key: int(node.attrs[key]) for key in options})
+        to.add(kind, _inputs(to, node), _outputs(to, node), node.name, **attrs)
+
+    return write
+
+
+def _reduce(kind: str) -> Write:
+    def write(to: Writing, node: OpNode) -> None:
+        axis = node.attrs.get("axis")
+        axes = [] if axis is None else [to.number([axis] if isinstance(axis, int) else list(axis))]
+        keepdims = int(node.attrs["keepdims"])
+        if axis is not None and not isinstance(axis, int) and not axis:
+            raise NotWritten("it reduces no axis, which is a copy")
+        to.add(kind, [*_inputs(to, node), *axes], _outputs(to, node), node.name, keepdims=keepdims)
+
+    return write
+
+
+def _arg(kind: str) -> Write:
+    def write(to: Writing, node: OpNode) -> None:
+        axis = node.attrs.get("axis")
+        if axis is None:
+            raise NotWritten("it looks through all axes at once; flatten its operand and give axis=0")
+        keepdims = int(node.attrs["keepdims"])
+        to.add(kind, _inputs(to, node), _outputs(to, node), node.name, axis=axis, keepdims=keepdims)
+
+    return write
+
+
+def _cast(to: Writing, node: OpNode) -> None:
+    to.add("Cast", _inputs(to, node), _outputs(to, node), node.name, to=_type_of(node.attrs["dtype"]))
+
+
+def _clip(to: Writing, node: OpNode) -> None:
+    dtype = to.graph.tensor(node.inputs[0]).dtype
+    bounds = [node.attrs.get(key) for key in ("min", "max")]
+    given = ["" if bound is None else to.scalar(bound, dtype) for bound in bounds]
+    to.add("Clip", [*_inputs(to, node), *given], _outputs(to, node), node.name)
+
+
+def _shift(direction: str) -> Write:
+    def write(to: Writing, node: OpNode) -> None:
+        to.add("BitShift", _inputs(to, node), _outputs(to, node), node.name, direction=direction)
+
+    return write
+
+
+def _gather(to: Writing, node: OpNode) -> None:
+    to.add("Gather", _inputs(to, node), _outputs(to, node), node.name, axis=node.attrs["axis"])
+
+
+def _cumulative_sum(to: Writing, node: OpNode) -> None:
+    if node.attrs.get("axis") is None:
+        raise NotWritten("it has no axis; give one")
+    how = {key: int(node.attrs[key]) for key in ("exclusive", "reverse")}
+    axis = to.scalar(node.attrs["axis"], "int64")
+    to.add("CumSum", [*_inputs(to, node), axis], _outputs(to, node), node.name, **how)
+
+
+def _one_hot(to: Writing, node: OpNode) -> None:
+    attrs = node.attrs
+    values = to.fresh(f"{node.name}.values")
+    to.constants[values] = np.array([attrs["off"], attrs["on"]], attrs["dtype"])
+    given = [*_inputs(to, node), to.scalar(attrs["depth"], "int64"), values]
+    to.add("OneHot", given, _outputs(to, node), node.name, axis=attrs["axis"])
+
+
+def _top_k(to: Writing, node: OpNode) -> None:
+    attrs = {"axis": node.attrs["axis"], "largest": int(node.attrs["largest"])}
+    to.add("TopK", [*_inputs(to, node), to.number([node.attrs["k"]])], _outputs(to, node), node.name, **attrs)
+
+
+def _linear(to: Writing, node: OpNode) -> None:
+    x, w, *bias = _inputs(to, node)
+    (out,) = _outputs(to, node)
+    product = to.node("MatMul", [x, w], "" if bias else out)
+    if bias:
+        to.node("Add", [product, bias[0]], out)
+
+
+def _swish(to: Writing, node: OpNode) -> None:
+    (x,), (out,) = _inputs(to, node), _outputs(to, node)
+    to.node("Mul", [x, to.node("Sigmoid", [x])], out)
+
+
+def _not_equal(to: Writing, node: OpNode) -> None:
+    (out,) = _outputs(to, node)
+    to.node("Not", [to.node("Equal", _inputs(to, node))], out)
+
+
+def _resize(to: Writing, node: OpNode) -> None:
+    attrs, (x,) = node.attrs, _inputs(to, node)
+    how = {
+        "mode": attrs["mode"],
+        "coordinate_transformation_mode": attrs["coordinates"],
+        "nearest_mode": attrs["nearest"] if attrs["mode"] == "nearest" else None,
+    }
+    sizes, scales = attrs.get("sizes"), attrs.get("scales")
+    if scales is None:
+        given = ["", "", to.number(sizes)]
+    else:
+        given = ["", to.fresh(f"{node.name}.scales")]
+        to.constants[given[1]] = np.array(scales, np.float32)
+        if tuple(to.constants[given[1]].tolist()) != tuple(map(float, scales)):
+            raise NotWritten("its scales need more than 32 bits each")
+    to.add("Resize", [x, *given], _outputs(to, node), node.name, **how)
+
+
+def _attention(to: Writing, node: OpNode) -> None:
+    to.need(23)
+    attrs = node.attrs
+    if attrs.get("left") is not None or attrs.get("right") is not None:
+        raise NotWritten("it has windows, which the Attention of this opset has not")
+    how = {"scale": attrs.get("scale"), "is_causal": int(attrs["causal"]), "softcap": attrs.get("softcap")}
+    to.add("Attention", _inputs(to, node), _outputs(to, node), node.name, **how)
+
+
+# fmt: off
+_SAME = {
+    "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "add": "Add", "add_n": "Sum", "asin": "Asin", "asinh": "Asinh",
+    "atan": "Atan", "atanh": "Atanh", "batch_normalization": "BatchNormalization", "bitwise_and": "BitwiseAnd",
+    "bitwise_invert": "BitwiseNot", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor", "ceil": "Ceil",
+    "celu": "Celu", "cos": "Cos", "cosh": "Cosh", "divide": "Div", "einsum": "Einsum", "elu": "Elu", "equal": "Equal",
+    "erf": "Erf", "exp": "Exp", "floor": "Floor", "gather_nd": "GatherND", "global_average_pool": "GlobalAveragePool",
+    "global_max_pool": "GlobalMaxPool", "greater": "Greater", "greater_equal": "GreaterOrEqual",
+    "hard_sigmoid": "HardSigmoid", "hard_swish": "HardSwish", "instance_normalization": "InstanceNormalization",
+    "isinf": "IsInf", "isnan": "IsNaN", "layer_normalization": "LayerNormalization", "leaky_relu": "LeakyRelu",
+    "less": "Less", "less_equal": "LessOrEqual", "local_response_normalization": "LRN", "log": "Log",
+    "log_softmax": "LogSoftmax", "logical_and": "And", "logical_not": "Not", "logical_or": "Or", "logical_xor": "Xor",
+    "matmul": "MatMul", "maximum": "Max", "minimum": "Min", "mish": "Mish", "multiply": "Mul", "negative": "Neg",
+    "pow": "Pow", "prelu": "PRelu", "put_along_axis": "ScatterElements", "reciprocal": "Reciprocal", "relu": "Relu",
+    "round": "Round", "scatter_nd": "ScatterND", "selu": "Selu", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin",
+    "sinh": "Sinh", "softmax": "Softmax", "softplus": "Softplus", "softsign": "Softsign", "sqrt": "Sqrt",
+    "subtract": "Sub", "take_along_axis": "GatherElements", "tan": "Tan", "tanh": "Tanh",
+    "thresholded_relu": "ThresholdedRelu", "where": "Where",
+}
+# fmt: on
+"""Operators that ONNX has with the same operands and attributes."""
+_ROWS: dict[str, Write] = {
+    **{name: _alike(kind) for name, kind in _SAME.items()},
+    "argmax": _arg("ArgMax"),
+    "argmin": _arg("ArgMin"),
+    "astype": _cast,
+    "attention": _attention,
+    "average_pool": _pool("AveragePool", "ceil_mode", "count_include_pad"),
+    "bitwise_left_shift": _shift("LEFT"),
+    "bitwise_right_shift": _shift("RIGHT"),
+    "clip": _clip,
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "cumulative_sum": _cumulative_sum,
+    "gelu": _alike("Gelu", opset=20),
+    "gemm": _alike("Gemm", {"trans_a": "transA", "trans_b": "transB"}),
+    "group_normalization": _alike("GroupNormalization", {"groups": "num_groups"}, opset=21),
+    "linear": _linear,
+    "logsumexp": _reduce("ReduceLogSumExp"),
+    "max": _reduce("ReduceMax"),
+    "max_pool": _pool("MaxPool", "ceil_mode"),
+    "mean": _reduce("ReduceMean"),
+    "min": _reduce("ReduceMin"),
+    "not_equal": _not_equal,
+    "one_hot": _one_hot,
+    "prod": _reduce("ReduceProd"),
+    "remainder": _alike("Mod", {"truncate": "fmod"}),
+    "resize": _resize,
+    "rms_normalization": _alike("RMSNormalization", opset=23),
+    "silu": _swish,
+    "sum": _reduce("ReduceSum"),
+    "take": _gather,
+    "top_k": _top_k,
+}
+WRITERS: Mapping[str, Write] = FrozenDict(_ROWS)
+"""How each operator is written; others are refused."""
+
+
+@check_arguments(graph="make one with Graph(), load_onnx or the operators of tapestry_plan.ops")
+def to_onnx(graph: Graph) -> Any:
+    """Return a graph as an ONNX model.
+
+    Parameters
+    ----------
+    graph : Graph
+
+    Returns
+    -------
+    onnx.ModelProto
+        Its inputs, outputs and initializers are called as in the graph; its operators are of opset 18, or of a later
+        one where they need that.
+
+    Raises
+    ------
+    UnsupportedOp
+        Listing every operator and view that ONNX does not have.
+    ValueError
+        For a graph that does not hold together, and for constants that it names but does not carry.
+
+    Notes
+    -----
+    What `load_onnx` made of a model comes back the same from what this writes (`same_graph`), without folding. Of other
+    graphs `linear`, `silu` and `not_equal` are two operators of ONNX, and views may be several nodes.
+
+    Examples
+    --------
+    >>> from tapestry_plan import same_graph
+    >>> from tapestry_plan.onnx import demo_model, load_onnx
+    >>> graph = load_onnx(demo_model())
+    >>> same_graph(load_onnx(to_onnx(graph)), graph)
+    True
+
+    References
+    ----------
+    ONNX IR and operators.
+    """
+    graph.validate()
+    absent = [name for name, stored in graph.stored.items() if stored.kind == "constant" and stored.data is None]
+    if absent:
+        raise ValueError(
+            f"to_onnx: the graph names constant {quote(absent[0])} without its values; import it from its model again"
+        )
+    try:
+        wrong = _list_unknown(graph)
+    except NotWritten as error:
+        raise UnsupportedOp(f"to_onnx: {error}") from None
+    if not wrong:
+        return Writing(graph).write()
+    raise UnsupportedOp(f"to_onnx: ONNX does not have {len(wrong)} of the graph's parts:\n" + "\n".join(wrong))
+
+
+def _list_unknown(graph: Graph) -> list[str]:
+    """A line for each operator and view that cannot be written, with the reason."""
+    found, trial = [], Writing(graph)
+    trial._name_tensors()
+    for item in _list_in_order(graph):
+        trial._at = item.name
+        try:
+            if not isinstance(item, OpNode):
+                shapes = [graph.tensor(name).shape for name in item.inputs]
+                write_view(trial, item, [trial.name(name) for name in item.inputs], shapes, trial.name(item.name))
+            elif item.op in WRITERS:
+                WRITERS[item.op](trial, item)
+            else:
+                raise NotWritten(f"its operator is {quote(item.op)}; {list_names(WRITERS, item.op, 'operators')}")
+        except NotWritten as error:
+            what = (
+                f"operator {quote(item.name)}"
+                if isinstance(item, OpNode)
+                else f"view {quote(item.name)} ({item.label})"
+            )
+            found.append(f"  {what}: {error}")
+    return found
