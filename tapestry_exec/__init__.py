@@ -29,6 +29,7 @@ from tapestry_exec.run import (
 if TYPE_CHECKING:  # loaded when they are asked for: see `__getattr__`
     from tapestry_exec.cuda import CupyBackend, KernelError, NoDevicePath, RawKernel
     from tapestry_exec.numpy import NumpyBackend, SerialBackend
+    from tapestry_exec.onnxruntime import OnnxruntimeBackend
     from tapestry_exec.processes import ProcessBackend
     from tapestry_exec.simulated import SimulatedBackend
 
@@ -44,6 +45,7 @@ __all__ = [
     "KernelError",
     "NoDevicePath",
     "NumpyBackend",
+    "OnnxruntimeBackend",
     "Phase",
     "ProcessBackend",
     "RawKernel",

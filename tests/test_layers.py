@@ -28,7 +28,7 @@ WINGS = {
 """Their modules, by wing; a package's root is one of its own."""
 FOREIGN = {
     "onnx": ("tapestry_plan.onnx",),
-    "onnxruntime": ("tapestry_exec.cli",),
+    "onnxruntime": ("tapestry_exec.cli", "tapestry_exec.onnxruntime"),
     "islpy": ("tapestry_sets.solvers",),
     "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),
     "scipy": ("tapestry_plan.ops", "tapestry_exec.simulated"),
@@ -42,6 +42,7 @@ LOADED_WHEN_ASKED_FOR = (
     "dask",
     "tapestry_exec.cuda",
     "tapestry_exec.simulated",
+    "tapestry_exec.onnxruntime",
     "tapestry_exec.cli",
     "tapestry_plan.onnx",
 )

@@ -30,6 +30,7 @@ WORKERS = {
     "tapestry_exec.cuda.backend.CupyBackend": "a backend works for one run after another, and its options may change",
     "tapestry_exec.numpy.backend.NumpyBackend": "as above",
     "tapestry_exec.run.deployment.Deployment": "it holds devices, and whether they have a state yet",
+    "tapestry_exec.run.deployment.LocalSession": "it holds devices",
     "tapestry_exec.run.interpreter.Counts": "an interpreter counts",
     "tapestry_exec.run.interpreter.Interpreter": "as above",
     "tapestry_exec.numpy.backend.NumpyDevice": "the memory of a device, which backends make for themselves",

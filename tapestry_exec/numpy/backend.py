@@ -45,9 +45,13 @@ class NumpyBackend(Backend["NumpyDevice"]):
             kept = self._closed.pop()
         except IndexError:
             kept = []
-        kept += [NumpyDevice(np.empty(0, np.uint8)) for _ in nbytes[len(kept) :]]
+        kept += [self.make_device(0) for _ in nbytes[len(kept) :]]
         pairs = zip(kept, nbytes, strict=False)
-        return [device if device.memory.nbytes >= n else NumpyDevice(copies.aligned_bytes(n)) for device, n in pairs]
+        return [device if device.memory.nbytes >= n else self.make_device(n) for device, n in pairs]
+
+    def make_device(self, nbytes: int) -> NumpyDevice:
+        """A device with an arena of so many bytes."""
+        return NumpyDevice(copies.aligned_bytes(nbytes))
 
     def check_room(self, nbytes: Sequence[int]) -> None:
         """Raise MemoryError where the arenas do not fit beside what this host holds already."""
@@ -96,7 +100,7 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Given(NamedTuple):
+class Launched(NamedTuple):
     """What a block function is given, made when a step runs first: arrays lie where they lie in every run."""
 
     inputs: Reads
@@ -123,7 +127,7 @@ class NumpyDevice:
         self.memory = memory
         self._known: dict[int, tuple[Buffer, Array]] = {}
         """Arrays of buffers in the arena, by number, as they were allocated last."""
-        self._launches: dict[int, _Given] = {}
+        self._launches: dict[int, Launched] = {}
         """By the identity of a step's inputs."""
         self._held: dict[int, Array] = {}
         self._held_nbytes = 0
@@ -252,16 +256,20 @@ class NumpyDevice:
         for buffer in known.buffers:
             if buffer.id in fresh:
                 self._array(buffer)
+        self.compute(op, known)
+
+    def compute(self, op: Op, known: Launched) -> None:
+        """Compute a step's blocks."""
         op.block(np, known.read, known.write, known.shard)
 
-    def _prepare(self, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> _Given:
+    def _prepare(self, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> Launched:
         """The arrays of a step's blocks."""
         read = [None if item is None else copies.read_only(self._taken(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]
         scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
         used = [item[0] for item in (*inputs, *outputs) if item is not None]
         used += [] if workspace is None else [workspace]
-        return _Given(inputs, outputs, tuple(used), read, write, shard.within(scratch))
+        return Launched(inputs, outputs, tuple(used), read, write, shard.within(scratch))
 
     def _taken(self, buffer: Buffer, box: Box, piece: Piece | None) -> Array:
         """A block that is read: of a view as its cells lie in the buffer."""

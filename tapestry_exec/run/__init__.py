@@ -29,7 +29,16 @@ from tapestry_exec.run.backends import (
 )
 from tapestry_exec.run.calibration import calibrate
 from tapestry_exec.run.check import InvalidPlan, check_plan
-from tapestry_exec.run.deployment import Deployed, Deployment, compare_placed, deploy, make_result, run
+from tapestry_exec.run.deployment import (
+    Deployed,
+    Deployment,
+    LocalSession,
+    Session,
+    compare_placed,
+    deploy,
+    make_result,
+    run,
+)
 from tapestry_exec.run.evaluate import difference, evaluate, read_array
 from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts
 from tapestry_exec.run.prepared import PreparedPlan

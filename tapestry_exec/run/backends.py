@@ -24,6 +24,7 @@ BACKENDS: FrozenDict[str, tuple[str, str]] = FrozenDict(
     {
         "numpy": ("tapestry_exec.numpy", "NumpyBackend"),
         "serial": ("tapestry_exec.numpy", "SerialBackend"),
+        "onnxruntime": ("tapestry_exec.onnxruntime", "OnnxruntimeBackend"),
         "processes": ("tapestry_exec.processes", "ProcessBackend"),
         "cupy": ("tapestry_exec.cuda", "CupyBackend"),
         "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),

@@ -223,7 +223,7 @@ class LocalSession:
         self.devices: Sequence[DeviceMemory] = ()
         if what.stays is not None:
             self.devices = self.engine.open(what.stays.arenas_nbytes, self.prepared.payloads_nbytes)
-            self._place(what.stays)
+            self.place()
 
     def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
@@ -251,8 +251,10 @@ class LocalSession:
         if devices:
             self.engine.close(devices)
 
-    def _place(self, stays: Residents) -> None:
+    def place(self) -> None:
         """Place what stays, and count it."""
+        stays = self.what.stays
+        assert stays is not None, "devices are kept where something stays"
         prepared, parcels = self.prepared, dict[tuple[int, int, int], Any]()
         mine = [
             Interpreter(d, prepared.work, memory, self.engine, self.what.constants, self.what.ops, Shelf(d, parcels))

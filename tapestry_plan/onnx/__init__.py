@@ -1,6 +1,7 @@
-"""How does an ONNX model become a graph?
+"""How does an ONNX model become a graph, and a graph a model?
 
-The importer, its table of operators, and real networks with seeded weights. No other wing imports onnx.
+The importer with its table of operators, the way back, and real networks with seeded weights; no other wing imports
+onnx.
 """
 
 from tapestry_plan.onnx.models import load_onnx, read_constant  # kept: one who runs a plan asks for it by name

@@ -509,6 +509,7 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
         deploy(p, backend="serial") as loop,
         deploy(p, backend=Threads()) as threads,
         deploy(p, backend="processes") as processes,
+        deploy(p, backend="onnxruntime") as sessions,
     ):
         calls: dict[str, Callable[[], object]] = {
             "ONNX Runtime": lambda: session.run(None, fed),
@@ -518,6 +519,7 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
             "loop": keep("loop", lambda: loop.run(inputs)),
             "threads": keep("threads", lambda: threads.run(inputs)),
             "processes": keep("processes", lambda: processes.run(inputs)),
+            "sessions": lambda: sessions.run(inputs),
         }
         for call in calls.values():
             call()
@@ -538,7 +540,7 @@ def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
         "",
         "Medians of wall time in milliseconds, in turns, BLAS on one thread; all ways give the same bits. `run` places "
         "inputs and constants; in the ways behind it constants stay: one loop, a thread for each device, a process for "
-        "each. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of ONNX "
+        "each, and blocks in sessions of ONNX Runtime, with threads where work is long. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of ONNX "
         "Runtime 2, 3, 6 and 1.5 (GPT), and the loop 0.55 of ONNX's reference on the GPT (4 layers of width 768, 128 "
         "tokens, weights in the model). Bytes are of one run, predicted and counted alike, on all devices together.",
         "",

@@ -102,6 +102,7 @@ ROWS: dict[str, Row] = {
 NOT_WALKED = {
     "Backend": "a protocol",
     "Deployment": "deploy makes it; its run is walked as run is",
+    "OnnxruntimeBackend": "takes nothing; run calls its methods",
     "ProcessBackend": "takes nothing; run calls its methods",
     "SerialBackend": "takes nothing; run calls its methods",
     "DeviceMemory": "a protocol",

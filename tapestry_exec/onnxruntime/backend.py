@@ -1,0 +1,157 @@
+"""The backend: NumPy's devices, whose blocks run in sessions of ONNX Runtime where they can."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.copies import aligned_bytes
+from tapestry_exec.numpy import Launched, NumpyBackend, NumpyDevice
+from tapestry_exec.onnxruntime import tuning
+from tapestry_exec.onnxruntime.blocks import Given, NotLocal, make_graph
+from tapestry_exec.run import BackendUnavailable, Deployed, LocalSession, Session
+from tapestry_plan.ir import Op, Shard, UnsupportedOp
+from tapestry_plan.onnx import to_onnx
+from tapestry_plan.steps import Alloc
+
+FLOATS = ("float32", "float64")
+"""Of these it computes the same up to rounding; of integers some operators differ, and of halves some are missing."""
+
+
+class OnnxruntimeBackend(NumpyBackend):
+    """Devices of a mesh as arenas in this process, whose blocks ONNX Runtime computes where it can.
+
+    Bytes and peaks are those of "numpy"; numbers are equal up to rounding, where none is a NaN. What a session needs
+    beside the arenas is not counted. Where a plan is deployed, weights are part of the sessions, which makes
+    convolutions faster. Blocks of other numbers than float32 and float64, of few cells, that do not lie side by side,
+    or whose operator depends on where they lie, are NumPy's.
+
+    Raises
+    ------
+    BackendUnavailable
+        When onnxruntime, or onnx, is not installed.
+    """
+
+    name = "onnxruntime"
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise BackendUnavailable(
+                f"the backend 'onnxruntime' needs the package of this name, which cannot be imported ({error}): "
+                "pip install 'tapestry[verify]'"
+            ) from error
+        self._library = onnxruntime
+        self._sessions: dict[Any, Any] = {}
+
+    def make_device(self, nbytes: int) -> NumpyDevice:
+        """A device with an arena of so many bytes."""
+        return OnnxruntimeDevice(aligned_bytes(nbytes), self)
+
+    def begin(self, what: Deployed) -> Session:
+        """The devices of a plan, which are told what stays on them."""
+        return OnnxruntimeSession(what)
+
+    def find_session(self, op: Op, shard: Shard, given: Sequence[Given | None], names: Sequence[Any]) -> Any:
+        """A session for a block, or None where it has none; alike blocks of the same constants have one."""
+        attrs = tuple((key, repr(value)) for key, value in shard.attrs.items())
+        inside = tuple(box and box.shape for box in (shard.index, *shard.input_boxes, *shard.output_boxes))
+        shapes = tuple(one and (one.shape, one.dtype, name) for one, name in zip(given, names, strict=True))
+        key = op.name, attrs, inside, shapes, shard.index.start
+        if key not in self._sessions:
+            if len(self._sessions) >= tuning.KEPT_SESSIONS:
+                self._sessions.clear()
+            self._sessions[key] = self._begin_session(op, shard, given)
+        return self._sessions[key]
+
+    def _begin_session(self, op: Op, shard: Shard, given: Sequence[Given | None]) -> Any:
+        try:
+            model = to_onnx(make_graph(op, shard, given))
+        except (NotLocal, UnsupportedOp):
+            return None
+        options = self._library.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            return self._library.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        except Exception:  # what it raises of an operator or dtype that it has no kernel for is of no one class
+            return None
+
+
+class OnnxruntimeSession(LocalSession):
+    """Devices that know which of their buffers hold constants."""
+
+    def place(self) -> None:
+        """Tell the devices before anything is computed on them."""
+        stays, stored = self.what.stays, self.prepared.plan.graph.stored
+        for device, memory in enumerate(self.devices):
+            if stays is not None and isinstance(memory, OnnxruntimeDevice):
+                numbers = (at.step.buffer for at in stays.placing if at.device == device and isinstance(at.step, Alloc))
+                buffers = [self.prepared.work.buffers[number] for number in numbers]
+                is_constant = {b.id for b in buffers if b.tensor in stored and stored[b.tensor].kind == "constant"}
+                memory.constants = frozenset(is_constant)
+        super().place()
+
+
+class OnnxruntimeDevice(NumpyDevice):
+    """One device: NumPy's arena, and sessions for its blocks.
+
+    Parameters
+    ----------
+    memory : array of uint8
+        The arena.
+    backend : OnnxruntimeBackend
+        That keeps the sessions.
+    """
+
+    def __init__(self, memory: NDArray[np.uint8], backend: OnnxruntimeBackend) -> None:
+        super().__init__(memory)
+        self.backend = backend
+        self.constants: Collection[int] = ()
+        """Buffers whose cells never change."""
+        self._bound: dict[int, tuple[Launched, Any]] = {}
+
+    def leave(self) -> None:
+        """Give up all buffers."""
+        self._bound.clear()
+        self.constants = ()
+        super().leave()
+
+    def compute(self, op: Op, known: Launched) -> None:
+        """Run a block in its session, or NumPy's block function."""
+        bound = self._bound.get(id(known))
+        if bound is None or bound[0] is not known:
+            bound = self._bound[id(known)] = known, self._bind(op, known)
+        run = bound[1]
+        if run is None:
+            super().compute(op, known)
+        else:
+            run()
+
+    def _bind(self, op: Op, known: Launched) -> Any:
+        """A session on the arrays of a step; None where there is none, or they do not lie side by side."""
+        arrays = [array for array in (*known.read, *known.write) if array is not None]
+        is_even = all(array.flags.c_contiguous and array.dtype.name in FLOATS for array in arrays)
+        if not is_even or len(known.write) != 1 or known.shard.index.size < tuning.MIN_POINTS:
+            return None
+        given, names = list[Given | None](), list[Any]()
+        for item, array in zip(known.inputs, known.read, strict=True):
+            is_known = item is not None and item[0].id in self.constants
+            value = array if is_known else None
+            given.append(None if array is None else Given(array.shape, array.dtype.name, value))
+            names.append((item[0].tensor, item[1], item[2]) if item is not None and is_known else None)
+        session = self.backend.find_session(op, known.shard, given, names)
+        if session is None:
+            return None
+        binding = session.io_binding()
+        for k, (one, array) in enumerate(zip(given, known.read, strict=True)):
+            if one is not None and array is not None and one.value is None:
+                binding.bind_input(f"x{k}", "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        (out,) = known.write
+        binding.bind_output("y", "cpu", 0, out.dtype.type, out.shape, out.ctypes.data)
+        return lambda: session.run_with_iobinding(binding)

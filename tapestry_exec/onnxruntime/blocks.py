@@ -1,0 +1,115 @@
+"""Blocks as graphs of their own: what one device does of an operator, in the coordinates of its blocks.
+
+::
+
+    conv, pads 1, rows 8-16 of 32     reads rows 7-17, padded as they lie in the buffer
+    conv, pads 0, rows 0-8 of 8       reads rows 0-10                                       the same numbers
+
+That holds where an operator gives the same wherever its cells lie, and where the operator over the blocks has the
+shard's index space; else there is no such graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tapestry_exec.copies import Array
+from tapestry_plan.ir import Attrs, CellBlock, Graph, Op, Shard, Tensor
+from tapestry_plan.rewrite import open_block
+
+ANYWHERE = frozenset(
+    {
+        *("conv", "max_pool", "average_pool", "global_average_pool", "global_max_pool"),
+        *("matmul", "linear", "gemm", "sum", "max", "min"),
+        *("softmax", "log_softmax", "layer_normalization", "rms_normalization", "batch_normalization"),
+    }
+)
+"""Operators that give the same wherever their cells lie, beside those that work cell by cell."""
+
+
+class NotLocal(ValueError):
+    """A block that is not an operator over its own cells."""
+
+
+class Given(NamedTuple):
+    """A block that is read: what it is, and its cells where they never change."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    value: Array | None = None
+
+
+def make_graph(op: Op, shard: Shard, given: Sequence[Given | None]) -> Graph:
+    """The graph of a block: inputs x0, x1, … for what it is given in each run, and the output y.
+
+    Raises
+    ------
+    NotLocal
+        Where the operator over the blocks is another one.
+    """
+    graph, tensors = Graph("block"), list[Tensor | None]()
+    for k, one in enumerate(given):
+        if one is None:
+            tensors.append(None)
+        elif one.value is None:
+            tensors.append(graph.input(f"x{k}", one.shape, one.dtype))
+        else:
+            tensors.append(graph.constant(f"x{k}", one.value))
+    graph.output(_add(graph, op, shard, tensors), "y")
+    return graph
+
+
+def _add(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -> Tensor:
+    fusion = open_block(op, shard.attrs)
+    if fusion is not None:
+        count = len(fusion.first_signature.inputs)
+        one, two = fusion.plan(shard)
+        if one is None or any(two.input_boxes[k] != one.output_boxes[0] for k in fusion.at):
+            raise NotLocal("the second operator reads padding, or not all that the first one makes")
+        between, rest = _add(graph, fusion.first, one, tensors[:count]), iter(tensors[count:])
+        operands = [between if k in fusion.at else next(rest) for k in range(len(two.input_boxes))]
+        return _add(graph, fusion.second, two, operands)
+    if op.name not in ANYWHERE and not isinstance(op.block, CellBlock):
+        raise NotLocal(f"{op.name} depends on where its cells lie")
+    if op.has_states:
+        raise NotLocal(f"{op.name} makes states")
+    while tensors and tensors[-1] is None:
+        tensors = tensors[:-1]
+    if any(tensor is None for tensor in tensors):
+        raise NotLocal("an operand before others is not there")
+    attrs = _find_attributes(op, shard, [tensor.shape for tensor in tensors if tensor is not None])
+    try:
+        made = graph.op(op, *tensors, **attrs)
+    except ValueError as error:
+        raise NotLocal(str(error)) from None
+    if not isinstance(made, Tensor):
+        raise NotLocal(f"{op.name} has several outputs")
+    signature = graph.signature(made.name)
+    if signature.index_shape != shard.index.shape or made.shape != shard.output_boxes[0].shape:
+        raise NotLocal(f"over its blocks {op.name} has another index space")
+    return made
+
+
+def _find_attributes(op: Op, shard: Shard, shapes: Sequence[tuple[int, ...]]) -> Attrs:
+    """Attributes over the blocks, which hold their padding already, and of groups those that are there."""
+    found: dict[str, Any] = {key: value for key, value in shard.attrs.items() if value is not None}
+    if "pads" in found:
+        _check_average(op, shard.attrs)
+        found["pads"] = 0
+    if found.get("groups", 1) > 1:
+        begin, end = shard.range("c")
+        width = shard.extent("c") // found["groups"]
+        if (begin % width or end % width) and begin // width != (end - 1) // width:
+            raise NotLocal("parts of several groups")
+        found["groups"] = shapes[0][1] // shapes[1][1]
+    return found
+
+
+def _check_average(op: Op, attrs: Mapping[str, Any]) -> None:
+    """Raise NotLocal where how many cells a mean is over depends on where the window lies."""
+    if op.name == "average_pool":
+        pads = attrs["pads"]
+        is_padded = any(pads) if isinstance(pads, Sequence) else bool(pads)
+        if attrs["ceil_mode"] or (is_padded and not attrs["count_include_pad"]):
+            raise NotLocal("means over fewer cells at the edge")
