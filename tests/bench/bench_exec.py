@@ -59,7 +59,7 @@ ITEM = np.dtype(np.float32)
 LEAST_SHARE = 0.95
 """Of the peer's throughput."""
 PASSES = 5
-MAX_MICROSECONDS = 20.0
+MAX_MICROSECONDS = 3.0
 """A step of a plan with tiny blocks, all in all."""
 
 
@@ -538,12 +538,13 @@ def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
     lines = [
         f"## Ways of running, {devices} devices",
         "",
-        "Medians of wall time in milliseconds, in turns, BLAS on one thread; all ways give the same bits. `run` "
-        "places inputs and constants; in the ways behind it constants stay: one loop, a thread for each device, a "
-        "process for each, and blocks in sessions of ONNX Runtime, with threads where work is long. Aims: one "
-        "loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of ONNX Runtime 2, "
-        "3, 6 and 1.5 (GPT), and the loop 0.55 of ONNX's reference on the GPT (4 layers of width 768, 128 tokens, "
-        "weights in the model). Bytes are of one run, predicted and counted alike, on all devices together.",
+        "Medians of wall time in milliseconds, in turns, BLAS on one thread; all ways but the sessions give the "
+        "same bits. `run` places inputs and constants; in the ways behind it constants stay: one loop, a thread "
+        "for each device, a process for each, and blocks in sessions of ONNX Runtime, with threads where work is "
+        "long. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of "
+        "ONNX Runtime 2, 3, 6 and 1.5 (GPT), and the loop 0.55 of ONNX's reference on the GPT (4 layers of width "
+        "768, 128 tokens, weights in the model). Bytes are of one run, predicted and counted alike, on all "
+        "devices together.",
         "",
         "| network | " + " | ".join(heads) + " | unsharded / ONNX Runtime | loop / unsharded | best / loop | "
         "loop / reference | B moved | B placed | B copied within |",
