@@ -176,7 +176,7 @@ def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | Non
         write=lambda problem, choice, bound, caps, lowered: write_plan(
             problem, choice, bound, fan_in, caps, lowered=lowered
         ),
-        lower=lambda problem, choice: lower_choice(problem, choice, fan_in),
+        lower=lambda problem, choice: lower_choice(problem, choice, fan_in, capped=True),
     )
 
 

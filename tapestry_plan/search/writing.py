@@ -150,6 +150,8 @@ def write_plan(
     problem, choice, fused = fuse_neighbors(problem, choice, joined) if joined else (problem, choice, ())
     graph, mesh = problem.graph, problem.mesh
     choices = _name_choices(problem, choice, fan_in)
+    if caps is not None:
+        choices = replace(choices, memory_nbytes=tuple(caps))
     if lowered is not None:
         alike = Alike(lowered, lowered.devices)
     elif caps is None:
@@ -157,8 +159,6 @@ def write_plan(
     else:
         packed = pack(lower(graph, mesh, choices, reads=problem.reads), caps).lowered
         alike = Alike(packed, packed.devices)
-    if caps is not None:
-        choices = replace(choices, memory_nbytes=tuple(caps))
     lowered = alike.lowered
     if alike.is_all:
         choices.remember(graph, mesh, Written(lowered.buffers, lowered.steps, lowered.outputs))
@@ -400,9 +400,12 @@ def name_split(digits: Split) -> str:
     return f"{split_axes.name} {' '.join(map(str, _list_split(digits)))}"
 
 
-def lower_choice(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Lowered:
-    """The steps of chosen layouts."""
-    return lower(problem.graph, problem.mesh, _name_choices(problem, choice, fan_in), reads=problem.reads)
+def lower_choice(problem: Problem, choice: Sequence[int], fan_in: int | None, *, capped: bool = False) -> Lowered:
+    """The steps of chosen layouts; as they are under a cap, blocks do not stay for later readers."""
+    choices = _name_choices(problem, choice, fan_in)
+    if capped:
+        choices = replace(choices, memory_nbytes=(0,) * problem.mesh.size)
+    return lower(problem.graph, problem.mesh, choices, reads=problem.reads)
 
 
 def _name_choices(problem: Problem, choice: Sequence[int], fan_in: int | None) -> Choices:

@@ -142,6 +142,8 @@ class _Classes:
         self.algebra = CellAlgebra()
         self.of_tensor: defaultdict[str, dict[int, Blocks]] = defaultdict(dict)
         """What is held and read of each stored tensor: alike stages have the same object."""
+        self.of_view: defaultdict[str, list[Blocks]] = defaultdict(list)
+        """What operands read, in their own coordinates: a block that one assembles may serve another."""
         self.in_parts: set[str] = set()
         """Tensors that are made in partial results, of which each device merges what it misses."""
         self.others: dict[int, Column] = {}
@@ -161,6 +163,9 @@ class _Classes:
         if any(self.graph.stored[name].kind != "result" for name in outputs):
             # What no operator reads of an input that is an output lies on device 0.
             self._add_other(np.arange(len(next(iter(self.layouts.values())).cells)) == 0)
+        for views in self.of_view.values():
+            for one in views[1:]:
+                self._add_other(one.origin - views[0].origin)
         columns = [self._number(name, [*each.values()]) for name, each in self.of_tensor.items()]
         classes = _number_rows([*columns, *self.others.values()])
         first = np.unique(classes, return_index=True)[1]
@@ -216,6 +221,7 @@ class _Classes:
             if source.direct:
                 self._add(source.stored[0], around)
             self._add_other(around.form)
+            self.of_view[name].append(around)
             if not source.direct:  # a buffer of its own is made, or its source's is read as it lies
                 self._add_other(self.algebra.fact(("strided", k, *kind), partial(self._list_strided, node, k, layout)))
         op = self.graph.ops[node.op]

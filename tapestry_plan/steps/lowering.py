@@ -208,6 +208,10 @@ class _Lowering:
         """The same by device, where it is one of these."""
         self.monoid: dict[str, str] = {}
         """Of tensors that are in partial results."""
+        self.shares: frozenset[str] = (
+            frozenset() if chosen.memory_nbytes is not None else _find_shared_views(self.order)
+        )
+        """Views whose blocks, written once, serve later readers; under a cap no block stays for these."""
         self.kept: dict[str, tuple[Holders, dict[tuple[str, int], Buffer]]] = {}
         """Who has what was complete before it landed, and where, as `held` and `made`."""
         self.landed: set[str] = set()
@@ -411,13 +415,26 @@ class _Lowering:
             if find_strides(strided, lies.box, box) is not None:
                 return Taken(lies, strided)
         name, inside = node.inputs[operand], Box.of(source.shape).contains(box)
-        target = self.alloc(device, name, box, source.dtype, fill=None if inside else declared.pad)
+        fill, read = None if inside else declared.pad, self._see(node, operand, index)
+        for have in self.resident[name, device] if name in self.shares else ():
+            is_padded = inside or have.buffer.fill == fill
+            if is_padded and have.buffer.box.contains(box) and self.algebra.is_within(read, have.cells):
+                return Taken(have.buffer)
+        target = self.alloc(device, name, box, source.dtype, fill=fill)
         for piece, cells in self._list_pieces(node, operand, index):
             stored = name if piece.source < 0 else source.stored[piece.source]
             source_buffer = target if piece.source < 0 else below.get(stored)
             if source_buffer is not None:
                 self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells, piece))
-        return Taken(target, is_own=True)
+        if name in self.shares:
+            self.resident[name, device].append(Resident(target, read))
+        return Taken(target, is_own=name not in self.shares)
+
+    def _see(self, node: OpNode, operand: int, index: Box) -> DisjointRegions:
+        """The cells of a view that a block reads."""
+        shape = self.graph.source(node.inputs[operand]).shape
+        key = "seen", self.reads.kind(node), operand, index
+        return self.algebra.fact(key, lambda: self.graph.signature(node.name).input_region(operand, index, shape))
 
     def _input_box(self, node: OpNode, operand: int, index: Box) -> Box | None:
         key = "input", self.reads.kind(node), operand, index
@@ -910,10 +927,17 @@ def _find_around(shape: tuple[int, ...], pieces: Iterable[Piece], cells: Disjoin
     return Box((0,) * len(shape), (0,) * len(shape)) if around is None else around
 
 
+def _find_shared_views(order: Sequence[OpNode]) -> frozenset[str]:
+    """What several operands read."""
+    counts = Counter(name for node in order for name in node.inputs)
+    return frozenset(name for name, count in counts.items() if count > 1)
+
+
 def _last_reads(graph: Graph, order: Sequence[OpNode]) -> dict[str, int]:
-    """Position of the last operator that reads each stored tensor; outputs are kept to the end."""
+    """Position of the last operator that reads each stored tensor or view; outputs are kept to the end."""
     last: dict[str, int] = {}
     for position, node in enumerate(order):
+        last.update(dict.fromkeys(node.inputs, position))
         for name in node.outputs:
             last[name] = position
         for name in node.inputs:

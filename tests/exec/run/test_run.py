@@ -318,7 +318,9 @@ def test_what_is_not_a_backend_is_named_where_a_plan_is_prepared(backend: Any, w
 
 def test_unknown_backend() -> None:
     p, inputs = moving_plan()
-    with pytest.raises(ValueError, match="no backend 'abacus'; known backends: 'cupy', 'numpy', 'processes', 'serial'"):
+    with pytest.raises(
+        ValueError, match="no backend 'abacus'; known backends: 'cupy', 'numpy', 'onnxruntime', 'processes', 'serial'"
+    ):
         run(p, inputs, backend="abacus")
 
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tapestry_exec import InvalidPlan, check_plan, evaluate, run
-from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, ops, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, concat, ops, plan
 from tapestry_plan.onnx import load_onnx
 from tapestry_plan.steps import Compute, Copy, find_strides
 from tapestry_sets.regions import AffineMap, Box
-from tapestry_sets.views import IndexMap, Piece, Relinearize, ViewKind
+from tapestry_sets.views import IndexMap, Pad, Piece, Relinearize, ViewKind
 from tests.exec.run.test_same_bits import of_floats
 from tests.oracles import cell_read
 from tests.sets.views.test_kinds import EVERY
@@ -239,3 +239,73 @@ def test_a_block_that_is_not_even_in_the_buffer_that_there_is_is_copied(wide: bo
     assert wide == any(isinstance(step, Copy) and step.piece is not None for step in p.steps)
     feeds = of_floats(g)
     assert run(p, feeds).outputs["y"].tolist() == evaluate(g, feeds)["y"].tolist()
+
+
+# --------------------------------------------------------------------------------- blocks that several readers share
+
+
+def joined_readers() -> Graph:
+    """Two tensors side by side, read by three operators, none of which fits another one's block."""
+    g = Graph()
+    x, y = g.input("x", (6, 4)), g.input("y", (6, 4))
+    both = concat([ops.relu(x, name="a"), ops.relu(y, name="b")], 1)
+    for k, make in enumerate((ops.exp, ops.tanh, lambda v: ops.softmax(v, name="rows"))):
+        g.output(make(both), f"y{k}")
+    return g
+
+
+def test_what_several_readers_assemble_is_written_once() -> None:
+    g = joined_readers()
+    p = plan(g, Mesh((1,)), fuse=False)
+    r = run(p, of_floats(g), verify=True)
+    assert p.nbytes_copied == r.nbytes_copied == (6 * 8 * 4,)
+    assert p.nbytes_local == (3 * 6 * 8 * 4,)  # each reader is priced for itself
+    shared = [step.inputs for step in p.steps if isinstance(step, Compute) and step.node not in ("a", "b")]
+    assert len(shared) == 3 and len(set(shared)) == 1
+
+
+def test_under_a_cap_no_block_stays_for_later_readers() -> None:
+    g = joined_readers()
+    most = plan(g, Mesh((1,)), fuse=False).peak_nbytes[0]
+    p = plan(g, Mesh((1,)), fuse=False, memory_nbytes=most - 1)
+    assert p.peak_nbytes[0] < most and p.nbytes_copied == (3 * 6 * 8 * 4,)
+    run(p, of_floats(g), verify=True)
+
+
+@given(
+    st.sampled_from(["side by side", "padded", "rolled"]),
+    st.lists(
+        st.tuples(st.sampled_from(["cells", "rows", "columns", "part"]), st.integers(0, 2)), min_size=2, max_size=4
+    ),
+    st.integers(1, 4),
+)
+@settings(max_examples=max(40, settings.default.max_examples // 3), deadline=None)
+def test_readers_of_one_view_however_each_is_cut(word: str, readers: list[tuple[str, int]], devices: int) -> None:
+    """Blocks that are the same, that lie in one another, and that only meet; devices that do alike and that do not."""
+    g, fix = Graph(), {}
+    x = ops.relu(g.input("x", (8, 6)), name="x0")
+    if word == "side by side":
+        view = concat([x, g.input("y", (8, 6))], 1)
+    else:
+        view = x.view(Pad(((1, 1), (0, 2)))) if word == "padded" else concat([x[3:], x[:3]])
+    for k, (how, axis) in enumerate(readers):
+        name = f"r{k}"
+        match how:
+            case "cells":
+                made = ops.exp(view, name=name)
+            case "rows":
+                made = ops.softmax(view, name=name)
+            case "columns":
+                made = ops.max(view, 0, name=name)
+            case _:
+                made = ops.tanh(view[1:, : view.shape[1] - 1], name=name)
+        axes = [one for one in g.signature(name).axes if one.kind == "parallel" and one.parts != "one"]
+        if axis < len(axes) and axes[axis].size >= devices:
+            fix[name] = {axes[axis].name: devices}
+        g.output(made, f"y{k}")
+    p = plan(g, Mesh((devices,)), fix=fix, fuse=False, expand=False)
+    feeds = of_floats(g)
+    r = run(p, feeds, verify=True)
+    assert r.nbytes_copied == p.nbytes_copied
+    for name, wanted in evaluate(g, feeds).items():
+        np.testing.assert_allclose(r.outputs[name], wanted, rtol=1e-5, atol=1e-6)
