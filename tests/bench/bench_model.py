@@ -1,4 +1,4 @@
-"""Is the cost model right about what takes long? Modeled against measured work of every operator of two networks.
+"""Is the cost model right about what takes long? Modeled against measured work and transfers of two networks.
 
 python tests/bench/bench_model.py            prints the table
 python tests/bench/bench_model.py --write    also writes it to tests/bench/results/bench_model.md
@@ -6,6 +6,9 @@ python tests/bench/bench_model.py --write    also writes it to tests/bench/resul
 The rates are those that `tapestry calibrate` measures on this machine first. A plan is made for them, run by NumPy's
 backend, and each operator's shards are taken from the run's timeline: the device that takes longest, at its fastest of
 several runs. Ranks are compared (Spearman's correlation), as a planner chooses between alternatives.
+
+Of transfers each stage counts what the busiest device packs and unpacks for it, with a thread or a process for each
+device; how long a device waits for another one's work is no part of it.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: times of one thread can be repeated
 
@@ -31,7 +35,7 @@ from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
 from bench_sets import machine  # noqa: E402
 from layered_models import gpt  # noqa: E402
 
-from tapestry_exec import calibrate, run  # noqa: E402
+from tapestry_exec import NumpyBackend, calibrate, deploy, run  # noqa: E402
 from tapestry_plan import Device, Graph, Mesh, load_onnx, plan  # noqa: E402
 from tapestry_plan.onnx import light_model  # noqa: E402
 
@@ -66,6 +70,47 @@ def measure(graph: Graph, mesh: Mesh) -> Found:
     devices = range(mesh.size)
     slowest = [max(best.get((stage.node, device), 0.0) for device in devices) for stage in stages]
     return Found([max(stage.work_seconds) for stage in stages], slowest)
+
+
+def measure_transfers(graph: Graph, mesh: Mesh, backend: Any) -> Found:
+    """Of every stage that moves bytes its modeled transfer, and what the busiest device does for it."""
+    p = plan(graph, mesh, expand=False)
+    rng = np.random.default_rng(0)
+    given = p.graph.stored.values()
+    inputs = {one.name: rng.random(one.shape, np.float32).astype(one.dtype) for one in given if one.kind == "input"}
+    best: dict[tuple[str, int], float] = {}
+    with deploy(p, backend=backend) as placed:
+        for _ in range(RUNS):
+            busy: Counter[tuple[str, int]] = Counter()
+            for event in placed.run(inputs).timeline:
+                for phase in event.phases:
+                    if phase.kind != "move":
+                        busy[event.node, phase.device] += phase.seconds  # type: ignore[assignment]
+            for key, seconds in busy.items():
+                best[key] = min(best.get(key, float("inf")), seconds)
+    stages = [stage for stage in p.stages if sum(stage.nbytes_received)]
+    modeled = [stage.seconds - max(stage.work_seconds, default=0.0) for stage in stages]
+    return Found(modeled, [max(best.get((stage.node, d), 0.0) for d in range(mesh.size)) for stage in stages])
+
+
+def transfer_rows(machine_found: Mesh) -> list[str]:
+    """A line of the table for each network and way of running."""
+    lines = []
+    for name, make in MODELS.items():
+        for word, backend in (("threads", Threads()), ("processes", "processes")):
+            found = measure_transfers(make(), replace(machine_found, shape=(4,)), backend)
+            rank = correlate_ranks(*found)
+            told = f"{rank:.3f}" if rank >= AIM else f"**{rank:.3f}**"
+            total = f"{sum(found.modeled) * 1e3:.2f} / {sum(found.measured) * 1e3:.2f} ms"
+            lines.append(f"| {name} | {word} | {len(found.modeled)} | {told} | {total} |")
+    return lines
+
+
+class Threads(NumpyBackend):
+    """A thread for each device in any case."""
+
+    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
+        return True
 
 
 def correlate_ranks(one: Sequence[float], two: Sequence[float]) -> float:
@@ -116,6 +161,12 @@ def main() -> None:
             "| network | devices | operators | ranks | two rates | sums |",
             "|---|---|---|---|---|---|",
             *rows(found),
+            "",
+            "Transfers of stages on four devices: of the busiest device, packing and unpacking.",
+            "",
+            "| network | devices run as | stages | ranks | sums |",
+            "|---|---|---|---|---|",
+            *transfer_rows(found),
             "",
             "```toml",
             found.to_toml(),
