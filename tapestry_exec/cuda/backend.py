@@ -12,10 +12,12 @@ Not yet run on a GPU: the whole module runs in the tests on simulated devices, w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
+from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any, Literal
 
@@ -24,7 +26,7 @@ import numpy as np
 from tapestry_exec.copies import Array, aligned_bytes
 from tapestry_exec.cuda.device import CupyDevice, HostDevice, clock_of
 from tapestry_exec.cuda.gpus import Gpu, RawKernel, Shared
-from tapestry_exec.cuda.lanes import Lane, Span
+from tapestry_exec.cuda.lanes import Lane, Span, Uses
 from tapestry_exec.cuda.payloads import Payload, Pinned, cells_of, ring_nbytes
 from tapestry_exec.cuda.recording import Recording, Recordings, copy_placed
 from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase, Regions
@@ -58,8 +60,14 @@ class CupyBackend:
         recorded: `gather` waits for its indices to check them, and CuPy calls neither cuBLAS nor its like while a
         stream is recorded, so that plans with products of matrices run step by step. Inputs may be others each time,
         constants must stay, and counts of bytes are those of the run that was recorded.
-        Blocks of one's own must not bring arrays of NumPy to the GPU then (``xp.asarray(table)``): a graph would read
-        them again from memory that is no longer theirs, without an error.
+        A plan whose blocks bring arrays of the host to the GPU (``xp.asarray(table)``) is not recorded: a graph would
+        read them again from memory that is no longer theirs.
+    poison : bool
+        Fill each buffer with what is no number before its first use, so that a cell that nothing writes shows: for
+        tests, since it takes a pass over memory.
+    tf32 : bool
+        Let products of float32 round their factors to the 10 bits of TF32, for the matrix units: about ten times as
+        fast, and results differ by thousandths.
     cupy : module, optional
         What stands in for CuPy.
 
@@ -86,6 +94,8 @@ class CupyBackend:
         fallback: bool = False,
         blocking: bool = False,
         capture: bool = False,
+        poison: bool = False,
+        tf32: bool = False,
         cupy: Any = None,
     ) -> None:
         if blocking and capture:
@@ -97,7 +107,10 @@ class CupyBackend:
         self._asked = None if devices is None else _numbers_of(devices)
         self._kernels: dict[str, RawKernel] = FrozenDict(kernels or {})
         self.fallback, self.blocking, self.capture = fallback, blocking, capture
+        self.poison, self.tf32 = poison, tf32
         self._recordings = Recordings()
+        self._collected: list[tuple[Payload, Any]] = []
+        """Payloads on their way to the host, with what is to be waited for."""
         self._lock, self._runner = Lock(), 0
         self._given = cupy
         self._gpus: dict[int, Gpu] = {}
@@ -242,6 +255,7 @@ class CupyBackend:
     def close(self, devices: Sequence[CupyDevice | HostDevice]) -> None:
         """Take the devices back: their memory is kept for the next run."""
         try:
+            self._collected.clear()
             self._leave()
             self._recordings.drop()
             self.synchronize()
@@ -280,6 +294,16 @@ class CupyBackend:
             return cells
         return np.array(cells_of(self._read(payload)) if isinstance(payload, Payload) else payload)
 
+    def collect(self, payload: Any) -> Array:
+        """As `fetch`, but to be read after `arrive`, which waits for all such payloads at once."""
+        if self._recordings.now is not None or not isinstance(payload, Payload) or payload.gpu == HOST:
+            return self.fetch(payload)
+        memory = self.cupy.cuda.alloc_pinned_memory(max(payload.nbytes, 1))
+        cells = np.frombuffer(memory, np.uint8, payload.nbytes).view(payload.dtype)
+        here = Payload(memory.ptr, payload.nbytes, payload.dtype, HOST, Uses(), cells)
+        self._collected.append((here, self._copy_to_host(payload, here)))
+        return cells
+
     def synchronize(self) -> None:
         """Wait until everything in all lanes is done; while a run is recorded nothing is done yet."""
         if self._recordings.now is None:
@@ -306,7 +330,11 @@ class CupyBackend:
         return found
 
     def arrive(self) -> None:
-        """Run the recorded steps, so that the fetched arrays arrive."""
+        """Wait for what was collected; run the recorded steps, so that the fetched arrays arrive."""
+        for here, mark in self._collected:
+            mark.event.synchronize()
+            self._touch(here, False)
+        self._collected.clear()
         if self._recordings.now is not None:
             self._leave()
             self._recordings.now.end()
@@ -316,7 +344,7 @@ class CupyBackend:
 
     @cached_property
     def _shared(self) -> Shared:
-        return Shared(self.cupy, self.kernels, self.blocking)
+        return Shared(self.cupy, self.kernels, self.blocking, self.poison)
 
     def _leave(self) -> None:
         for device in self._devices:
@@ -335,6 +363,8 @@ class CupyBackend:
             with gpu.device:
                 self._stack.callback(_use, gpu.device, cuda.get_current_stream(gpu.number))
         made = Recording(self.cupy, self._lanes(), list(self._devices)) if is_recorded else None
+        if self.tf32:
+            self._stack.callback(_round_products(self.cupy))
         self._stack.enter_context(cuda.using_allocator((self._pool if made is None else made.pool).malloc))
         self._shared.current.is_recording = is_recorded
         if made is not None:
@@ -393,9 +423,16 @@ class CupyBackend:
         """A payload in pinned memory, which the host may read."""
         if payload.gpu == HOST:
             return payload
+        pinned = self._pinned_room(payload.nbytes // payload.dtype.itemsize, payload.dtype)
+        mark = self._copy_to_host(payload, pinned)
+        if self._recordings.now is None:
+            mark.event.synchronize()
+        return pinned
+
+    def _copy_to_host(self, payload: Payload, pinned: Payload) -> Any:
+        """Put a copy to pinned memory into the payload's lane; give its mark."""
         lane = payload.lane
         assert lane is not None, "a payload on a GPU was packed by a device"
-        pinned = self._pinned_room(payload.nbytes // payload.dtype.itemsize, payload.dtype)
         lane.after(payload.uses.writes)
         self._shared.current.enter(self._gpus[payload.gpu], lane)
         runtime = self.cupy.cuda.runtime
@@ -404,9 +441,7 @@ class CupyBackend:
         )
         mark = lane.mark()
         payload.uses.read(mark)
-        if self._recordings.now is None:
-            mark.event.synchronize()
-        return pinned
+        return mark
 
     def _pinned_room(self, size: int, dtype: np.dtype[Any]) -> Payload:
         """Room in pinned memory: of the recording that is made, if there is one."""
@@ -422,14 +457,43 @@ def _let_reach(cupy: Any, device: Any, one: int, two: int) -> None:
             runtime.deviceEnablePeerAccess(two)
 
 
+def _round_products(cupy: Any) -> Callable[[], None]:
+    """Let products of float32 round their factors; gives what undoes that."""
+    core = getattr(cupy, "_core", None)  # it has no public name for this
+    if core is None or not hasattr(core, "set_compute_type"):
+        raise BackendUnavailable("tf32 needs CuPy's own products; this stand-in for it has none")
+    single, before = np.dtype(np.float32), core.get_compute_type(np.float32)
+    core.set_compute_type(single, core._routines_linalg.COMPUTE_TYPE_TF32)
+    return partial(core.set_compute_type, single, before)
+
+
 def _use(device: Any, stream: Any) -> None:
     device.use()
     stream.use()
 
 
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+
+
+def is_loaded(library: str, maps: Path = Path("/proc/self/maps")) -> bool:
+    """Whether this process has loaded a shared library; False where the system does not tell."""
+    try:
+        return any(library in line for line in maps.read_text().splitlines())
+    except OSError:
+        return False
+
+
 def _import_cupy() -> Any:
     # cuBLAS gives the same bits in several streams only with a workspace of this kind; the user's own choice stays.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if WORKSPACE not in os.environ:
+        if is_loaded("libcublas"):
+            warnings.warn(
+                f"cuBLAS was loaded before {WORKSPACE} was set, so that products may have other bits from run to run: "
+                f"set {WORKSPACE}=:4096:8 before the program starts",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        os.environ[WORKSPACE] = ":4096:8"
     try:
         import cupy
     except ImportError as error:

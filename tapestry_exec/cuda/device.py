@@ -23,7 +23,7 @@ from tapestry_exec.cuda.gpus import Gpu, Shared
 from tapestry_exec.cuda.lanes import Ground, Lane, Ring, Uses
 from tapestry_exec.cuda.paths import merging, way_of
 from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
-from tapestry_exec.cuda.recording import NotRecordable
+from tapestry_exec.cuda.recording import HostRefused, NotRecordable
 from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
@@ -139,7 +139,7 @@ class CupyDevice:
     # -- the protocol ------------------------------------------------------------------------------------
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
-        """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
+        """Take a buffer's place: cells outside the tensor get the buffer's fill, others poison if that is asked for."""
         stop = buffer.offset + align(buffer.nbytes)
         self.peak_nbytes = max(self.peak_nbytes, stop)
         uses = Uses(self._ground.take(buffer.offset, stop))
@@ -289,17 +289,18 @@ class CupyDevice:
             self.gpu.function(launch.entry)(launch.grid, launch.block, launch.args, shared_mem=launch.shared_nbytes)
 
     def _ready(self, buffer: Buffer, lane: Lane) -> Block:
-        """A buffer's block, poisoned and filled outside the tensor if nobody used it yet."""
+        """A buffer's block; where nobody used it yet poisoned, if that is asked for, and filled outside the tensor."""
         block = self._blocks[buffer.id]
         if block.fresh is not None:
             shape, block.fresh = block.fresh, None
-            self._do(lane, [], [block], partial(self._poison, block, shape, lane))
+            if self.shared.poison or buffer.fill is not None:
+                self._do(lane, [], [block], partial(self._poison, block, shape, lane))
         return block
 
     def _poison(self, block: Block, shape: Ints, lane: Lane) -> None:
         buffer = block.buffer
         poison = POISON_FLOAT if block.dtype.kind in "fc" else POISON_OTHER
-        if buffer.nbytes:
+        if buffer.nbytes and self.shared.poison:
             self.shared.cupy.cuda.runtime.memsetAsync(block.address, poison, buffer.nbytes, lane.stream.ptr)
         if buffer.fill is not None:
             beside = copies.outside(buffer.shape, buffer.start, shape)
@@ -371,15 +372,20 @@ class CupyDevice:
             launched = self.gpu.function(kernel.entry, kernel.source, kernel.options)
             launched(grid, block, args, shared_mem=shared_nbytes)
         elif not op.host_only and not self.shared.kernels.keys().isdisjoint(list_inside(op)):
-            self._open(op).block(self.shared.cupy, inputs, outputs, shard)
+            self._open(op).block(self._namespace, inputs, outputs, shard)
         elif op.host_only:
             self._run_on_host(op, inputs, outputs, shard)
         else:
             way = None if op.work is None else way_of(op.work(shard), inputs, outputs)
             if way is None:
-                op.block(self.shared.cupy, inputs, outputs, shard)
+                op.block(self._namespace, inputs, outputs, shard)
             else:
                 way(self.shared.cupy, self._launch)
+
+    @property
+    def _namespace(self) -> Any:
+        """What block functions are given for NumPy: while a run is recorded it brings no arrays of the host."""
+        return HostRefused(self.shared.cupy) if self.shared.current.is_recording else self.shared.cupy
 
     def _open(self, op: Op) -> Op:
         """A block of operators in which those that have kernels run these."""

@@ -168,10 +168,13 @@ class Shared(Struct, frozen=True):
         Attached kernels, by the operators' names.
     blocking : bool
         Wait after each operation.
+    poison : bool
+        Fill buffers with what is no number when they take their place.
     current : Current
     """
 
     cupy: Any
     kernels: Mapping[str, RawKernel]
     blocking: bool
+    poison: bool
     current: Current = field(default_factory=Current)

@@ -170,8 +170,12 @@ class Backend(Protocol[D]):
     def synchronize(self) -> None:
         """Wait until everything launched is done."""
 
+    def collect(self, payload: Any) -> Array:
+        """A packed payload of an output as a host array, which is read after `arrive`."""
+        return self.fetch(payload)
+
     def arrive(self) -> None:
-        """Wait until the fetched arrays are here."""
+        """Wait until the fetched and collected arrays are here."""
 
     @property
     def spans(self) -> Sequence[Any] | None:

@@ -164,11 +164,12 @@ class Interpreter:
         return Counts(self.links, self.placed, copied, self.spilled, self.flop, peak, self.timeline)
 
     def take(self, number: int, region: Region) -> Array:
-        """Cells of an output, as a host array."""
+        """Cells of an output, as a host array, to be read when the backend has let it arrive."""
         buffer = self.work.buffers[number]
         if number in self.kept:
             return pack(self.kept[number].reshape(buffer.shape), buffer.start, (region,))
-        return self.backend.fetch(self.memory.pack(buffer, (region,)))
+        collect: Callable[[Any], Array] = getattr(self.backend, "collect", self.backend.fetch)
+        return collect(self.memory.pack(buffer, (region,)))
 
     # -- steps: each gives its event, but for a `Send`, which is told by the `Recv` of the other device ---------
 

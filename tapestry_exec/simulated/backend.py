@@ -28,7 +28,7 @@ class SimulatedBackend(CupyBackend):
     unwritten : bool
         Also find reads of memory that nothing wrote since a buffer took its place, but poison.
     options : any
-        Of `CupyBackend`.
+        Of `CupyBackend`; buffers are poisoned unless ``poison=False``.
 
     Raises
     ------
@@ -58,4 +58,4 @@ class SimulatedBackend(CupyBackend):
                 f"SimulatedBackend: gpus is {quote(gpus)}; give how many GPUs to simulate, an int from 1 to "
                 f"{tuning.MAX_GPUS}"
             )
-        super().__init__(cupy=simulated.cupy(gpus, seed, unwritten=unwritten), **options)
+        super().__init__(cupy=simulated.cupy(gpus, seed, unwritten=unwritten), **{"poison": True, **options})

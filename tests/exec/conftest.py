@@ -13,4 +13,4 @@ def backend(request: pytest.FixtureRequest) -> str | CupyBackend:
 
     Not yet run on a GPU.
     """
-    return "numpy" if request.param == "numpy" else CupyBackend(fallback=True)
+    return "numpy" if request.param == "numpy" else CupyBackend(fallback=True, poison=True)

@@ -28,11 +28,11 @@ Feeds = dict[str, Any]
 
 
 def make_simulated(**options: Any) -> CupyBackend:
-    return CupyBackend(cupy=simulated.cupy(2), **options)
+    return CupyBackend(cupy=simulated.cupy(2), **{"poison": True, **options})
 
 
 def make_real(**options: Any) -> CupyBackend:
-    return CupyBackend(**options)
+    return CupyBackend(**{"poison": True, **options})
 
 
 @pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.gpu)])

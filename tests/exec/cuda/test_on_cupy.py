@@ -43,11 +43,11 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 
 def make_simulated(count: int = 2, **options: Any) -> CupyBackend:
-    return CupyBackend(cupy=simulated.cupy(count), **options)
+    return CupyBackend(cupy=simulated.cupy(count), **{"poison": True, **options})
 
 
 def make_real(count: int = 1, **options: Any) -> CupyBackend:
-    return CupyBackend(**options)
+    return CupyBackend(**{"poison": True, **options})
 
 
 @pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.gpu)])

@@ -1,0 +1,147 @@
+"""What a GPU backend may be asked for, and what it does once instead of often, on simulated GPUs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from tapestry_exec import BackendUnavailable, run
+from tapestry_exec.cuda import CupyBackend, backend
+from tapestry_exec.simulated import namespace as simulated
+from tapestry_plan import Graph, Mesh, ops, plan
+from tapestry_plan.ir import BUILTIN_OPS
+from tests.exec.run.test_same_bits import of_floats
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def padded() -> Graph:
+    g, rng = Graph(), np.random.default_rng(0)
+    x = ops.relu(g.input("x", (1, 2, 8, 6)), name="a")
+    g.output(ops.conv(x, g.constant("w", rng.standard_normal((3, 2, 3, 3)).astype(np.float32)), pads=1, name="c"), "y")
+    g.output(ops.exp(x), "z")
+    return g
+
+
+def counting(cupy: Any, name: str) -> list[int]:
+    """The sizes that a function of the runtime is asked for."""
+    sizes: list[int] = []
+    made = getattr(cupy.cuda.runtime, name)
+
+    def counted(*args: Any) -> Any:
+        sizes.append(args[2])
+        return made(*args)
+
+    setattr(cupy.cuda.runtime, name, counted)
+    return sizes
+
+
+@pytest.mark.parametrize("poison", [None, False, True])
+def test_buffers_are_poisoned_where_that_is_asked_for(poison: bool | None) -> None:
+    """Cells of padding are filled all the same."""
+    g = padded()
+    p, feeds, cupy = plan(g, Mesh((2,)), fix={"c": {"h": 2}}), of_floats(g), simulated.cupy(2)
+    sizes = counting(cupy, "memsetAsync")
+    engine = CupyBackend(cupy=cupy) if poison is None else CupyBackend(cupy=cupy, poison=poison)
+    found, wanted = run(p, feeds, backend=engine), run(p, feeds)
+    for name, array in wanted.outputs.items():
+        np.testing.assert_allclose(found.outputs[name], array, rtol=1e-5)
+    assert bool(sizes) == bool(poison)
+
+
+def test_all_outputs_are_copied_before_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = padded()
+    p, feeds, log = plan(g, Mesh((2,)), fix={"c": {"h": 2}}), of_floats(g), list[str]()
+    collect, arrive = CupyBackend.collect, CupyBackend.arrive
+
+    def collected(self: CupyBackend, payload: Any) -> Any:
+        log.append("collect")
+        return collect(self, payload)
+
+    def arrived(self: CupyBackend) -> None:
+        log.append("arrive")
+        arrive(self)
+
+    monkeypatch.setattr(CupyBackend, "collect", collected)
+    monkeypatch.setattr(CupyBackend, "arrive", arrived)
+    monkeypatch.setattr(CupyBackend, "_to_host", lambda *_: pytest.fail("an output was waited for by itself"))
+    engine = CupyBackend(cupy=simulated.cupy(2))
+    for _ in range(2):
+        found, wanted = run(p, feeds, backend=engine), run(p, feeds)
+        for name, array in wanted.outputs.items():
+            np.testing.assert_allclose(found.outputs[name], array, rtol=1e-5)
+    blocks = sum(len(output.blocks) for output in p.outputs)
+    assert blocks > 2 and log == ["collect"] * blocks + ["arrive"] + ["collect"] * blocks + ["arrive"]
+
+
+def test_a_block_that_brings_host_arrays_is_not_recorded() -> None:
+    """A graph would read the table again when it is gone: the run goes on step by step, and is right every time."""
+    calls: list[str] = []
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        calls.append("block")
+        xp.multiply(inputs[0], xp.asarray(np.full(1, 3, np.float32)), out=outputs[0])
+
+    g = Graph()
+    tripled = replace(BUILTIN_OPS["relu"], name="tripled", block=block, work=None)
+    g.output(g.op(tripled, g.input("x", (4, 4))), "y")
+    p, engine = plan(g, Mesh((2,))), CupyBackend(cupy=simulated.cupy(2), capture=True)
+    for k in range(4):
+        feeds = {"x": np.full((4, 4), k, np.float32)}
+        found = run(p, feeds, backend=engine, ops={"tripled": tripled})
+        assert (found.outputs["y"] == 3 * k).all()
+    assert len(calls) >= 2 * 4, "each run computes: none is a graph's"
+
+
+def test_tf32_is_refused_by_a_stand_in_without_it() -> None:
+    g = padded()
+    p, engine = plan(g, Mesh((2,))), CupyBackend(cupy=simulated.cupy(2), tf32=True)
+    with pytest.raises(BackendUnavailable, match="tf32 needs CuPy's own products"):
+        run(p, of_floats(g), backend=engine)
+    assert engine.tf32 and not CupyBackend(cupy=simulated.cupy(2)).tf32
+
+
+def test_what_undoes_tf32_is_what_was_before() -> None:
+    """CuPy is there on machines without a GPU, but only tells which products it makes, so a stand-in notes the rest."""
+    told: list[tuple[str, int]] = []
+
+    class Core:
+        class _routines_linalg:
+            COMPUTE_TYPE_TF32 = 7
+
+        @staticmethod
+        def get_compute_type(dtype: Any) -> int:
+            return 1
+
+        @staticmethod
+        def set_compute_type(dtype: Any, number: int) -> None:
+            told.append((np.dtype(dtype).name, number))
+
+    class Stand:
+        _core = Core
+
+    undo = backend._round_products(Stand)
+    assert told == [("float32", 7)]
+    undo()
+    assert told == [("float32", 7), ("float32", 1)]
+
+
+def test_a_workspace_that_comes_too_late_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    maps.write_text("7f00-7f01 r-xp 00000000 00:00 0 /usr/lib/libcublas.so.13\n")
+    assert backend.is_loaded("libcublas", maps) and not backend.is_loaded("libother", maps)
+    assert not backend.is_loaded("libcublas", tmp_path / "none")
+    pytest.importorskip("cupy")
+    monkeypatch.setattr(backend, "is_loaded", lambda library: True)
+    monkeypatch.delenv(backend.WORKSPACE, raising=False)
+    with pytest.warns(RuntimeWarning, match=r"cuBLAS was loaded before CUBLAS_WORKSPACE_CONFIG was set"):
+        backend._import_cupy()
+    assert os.environ[backend.WORKSPACE] == ":4096:8"
+    monkeypatch.setenv(backend.WORKSPACE, ":16:8")
+    backend._import_cupy()  # the user's own choice is not touched, nor told of
+    assert os.environ[backend.WORKSPACE] == ":16:8"
