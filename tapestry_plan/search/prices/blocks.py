@@ -30,7 +30,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, NotApplicable, OpNode, Selection
 from tapestry_plan.rewrite import Draft, Fusion, fuse
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.cost import compute_seconds, is_product, to_ticks
+from tapestry_plan.search.prices.cost import compute_seconds, find_product_share, to_ticks
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.steps import align, list_stored
@@ -290,7 +290,8 @@ class _InOne(Struct, frozen=True):
 
     flop_per_point: float
     operands: int
-    product: bool
+    product: float
+    """How much of its arithmetic is that of products."""
 
 
 def _price_now(problem: Problem, nodes: Sequence[OpNode]) -> ChainPrices:
@@ -425,7 +426,8 @@ def _list_blocks(problem: Problem, nodes: Sequence[OpNode]) -> tuple[dict[tuple[
             operands = (*node.inputs, *node.outputs)
             per_point = draft.ops[node.op].flop_per_point(signature, node.attrs)
             cells = sum(prod(draft.source(name).shape) for name in operands)
-            product = is_product(signature, per_point * signature.index.size, cells)
+            flop = per_point * signature.index.size
+            product = find_product_share(draft.ops[node.op], node.attrs, signature, flop, cells)
             blocks[i, j] = _InOne(per_point, len(operands), product)
     return blocks, joined
 

@@ -16,11 +16,12 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Signature
+from tapestry_plan.ir import Attrs, Op, Signature
+from tapestry_plan.rewrite import open_block
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along, list_own, part_operands
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import Mesh, list_senders, number_ports, unite
+from tapestry_plan.steps import Device, Mesh, list_senders, number_ports, unite
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.regions import DisjointRegions, Region
@@ -841,7 +842,7 @@ def compute_seconds(
     launches: int | IntArray = 1,
     *,
     operands: int = 0,
-    product: bool = True,
+    product: float = 1.0,
     copied: int | IntArray = 0,
 ) -> NDArray[np.float64]:
     """Modeled time of shards: their launches, and their arithmetic or their memory traffic, whichever takes longer.
@@ -853,16 +854,57 @@ def compute_seconds(
     launches : int or array that broadcasts to them
     operands : int
         How many a shard reads and writes.
-    product : bool
-        Whether the operator is one, see `is_product`.
+    product : float
+        How much of the arithmetic is that of products, see `find_product_share`.
     copied : int or array that broadcasts to them
         Bytes that a shard must write anew before it can read them, see `count_copied`.
     """
-    arithmetic = np.array([d.flop_per_second if product else d.cell_rate for d in mesh.devices])
+    products, cells = (np.array([pick(d) for d in mesh.devices]) for pick in (_product_rate, _cell_rate))
+    if product in (0.0, 1.0) or (products == cells).all():
+        busy = flop / (products if product else cells)
+    else:
+        busy = flop * (product / products + (1 - product) / cells)
     memory = np.array([d.memory_nbytes_per_second for d in mesh.devices])
     start = np.array([d.launch_seconds + operands * d.operand_seconds for d in mesh.devices])
-    seconds: NDArray[np.float64] = launches * start + np.maximum(flop / arithmetic, nbytes / memory) + copied / memory
+    seconds: NDArray[np.float64] = launches * start + np.maximum(busy, nbytes / memory) + copied / memory
     return seconds
+
+
+def _product_rate(device: Device) -> float:
+    return device.flop_per_second
+
+
+def _cell_rate(device: Device) -> float:
+    return device.cell_rate
+
+
+def find_product_share(op: Op, attrs: Attrs, signature: Signature, flop: float, cells: int) -> float:
+    """How much of an operator's arithmetic is that of products: all, none, or in a block what its operators say.
+
+    Parameters
+    ----------
+    op : Op
+    attrs : mapping
+    signature, flop, cells
+        As of `is_product`.
+    """
+    block = open_block(op, attrs)
+    if block is None:
+        return float(is_product(signature, flop, cells))
+    found = []
+    for one, mine, given in (
+        (block.first, block.first_signature, block.first_attrs),
+        (block.second, block.second_signature, block.second_attrs),
+    ):
+        sides = [
+            *(mine.input_box(k, mine.index) for k in range(len(mine.inputs))),
+            *(mine.output_box(k, mine.index) for k in range(len(mine.outputs))),
+        ]
+        its_flop = one.flop_per_point(mine, given) * mine.index.size
+        its_cells = sum(box.size for box in sides if box is not None)
+        found.append((its_flop, find_product_share(one, given, mine, its_flop, its_cells)))
+    total = sum(its_flop for its_flop, _ in found)
+    return sum(its_flop * share for its_flop, share in found) / total if total else 0.0
 
 
 def is_product(signature: Signature, flop: float, cells: int) -> bool:

@@ -23,7 +23,7 @@ from tapestry_plan.search.prices.cost import (
     assembly_ticks,
     compute_seconds,
     count_transfers,
-    is_product,
+    find_product_share,
     list_classes,
     merge_ticks,
     to_ticks,
@@ -620,7 +620,7 @@ class Problem:
             points = ((box.size if box else 0 for box in one.boxes) for one in layouts)
             launches = np.array([[op.count_launches(signature, node.attrs, n) for n in row] for row in points])
         cells = sum(prod(self.graph.source(name).shape) for name in (*node.inputs, *node.outputs))
-        product = is_product(signature, per_point * signature.index.size, cells)
+        product = find_product_share(op, node.attrs, signature, per_point * signature.index.size, cells)
         operands = len(node.inputs) + len(node.outputs)
         flops = np.reshape(flop, nbytes.shape)
         copied = self.count_copied(node, rows) if copies else 0

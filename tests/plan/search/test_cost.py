@@ -15,6 +15,7 @@ from tapestry_plan.search.prices.cost import (
     RegionTable,
     compute_seconds,
     count_transfers,
+    find_product_share,
     is_product,
     merge_ticks,
     to_ticks,
@@ -168,6 +169,8 @@ def test_operators_that_are_no_products_have_a_rate_of_their_own() -> None:
     flop, nbytes = np.array([1e9, 1e9]), np.array([0, 0])
     assert compute_seconds(flop, nbytes, mesh, operands=3).tolist() == pytest.approx([1e-3 + 4e-6, 1e-3])
     assert compute_seconds(flop, nbytes, mesh, operands=3, product=False).tolist() == pytest.approx([1 + 4e-6, 1e-3])
+    some = compute_seconds(flop, nbytes, mesh, product=0.75)
+    assert some.tolist() == pytest.approx([0.75e-3 + 0.25 + 1e-6, 1e-3])
     assert compute_seconds(flop, nbytes, mesh, 2, operands=3).tolist() == pytest.approx([1e-3 + 8e-6, 1e-3])
     assert mesh.fastest == Device(1e12, 1e11, 0.0, cell_flop_per_second=1e12)
 
@@ -187,6 +190,23 @@ def test_products_are_told_by_their_signatures() -> None:
         found[name] = is_product(signature, flop, cells)
     products = {"matmul", "conv", "linear", "attention", "matmul_1"}
     assert len(found) == 10 + 1 and {name for name, yes in found.items() if yes} == products
+
+
+def test_of_a_block_each_operator_s_arithmetic_counts_as_its_own() -> None:
+    """A product over 32 and a softmax of its rows: 64 flop a cell of the product, and those that softmax takes."""
+    g = Graph()
+    product = ops.matmul(g.input("x", (64, 32)), g.input("w", (32, 48)), name="product")
+    g.output(ops.softmax(product, name="rows"), "y")
+    softmax = (
+        g.ops["softmax"].flop_per_point(g.signature("rows"), g.nodes["rows"].attrs) * g.signature("rows").index.size
+    )
+    fused = plan(g, Mesh((1,))).graph
+    (node,) = fused.nodes.values()
+    signature, op = fused.signature(node.name), fused.ops[node.op]
+    flop = op.flop_per_point(signature, node.attrs) * signature.index.size
+    assert flop == pytest.approx(64 * 48 * 64 + softmax)
+    share = find_product_share(op, node.attrs, signature, flop, 64 * 32 + 32 * 48 + 64 * 48)
+    assert share == pytest.approx(64 * 48 * 64 / flop) and 0.5 < share < 1
 
 
 def test_times_beyond_the_count_are_refused() -> None:
