@@ -11,23 +11,20 @@ from numpy.typing import NDArray
 from tapestry_exec.copies import aligned_bytes
 from tapestry_exec.numpy import Launched, NumpyBackend, NumpyDevice
 from tapestry_exec.onnxruntime import tuning
-from tapestry_exec.onnxruntime.blocks import Given, NotLocal, make_graph
+from tapestry_exec.onnxruntime.blocks import Given, NotLocal, is_ours, make_graph
 from tapestry_exec.run import BackendUnavailable, Deployed, LocalSession, Session
 from tapestry_plan.ir import Op, Shard, UnsupportedOp
 from tapestry_plan.onnx import to_onnx
 from tapestry_plan.steps import Alloc
 
-FLOATS = ("float32", "float64")
-"""Of these it computes the same up to rounding; of integers some operators differ, and of halves some are missing."""
-
 
 class OnnxruntimeBackend(NumpyBackend):
     """Devices of a mesh as arenas in this process, whose blocks ONNX Runtime computes where it can.
 
-    Bytes and peaks are those of "numpy"; numbers are equal up to rounding, where none is a NaN. What a session needs
-    beside the arenas is not counted. Where a plan is deployed, weights are part of the sessions, which makes
-    convolutions faster. Blocks of other numbers than float32 and float64, of few cells, that do not lie side by side,
-    or whose operator depends on where they lie, are NumPy's.
+    Bytes and peaks are those of "numpy"; numbers are equal up to rounding, where all are finite. What a session needs
+    beside the arenas is not counted. Where a plan is deployed, weights are part of the sessions, which end with the
+    deployment. Blocks of other numbers than float32 (attributes of ONNX are of 32 bits), of few cells, that do not lie
+    side by side, of operators of one's own, or of those that depend on where they lie, are NumPy's.
 
     Raises
     ------
@@ -57,12 +54,13 @@ class OnnxruntimeBackend(NumpyBackend):
         """The devices of a plan, which are told what stays on them."""
         return OnnxruntimeSession(what)
 
-    def find_session(self, op: Op, shard: Shard, given: Sequence[Given | None], names: Sequence[Any]) -> Any:
-        """A session for a block, or None where it has none; alike blocks of the same constants have one."""
+    def find_session(self, op: Op, shard: Shard, given: Sequence[Given | None]) -> Any:
+        """A session for a block, or None where it has none; alike blocks without constants have one."""
+        if any(one is not None and one.value is not None for one in given) or not is_ours(op, shard.attrs):
+            return self._begin_session(op, shard, given)
         attrs = tuple((key, repr(value)) for key, value in shard.attrs.items())
-        inside = tuple(box and box.shape for box in (shard.index, *shard.input_boxes, *shard.output_boxes))
-        shapes = tuple(one and (one.shape, one.dtype, name) for one, name in zip(given, names, strict=True))
-        key = op.name, attrs, inside, shapes, shard.index.start
+        boxes = tuple(box and box.shape for box in (*shard.input_boxes, *shard.output_boxes))
+        key = op.name, attrs, shard.index, boxes, tuple(one and (one.shape, one.dtype) for one in given)
         if key not in self._sessions:
             if len(self._sessions) >= tuning.KEPT_SESSIONS:
                 self._sessions.clear()
@@ -114,7 +112,7 @@ class OnnxruntimeDevice(NumpyDevice):
         self.backend = backend
         self.constants: Collection[int] = ()
         """Buffers whose cells never change."""
-        self._bound: dict[int, tuple[Launched, Any]] = {}
+        self._bound: dict[int, tuple[Launched, Op, Any]] = {}
 
     def leave(self) -> None:
         """Give up all buffers."""
@@ -125,9 +123,9 @@ class OnnxruntimeDevice(NumpyDevice):
     def compute(self, op: Op, known: Launched) -> None:
         """Run a block in its session, or NumPy's block function."""
         bound = self._bound.get(id(known))
-        if bound is None or bound[0] is not known:
-            bound = self._bound[id(known)] = known, self._bind(op, known)
-        run = bound[1]
+        if bound is None or bound[0] is not known or bound[1] is not op:
+            bound = self._bound[id(known)] = known, op, self._bind(op, known)
+        run = bound[2]
         if run is None:
             super().compute(op, known)
         else:
@@ -136,16 +134,15 @@ class OnnxruntimeDevice(NumpyDevice):
     def _bind(self, op: Op, known: Launched) -> Any:
         """A session on the arrays of a step; None where there is none, or they do not lie side by side."""
         arrays = [array for array in (*known.read, *known.write) if array is not None]
-        is_even = all(array.flags.c_contiguous and array.dtype.name in FLOATS for array in arrays)
+        is_even = all(array.flags.c_contiguous and array.dtype == np.float32 for array in arrays)
         if not is_even or len(known.write) != 1 or known.shard.index.size < tuning.MIN_POINTS:
             return None
-        given, names = list[Given | None](), list[Any]()
+        given = list[Given | None]()
         for item, array in zip(known.inputs, known.read, strict=True):
             is_known = item is not None and item[0].id in self.constants
             value = array if is_known else None
             given.append(None if array is None else Given(array.shape, array.dtype.name, value))
-            names.append((item[0].tensor, item[1], item[2]) if item is not None and is_known else None)
-        session = self.backend.find_session(op, known.shard, given, names)
+        session = self.backend.find_session(op, known.shard, given)
         if session is None:
             return None
         binding = session.io_binding()

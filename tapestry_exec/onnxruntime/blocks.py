@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tapestry_exec.copies import Array
-from tapestry_plan.ir import Attrs, CellBlock, Graph, Op, Shard, Tensor
+from tapestry_plan.ir import BUILTIN_OPS, Attrs, CellBlock, Graph, Op, Shard, Tensor
 from tapestry_plan.rewrite import open_block
 
 ANYWHERE = frozenset(
     {
-        *("conv", "max_pool", "average_pool", "global_average_pool", "global_max_pool"),
+        *("conv", "max_pool", "average_pool", "global_max_pool"),
         *("matmul", "linear", "gemm", "sum", "max", "min"),
         *("softmax", "log_softmax", "layer_normalization", "rms_normalization", "batch_normalization"),
     }
@@ -60,6 +60,14 @@ def make_graph(op: Op, shard: Shard, given: Sequence[Given | None]) -> Graph:
     return graph
 
 
+def is_ours(op: Op, attrs: Attrs) -> bool:
+    """Whether an operator, and each one in a block, is what is known by its name."""
+    fusion = open_block(op, attrs)
+    if fusion is None:
+        return op is BUILTIN_OPS.get(op.name)
+    return is_ours(fusion.first, fusion.first_attrs) and is_ours(fusion.second, fusion.second_attrs)
+
+
 def _add(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -> Tensor:
     fusion = open_block(op, shard.attrs)
     if fusion is not None:
@@ -70,6 +78,8 @@ def _add(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -
         between, rest = _add(graph, fusion.first, one, tensors[:count]), iter(tensors[count:])
         operands = [between if k in fusion.at else next(rest) for k in range(len(two.input_boxes))]
         return _add(graph, fusion.second, two, operands)
+    if op is not BUILTIN_OPS.get(op.name):
+        raise NotLocal(f"{op.name} is an operator of the user's")
     if op.name not in ANYWHERE and not isinstance(op.block, CellBlock):
         raise NotLocal(f"{op.name} depends on where its cells lie")
     if op.has_states:
@@ -100,9 +110,12 @@ def _find_attributes(op: Op, shard: Shard, shapes: Sequence[tuple[int, ...]]) ->
     if found.get("groups", 1) > 1:
         begin, end = shard.range("c")
         width = shard.extent("c") // found["groups"]
-        if (begin % width or end % width) and begin // width != (end - 1) // width:
+        first, last = begin // width, (end - 1) // width
+        if (begin % width or end % width) and first != last:
             raise NotLocal("parts of several groups")
-        found["groups"] = shapes[0][1] // shapes[1][1]
+        found["groups"] = last - first + 1
+        if shapes[0][1] != found["groups"] * shapes[1][1]:
+            raise NotLocal("channels of some groups, with others between them that are not read")
     return found
 
 

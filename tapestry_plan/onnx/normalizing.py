@@ -76,6 +76,8 @@ class Folding:
         check_attributes(norm, at.opset)
         made = fold_numbers(weight, bias[0] if bias else None, numbers, float(norm.attrs.get("epsilon", 1e-5)))
         IMPORTERS[norm.operator].check_read(norm, at.opset)
+        if not all(np.isfinite(array).all() for array in made):
+            return conv
         names = [_name(at, f"{norm.name}.{what}") for what in ("weight", "bias")]
         for name, array in zip(names, made, strict=True):
             at.bind(name, array)

@@ -252,19 +252,19 @@ def _write_table(
     count = prod(view.shape)
     if count > tuning.MAX_TABLE_CELLS:
         raise NotWritten(f"{why}, and its {count:,} cells are more than the {tuning.MAX_TABLE_CELLS:,} that are listed")
-    fills = list(dict.fromkeys(piece.fill for piece in view.pieces if piece.source < 0))
+    fills = {repr(piece.fill): piece.fill for piece in view.pieces if piece.source < 0}  # -0.0 is not 0.0
     begins = [0, *accumulate(map(prod, shapes))]
     table = np.zeros(view.shape, np.int64)
     for piece in view.pieces:
         points = piece_domain(piece, Box.of(view.shape)).points()
         if piece.source < 0:
-            cells: Any = begins[-1] + fills.index(piece.fill)
+            cells: Any = begins[-1] + list(fills).index(repr(piece.fill))
         else:
             shape, read = tuple(shapes[piece.source]), tuple(piece.map.apply_array(points).T)
             cells = begins[piece.source] + (np.ravel_multi_index(read, shape) if shape else 0)
         table[tuple(points.T)] = cells
     lines = [to.node("Reshape", [name, to.number([-1])]) for name in names]
-    lines += [to.node("Reshape", [to.scalar(value, view.dtype), to.number([1])]) for value in fills]
+    lines += [to.node("Reshape", [to.scalar(value, view.dtype), to.number([1])]) for value in fills.values()]
     line = lines[0] if len(lines) == 1 else to.node("Concat", lines, axis=0)
     found = to.node("Gather", [line, to.number(table)], axis=0)
     to.node("Reshape", [found, to.number(view.shape)], out)
@@ -286,4 +286,6 @@ def _list_pads(view: Selection, source: Shape) -> Iterator[Pad]:
         before = tuple(-a for a in step.offset)
         after = tuple(m - n - a for n, m, a in zip(source, view.shape, before, strict=True))
         if min((*before, *after), default=-1) >= 0 and len(fills) < 2:
-            yield from (Pad(tuple(zip(before, after, strict=True)), mode, value or 0.0) for mode in modes)
+            yield from (
+                Pad(tuple(zip(before, after, strict=True)), mode, 0.0 if value is None else value) for mode in modes
+            )

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Graph, OpNode, Selection, UnsupportedOp
+from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection, UnsupportedOp
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.view_writing import NotWritten, write_view
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
+
+TYPES = {"float32": "float", "float64": "double"}
+"""Dtypes that ONNX's schemas call otherwise than NumPy."""
 
 
 class Writing:
@@ -28,6 +31,8 @@ class Writing:
         self.constants: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         """Of the graph's tensors, in the model."""
+        self.dtypes: dict[str, str] = {}
+        """The same tensors' dtypes, by their names in the model."""
         self._numbers: dict[tuple[int, ...] | tuple[Any, str], str] = {}
         self._taken = {*graph.outputs, *graph.stored, *graph.selections}
         self._at = ""
@@ -50,7 +55,20 @@ class Writing:
         from onnx import helper
 
         given = {key: value for key, value in attrs.items() if value is not None}
+        self._check_types(kind, inputs)
         self.nodes.append(helper.make_node(kind, list(inputs), list(outputs), name=name, **given))
+
+    def _check_types(self, kind: str, inputs: Sequence[str]) -> None:
+        """Let the model be of the first opset whose operator takes the dtypes of the graph's tensors."""
+        from onnx import defs
+
+        given = [(k, self.dtypes[name]) for k, name in enumerate(inputs) if name in self.dtypes]
+        for opset in range(self.opset, tuning.KNOWN_OPSET + 1):
+            formal = defs.get_schema(kind, opset).inputs
+            if all(f"tensor({TYPES.get(t, t)})" in formal[min(k, len(formal) - 1)].types for k, t in given):
+                self.need(opset)
+                return
+        raise NotWritten(f"{kind} of ONNX takes no {' and '.join(dict.fromkeys(t for _, t in given))}; cast it")
 
     def node(self, kind: str, inputs: Sequence[str], out: str = "", **attrs: Any) -> str:
         """Add a node with one output, and return its name."""
@@ -97,7 +115,7 @@ class Writing:
         for item in _list_in_order(graph):
             self._at = item.name
             if isinstance(item, OpNode):
-                WRITERS[item.op](self, item)
+                find_writer(graph, item)(self, item)
             else:
                 read = [graph.tensor(name) for name in item.inputs]
                 shapes = [tensor.shape for tensor in read]
@@ -137,6 +155,7 @@ class Writing:
                 )
             else:
                 self.names[name] = name
+        self.dtypes = {self.names[name]: self.graph.tensor(name).dtype for name in self.names}
 
     def _others(self, name: str) -> set[str]:
         """The other tensors that cannot give up their names: inputs and constants."""
@@ -193,9 +212,13 @@ def _alike(kind: str, names: Mapping[str, str] = FrozenDict(), opset: int = tuni
 
 
 def _list_given(to: Writing, node: OpNode) -> Iterator[tuple[str, Any]]:
-    """Attributes that differ from the defaults, which ONNX has too: its own numbers are of 32 bits."""
+    """Attributes, without fractions that are the default, which ONNX has too: its own are of 32 bits."""
     defaults = dict(to.graph.ops[node.op].defaults)
-    return ((key, value) for key, value in node.attrs.items() if key not in defaults or defaults[key] != value)
+
+    def is_said(key: str, value: Any) -> bool:
+        return not isinstance(value, float) or key not in defaults or defaults[key] != value
+
+    return ((key, value) for key, value in node.attrs.items() if is_said(key, value))
 
 
 def _plain(value: Any) -> Any:
@@ -323,6 +346,13 @@ def _swish(to: Writing, node: OpNode) -> None:
     to.node("Mul", [x, to.node("Sigmoid", [x])], out)
 
 
+def _remainder(to: Writing, node: OpNode) -> None:
+    dtype = to.graph.tensor(node.inputs[0]).dtype
+    if np.dtype(dtype).kind == "f" and not node.attrs["truncate"]:
+        to.need(28)  # before, those of fractions have the sign of what is divided
+    to.add("Mod", _inputs(to, node), _outputs(to, node), node.name, fmod=int(node.attrs["truncate"]))
+
+
 def _not_equal(to: Writing, node: OpNode) -> None:
     (out,) = _outputs(to, node)
     to.node("Not", [to.node("Equal", _inputs(to, node))], out)
@@ -401,7 +431,7 @@ _ROWS: dict[str, Write] = {
     "not_equal": _not_equal,
     "one_hot": _one_hot,
     "prod": _reduce("ReduceProd"),
-    "remainder": _alike("Mod", {"truncate": "fmod"}),
+    "remainder": _remainder,
     "resize": _resize,
     "rms_normalization": _alike("RMSNormalization", opset=23),
     "silu": _swish,
@@ -436,8 +466,9 @@ def to_onnx(graph: Graph) -> Any:
 
     Notes
     -----
-    What `load_onnx` made of a model comes back the same from what this writes (`same_graph`), without folding. Of other
-    graphs `linear`, `silu` and `not_equal` are two operators of ONNX, and views may be several nodes.
+    What `load_onnx` made of a model comes back the same from what this writes (`same_graph`); where convolutions have
+    batch normalizations behind them, by ``load_onnx(…, fold=False)``. Of other graphs `linear`, `silu` and `not_equal`
+    are two operators of ONNX, and views may be several nodes.
 
     Examples
     --------
@@ -466,6 +497,15 @@ def to_onnx(graph: Graph) -> Any:
     raise UnsupportedOp(f"to_onnx: ONNX does not have {len(wrong)} of the graph's parts:\n" + "\n".join(wrong))
 
 
+def find_writer(graph: Graph, node: OpNode) -> Write:
+    """How a node is written: its operator must be the one that is known by that name."""
+    if node.op not in WRITERS:
+        raise NotWritten(f"its operator is {quote(node.op)}; {list_names(WRITERS, node.op, 'operators')}")
+    if graph.ops[node.op] is not BUILTIN_OPS[node.op]:
+        raise NotWritten(f"its operator is called {quote(node.op)}, and is another one; give it a name of its own")
+    return WRITERS[node.op]
+
+
 def _list_unknown(graph: Graph) -> list[str]:
     """A line for each operator and view that cannot be written, with the reason."""
     found, trial = [], Writing(graph)
@@ -476,10 +516,8 @@ def _list_unknown(graph: Graph) -> list[str]:
             if not isinstance(item, OpNode):
                 shapes = [graph.tensor(name).shape for name in item.inputs]
                 write_view(trial, item, [trial.name(name) for name in item.inputs], shapes, trial.name(item.name))
-            elif item.op in WRITERS:
-                WRITERS[item.op](trial, item)
             else:
-                raise NotWritten(f"its operator is {quote(item.op)}; {list_names(WRITERS, item.op, 'operators')}")
+                find_writer(graph, item)(trial, item)
         except NotWritten as error:
             what = (
                 f"operator {quote(item.name)}"

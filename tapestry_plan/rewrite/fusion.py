@@ -386,6 +386,8 @@ def fuse_ops(first: Op, second: Op) -> Derived:
     def find(shard: Shard) -> Fusion:
         known: Fusion | None = shard.known.get("fusion")
         if known is None or known.first is not first or known.second is not second:
+            for key in [key for key in shard.known if key == "blocks" or key[0] == "rooms"]:
+                del shard.known[key]  # of other operators, which somebody has put into the places of these
             known = shard.known["fusion"] = _known_fusion(first, second, shard.attrs)
         return known
 

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_exec import BackendUnavailable, RunResult, deploy, difference, run
 from tapestry_exec.onnxruntime import OnnxruntimeBackend, tuning
 from tapestry_exec.onnxruntime.backend import OnnxruntimeDevice
 from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, ops, plan
+from tapestry_plan.ir import BUILTIN_OPS, CellBlock
 from tapestry_plan.onnx import before_softmax, light_model
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_same_bits import of_floats
@@ -46,7 +48,7 @@ class Watched(OnnxruntimeBackend):
 
     def count(self) -> tuple[int, int]:
         """Steps in sessions, and all."""
-        bound = [run for device in self.devices for _, run in device._bound.values()]
+        bound = [run for device in self.devices for _, _, run in device._bound.values()]
         return sum(run is not None for run in bound), len(bound)
 
 
@@ -101,6 +103,7 @@ def test_plans_of_many_kinds_give_the_same(seed: int) -> None:
     st.booleans(),
 )
 @example(2, 2, 3, "c", 1, 1, True)  # parts of several groups
+@example(2, 3, 2, "ci", 1, 1, True)  # channels of two groups, with others between them
 @settings(max_examples=max(20, settings.default.max_examples // 5), deadline=None)
 def test_convolutions_in_parts(
     groups: int, width: int, devices: int, axis: str, pads: int, strides: int, bias: bool
@@ -126,7 +129,7 @@ def test_means_at_the_edge_are_over_the_cells_that_are_there() -> None:
 
 
 def test_other_numbers_are_left_to_numpy() -> None:
-    for dtype in ("int64", "float16"):
+    for dtype in ("int64", "float16", "float64"):
         g = Graph()
         x = g.input("x", (6, 4), dtype)
         g.output(ops.maximum(x * x, x), "y")
@@ -161,6 +164,46 @@ def test_a_session_knows_constants_by_what_they_are() -> None:
     g.output(x, "y")
     mine, every = run_both(plan(g, Mesh((2,))), of_floats(g))
     assert mine == every > 0
+
+
+def test_weights_of_another_deployment_are_not_taken_for_these() -> None:
+    backend, feeds = Watched(), {"x": np.eye(8, dtype=np.float32)}
+    for value in (2, 3):
+        g = Graph()
+        g.output(ops.linear(g.input("x", (8, 8)), g.constant("w", np.full((8, 8), value, np.float32))), "y")
+        with deploy(plan(g, Mesh((1,))), backend=backend) as placed:
+            assert (placed.run(feeds).outputs["y"] == value).all()
+    assert backend.in_sessions[0] > 0 and not backend._sessions, "weights end with their deployment"
+
+
+@pytest.mark.parametrize("word", ["relu", "matmul"])
+def test_operators_of_one_s_own_are_run_as_they_are(word: str) -> None:
+    """Also where they stand in for others of that name, before and after, and inside of a block."""
+    block = CellBlock(lambda xp, outs, ins, attrs: xp.multiply(ins[0], -1, out=outs[0]))
+    other = (lambda xp, ins, outs, shard: outs[0].fill(7)) if word == "matmul" else block
+    mine = {word: replace(BUILTIN_OPS[word], block=other, work=None)}
+    g = Graph()
+    g.output(ops.relu(g.input("x", (8, 8)) @ g.input("w", (8, 8))), "y")
+    p, backend = plan(g, Mesh((1,))), Watched()
+    feeds = {name: array - 0.3 for name, array in of_floats(g).items()}
+    for asked in (None, mine, None, mine):
+        assert_alike(run(p, feeds, backend=backend, ops=asked), run(p, feeds, backend="serial", ops=asked))
+
+
+@pytest.mark.parametrize("axis", ["h", "w", "n", "c"])
+def test_means_of_a_part_are_parts_of_the_mean(axis: str) -> None:
+    g = Graph()
+    g.output(ops.global_average_pool(ops.relu(g.input("x", (2, 4, 8, 6))), name="mean"), "y")
+    names = [one.name for one in g.signature("mean").axes]
+    axis = {"h": names[-2], "w": names[-1]}.get(axis, axis)
+    run_both(plan(g, Mesh((2,)), fix={"mean": {axis: 2}}), of_floats(g))
+
+
+def test_remainders_of_fractions_are_numpy_s() -> None:
+    g = Graph()
+    g.output(g.input("x", (8, 8)) % g.input("y", (8, 8)), "z")
+    p, feeds = plan(g, Mesh((2,))), {"x": np.full((8, 8), -5, np.float32), "y": np.full((8, 8), 3, np.float32)}
+    assert (run(p, feeds, backend=Watched()).outputs["z"] == 1).all()
 
 
 def test_devices_are_onnxruntime_s_whatever_was_there_before() -> None:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_exec import evaluate, run
 from tapestry_plan import Device, Graph, Link, Mesh, Placed, load_onnx, ops, plan
+from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.rewrite import NotApplicable, count_leaves, fix_bits, leaves
 from tapestry_plan.steps import Reduce
 from tests.cutting import Case, close
@@ -245,3 +247,16 @@ def test_powers_have_the_same_bits_in_every_block(dtype: str) -> None:
     assert whole.tobytes() == rows.tobytes()
     wide = np.power(feeds["a"].astype(np.float64), feeds["b"].astype(np.float64))
     np.testing.assert_allclose(whole.astype(np.float64), wide, rtol=2 * np.finfo(dtype).eps)
+
+
+def test_other_operators_inside_of_a_block_leave_nothing_behind() -> None:
+    """One that needs no scratch memory in the place of one that does, before it and after it."""
+    g = Graph()
+    w = g.constant("w", np.ones((4, 4, 3, 3), np.float32))
+    g.output(ops.relu(ops.conv(g.input("x", (1, 4, 12, 12)), w, pads=1)), "y")
+    p, feeds = plan(g, Mesh((1,))), {"x": np.ones((1, 4, 12, 12), np.float32)}
+    mine = replace(BUILTIN_OPS["conv"], block=lambda xp, ins, outs, shard: outs[0].fill(1), workspace=lambda s, n: 0)
+    wanted = run(p, feeds, backend="serial").outputs["y"]
+    for asked in ({"conv": mine}, None, {"conv": mine}, None):
+        found = run(p, feeds, backend="serial", ops=asked).outputs["y"]
+        assert (found == (1 if asked else wanted)).all()

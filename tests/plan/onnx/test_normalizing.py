@@ -123,3 +123,12 @@ def test_what_a_normalization_says_is_checked_though_it_is_folded() -> None:
     made, feeds = model(momentum=0.5)
     assert len(load_onnx(made).nodes) == 1
     np.testing.assert_allclose(evaluate(load_onnx(made), feeds)["y"], run_there(made, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_what_would_be_infinite_stays() -> None:
+    made, _ = model(w=(2, 4, 1, 1))
+    by_name = {one.name: one for one in made.graph.initializer}
+    by_name["scale"].CopyFrom(numpy_helper.from_array(np.full(2, 1e38, np.float32), "scale"))
+    by_name["variance"].CopyFrom(numpy_helper.from_array(np.full(2, 1e-30, np.float32), "variance"))
+    with np.errstate(over="ignore"):
+        assert len(load_onnx(made).nodes) == 2

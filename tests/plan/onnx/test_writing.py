@@ -12,11 +12,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from msgspec.structs import replace
 
 from tapestry_exec import evaluate
 from tapestry_plan import Graph, Mesh, ShardPlan, UnsupportedOp, concat, load_onnx, ops, plan, same_graph
+from tapestry_plan.ir import BUILTIN_OPS, CellBlock
 from tapestry_plan.onnx import WRITERS, light_model, to_onnx
-from tapestry_sets.views import ViewKind
+from tapestry_sets.views import Pad, ViewKind
 from tests.exec.run.test_every_kind_of_plan import make_graph
 from tests.exec.run.test_same_bits import of_floats
 from tests.layered_models import bert, gpt, gpt2, vit
@@ -180,6 +182,59 @@ def test_what_onnx_does_not_have_is_listed_with_reasons() -> None:
         to_onnx(g)
     for told in ("operator 'spread': its operator is 'var'", "operator 'largest': it looks through all axes"):
         assert told in str(error.value)
+
+
+def test_what_only_has_the_name_of_an_operator_is_refused() -> None:
+    g = Graph()
+    mine = replace(BUILTIN_OPS["relu"], block=CellBlock(lambda xp, outs, ins, attrs: xp.negative(ins[0], out=outs[0])))
+    g.output(g.op(mine, g.input("x", (4,)), name="mine"), "y")
+    with pytest.raises(UnsupportedOp, match=r"operator 'mine': its operator is called 'relu', and is another one"):
+        to_onnx(g)
+
+
+def test_defaults_are_said_where_onnx_has_others() -> None:
+    g = Graph()
+    x, i = g.input("x", (4, 6)), g.input("i", (4, 2), "int64")
+    g.output(ops.take_along_axis(x, i), "y")
+    feeds = {"x": np.arange(24, dtype=np.float32).reshape(4, 6), "i": np.array([[0, 5], [1, 1], [2, 0], [5, 4]])}
+    assert_agrees(g, feeds)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "uint8", "float16", "float64", "complex64"])
+@pytest.mark.parametrize("name", ["add", "maximum", "matmul", "less", "relu", "negative"])
+def test_dtypes_that_an_operator_of_onnx_does_not_take_are_refused(name: str, dtype: str) -> None:
+    """ONNX's own checker, which looks at types too, takes every model that is written."""
+    g, function = Graph(), getattr(ops, name)
+    x = g.input("x", (3, 3), dtype)
+    try:
+        made = function(x) if name in ("relu", "negative") else function(x, g.input("y", (3, 3), dtype))
+    except (TypeError, ValueError):
+        return  # it takes none of these here either
+    g.output(made, "z")
+    try:
+        model = to_onnx(g)
+    except UnsupportedOp as error:
+        assert f"takes no {dtype}" in str(error)
+        return
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_remainders_are_written_where_onnx_has_them() -> None:
+    g = Graph()
+    x, y = g.input("x", (4,), "int64"), g.input("y", (4,), "int64")
+    g.output(x % y, "z")
+    assert_agrees(g, {"x": np.array([5, -5, 5, -5]), "y": np.array([3, 3, -3, -3])})
+    h = Graph()
+    h.output(h.input("x", (4,)) % h.input("y", (4,)), "z")
+    model = to_onnx(h)
+    assert model.opset_import[0].version == 28 and same_graph(load_onnx(model), h)
+
+
+def test_the_sign_of_a_zero_is_kept() -> None:
+    g = Graph()
+    g.output(g.input("x", (2,)).view(Pad(((1, 0),), value=-0.0)), "y")
+    found = run_there(g, {"x": np.ones(2, np.float32)})["y"]
+    assert np.signbit(found[0]) and found.tolist() == [0, 1, 1]
 
 
 def test_constants_without_values_are_refused() -> None:
