@@ -63,7 +63,7 @@ class CupyBackend:
         A plan whose blocks bring arrays of the host to the GPU (``xp.asarray(table)``) is not recorded: a graph would
         read them again from memory that is no longer theirs.
     poison : bool
-        Fill each buffer with what is no number before its first use, so that a cell that nothing writes shows: for
+        Fill each buffer with NaNs before its first use, so that a cell that nothing writes shows: for
         tests, since it takes a pass over memory.
     tf32 : bool
         Let products of float32 round their factors to the 10 bits of TF32, for the matrix units: about ten times as

@@ -169,7 +169,7 @@ class Shared(Struct, frozen=True):
     blocking : bool
         Wait after each operation.
     poison : bool
-        Fill buffers with what is no number when they take their place.
+        Fill buffers with NaNs when they take their place.
     current : Current
     """
 
