@@ -6,7 +6,7 @@ one's projections are followed through what the second one reads of its result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -205,11 +205,8 @@ class Fusion(Struct, frozen=True, dict=True):
 
     def run(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         """Run both block functions on a part of the fused operator, the result between in scratch memory."""
-        key, itemsize = ("rooms", outputs[0].dtype.itemsize), outputs[0].dtype.itemsize
-        if key not in shard.known:
-            spared = _find_spare(shard, itemsize)
-            shard.known[key] = self.count_rooms(shard, itemsize, None, spared), spared is not None
-        rooms, is_spared = shard.known[key]
+        itemsize = outputs[0].dtype.itemsize
+        rooms, is_spared = self._recall(shard, "rooms", lambda: self._find_rooms(shard, itemsize))
         near, far, work = _cut(shard.workspace, rooms)
         spare = outputs[0] if is_spared else None
         self._run_in(xp, inputs, outputs, shard, (near, None), (far, spare), work)
@@ -272,10 +269,18 @@ class Fusion(Struct, frozen=True, dict=True):
 
     def plan(self, shard: Shard) -> tuple[Shard | None, Shard]:
         """The shards of the two block functions: None of the first where only padding is read of what it makes."""
-        if "blocks" not in shard.known:
-            shard.known["blocks"] = self._plan_now(shard)
-        found: tuple[Shard | None, Shard] = shard.known["blocks"]
-        return found
+        return self._recall(shard, "blocks", lambda: self._plan_now(shard))
+
+    def _recall(self, shard: Shard, what: str, make: Callable[[], T]) -> T:
+        """What was worked out of a shard for these two operators: another run may have others in their places."""
+        known: tuple[Fusion, T] | None = shard.known.get(what)
+        if known is None or known[0] is not self:
+            known = shard.known[what] = self, make()
+        return known[1]
+
+    def _find_rooms(self, shard: Shard, itemsize: int) -> tuple[tuple[int, int, int], bool]:
+        spared = _find_spare(shard, itemsize)
+        return self.count_rooms(shard, itemsize, None, spared), spared is not None
 
     def _plan_now(self, shard: Shard) -> tuple[Shard | None, Shard]:
         count = len(self.first_signature.inputs)
@@ -386,8 +391,6 @@ def fuse_ops(first: Op, second: Op) -> Derived:
     def find(shard: Shard) -> Fusion:
         known: Fusion | None = shard.known.get("fusion")
         if known is None or known.first is not first or known.second is not second:
-            for key in [key for key in shard.known if key == "blocks" or key[0] == "rooms"]:
-                del shard.known[key]  # of other operators, which somebody has put into the places of these
             known = shard.known["fusion"] = _known_fusion(first, second, shard.attrs)
         return known
 
