@@ -33,6 +33,8 @@ from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import IndexMap, Lookup, Piece
 
 Array = NDArray[Any]
+Form = Callable[..., tuple[Transfer, ...]]
+"""A function of `strided`."""
 
 
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
@@ -75,8 +77,7 @@ def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
 def unpack(payload: Array, array: Array, start: Ints, regions: Sequence[Region]) -> None:
     """Scatter what `pack` gathered from the same regions; ValueError when the sizes differ."""
     copies = strided_copies(unpack_transfers, array.itemsize, array.shape, start, tuple(regions))
-    if payload.size != copies.size:
-        raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {copies.size}")
+    _check_size(payload, copies.size)
     copies.carry(payload, array)
 
 
@@ -110,15 +111,83 @@ class StridedCopies(Struct, frozen=True):
         TypeError
             When their dtypes differ: cells are copied, not converted.
         """
-        if source.dtype != target.dtype:
-            raise TypeError(f"carry: cells are {source.dtype}, the target's are {target.dtype}; convert them first")
+        _check_dtypes("carry", source.dtype, target.dtype)
         for item, dims, src_offset, src_strides, dst_offset, dst_strides in self.views:
             mine = np.ndarray(dims, item or target.dtype, target, dst_offset, dst_strides)
             mine[...] = np.ndarray(dims, item or source.dtype, source, src_offset, src_strides)
 
 
+class Strips:
+    """Where cells lie in an array that are packed, or unpacked, in every run: its views are made once.
+
+    Parameters
+    ----------
+    array : contiguous array
+        Its views stay valid as long as it is kept.
+    start : tuple of int
+        Of the box that it holds.
+    regions : sequence of Region
+        Inside that box.
+    form : `pack_transfers` or `unpack_transfers`
+    """
+
+    def __init__(self, array: Array, start: Ints, regions: Sequence[Region], form: Form) -> None:
+        self.array, self.regions = array, regions
+        copies = strided_copies(form, array.itemsize, array.shape, start, tuple(regions))
+        self._size, self._dtype = copies.size, array.dtype
+        self._parts = list[tuple[Array, Ints, np.dtype[Any], int, Ints]]()
+        """Views of the array, each with how its cells lie in a payload."""
+        for item, dims, offset, steps, at, strides in copies.views:
+            if form is unpack_transfers:
+                offset, steps, at, strides = at, strides, offset, steps
+            kind = item or array.dtype
+            self._parts.append((np.ndarray(dims, kind, array, offset, steps), dims, kind, at, strides))
+        self._only = self._parts[0][0] if len(self._parts) == 1 and _is_ordered(*self._parts[0]) else None
+
+    def gather(self) -> Array:
+        """A payload of the cells, as `pack` makes it."""
+        only, dtype = self._only, self._dtype
+        if only is not None:
+            cells = only.copy() if only.ndim == 1 else only.copy().reshape(-1)  # `flatten` loops over shorter runs
+            return cells if cells.dtype is dtype else cells.view(dtype)
+        payload = np.empty(self._size, dtype)
+        for view, dims, kind, at, strides in self._parts:
+            np.ndarray(dims, kind, payload, at, strides)[...] = view
+        return payload
+
+    def scatter(self, payload: Array) -> None:
+        """Write a payload, as `unpack` does.
+
+        Raises
+        ------
+        TypeError
+            When its cells are of another dtype.
+        ValueError
+            When it has another number of cells.
+        """
+        _check_dtypes("unpack", payload.dtype, self._dtype)
+        _check_size(payload, self._size)
+        for view, dims, kind, at, strides in self._parts:
+            view[...] = np.ndarray(dims, kind, payload, at, strides)
+
+
+def _is_ordered(view: Array, dims: Ints, kind: np.dtype[Any], at: int, strides: Ints) -> bool:
+    """Whether a payload that one view fills holds its cells in the view's own order."""
+    return at == 0 and strides == tuple(n * kind.itemsize for n in row_major(dims))
+
+
+def _check_size(payload: Array, size: int) -> None:
+    if payload.size != size:
+        raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {size}")
+
+
+def _check_dtypes(place: str, cells: np.dtype[Any], target: np.dtype[Any]) -> None:
+    if cells != target:
+        raise TypeError(f"{place}: cells are {cells}, the target's are {target}; convert them first")
+
+
 @lru_cache(maxsize=tuning.KEPT)
-def strided_copies(form: Callable[..., tuple[Transfer, ...]], itemsize: int, *where: Any) -> StridedCopies:
+def strided_copies(form: Form, itemsize: int, *where: Any) -> StridedCopies:
     """The result of a function of `strided` for arguments, as copies of items of so many bytes.
 
     Raises

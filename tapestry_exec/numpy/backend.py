@@ -19,7 +19,7 @@ from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, c
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import Buffer, align
 from tapestry_sets.digits import Ints
-from tapestry_sets.regions import Box, Region
+from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece
 
 
@@ -129,6 +129,9 @@ class NumpyDevice:
         """Arrays of buffers in the arena, by number, as they were allocated last."""
         self._launches: dict[int, Launched] = {}
         """By the identity of a step's inputs."""
+        self._packs: dict[tuple[int, int], copies.Strips] = {}
+        """By the identities of a buffer's array and of a step's regions."""
+        self._unpacks: dict[tuple[int, int], copies.Strips] = {}
         self._held: dict[int, Array] = {}
         self._held_nbytes = 0
         self.restart()
@@ -136,8 +139,8 @@ class NumpyDevice:
     def leave(self) -> None:
         """Give up all buffers."""
         if self._held or len(self._launches) > tuning.KEPT_LAUNCHES:
-            self._launches.clear()
-            self._known.clear()
+            for known in (self._launches, self._known, self._packs, self._unpacks):
+                known.clear()
         self._held.clear()
         self._held_nbytes = 0
         self.restart()
@@ -189,15 +192,23 @@ class NumpyDevice:
 
     def pack(self, buffer: Buffer, regions: Regions) -> Array:
         """The regions' cells, each region row-major, as one contiguous payload."""
-        return copies.pack(self._array(buffer), buffer.start, regions)
+        array = self._array(buffer)
+        known = self._packs.get((id(array), id(regions)))
+        if known is None or known.array is not array or known.regions is not regions:
+            known = _keep(self._packs, copies.Strips(array, buffer.start, regions, copies.pack_transfers))
+        return known.gather()
 
     def spill(self, buffer: Buffer) -> Array:
         """All cells of a buffer, as one payload; also those that nothing wrote."""
-        return self.pack(buffer, (Region.full(buffer.shape, buffer.start),))
+        return self._array(buffer).flatten()
 
     def unpack(self, payload: Array, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions."""
-        copies.unpack(payload, self._target(buffer, regions), buffer.start, regions)
+        array = self._target(buffer, regions)
+        known = self._unpacks.get((id(array), id(regions)))
+        if known is None or known.array is not array or known.regions is not regions:
+            known = _keep(self._unpacks, copies.Strips(array, buffer.start, regions, copies.unpack_transfers))
+        known.scatter(payload)
 
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
         """Copy cells between two buffers of this device."""
@@ -280,6 +291,14 @@ class NumpyDevice:
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return copies.block_of(self._array(buffer), buffer.start, box)
+
+
+def _keep(known: dict[tuple[int, int], copies.Strips], strips: copies.Strips) -> copies.Strips:
+    """Keep what was found; some steps make their regions anew in every run, so there is an end to it."""
+    if len(known) >= tuning.KEPT_LAUNCHES:
+        known.clear()
+    known[id(strips.array), id(strips.regions)] = strips
+    return strips
 
 
 def _poison(room: NDArray[np.uint8], array: Array, buffer: Buffer, tensor_shape: Sequence[int]) -> None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tapestry_exec import NumpyBackend
 from tapestry_exec.copies import arrays
-from tapestry_exec.copies.arrays import pack, read_piece, read_view, strided_copies, unpack
-from tapestry_exec.copies.strided import between
+from tapestry_exec.copies.arrays import Strips, pack, read_piece, read_view, strided_copies, unpack
+from tapestry_exec.copies.strided import between, pack_transfers, unpack_transfers
+from tapestry_exec.numpy import tuning
 from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_plan import MONOIDS
 from tapestry_plan.steps import Buffer
@@ -94,6 +95,37 @@ def test_unpack_writes_the_cells_and_no_other(case: tuple[Region, list[Point]], 
         expected[tuple(x - a for x, a in zip(point, box.start, strict=True))] = value
     unpack(payload, target, box.start, [region])
     np.testing.assert_array_equal(target, expected)
+
+
+@given(nested_regions(), st.data(), st.sampled_from([1, 2]))
+def test_strips_pack_and_unpack_what_the_array_holds_by_then(
+    case: tuple[Region, list[Point]], data: st.DataObject, copies: int
+) -> None:
+    region, points = case
+    box = around(data.draw, region)
+    array = np.zeros(box.shape, np.int64)
+    source = Strips(array, box.start, [region] * copies, pack_transfers)
+    target = Strips(array, box.start, [region], unpack_transfers)
+    assert source.gather().tolist() == [0] * (copies * len(points))
+    array[...] = over(box)
+    payload = source.gather()
+    assert payload.tolist() == at(array, box, points) * copies
+    assert payload.dtype == array.dtype and payload.flags.c_contiguous and not np.shares_memory(payload, array)
+    new, expected = -np.arange(1, len(points) + 1), array.copy()
+    for value, point in zip(new, points, strict=True):
+        expected[tuple(x - a for x, a in zip(point, box.start, strict=True))] = value
+    target.scatter(new)
+    np.testing.assert_array_equal(array, expected)
+
+
+def test_strips_reject_another_payload_and_write_nothing() -> None:
+    array = np.zeros(3)
+    target = Strips(array, (0,), [Region.full((3,))], unpack_transfers)
+    with pytest.raises(ValueError, match="unpack: the payload has 2 cells, the regions have 3"):
+        target.scatter(np.ones(2))
+    with pytest.raises(TypeError, match="unpack: cells are float32, the target's are float64; convert them first"):
+        target.scatter(np.ones(3, np.float32))
+    assert not array.any()
 
 
 @given(nested_regions(), st.data())
@@ -246,6 +278,32 @@ def test_the_high_water_mark_counts_aligned_places() -> None:
     assert d.peak_nbytes == 256
     d.free(buffer(1, (17,), offset=128))
     assert d.peak_nbytes == 256
+
+
+def test_one_object_of_regions_serves_any_buffer_with_its_cells() -> None:
+    d, regions = device(), (Region.from_slices((8,), (slice(0, 8, 2),)),)
+    long, late = buffer(0, (8,)), buffer(1, (12,), offset=64, start=(-2,))
+    other = buffer(0, (10,), offset=128, start=(-1,))
+    for b in (long, late):
+        d.alloc(b, b.shape)
+        d.unpack(np.arange(b.shape[0], dtype=np.float32), b, (Region.full(b.shape, b.start),))
+    for _ in range(2):
+        assert d.pack(long, regions).tolist() == [0, 2, 4, 6]
+        assert d.pack(late, regions).tolist() == [2, 4, 6, 8]
+    d.free(long)
+    d.alloc(other, other.shape)
+    d.unpack(np.array([5, 6, 7, 8], np.float32), other, regions)
+    assert d.pack(other, regions).tolist() == [5, 6, 7, 8]
+    assert d.pack(late, regions).tolist() == [2, 4, 6, 8]
+
+
+def test_regions_that_are_made_anew_in_every_run_do_not_pile_up() -> None:
+    d, b = device(), buffer(0, (4,))
+    d.alloc(b, (4,))
+    for k in range(2 * tuning.KEPT_LAUNCHES + 3):
+        d.unpack(np.full(4, k, np.float32), b, (Region.full((4,)),))
+        assert d.pack(b, (Region.full((4,)),)).tolist() == [k] * 4
+    assert max(len(d._packs), len(d._unpacks)) <= tuning.KEPT_LAUNCHES
 
 
 def test_arenas_are_apart_and_aligned() -> None:
