@@ -117,41 +117,49 @@ class StridedCopies(Struct, frozen=True):
             mine[...] = np.ndarray(dims, item or source.dtype, source, src_offset, src_strides)
 
 
-class Strips:
+class Strips(Struct, frozen=True, eq=False):
     """Where cells lie in an array that are packed, or unpacked, in every run: its views are made once.
 
     Parameters
     ----------
     array : contiguous array
-        Its views stay valid as long as it is kept.
-    start : tuple of int
-        Of the box that it holds.
     regions : sequence of Region
-        Inside that box.
-    form : `pack_transfers` or `unpack_transfers`
+        Inside the box that it holds.
+    size : int
+        Cells in all.
+    parts : tuple
+        Views of the array, each with how its cells lie in a payload: extents, item, offset and strides in bytes.
+    only : array or None
+        The view that fills a payload in the view's own order.
     """
 
-    def __init__(self, array: Array, start: Ints, regions: Sequence[Region], form: Form) -> None:
-        self.array, self.regions = array, regions
+    array: Array
+    regions: Sequence[Region]
+    size: int
+    parts: tuple[tuple[Array, Ints, np.dtype[Any], int, Ints], ...]
+    only: Array | None
+
+    @classmethod
+    def of(cls, array: Array, start: Ints, regions: Sequence[Region], form: Form) -> Strips:
+        """The views of an array over the box that begins at `start`, by `pack_transfers` or `unpack_transfers`."""
         copies = strided_copies(form, array.itemsize, array.shape, start, tuple(regions))
-        self._size, self._dtype = copies.size, array.dtype
-        self._parts = list[tuple[Array, Ints, np.dtype[Any], int, Ints]]()
-        """Views of the array, each with how its cells lie in a payload."""
+        parts = []
         for item, dims, offset, steps, at, strides in copies.views:
             if form is unpack_transfers:
                 offset, steps, at, strides = at, strides, offset, steps
             kind = item or array.dtype
-            self._parts.append((np.ndarray(dims, kind, array, offset, steps), dims, kind, at, strides))
-        self._only = self._parts[0][0] if len(self._parts) == 1 and _is_ordered(*self._parts[0]) else None
+            parts.append((np.ndarray(dims, kind, array, offset, steps), dims, kind, at, strides))
+        only = parts[0][0] if len(parts) == 1 and _is_ordered(*parts[0]) else None
+        return cls(array, regions, copies.size, tuple(parts), only)
 
     def gather(self) -> Array:
         """A payload of the cells, as `pack` makes it."""
-        only, dtype = self._only, self._dtype
+        only, dtype = self.only, self.array.dtype
         if only is not None:
             cells = only.copy() if only.ndim == 1 else only.copy().reshape(-1)  # `flatten` loops over shorter runs
             return cells if cells.dtype is dtype else cells.view(dtype)
-        payload = np.empty(self._size, dtype)
-        for view, dims, kind, at, strides in self._parts:
+        payload = np.empty(self.size, dtype)
+        for view, dims, kind, at, strides in self.parts:
             np.ndarray(dims, kind, payload, at, strides)[...] = view
         return payload
 
@@ -165,9 +173,9 @@ class Strips:
         ValueError
             When it has another number of cells.
         """
-        _check_dtypes("unpack", payload.dtype, self._dtype)
-        _check_size(payload, self._size)
-        for view, dims, kind, at, strides in self._parts:
+        _check_dtypes("unpack", payload.dtype, self.array.dtype)
+        _check_size(payload, self.size)
+        for view, dims, kind, at, strides in self.parts:
             view[...] = np.ndarray(dims, kind, payload, at, strides)
 
 

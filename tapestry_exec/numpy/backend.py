@@ -195,7 +195,7 @@ class NumpyDevice:
         array = self._array(buffer)
         known = self._packs.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
-            known = _keep(self._packs, copies.Strips(array, buffer.start, regions, copies.pack_transfers))
+            known = _keep(self._packs, copies.Strips.of(array, buffer.start, regions, copies.pack_transfers))
         return known.gather()
 
     def spill(self, buffer: Buffer) -> Array:
@@ -207,7 +207,7 @@ class NumpyDevice:
         array = self._target(buffer, regions)
         known = self._unpacks.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
-            known = _keep(self._unpacks, copies.Strips(array, buffer.start, regions, copies.unpack_transfers))
+            known = _keep(self._unpacks, copies.Strips.of(array, buffer.start, regions, copies.unpack_transfers))
         known.scatter(payload)
 
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:

@@ -104,8 +104,8 @@ def test_strips_pack_and_unpack_what_the_array_holds_by_then(
     region, points = case
     box = around(data.draw, region)
     array = np.zeros(box.shape, np.int64)
-    source = Strips(array, box.start, [region] * copies, pack_transfers)
-    target = Strips(array, box.start, [region], unpack_transfers)
+    source = Strips.of(array, box.start, [region] * copies, pack_transfers)
+    target = Strips.of(array, box.start, [region], unpack_transfers)
     assert source.gather().tolist() == [0] * (copies * len(points))
     array[...] = over(box)
     payload = source.gather()
@@ -120,7 +120,7 @@ def test_strips_pack_and_unpack_what_the_array_holds_by_then(
 
 def test_strips_reject_another_payload_and_write_nothing() -> None:
     array = np.zeros(3)
-    target = Strips(array, (0,), [Region.full((3,))], unpack_transfers)
+    target = Strips.of(array, (0,), [Region.full((3,))], unpack_transfers)
     with pytest.raises(ValueError, match="unpack: the payload has 2 cells, the regions have 3"):
         target.scatter(np.ones(2))
     with pytest.raises(TypeError, match="unpack: cells are float32, the target's are float64; convert them first"):
