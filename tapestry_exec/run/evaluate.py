@@ -7,12 +7,13 @@ from importlib import import_module
 from math import inf
 from os import PathLike
 from os.path import isfile
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
-from tapestry_plan.ir import Graph, Shard, Stored, Unread, components_of, sha256_of
+from tapestry_plan.ir import Graph, Op, OpNode, Shard, Signature, Stored, Unread, components_of, sha256_of
 from tapestry_sets.limits import check_arguments, list_names, quote, take_array
 from tapestry_sets.regions import Box
 
@@ -81,17 +82,23 @@ def _evaluated(
     values = dict(bind(graph, inputs, constants))
     largest = max(map(size, values.values()), default=0.0)
     order = graph.order()
-    last = {s: k for k, node in enumerate(order) for name in node.inputs for s in graph.source(name).stored}
+    last = {out: k for k, node in enumerate(order) for out in node.outputs}
+    last |= {s: k for k, node in enumerate(order) for name in node.inputs for s in graph.source(name).stored}
     kept = {s for name in wanted.values() for s in graph.source(name).stored}
+    dying: dict[int, list[str]] = {}
+    for name, k in last.items():
+        if name not in kept:
+            dying.setdefault(k, []).append(name)
+    known = _WHOLES.setdefault(graph, {})
     for k, node in enumerate(order):
         try:
-            made = _run_node(graph, node.name, values)
+            made = _run_node(graph, node, values, known)
         except Exception as error:  # of a block, which knows neither its operator's name nor the graph's
             error.add_note(f"in operator {quote(node.name)} ({node.op}) of graph {quote(graph.name)}")
             raise
         largest = max(largest, *map(size, made.values()))
         values.update(made)
-        for name in [name for name in values if last.get(name, k) <= k and name not in kept]:
+        for name in dying.get(k, ()):
             del values[name]
     return {label: np.array(_read(graph, name, values)) for label, name in wanted.items()}, largest
 
@@ -114,20 +121,43 @@ def _read(graph: Graph, name: str, values: Mapping[str, Array]) -> Array:
     return read_view(source.pieces, [values[s] for s in source.stored], source.shape, source.dtype)
 
 
-def _run_node(graph: Graph, name: str, values: Mapping[str, Array]) -> dict[str, Array]:
-    node, signature = graph.nodes[name], graph.signature(name)
-    op, index = graph.ops[node.op], signature.index
-    boxes = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
+class _Whole(NamedTuple):
+    """An operator's whole work, made when it is evaluated first."""
+
+    node: OpNode
+    """The graph's own, and the signature: by these it is known again."""
+    signature: Signature
+    op: Op
+    shard: Shard
+    scratch_nbytes: int
+
+
+_WHOLES: WeakKeyDictionary[Graph, dict[str, _Whole]] = WeakKeyDictionary()
+"""By operator; a graph that is changed has other nodes, or signatures."""
+
+
+def _find_whole(graph: Graph, node: OpNode, known: dict[str, _Whole]) -> _Whole:
+    signature, op = graph.signature(node.name), graph.ops[node.op]
+    found = known.get(node.name)
+    if found is None or found.node is not node or found.signature is not signature or found.op is not op:
+        index = signature.index
+        boxes = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
+        whole = tuple(Box.of(graph.stored[out].shape) for out in node.outputs)
+        shard = Shard(index, signature, node.attrs, boxes, whole, None)
+        nbytes = op.workspace(shard, graph.stored[node.outputs[0]].itemsize)
+        found = known[node.name] = _Whole(node, signature, op, shard, nbytes)
+    return found
+
+
+def _run_node(graph: Graph, node: OpNode, values: Mapping[str, Array], known: dict[str, _Whole]) -> dict[str, Array]:
+    _, signature, op, shard, nbytes = _find_whole(graph, node, known)
     blocks = [
         None if box is None else _block(_read(graph, tensor, values), box, signature.inputs[k].pad)
-        for k, (tensor, box) in enumerate(zip(node.inputs, boxes, strict=True))
+        for k, (tensor, box) in enumerate(zip(node.inputs, shard.input_boxes, strict=True))
     ]
-    dtypes = graph.written_dtypes(name)
+    dtypes = graph.written_dtypes(node.name)
     made = {out: np.empty(graph.stored[out].shape, dtype) for out, dtype in zip(node.outputs, dtypes, strict=True)}
-    whole = tuple(Box.of(array.shape) for array in made.values())
-    shard = Shard(index, signature, node.attrs, boxes, whole, None)
-    scratch = np.empty(op.workspace(shard, graph.stored[node.outputs[0]].itemsize), np.uint8)
-    op.block(np, blocks, list(made.values()), shard.within(scratch))
+    op.block(np, blocks, list(made.values()), shard.within(np.empty(nbytes, np.uint8)))
     if op.has_states and op.monoid is not None:
         ((out, states),) = made.items()
         return {out: op.monoid.unwrap(np, components_of(states), node.attrs).astype(graph.stored[out].dtype)}
@@ -136,8 +166,10 @@ def _run_node(graph: Graph, name: str, values: Mapping[str, Array]) -> dict[str,
 
 def _block(array: Array, box: Box, pad: float | None) -> Array:
     """The cells of a box of a whole tensor; the operand's padding where the box reaches outside."""
-    tensor = Box.of(array.shape)
     zeros = (0,) * array.ndim
+    if box.shape == array.shape and box.start == zeros:
+        return array
+    tensor = Box.of(array.shape)
     if tensor.contains(box):
         return block_of(array, zeros, box)
     out = np.full(box.shape, pad, array.dtype)
@@ -240,6 +272,8 @@ def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
 
 
 def _fitting(value: Any, tensor: Stored, what: str) -> Array:
+    if type(value) is np.ndarray and value.shape == tensor.shape and value.dtype == tensor.dtype:
+        return value  # a model has hundreds of constants
     wanted = f"an array of {tensor.dtype}, shape {quote(tensor.shape)}"
     array = take_array(value, f"{what} {quote(tensor.name)}", wanted)
     if array.shape != tensor.shape:

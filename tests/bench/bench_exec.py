@@ -22,11 +22,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from bench_demo import HERE, ROOT, cpu_model, len_cpus
 from msgspec.structs import replace
@@ -533,10 +535,28 @@ def gpt_model() -> Any:
     return model
 
 
+def open_model(name: str) -> tuple[Any, Graph]:
+    """A network by name, with the graph of what is before its softmax, or an ONNX file with its input's shape."""
+    if name == "gpt":
+        model = gpt_model()
+        return model, load_onnx(model)
+    file, _, shape = name.partition("@")
+    if not shape:
+        model = light_model(name)
+        return model, load_onnx(model, outputs=before_softmax(model))
+    model = onnx.load(file)
+    (read,) = model.graph.input
+    return model, load_onnx(model, shapes={read.name: tuple(map(int, shape.split("x")))})
+
+
+def shown(name: str) -> str:
+    file, _, shape = name.partition("@")
+    return f"{Path(file).stem} {shape}" if shape else name
+
+
 def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
     """Seconds of a network in each way of running, in turns: unsharded, by ONNX Runtime, and sharded."""
-    model = gpt_model() if name == "gpt" else light_model(name)
-    graph = load_onnx(model, outputs=None if name == "gpt" else before_softmax(model))
+    model, graph = open_model(name)
     p, inputs = plan(graph, Mesh((devices,))), random_inputs(graph, 0)
     reference = ReferenceEvaluator(model)
     options = onnxruntime.SessionOptions()
@@ -567,13 +587,14 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
         for call in calls.values():
             call()
         seconds = np.median(alternated(list(calls.values()), rounds), axis=0)
-    for key, array in zip(graph.outputs, session.run(None, fed), strict=True) if name == "gpt" else ():
+    is_whole = [one.name for one in model.graph.output] == list(graph.outputs)
+    for key, array in zip(graph.outputs, session.run(None, fed), strict=True) if is_whole else ():
         assert difference(last["run"].outputs[key], array) < 1e-5, "the numbers of ONNX Runtime"
     for key, array in last["run"].outputs.items():
         assert all(array.tobytes() == one.outputs[key].tobytes() for one in last.values()), "the same bits"
     assert len({one.nbytes_moved for one in last.values()}) == 1
     counts = {"moved": p.nbytes_moved, "placed": sum(p.nbytes_placed), "copied": sum(p.nbytes_copied)}
-    return {"name": name, "counts": counts, **dict(zip(calls, seconds.tolist(), strict=True))}
+    return {"name": shown(name), "counts": counts, **dict(zip(calls, seconds.tolist(), strict=True))}
 
 
 def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
@@ -585,9 +606,9 @@ def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
         "same bits. `run` places inputs and constants; in the ways behind it constants stay: one loop, a thread "
         "for each device, a process for each, and blocks in sessions of ONNX Runtime, with threads where work is "
         "long. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of "
-        "ONNX Runtime 2, 3, 6 and 1.5 (GPT), and the loop 0.55 of ONNX's reference on the GPT (4 layers of width "
-        "768, 128 tokens, weights in the model). Bytes are of one run, predicted and counted alike, on all "
-        "devices together.",
+        "ONNX Runtime 2, 3, 6 and 1.5 (GPT), 6 for PP-OCR's detection (of the wheel rapidocr-onnxruntime); the loop "
+        "0.55 of ONNX's reference on the GPT (4 layers of width 768, 128 tokens, weights in the model). Bytes are of "
+        "one run, predicted and counted alike, on all devices together.",
         "",
         "| network | " + " | ".join(heads) + " | unsharded / ONNX Runtime | loop / unsharded | best / loop | "
         "loop / reference | B moved | B placed | B copied within |",
@@ -630,11 +651,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=101)
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--networks", default="squeezenet,resnet50")
+    parser.add_argument(
+        "--models",
+        nargs="*",
+        default=[],
+        metavar="FILE@SHAPE",
+        help="further ONNX files to run in every way, each with the shape of its input, as in det.onnx@1x3x320x320",
+    )
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(ROOT)}")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.only:
-        part, name = args.only.split(":")
+        part, name = args.only.split(":", 1)
         print(json.dumps({"network": network, "ways": ways}[part](name, args.devices, args.rounds)))
         return
     parts, tables = args.parts.split(","), [head()]
@@ -651,7 +679,7 @@ def main() -> None:
         tables.append(network_table(rows, args.devices))
     if "ways" in parts:
         rounds = max(5, args.rounds // 8)
-        names = [*args.networks.split(","), "shufflenet", "gpt"]
+        names = [*args.networks.split(","), "shufflenet", "gpt", *args.models]
         rows = [in_own_process(f"ways:{name}", args.devices, rounds) for name in names]
         tables.append(ways_table(rows, args.devices))
     if "check" in parts:

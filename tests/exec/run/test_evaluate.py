@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
+import weakref
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tapestry_exec import CupyBackend, NumpyBackend, difference, evaluate, run
 from tapestry_exec.run.evaluate import bind
 from tapestry_exec.simulated import namespace as simulated
-from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Signature, load_onnx, plan, project
+from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Signature, Tensor, load_onnx, ops, plan, project
 from tapestry_plan.ir import tuning
 from tapestry_plan.ops import relu
 from tapestry_sets.limits import put_item
@@ -238,3 +241,36 @@ def test_verified_inputs_must_be_finite(value: float) -> None:
         run(p, {"x": x}, verify=True, progress=lambda done, total, name: steps.append(done))
     assert not steps
     run(p, {"x": x})
+
+
+def test_what_is_kept_of_a_graph_goes_with_its_nodes() -> None:
+    """A graph is evaluated between its changes, beside a copy with other nodes of the same names."""
+    g = Graph()
+    x = g.input("x", (4, 6))
+    made = ops.softmax(x, axis=-1, name="last")
+    other = copy(g)
+    feeds = {"x": np.random.default_rng(0).random((4, 6)).astype(np.float32)}
+
+    def softmax(axis: int) -> np.ndarray:
+        return np.exp(feeds["x"]) / np.exp(feeds["x"]).sum(axis, keepdims=True)
+
+    for _ in range(2):
+        np.testing.assert_allclose(evaluate(g, feeds, outputs=[made.name])[made.name], softmax(-1), rtol=1e-6)
+    other._remove(other.nodes["last"])
+    again = ops.softmax(Tensor(other, "x"), axis=0, name="last")
+    for _ in range(2):
+        np.testing.assert_allclose(evaluate(other, feeds, outputs=[again.name])[again.name], softmax(0), rtol=1e-6)
+        np.testing.assert_allclose(evaluate(g, feeds, outputs=[made.name])[made.name], softmax(-1), rtol=1e-6)
+    twice = ops.add(made, made, name="twice")
+    found = evaluate(g, feeds, outputs=[twice.name, made.name])
+    np.testing.assert_array_equal(found[twice.name], found[made.name] * 2)
+
+
+def test_a_graph_that_nobody_holds_is_not_kept() -> None:
+    g = Graph()
+    g.output(ops.relu(g.input("x", (3,))), "y")
+    evaluate(g, {"x": np.ones(3, np.float32)})
+    seen = weakref.ref(g)
+    del g
+    gc.collect()
+    assert seen() is None
