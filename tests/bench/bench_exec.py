@@ -589,7 +589,9 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
         seconds = np.median(alternated(list(calls.values()), rounds), axis=0)
     is_whole = [one.name for one in model.graph.output] == list(graph.outputs)
     for key, array in zip(graph.outputs, session.run(None, fed), strict=True) if is_whole else ():
-        assert difference(last["run"].outputs[key], array) < 1e-5, "the numbers of ONNX Runtime"
+        # What a sigmoid makes of -10 is 5e-5, and right to 1e-7: ONNX Runtime differs from itself by that.
+        made = last["run"].outputs[key]
+        assert difference(made, array) < 1e-5 or np.abs(made - array).max() < 1e-6, "the numbers of ONNX Runtime"
     for key, array in last["run"].outputs.items():
         assert all(array.tobytes() == one.outputs[key].tobytes() for one in last.values()), "the same bits"
     assert len({one.nbytes_moved for one in last.values()}) == 1
