@@ -68,17 +68,12 @@ def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
     >>> pack(a, (0, 0), [Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2)))]).tolist()
     [4, 6, 8, 10]
     """
-    copies = strided_copies(pack_transfers, array.itemsize, array.shape, start, tuple(regions))
-    payload = np.empty(copies.size, array.dtype)
-    copies.carry(array, payload)
-    return payload
+    return Strips.of(array, start, regions, pack_transfers).gather()
 
 
 def unpack(payload: Array, array: Array, start: Ints, regions: Sequence[Region]) -> None:
-    """Scatter what `pack` gathered from the same regions; ValueError when the sizes differ."""
-    copies = strided_copies(unpack_transfers, array.itemsize, array.shape, start, tuple(regions))
-    _check_size(payload, copies.size)
-    copies.carry(payload, array)
+    """Scatter what `pack` gathered from the same regions; ValueError when the sizes differ, TypeError the dtypes."""
+    Strips.of(array, start, regions, unpack_transfers).scatter(payload)
 
 
 class _Views(NamedTuple):
@@ -174,7 +169,8 @@ class Strips(Struct, frozen=True, eq=False):
             When it has another number of cells.
         """
         _check_dtypes("unpack", payload.dtype, self.array.dtype)
-        _check_size(payload, self.size)
+        if payload.size != self.size:
+            raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {self.size}")
         for view, dims, kind, at, strides in self.parts:
             view[...] = np.ndarray(dims, kind, payload, at, strides)
 
@@ -182,11 +178,6 @@ class Strips(Struct, frozen=True, eq=False):
 def _is_ordered(view: Array, dims: Ints, kind: np.dtype[Any], at: int, strides: Ints) -> bool:
     """Whether a payload that one view fills holds its cells in the view's own order."""
     return at == 0 and strides == tuple(n * kind.itemsize for n in row_major(dims))
-
-
-def _check_size(payload: Array, size: int) -> None:
-    if payload.size != size:
-        raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {size}")
 
 
 def _check_dtypes(place: str, cells: np.dtype[Any], target: np.dtype[Any]) -> None:
