@@ -16,5 +16,7 @@ On two cores ResNet-50 on four devices (1.7 ms a shard, by this estimate) takes 
 (0.3 ms) 1.4 times that, and ShuffleNet 2.1 times.
 """
 KEPT_LAUNCHES = 1 << 11
-"""A device that has run so many steps forgets where their blocks lie when it is closed; of views that are packed, and of
-those that are unpacked, it keeps so many."""
+"""A device that has run so many steps forgets where their blocks lie when it is closed.
+
+Of views that are packed, and of those that are unpacked, it keeps so many.
+"""
