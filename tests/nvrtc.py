@@ -161,6 +161,8 @@ def library() -> ctypes.CDLL:
     for candidate in [*_of_wheels(), *(f"libnvrtc.so.{major}" for major in MAJORS)]:
         try:
             lib = ctypes.CDLL(candidate)
+            for beside in Path(candidate).parent.glob("libnvrtc-builtins.so.*") if "/" in candidate else ():
+                ctypes.CDLL(str(beside))  # which it opens by its name alone
         except OSError as error:
             tried.append(f"{candidate}: {error}")
             continue

@@ -156,6 +156,33 @@ COPIES_OF(16, Pair)
 
 enum { ADD, MULTIPLY, MINIMUM, MAXIMUM, LOGICAL_OR, LOGICAL_AND, UNSIGNED_MINIMUM, UNSIGNED_MAXIMUM, REPLACE };
 
+// CuPy compiles with -ftz=true, by which float32 takes subnormal numbers for zeros. These instructions do not.
+#ifdef __CUDA_ARCH__
+__device__ inline float plus(float a, float b) {
+  float sum;
+  asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+  return sum;
+}
+__device__ inline float times(float a, float b) {
+  float product;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+  return product;
+}
+__device__ inline bool at_most(float a, float b) {
+  u32 is_so;
+  asm("{ .reg .pred p; setp.le.f32 p, %1, %2; selp.u32 %0, 1, 0, p; }" : "=r"(is_so) : "f"(a), "f"(b));
+  return is_so;
+}
+#else
+__device__ inline float plus(float a, float b) { return a + b; }
+__device__ inline float times(float a, float b) { return a * b; }
+__device__ inline bool at_most(float a, float b) { return a <= b; }
+#endif
+template <class T>
+__device__ inline bool at_most(T a, T b) {
+  return a <= b;
+}
+
 struct Half {
   u16 bits;
 };
@@ -163,7 +190,7 @@ struct Half {
 __device__ inline float widened(Half x) {
   const u32 sign = (x.bits & 0x8000u) << 16, body = x.bits & 0x7FFFu;
   if (body >= 0x7C00u) return __uint_as_float(sign | 0x7F800000u | (body & 0x3FFu) << 13);
-  return __uint_as_float(sign | __float_as_uint(__uint_as_float(body << 13) * 0x1p112f));
+  return __uint_as_float(sign | __float_as_uint(times(__uint_as_float(body << 13), 0x1p112f)));
 }
 
 // To the nearest, ties to even.
@@ -175,7 +202,7 @@ __device__ inline Half narrowed(float x) {
   } else if (body >= 0x477FF000u) {
     found = 0x7C00u;
   } else if (body < 0x38800000u) {  // a subnormal: one half has the same last place, 2^-24
-    found = __float_as_uint(__uint_as_float(body) + 0.5f) - 0x3F000000u;
+    found = __float_as_uint(plus(__uint_as_float(body), 0.5f)) - 0x3F000000u;
   } else {
     found = (body + 0xFFFu + (body >> 13 & 1u) - 0x38000000u) >> 13;
   }
@@ -207,28 +234,28 @@ __device__ inline T added(T a, T b) {
   typedef typename Unsigned<T>::type U;
   return (T)((U)a + (U)b);
 }
-__device__ inline float added(float a, float b) { return a + b; }
+__device__ inline float added(float a, float b) { return plus(a, b); }
 __device__ inline double added(double a, double b) { return a + b; }
-__device__ inline Half added(Half a, Half b) { return narrowed(widened(a) + widened(b)); }
+__device__ inline Half added(Half a, Half b) { return narrowed(plus(widened(a), widened(b))); }
 
 template <class T>
 __device__ inline T multiplied(T a, T b) {
   typedef typename Unsigned<T>::type U;
   return (T)((1u * (U)a) * (U)b);  // 16 bits times 16 bits would be a signed product
 }
-__device__ inline float multiplied(float a, float b) { return a * b; }
+__device__ inline float multiplied(float a, float b) { return times(a, b); }
 __device__ inline double multiplied(double a, double b) { return a * b; }
-__device__ inline Half multiplied(Half a, Half b) { return narrowed(widened(a) * widened(b)); }
+__device__ inline Half multiplied(Half a, Half b) { return narrowed(times(widened(a), widened(b))); }
 
 template <class T>
 __device__ inline bool leads(T a, T b) {
-  return a <= b || a != a;
+  return at_most(a, b) || a != a;
 }
 __device__ inline bool leads(Half a, Half b) { return leads(widened(a), widened(b)); }
 
 template <class T>
 __device__ inline bool trails(T a, T b) {
-  return a >= b || a != a;
+  return at_most(b, a) || a != a;
 }
 __device__ inline bool trails(Half a, Half b) { return trails(widened(a), widened(b)); }
 
@@ -236,6 +263,7 @@ template <class T>
 __device__ inline bool holds(T a) {
   return a != 0;
 }
+__device__ inline bool holds(float a) { return __float_as_uint(a) << 1 != 0; }
 __device__ inline bool holds(Half a) { return (a.bits & 0x7FFF) != 0; }
 
 template <class T>
@@ -742,8 +770,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) philox_words(const __grid_
 // low + wide * u for u in [0, 1), kept at `top` or below, as the sum may round to more.
 template <class T>
 __device__ inline T spread(T low, T wide, T top, T unit) {
-  const T found = low + wide * unit;
-  return found < top ? found : top;
+  const T found = added(low, multiplied(wide, unit));
+  return at_most(found, top) ? found : top;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -753,7 +781,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int l = 0; l < 4; ++l)
       if (found.at + l >= found.low && found.at + l < found.high)
-        out[found.at + l] = spread(low, wide, top, (float)(found.words.at[l] >> 8) * 0x1p-24f);
+        out[found.at + l] = spread(low, wide, top, times((float)(found.words.at[l] >> 8), 0x1p-24f));
   }
 }
 
@@ -779,7 +807,8 @@ extern "C" __global__ void philox_counters(const Four* counters, Four* out, u32 
 
 // ------------------------------------------------------------------------------------------------- layout
 
-#define PLACE(STRUCT, FIELD) __builtin_offsetof(STRUCT, FIELD)
+// No offsetof: it needs a header or, before NVRTC 13.5, is not there.
+#define PLACE(STRUCT, FIELD) (u64)&((const STRUCT*)0)->FIELD
 
 // Sizes and offsets of what is passed by value, in the order in which kernels.py lists them.
 extern "C" __global__ void layout(u64* out) {

@@ -82,6 +82,16 @@ def test_products_and_sums_round_separately(arch: str) -> None:
     assert not FUSED.search(compile_cubin(PRODUCT_AND_SUM, arch, kernels.OPTIONS).ptx)
 
 
+def test_subnormal_numbers_stay_where_bits_are_numpys() -> None:
+    """CuPy compiles with -ftz=true; what is left of it asks for NaNs alone, which it does not change."""
+    made = compile_cubin(kernels.SOURCE, "sm_90", [*kernels.OPTIONS, "-ftz=true"])
+    bodies = dict(re.findall(r"\.entry (\w+)\((.*?)\n}\n", made.ptx, re.DOTALL))
+    found = {entry: set(re.findall(r"\S+\.ftz\S*", body)) for entry, body in bodies.items()}
+    exact = {entry: what for entry, what in found.items() if not entry.startswith(("convolution", "epilogue"))}
+    assert all(what <= {"setp.num.ftz.f32", "setp.nan.ftz.f32"} for what in exact.values()), exact
+    assert any("mul" in word for word in found["convolution_float32x1"]), "the option is heeded"
+
+
 FUSED = re.compile(r"\bfma\.rn(\.ftz)?\.f(32|64)\b")
 PRODUCT_AND_SUM = 'extern "C" __global__ void f(float* x) { x[0] = x[1] * x[2] + x[3]; }'
 
