@@ -69,6 +69,7 @@ GPU_TESTS = (
     "tests/exec/cuda/test_device_paths.py",
     "tests/exec/cuda/test_kernels.py",
     "tests/exec/cuda/test_on_cupy.py",
+    "tests/exec/cuda/test_products.py",
     "tests/exec/run/test_operators_sharded.py",
     "tests/exec/run/test_progress.py",
     "tests/exec/run/test_run.py",

@@ -344,7 +344,7 @@ class CupyBackend:
 
     @cached_property
     def _shared(self) -> Shared:
-        return Shared(self.cupy, self.kernels, self.blocking, self.poison)
+        return Shared(self.cupy, self.kernels, self.blocking, self.poison, self.tf32)
 
     def _leave(self) -> None:
         for device in self._devices:

@@ -19,11 +19,12 @@ from msgspec.structs import replace
 from tapestry_exec import copies
 from tapestry_exec.copies import Array, Transfer
 from tapestry_exec.cuda import kernels
+from tapestry_exec.cuda.cublas import Handle
 from tapestry_exec.cuda.gpus import Gpu, Shared
 from tapestry_exec.cuda.lanes import Ground, Lane, Ring, Uses
+from tapestry_exec.cuda.namespace import Namespace, NotRecordable
 from tapestry_exec.cuda.paths import merging, way_of
 from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
-from tapestry_exec.cuda.recording import HostRefused, NotRecordable
 from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
@@ -112,6 +113,7 @@ class CupyDevice:
                 Lane(cuda.Stream(non_blocking=True), new_event) for _ in range(3)
             )
         self._ring = Ring(ring_nbytes(payload_nbytes))
+        self._namespace = Namespace(shared.cupy, shared.current, partial(_open_handle, shared, gpu, self.compute))
         self._told = getattr(shared.cupy, "mark_block", None)
         self._blocks: dict[int, Block] = {}
         self.again()
@@ -380,12 +382,7 @@ class CupyDevice:
             if way is None:
                 op.block(self._namespace, inputs, outputs, shard)
             else:
-                way(self.shared.cupy, self._launch)
-
-    @property
-    def _namespace(self) -> Any:
-        """What block functions are given for NumPy: while a run is recorded it brings no arrays of the host."""
-        return HostRefused(self.shared.cupy) if self.shared.current.is_recording else self.shared.cupy
+                way(self._namespace, self._launch)
 
     def _open(self, op: Op) -> Op:
         """A block of operators in which those that have kernels run these."""
@@ -447,6 +444,12 @@ class CupyDevice:
 
 
 # ---------------------------------------------------------------------------------------------------- arithmetic
+
+
+def _open_handle(shared: Shared, gpu: Gpu, lane: Lane) -> Handle:
+    """cuBLAS in a lane."""
+    with gpu.device:
+        return Handle(shared.cupy, lane.stream, shared.tf32)
 
 
 def _run_of(transfers: Sequence[Transfer], size: int, side: Literal["src", "dst"]) -> int | None:

@@ -170,6 +170,8 @@ class Shared(Struct, frozen=True):
         Wait after each operation.
     poison : bool
         Fill buffers with NaNs when they take their place.
+    tf32 : bool
+        Round factors of float32 products.
     current : Current
     """
 
@@ -177,4 +179,5 @@ class Shared(Struct, frozen=True):
     kernels: Mapping[str, RawKernel]
     blocking: bool
     poison: bool
+    tf32: bool
     current: Current = field(default_factory=Current)

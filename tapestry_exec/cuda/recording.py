@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,38 +28,6 @@ class Placed(NamedTuple):
     tensor: str
     regions: tuple[Region, ...]
     cells: Array
-
-
-BRING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"})
-"""Functions of an array library that bring arrays of the host to a GPU."""
-
-
-class NotRecordable(RuntimeError):
-    """A run does what no graph of the driver holds; its steps are issued one by one then."""
-
-
-class HostRefused:
-    """An array library that brings no arrays of the host to a GPU: a graph would read them again when they are gone.
-
-    Parameters
-    ----------
-    cupy : module
-    """
-
-    def __init__(self, cupy: Any) -> None:
-        self._cupy = cupy
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._cupy, name)
-        return partial(self._bring, name, found) if name in BRING else found
-
-    def _bring(self, name: str, make: Any, a: Any, *args: Any, **more: Any) -> Any:
-        if not isinstance(a, self._cupy.ndarray):
-            raise NotRecordable(
-                f"a block function calls {name} for {type(a).__name__} while the run is recorded: a graph would read "
-                "that again from memory of the host that is no longer its own"
-            )
-        return make(a, *args, **more)
 
 
 class Recording:

@@ -40,6 +40,8 @@ KEPT = 4096
 """Sets of copies, merges, scatters, … whose launches are remembered, of each kind."""
 DIRECT_NBYTES = 64 * 1024
 """From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
+WORKSPACE_NBYTES = 32 * 1024 * 1024
+"""What each device's products have as scratch memory: what cuBLAS takes by default on an H100 or H200."""
 RING_NBYTES = 32 * 1024 * 1024
 """A ring for payloads holds so much at least, if what is ever moved is not less."""
 RING_PAYLOADS = 16

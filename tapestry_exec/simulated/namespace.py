@@ -7,6 +7,8 @@ arena, ``mark_host(pointer, nbytes, write)`` before the host reads or writes pin
 nbytes)`` before a buffer is moved as it is, with cells that nothing wrote: they count as written from then on. Where
 SciPy is installed, ``special.erf`` stands in for ``cupyx.scipy.special.erf``.
 
+``cublas_library`` stands in for the library of cuBLAS, which is called by addresses.
+
 While a graph is captured, what CuPy and CUDA refuse then is refused: waits of the host, products of matrices that
 CuPy has cuBLAS compute, and, once a call has failed, everything else on its streams until the capture is ended.
 """
@@ -24,6 +26,7 @@ import numpy as np
 
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.arrays import DeviceArray
+from tapestry_exec.simulated.cublas import CublasLibrary
 from tapestry_exec.simulated.functions import Ufunc, as_strided, functions_of
 from tapestry_exec.simulated.kernels import CompileException, RawModule
 from tapestry_exec.simulated.machine import COPY_KINDS, CUDADriverError, CUDARuntimeError, Machine, Queue
@@ -84,7 +87,7 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
     if find_spec("scipy") is not None:
         made.special = SimpleNamespace(erf=Ufunc(arrays, "erf", import_module("scipy.special")))
     made.mark_block, made.mark_host, made.mark_moved = machine.mark_block, machine.mark_host, machine.mark_moved
-    made.checker = machine.checker
+    made.checker, made.cublas_library = machine.checker, CublasLibrary(machine)
     return made
 
 

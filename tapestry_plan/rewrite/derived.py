@@ -79,10 +79,12 @@ def with_ops(op: Op, others: Mapping[str, Op]) -> Op:
     ----------
     op : Op
     others : mapping of str to Op
-        By name.
+        By name. What one says of its work is not heeded where it has another block function and says the same.
     """
     if op.name in others:
-        return others[op.name]
+        other = others[op.name]
+        is_stale = other.work is not None and other.work is op.work and other.block is not op.block
+        return replace(other, work=None) if is_stale else other
     if not isinstance(op, Derived) or op.form not in DERIVED:
         return op
     made = [with_ops(one, others) for one in op.of]

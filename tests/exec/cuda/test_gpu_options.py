@@ -145,3 +145,19 @@ def test_a_workspace_that_comes_too_late_is_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(backend.WORKSPACE, ":16:8")
     backend._import_cupy()  # the user's own choice is not touched, nor told of
     assert os.environ[backend.WORKSPACE] == ":16:8"
+
+
+def test_a_block_that_is_replaced_runs_also_where_it_is_part_of_a_product() -> None:
+    """What the operator in its place said of its work is not what another block function does."""
+    g = Graph()
+    x, w = g.input("x", (4, 6)), g.input("w", (6, 5))
+    g.output(ops.relu(ops.linear(x, w)), "y")
+    p, feeds = plan(g, Mesh((2,))), {"x": np.ones((4, 6), np.float32), "w": np.ones((6, 5), np.float32)}
+    assert p.fused
+
+    def tenfold(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        xp.multiply(inputs[0], 10, out=outputs[0])
+
+    own = replace(BUILTIN_OPS["relu"], block=tenfold)
+    found = run(p, feeds, backend=CupyBackend(cupy=simulated.cupy(2)), ops={"relu": own})
+    np.testing.assert_array_equal(found.outputs["y"], np.full((4, 5), 60))

@@ -27,7 +27,7 @@ from tapestry_exec.simulated.tables import (
 )
 
 XP = simulated.cupy(1)
-OURS = {"mark_block", "mark_host", "mark_moved", "checker", "special"}
+OURS = {"cublas_library", "mark_block", "mark_host", "mark_moved", "checker", "special"}
 """What the simulated module has more than CuPy, for the backend's tests."""
 INNER = {"machine", "call", "compute", "capture"}
 """Attributes of simulated classes that only the simulation uses."""

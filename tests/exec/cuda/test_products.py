@@ -1,0 +1,219 @@
+"""Products of matrices by cuBLAS, called by addresses: on a stand-in for it and, with `-m gpu`, on the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tapestry_exec import CupyBackend
+from tapestry_exec.cuda.cublas import KINDS, Handle, Layout, Operand, Products, lay_products
+from tapestry_exec.cuda.gpus import Current
+from tapestry_exec.cuda.namespace import Namespace, NotRecordable
+from tapestry_exec.simulated import namespace as simulated
+
+
+@pytest.fixture(scope="module", params=["simulated", pytest.param("real", marks=pytest.mark.gpu)])
+def cupy(request: pytest.FixtureRequest) -> Any:
+    return simulated.cupy(1) if request.param == "simulated" else CupyBackend().cupy
+
+
+@pytest.fixture(scope="module")
+def xp(cupy: Any) -> Namespace:
+    stream = cupy.cuda.get_current_stream()
+    return Namespace(cupy, Current(), partial(Handle, cupy, stream, False))
+
+
+Array = Any
+Stack = tuple[tuple[int, ...], tuple[int, ...], bool]
+"""Extents of an operand, the order in which they lie in memory, and whether more lies beside each."""
+
+
+@st.composite
+def stacks(draw: st.DrawFn) -> tuple[Stack, Stack, Stack]:
+    """Two operands whose extents are broadcast, and the result, each in an order of its own."""
+    rows, columns, depth = (draw(st.sampled_from([1, 2, 3, 5])) for _ in range(3))
+    whole = tuple(draw(st.lists(st.sampled_from([1, 2, 3]), max_size=3)))
+    made: list[Stack] = []
+    for ends in ((rows, depth), (depth, columns), (rows, columns)):
+        more = whole
+        if len(made) < 2:
+            more = tuple(draw(st.sampled_from([1, n])) for n in whole[draw(st.integers(0, len(whole))) :])
+        shape = more + ends
+        made.append((shape, tuple(draw(st.permutations(range(len(shape))))), draw(st.booleans())))
+    whole = np.broadcast_shapes(made[0][0][:-2], made[1][0][:-2])
+    shape, order, beside = made[2][0], made[2][1], made[2][2]
+    shape = (*whole, *shape[-2:])
+    order = tuple(k for k in order if k < len(shape))
+    return made[0], made[1], (shape, order, beside)
+
+
+def laid(stack: Stack, cells: Array) -> Array:
+    """An array of these cells in a larger one, with its extents in memory in another order."""
+    shape, order, beside = stack
+    room = np.full([shape[k] + beside for k in order], 99, cells.dtype)
+    within = room[tuple(slice(shape[k]) for k in order)].transpose(np.argsort(order))
+    within[...] = cells.reshape(shape)
+    return within
+
+
+def on_device(cupy: Any, array: Array) -> Any:
+    """The same cells at the same strides on the device."""
+    base = array if array.base is None else array.base
+    base = base if base.base is None else base.base
+    moved = cupy.asarray(base)
+    offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return cupy.ndarray(array.shape, array.dtype, moved.data + offset, array.strides)
+
+
+def integers(shape: Sequence[int], dtype: str, seed: int) -> Array:
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+SMALL = ((2, 3), (0, 1), False), ((3, 2), (0, 1), False), ((2, 2), (0, 1), False)
+
+
+@given(stacks(), st.sampled_from(sorted(KINDS)))
+@example(SMALL, "float16")
+@example((((3, 1, 2), (0, 1, 2), False), ((2, 2), (1, 0), True), ((3, 1, 2), (0, 1, 2), False)), "float32")
+@example((((2, 2, 3), (0, 2, 1), True), ((2, 3, 2), (2, 1, 0), True), ((2, 2, 2), (0, 2, 1), True)), "float64")
+def test_products_are_numpys(cupy: Any, xp: Namespace, stack: tuple[Stack, Stack, Stack], dtype: str) -> None:
+    """Of small integers every order of sums has the same bits; nothing beside the result is written."""
+    host = [laid(one, integers(one[0], dtype, k)) for k, one in enumerate(stack)]
+    a, b, out = (on_device(cupy, array) for array in host)
+    whole = host[2].base.copy() if host[2].base is not None else None
+    assert xp.matmul(a, b, out=out) is out
+    wanted = np.matmul(host[0], host[1])
+    np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
+    np.testing.assert_array_equal(cupy.asnumpy(xp.matmul(a, b)), wanted)
+    assert whole is not None
+    host[2][...] = wanted
+    root = host[2].base if host[2].base.base is None else host[2].base.base
+    lies = cupy.ndarray(root.shape, root.dtype, out.data + (_at(root) - _at(host[2])), root.strides)
+    np.testing.assert_array_equal(cupy.asnumpy(lies), root)
+
+
+def _at(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@pytest.mark.parametrize(("left", "right"), [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((4, 2, 3), (3,))])
+def test_vectors(cupy: Any, xp: Namespace, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    one, two = integers(left, "float32", 1), integers(right, "float32", 2)
+    found = xp.matmul(cupy.asarray(one), cupy.asarray(two))
+    np.testing.assert_array_equal(cupy.asnumpy(found), one @ two)
+    assert found.shape == (one @ two).shape
+
+
+def test_nothing_to_sum_is_zero_and_nothing_to_make_is_nothing(cupy: Any, xp: Namespace) -> None:
+    zero = xp.matmul(cupy.zeros((2, 0), np.float32), cupy.zeros((0, 3), np.float32))
+    np.testing.assert_array_equal(cupy.asnumpy(zero), np.zeros((2, 3)))
+    assert xp.matmul(cupy.zeros((0, 4), np.float32), cupy.zeros((4, 3), np.float32)).shape == (0, 3)
+
+
+def test_operands_that_do_not_fit_are_told(cupy: Any, xp: Namespace) -> None:
+    two, three = cupy.zeros((2, 2), np.float32), cupy.zeros((3, 3), np.float32)
+    with pytest.raises(ValueError, match="2 columns, 3 rows"):
+        xp.matmul(two, three)
+    with pytest.raises(ValueError, match=r"out has shape \(3, 3\)"):
+        xp.matmul(two, two, out=three)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ij,jk->ik", "bij,bjk->bik", "bhqd,bhkd->bhqk", "ij,ij->ij", "ij,jk,kl->li", "ii,ij->j", "ij,kl->", "aij,j->ia"],
+)
+def test_contractions_are_numpys(cupy: Any, xp: Namespace, text: str) -> None:
+    extents = dict(zip("abhijklqd", (2, 3, 2, 4, 5, 3, 2, 3, 4), strict=True))
+    host = [
+        integers([extents[letter] for letter in term], "float64", k)
+        for k, term in enumerate(text.split("->")[0].split(","))
+    ]
+    found = xp.einsum(text, *(cupy.asarray(array) for array in host), optimize=True)
+    np.testing.assert_array_equal(cupy.asnumpy(found), np.einsum(text, *host))
+
+
+@pytest.mark.parametrize("axes", [1, 2, ([0], [1]), ([1, 2], [2, 0])])
+def test_tensordot_is_numpys(cupy: Any, xp: Namespace, axes: Any) -> None:
+    shapes = {1: ((2, 3, 4), (4, 5)), 2: ((2, 3, 4), (3, 4, 5))}
+    left, right = shapes.get(axes, ((4, 2, 3), (3, 4, 2))) if isinstance(axes, int) else ((4, 2, 3), (3, 4, 2))
+    one, two = integers(left, "float32", 1), integers(right, "float32", 2)
+    found = xp.tensordot(cupy.asarray(one), cupy.asarray(two), axes=axes)
+    np.testing.assert_array_equal(cupy.asnumpy(found), np.tensordot(one, two, axes=axes))
+
+
+def test_other_dtypes_are_cupys(cupy: Any, xp: Namespace) -> None:
+    one = integers((3, 3), "int64", 1)
+    np.testing.assert_array_equal(cupy.asnumpy(xp.matmul(cupy.asarray(one), cupy.asarray(one))), one @ one)
+
+
+def test_products_are_captured(cupy: Any) -> None:
+    """CuPy's own are refused while a stream is captured; these give the same when the graph is launched again."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    xp = Namespace(cupy, Current(), partial(Handle, cupy, stream, False))
+    one, two = integers((4, 5), "float32", 1), integers((5, 3), "float32", 2)
+    with stream:
+        a, b, out = cupy.asarray(one), cupy.asarray(two), cupy.zeros((4, 3), np.float32)
+        xp.matmul(a, b, out=out)
+        stream.synchronize()
+        stream.begin_capture()
+        xp.matmul(a, b, out=out)
+        graph = stream.end_capture()
+        a[...] = 2 * a
+        graph.launch(stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(cupy.asnumpy(out), 2 * one @ two)
+
+
+def test_cublas_is_not_opened_while_a_run_is_recorded(cupy: Any) -> None:
+    current = Current()
+    current.is_recording = True
+    xp = Namespace(cupy, current, lambda: pytest.fail("it was opened"))
+    with pytest.raises(NotRecordable, match="cuBLAS was not opened before"):
+        xp.matmul(cupy.zeros((2, 2), np.float32), cupy.zeros((2, 2), np.float32))
+
+
+def test_without_the_library_products_are_cupys(cupy: Any) -> None:
+    def missing() -> Handle:
+        raise OSError("libcublas.so.99: cannot open shared object file")
+
+    xp, one = Namespace(cupy, Current(), missing), integers((3, 3), "float32", 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(cupy.asnumpy(xp.matmul(cupy.asarray(one), cupy.asarray(one))), one @ one)
+
+
+def test_what_cublas_refuses_is_told(cupy: Any) -> None:
+    handle = Handle(cupy, cupy.cuda.get_current_stream(), False)
+    cells = cupy.zeros(16, np.float32)
+    flat = Operand(0, 1)
+    wrong = Products(4, 4, 4, (flat, flat, flat), (0, 0, 0), 1, ((0, 0, 0),), False)
+    with pytest.raises(RuntimeError, match="cuBLAS refuses cublasGemmStridedBatchedEx: its error 7"):
+        handle.multiply(wrong, "float32", *[cells.data.ptr] * 3)
+
+
+ROWS: Layout = (3, 4, 5), (20, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "out", "calls"),
+    [
+        (ROWS, ((5, 6), (6, 1)), ((3, 4, 6), (24, 6, 1)), (12, 1, 1)),  # one matrix of all rows
+        (ROWS, ((3, 5, 6), (30, 6, 1)), ((3, 4, 6), (24, 6, 1)), (4, 3, 1)),  # a stack
+        (((2, 3, 4, 5), (60, 20, 5, 1)), ((3, 5, 6), (30, 6, 1)), ((2, 3, 4, 6), (72, 24, 6, 1)), (4, 3, 2)),
+        (((4, 5), (1, 4)), ((5, 6), (1, 5)), ((4, 6), (6, 1)), (4, 1, 1)),  # both transposed
+        (((4, 5), (5, 1)), ((5, 6), (6, 1)), ((4, 6), (1, 4)), (6, 1, 1)),  # the result, too: in the other order
+    ],
+)
+def test_how_many_calls_are_made(a: Layout, b: Layout, out: Layout, calls: tuple[int, int, int]) -> None:
+    found = lay_products(a, b, out)
+    assert found is not None and (found.rows, found.batch, len(found.starts)) == calls
+
+
+def test_cells_that_lie_apart_are_copied_first() -> None:
+    assert lay_products(((4, 5), (20, 2)), ((5, 6), (6, 1)), ((4, 6), (6, 1))) is None
+    assert lay_products(((2**31, 5), (5, 1)), ((5, 6), (6, 1)), ((2**31, 6), (6, 1))) is None
