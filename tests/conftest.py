@@ -66,6 +66,7 @@ SECONDS_OF_A_CELL = 30
 """A cell of a notebook that takes longer fails."""
 
 GPU_TESTS = (
+    "tests/exec/cuda/test_deployed.py",
     "tests/exec/cuda/test_device_paths.py",
     "tests/exec/cuda/test_kernels.py",
     "tests/exec/cuda/test_on_cupy.py",

@@ -22,6 +22,7 @@ from threading import Lock, get_ident
 from typing import Any, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, aligned_bytes
 from tapestry_exec.cuda.device import CupyDevice, HostDevice, clock_of
@@ -29,7 +30,8 @@ from tapestry_exec.cuda.gpus import Gpu, RawKernel, Shared
 from tapestry_exec.cuda.lanes import Lane, Span, Uses
 from tapestry_exec.cuda.payloads import Payload, Pinned, cells_of, ring_nbytes
 from tapestry_exec.cuda.recording import Recording, Recordings, copy_placed
-from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase, Regions
+from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase, PreparedPlan, Regions
+from tapestry_exec.run.deployment import Deployed, LocalSession
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
@@ -82,6 +84,7 @@ class CupyBackend:
     """
 
     name = "cupy"
+    keeps = True
 
     @check_arguments(
         devices="give a sequence of GPU numbers and 'cpu'", kernels="it maps operators' names to RawKernels"
@@ -253,7 +256,30 @@ class CupyBackend:
         return self._devices
 
     def close(self, devices: Sequence[CupyDevice | HostDevice]) -> None:
-        """Take the devices back: their memory is kept for the next run."""
+        """Take the devices back: their memory is kept for the next run, but not that of buffers that stayed."""
+        self.pause()
+        for device in devices:
+            device.release()
+        self._kept = list(devices)
+
+    def begin(self, what: Deployed) -> LocalSession:
+        """The devices of a plan; what stays on some has a backend of its own beside this one, for runs in between."""
+        if what.stays is None:
+            return LocalSession(what)
+        own: Any = CupyBackend(
+            kernels=self.kernels, fallback=self.fallback, blocking=self.blocking, capture=self.capture,
+            poison=self.poison, tf32=self.tf32, cupy=self.cupy,
+        )  # fmt: skip
+        own._asked, own._gpus, own._peers = self._asked, self._gpus, self._peers
+        return LocalSession(replace(what, prepared=PreparedPlan(what.prepared.plan, own)))
+
+    def resume(self) -> None:
+        """Go on with the devices that stayed: the array library's current device, streams and allocator are ours."""
+        self.spans = None
+        self._begin(self._recordings.take_wish())
+
+    def pause(self) -> None:
+        """Wait until everything is done, and give the array library's state back."""
         try:
             self._collected.clear()
             self._leave()
@@ -262,7 +288,6 @@ class CupyBackend:
         finally:
             self._stack.close()
             self._shared.current.forget()
-        self._kept = list(devices)
 
     def place(self, array: Array, regions: Regions, tensor: str) -> Payload:
         """Pack cells of a host array, which are a tensor's, into pinned memory."""

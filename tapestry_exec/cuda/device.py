@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 from time import perf_counter
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
@@ -23,9 +23,9 @@ from tapestry_exec.cuda.cublas import Handle
 from tapestry_exec.cuda.gpus import Gpu, Shared
 from tapestry_exec.cuda.lanes import Ground, Lane, Ring, Uses
 from tapestry_exec.cuda.namespace import Namespace, NotRecordable
-from tapestry_exec.cuda.paths import merging, way_of
+from tapestry_exec.cuda.paths import Way, merging, way_of
 from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
-from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
+from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES, KEPT_LAUNCHES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
@@ -40,13 +40,33 @@ Used = Sequence["Block | Payload"]
 
 
 class Block(Struct):
-    """A buffer in its arena: where its first cell is, who uses it, and the tensor's shape until it is used first."""
+    """A buffer in its place: where its first cell is, who uses it, and the tensor's shape until it is used first."""
 
     buffer: Buffer
+    memory: Any
+    """The array library's pointer to it."""
     address: int
     uses: Uses
     fresh: Ints | None
     dtype: np.dtype[Any]
+
+
+class Launched(NamedTuple):
+    """How a step's work is done, made when it runs first: arrays lie where they lie in every run."""
+
+    op: Op
+    """With the step's own inputs and outputs, by which it is known again."""
+    inputs: Reads
+    outputs: Writes
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    given: list[Any]
+    made: list[Any]
+    shard: Shard
+    opened: Op
+    """The operator, or one in which those that have kernels run these."""
+    way: Way | None
+    """With raw kernels."""
 
 
 class States:
@@ -78,7 +98,11 @@ class HostDevice(NumpyDevice):
         return HostDevice(self.memory)
 
     def leave(self) -> None:
-        """Give up all buffers that are left: nobody is told."""
+        """Give up all buffers that are left but those that stay: nobody is told."""
+
+    def release(self) -> None:
+        """Give up the buffers that stay."""
+        super().leave()
 
     def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
         super().unpack(cells_of(payload) if isinstance(payload, Payload) else payload, buffer, regions)
@@ -115,6 +139,12 @@ class CupyDevice:
         self._ring = Ring(ring_nbytes(payload_nbytes))
         self._namespace = Namespace(shared.cupy, shared.current, partial(_open_handle, shared, gpu, self.compute))
         self._told = getattr(shared.cupy, "mark_block", None)
+        self._held: dict[int, Block] = {}
+        self._held_nbytes = 0
+        self._launches: dict[int, Launched] = {}
+        """By the identity of a step's inputs."""
+        with gpu.device:
+            self._nothing = shared.cupy.ndarray(0, np.uint8, self._arena)
         self._blocks: dict[int, Block] = {}
         self.again()
 
@@ -123,31 +153,62 @@ class CupyDevice:
         return self.gpu.number == gpu and nbytes <= self.nbytes and ring_nbytes(payload_nbytes) <= self._ring.nbytes
 
     def again(self) -> CupyDevice:
-        """Begin anew on the same memory; nothing may be on its way."""
-        self.peak_nbytes = self.copied_nbytes = 0
+        """Begin anew on the same memory, with other operators perhaps; nothing may be on its way."""
         self._opened: dict[str, Op] = {}
+        self.restart()
+        return self
+
+    def restart(self) -> None:
+        """Forget all buffers but those that stay, and count anew; nothing may be on its way."""
+        self.leave()
+        self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
+        for block in self._held.values():
+            block.uses = Uses()
         self._ground = Ground()
         self._ring.restart()
         for lane in self.lanes:
             lane.restart()
-        return self
 
     def leave(self) -> None:
-        """Give up all buffers that are left."""
-        for block in self._blocks.values():
+        """Give up all buffers that are left but those that stay."""
+        for number, block in self._blocks.items():
+            if number not in self._held:
+                self._tell(block, False)
+        self._blocks = dict(self._held)
+
+    def release(self) -> None:
+        """Give up the buffers that stay."""
+        if self._held:
+            self._launches.clear()
+        for block in self._held.values():
             self._tell(block, False)
-        self._blocks.clear()
+        self._held.clear()
+        self._held_nbytes = 0
 
     # -- the protocol ------------------------------------------------------------------------------------
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: cells outside the tensor get the buffer's fill, others poison if that is asked for."""
         stop = buffer.offset + align(buffer.nbytes)
-        self.peak_nbytes = max(self.peak_nbytes, stop)
+        self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + stop)
         uses = Uses(self._ground.take(buffer.offset, stop))
-        made = Block(buffer, self._arena.ptr + buffer.offset, uses, tuple(tensor_shape), np.dtype(buffer.dtype))
+        self._take(buffer, self._arena + buffer.offset, uses, tensor_shape)
+
+    def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
+        """Take memory of its own for a buffer, which stays until the device is closed."""
+        self._launches.clear()  # in runs before it may have lain in the arena
+        cuda = self.shared.cupy.cuda
+        with self.gpu.device:
+            memory = cuda.MemoryPointer(cuda.Memory(max(buffer.nbytes, 1)), 0)
+        self._held[buffer.id] = self._take(buffer, memory, Uses(), tensor_shape)
+        self._held_nbytes += align(buffer.nbytes)
+        self.peak_nbytes = self._held_nbytes
+
+    def _take(self, buffer: Buffer, memory: Any, uses: Uses, tensor_shape: Sequence[int]) -> Block:
+        made = Block(buffer, memory, memory.ptr, uses, tuple(tensor_shape), np.dtype(buffer.dtype))
         self._tell(made, True)
         self._blocks[buffer.id] = made
+        return made
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back; whoever takes it waits for those who still use it."""
@@ -232,18 +293,30 @@ class CupyDevice:
 
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's kernel, or its block function, on blocks of this device's buffers."""
-        read = [None if item is None else (self._ready(item[0], self.compute), *item[1:]) for item in inputs]
-        write = [(self._ready(buffer, self.compute), box) for buffer, box in outputs]
-        scratch = [] if workspace is None else [self._ready(workspace, self.compute)]
+        known = self._launches.get(id(inputs))
+        if known is None or known.op is not op or known.inputs is not inputs or known.outputs is not outputs:
+            known = self._prepare(op, inputs, outputs, shard, workspace)
+        lane, ready = self.compute, self._ready
+        read, written = [ready(one, lane) for one in known.reads], [ready(one, lane) for one in known.writes]
+        self._do(lane, read, written, partial(self._run, known))
 
-        def work() -> None:
-            given = [None if item is None else self._view(*item) for item in read]
-            made = [self._view(*item) for item in write]
-            room = self._whole(scratch[0]) if scratch else self.shared.cupy.empty(0, np.uint8)
-            self._run(op, given, made, shard.within(room))
-
-        held = [item[0] for item in read if item is not None]
-        self._do(self.compute, held, [block for block, _ in write] + scratch, work)
+    def _prepare(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> Launched:
+        """The arrays of a step's blocks, and how its work is done."""
+        blocks = self._blocks
+        given = [None if item is None else self._view(blocks[item[0].id], *item[1:]) for item in inputs]
+        made = [self._view(blocks[buffer.id], box) for buffer, box in outputs]
+        room = self._whole(blocks[workspace.id]) if workspace is not None else self._nothing
+        told, has_kernel = shard.within(room), op.name in self.shared.kernels
+        inside = not op.host_only and not self.shared.kernels.keys().isdisjoint(list_inside(op))
+        is_free = not (has_kernel or inside or op.host_only or op.work is None)
+        way = way_of(op.work(told), given, made) if is_free and op.work is not None else None
+        reads = tuple(item[0] for item in inputs if item is not None)
+        writes = (*(buffer for buffer, _ in outputs), *(() if workspace is None else (workspace,)))
+        if len(self._launches) >= KEPT_LAUNCHES:
+            self._launches.clear()
+        found = Launched(op, inputs, outputs, reads, writes, given, made, told, self._open(op) if inside else op, way)
+        self._launches[id(inputs)] = found
+        return found
 
     # -- its own -----------------------------------------------------------------------------------------
 
@@ -366,23 +439,29 @@ class CupyDevice:
             for goal, cells in zip(goals, made, strict=True):
                 _strided(cupy, goal, dims, offsets[0], strides[0])[...] = cells
 
-    def _run(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    def _run(self, known: Launched) -> None:
+        op, inputs, outputs, shard = known.opened, known.given, known.made, known.shard
+        if known.way is not None:
+            known.way(self._namespace, self._launch)
+        elif op.host_only or op.name in self.shared.kernels:
+            self._run_one(op, inputs, outputs, shard)
+        else:
+            op.block(self._namespace, inputs, outputs, shard)
+
+    def _run_one(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        """Run an operator by the kernel that is attached to it, if it applies, else by its block function."""
         kernel = self.shared.kernels.get(op.name)
         asked = None if kernel is None else kernel.asked(inputs, outputs, shard)
         if kernel is not None and asked is not None:
             grid, block, args, shared_nbytes = asked
             launched = self.gpu.function(kernel.entry, kernel.source, kernel.options)
             launched(grid, block, args, shared_mem=shared_nbytes)
-        elif not op.host_only and not self.shared.kernels.keys().isdisjoint(list_inside(op)):
-            self._open(op).block(self._namespace, inputs, outputs, shard)
         elif op.host_only:
             self._run_on_host(op, inputs, outputs, shard)
+        elif (way := None if op.work is None else way_of(op.work(shard), inputs, outputs)) is not None:
+            way(self._namespace, self._launch)
         else:
-            way = None if op.work is None else way_of(op.work(shard), inputs, outputs)
-            if way is None:
-                op.block(self._namespace, inputs, outputs, shard)
-            else:
-                way(self._namespace, self._launch)
+            op.block(self._namespace, inputs, outputs, shard)
 
     def _open(self, op: Op) -> Op:
         """A block of operators in which those that have kernels run these."""
@@ -392,7 +471,7 @@ class CupyDevice:
             def attach(one: Op) -> Op:
                 def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
                     if (here := device()) is not None:
-                        here._run(one, inputs, outputs, shard)
+                        here._run_one(one, inputs, outputs, shard)
 
                 return replace(one, block=block)
 
@@ -421,7 +500,7 @@ class CupyDevice:
 
     def _array(self, dtype: Any, block: Block, offset: int, shape: Ints, steps: Ints, field: int = 0) -> Any:
         """An array in the arena from `offset` and `field` bytes behind the block's first; steps in bytes."""
-        return self.shared.cupy.ndarray(shape, dtype, self._arena + (block.buffer.offset + offset + field), steps)
+        return self.shared.cupy.ndarray(shape, dtype, block.memory + (offset + field), steps)
 
     def _count(self, transfers: Sequence[Transfer], target: Buffer) -> None:
         """Count what copies within this device write."""

@@ -5,7 +5,8 @@ here, each in one function that answers either with the way to do the shard's wo
 runs, which is always right. The same holds for merges of partial results. No operator is named here.
 
 - A product of matrices with a bias or an activation is cuBLAS's product and then one pass of the epilogue.
-- A convolution is direct, from the block that holds the halo, where `is_direct_faster` says so from sizes alone.
+- A convolution is direct, from the block that holds the halo, where `is_direct_faster` says so from sizes alone; else
+  its windows are unfolded in one copy, and multiplied in one product.
 - Random cells are Philox's words; uniform ones are written at once.
 - A scatter puts its updates into each cell one after the other, in one launch and without atomic operations.
 - Partial results of plain monoids are merged in one pass over the cells, in a row or in a tree.
@@ -16,14 +17,22 @@ Run on the CPU and compiled for GPUs, but not yet run on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import prod
 from typing import Any, assert_never
 
 import numpy as np
 
-from tapestry_exec.copies import MAX_CELLS
+from tapestry_exec.copies import MAX_CELLS, Transfer
 from tapestry_exec.cuda import kernels
-from tapestry_exec.cuda.tuning import DIRECT_FLOP_PER_SECOND, LAUNCH_SECONDS, NBYTES_PER_SECOND, PRODUCT_FLOP_PER_SECOND
+from tapestry_exec.cuda.tuning import (
+    DIRECT_FLOP_PER_SECOND,
+    LAUNCH_SECONDS,
+    NBYTES_PER_SECOND,
+    PRODUCT_FLOP_PER_SECOND,
+    UNFOLDED_NBYTES,
+    UNFOLDING_NBYTES_PER_SECOND,
+)
 from tapestry_plan.ir import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells, Scatter
 from tapestry_sets.digits import Ints
 
@@ -99,8 +108,15 @@ def _correlation(form: Correlation, inputs: Sequence[Any], out: Any) -> Way | No
         return None
     if max(out.size, w.size) >= MAX_CELLS:
         return None
-    if not is_direct_faster(form, out.dtype.name, out.shape, w.shape, bias is not None):
+    if is_direct_faster(form, out.dtype.name, out.shape, w.shape, bias is not None):
+        return convolve_directly(form, x, w, bias, out)
+    if form.activation != "none" and not out.flags.c_contiguous:
         return None
+    return partial(convolve_unfolded, form, x, w, bias, out)
+
+
+def convolve_directly(form: Correlation, x: Any, w: Any, bias: Any, out: Any) -> Way:
+    """A convolution, from the block that holds the halo: one launch for all groups of one width."""
     spatial = out.shape[2:], w.shape[2:], form.strides, form.dilations
     steps = _steps(x), _steps(w), _steps(out)
     work = []
@@ -113,6 +129,66 @@ def _correlation(form: Correlation, inputs: Sequence[Any], out: Any) -> Way | No
         beside = None if bias is None else bias.data.ptr + begin * out.dtype.itemsize
         work += kernels.convolutions(convolving, *at, beside)
     return lambda cupy, launch: launch(work)
+
+
+def convolve_unfolded(form: Correlation, x: Any, w: Any, bias: Any, out: Any, cupy: Any, launch: Launcher) -> None:
+    """Windows side by side as columns, as many samples at once as there is room for, then one product for them all."""
+    #                  one column for each output
+    #                ┌──────────────┐
+    #  weight of   · │ ci, kh, kw   │ = out[sample, the group's channels]        a stack of samples and groups
+    #  the group     └──────────────┘
+    depth, size = prod(w.shape[1:]), out.dtype.itemsize
+    for (begin, end), read, count in _even_groups(form, w.shape[1]):
+        weight = w[begin:end].reshape(count, (end - begin) // count, depth)
+        each = count * depth * prod(out.shape[2:]) * size
+        at_once = max(1, UNFOLDED_NBYTES // each)
+        for first in range(0, out.shape[0], at_once):
+            some = slice(first, first + at_once)
+            target = out[some, begin:end]
+            columns = _columns(form, x[some, read : read + count * w.shape[1]], w.shape, target.shape, cupy, launch)
+            columns = columns.reshape(len(columns), count, depth, -1)
+            flat = _flat_cells(target, cupy)
+            made = cupy.empty((*target.shape[:2], columns.shape[-1]), out.dtype) if flat is None else flat
+            stacked = cupy.ndarray(
+                (len(columns), *weight.shape[:2], columns.shape[-1]), out.dtype, made.data,
+                (made.strides[0], weight.shape[1] * made.strides[1], *made.strides[1:]),
+            )  # fmt: skip
+            cupy.matmul(weight, columns, out=stacked)
+            if flat is None:
+                target[...] = made.reshape(target.shape)
+    if bias is not None:
+        cupy.add(out, bias.reshape(-1, *(1,) * (out.ndim - 2)), out=out)
+    if form.activation != "none":
+        rows = prod(out.shape[:2])
+        launch(kernels.epilogues(out.data.ptr, None, rows, out.size // rows, out.dtype.name, form.activation))
+
+
+def _columns(form: Correlation, x: Any, w: Ints, out: Ints, cupy: Any, launch: Launcher) -> Any:
+    """Windows of samples, ``(sample, channel, kernel cell, output cell)``; x itself where each is one cell."""
+    if not _unfolds(form, w) and (flat := _flat_cells(x, cupy)) is not None:
+        return flat
+    samples, channels, *steps = _steps(x)
+    dims = (*x.shape[:2], *w[2:], *out[2:])
+    reach = [s * step for s, step in zip((*form.dilations, *form.strides), (*steps, *steps), strict=True)]
+    made = cupy.empty((*x.shape[:2], prod(w[2:]), prod(out[2:])), x.dtype)
+    unfold = Transfer(dims, 0, (samples, channels, *reach), 0, tuple(prod(dims[k + 1 :]) for k in range(len(dims))))
+    launch(kernels.copies((unfold,), x.dtype.itemsize, x.data.ptr, made.data.ptr))
+    return made
+
+
+def _flat_cells(array: Any, cupy: Any) -> Any:
+    """An array of samples, channels and cells that shares memory; None where the cells of a channel lie apart."""
+    cells = array.shape[2:]
+    whole = tuple(prod(cells[k + 1 :]) for k in range(len(cells)))
+    if any(n > 1 and step != wanted for n, step, wanted in zip(cells, _steps(array)[2:], whole, strict=True)):
+        return None
+    shape = (*array.shape[:2], prod(cells))
+    return cupy.ndarray(shape, array.dtype, array.data, (*array.strides[:2], array.dtype.itemsize))
+
+
+def _unfolds(form: Correlation, w: Ints) -> bool:
+    """Whether windows have more than one cell, or leave cells out."""
+    return any(n > 1 for n in (*w[2:], *form.strides))
 
 
 def _steps(array: Any) -> Ints:
@@ -137,12 +213,11 @@ def _even_groups(form: Correlation, channels: int) -> list[tuple[tuple[int, int]
 
 
 def is_direct_faster(form: Correlation, dtype: str, out: Ints, w: Ints, has_bias: bool) -> bool:
-    """Whether the direct kernel is expected to take less time than the block function: a rule on sizes alone.
+    """Whether the direct kernel is expected to take less time than unfolding and a product: a rule on sizes alone.
 
     The kernel takes a launch for all groups of one width, and the larger of its arithmetic, idle channels counted, and
-    of its bytes. The block function takes launches for each sample, group and tile, one for each cell of the kernel
-    that is unfolded, one for the product, one for each end of the form; writes and reads what is unfolded; and
-    multiplies. All rates are constants of `tuning`, taken from an H200's data sheet, not yet measured.
+    of its bytes. The other way writes columns and reads them, multiplies, and has a launch for each, and for each end
+    of the form. All rates are constants of `tuning`.
 
     Parameters
     ----------
@@ -158,10 +233,10 @@ def is_direct_faster(form: Correlation, dtype: str, out: Ints, w: Ints, has_bias
 
     Examples
     --------
-    >>> one = Correlation(0, 1, None, (1, 1), (1, 1), (((0, 64), 0),), 4)
-    >>> is_direct_faster(one, "float32", (8, 64, 56, 56), (64, 64, 3, 3), False)
+    >>> own = Correlation(0, 1, None, (1, 1), (1, 1), tuple(((c, c + 1), c) for c in range(64)))
+    >>> is_direct_faster(own, "float32", (1, 64, 112, 112), (64, 1, 3, 3), False)
     True
-    >>> whole = Correlation(0, 1, None, (1, 1), (1, 1), (((0, 512), 0),), 0)
+    >>> whole = Correlation(0, 1, None, (1, 1), (1, 1), (((0, 512), 0),))
     >>> is_direct_faster(whole, "float32", (1, 512, 56, 56), (512, 512, 1, 1), False)
     False
     """
@@ -169,19 +244,18 @@ def is_direct_faster(form: Correlation, dtype: str, out: Ints, w: Ints, has_bias
     flop = 2 * depth * cells * out[1]
     even = _even_groups(form, w[1])
     idle = sum(count * kernels.padded_channels(dtype, (end - begin) // count) for (begin, end), _, count in even)
-    # The direct kernel overlaps its arithmetic with its bytes, so the larger counts; the block function's launches do
-    # one or the other, so they add up.
-    direct = len(even) * LAUNCH_SECONDS + max(
-        flop * idle / out[1] / DIRECT_FLOP_PER_SECOND[dtype], 2 * cells * out[1] * size / NBYTES_PER_SECOND
-    )
-    # block function, each sample, group and tile: unfold ×prod(kernel)  product  bias  activation    a launch each
-    # direct kernel, for all groups of one width:  ────────────────── one launch ──────────────────
-    ends = has_bias + (form.activation != "none")
-    each = form.tiles * (prod(w[2:]) + 1 + ends) if form.tiles else 1 + ends
-    unfolded = 2 * depth * cells * size * len(form.groups) if form.tiles else 0
+    # The direct kernel overlaps its arithmetic with its bytes, so the larger counts; the other way's launches do one or
+    # the other, so they add up.
+    moved = 2 * cells * out[1] * size / NBYTES_PER_SECOND
+    direct = len(even) * LAUNCH_SECONDS + max(flop * idle / out[1] / DIRECT_FLOP_PER_SECOND[dtype], moved)
+    # unfolded         columns   product   bias   activation     a launch each
+    # direct kernel    ──────────── one launch ────────────      for all groups of one width
+    ends, unfolds = has_bias + (form.activation != "none"), _unfolds(form, w)
+    columns = sum(count for _, _, count in even) * depth * cells * size if unfolds else 0
     block = (
-        out[0] * len(form.groups) * each * LAUNCH_SECONDS
-        + (unfolded + 2 * (1 + ends) * cells * out[1] * size) / NBYTES_PER_SECOND
+        (len(even) * (1 + unfolds) + ends) * LAUNCH_SECONDS
+        + columns * (1 / UNFOLDING_NBYTES_PER_SECOND + 1 / NBYTES_PER_SECOND)
+        + (1 + ends) * moved
         + flop / PRODUCT_FLOP_PER_SECOND[dtype]
     )
     return direct <= block

@@ -38,6 +38,8 @@ FEW_CHANNELS = 4
 """Up to so many channels a convolution makes one by one: a block of more would mostly make none."""
 KEPT = 4096
 """Sets of copies, merges, scatters, … whose launches are remembered, of each kind."""
+KEPT_LAUNCHES = 100_000
+"""Steps whose arrays a device keeps."""
 DIRECT_NBYTES = 64 * 1024
 """From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
 WORKSPACE_NBYTES = 32 * 1024 * 1024
@@ -53,11 +55,15 @@ CLOCK_TRIES = 8
 
 # --------------------------------------------- rates: they choose between the direct convolution and cuBLAS's product
 
-DIRECT_FLOP_PER_SECOND = {"float32": 2e13, "float64": 1e13}
-"""What the direct convolution may reach: about a third of the arithmetic of an H200 without its matrix units."""
+DIRECT_FLOP_PER_SECOND = {"float32": 9e12, "float64": 4.5e12}
+"""What the direct convolution reaches on an H200 in float32 (8.5e12 with 3×3, 9.4e12 with 7×7); half in float64."""
 PRODUCT_FLOP_PER_SECOND = {"float32": 4.5e13, "float64": 4.5e13}
 """What cuBLAS's products of such sizes reach there."""
 NBYTES_PER_SECOND = 4e12
 """What copies reach there, read and written."""
+UNFOLDING_NBYTES_PER_SECOND = 1.3e12
+"""Columns that are written there in a second, a cell at a time."""
 LAUNCH_SECONDS = 5e-6
 """What the host takes to launch a kernel."""
+UNFOLDED_NBYTES = 256 * 1024 * 1024
+"""So many samples are unfolded at once as have columns of so many bytes, at least one."""

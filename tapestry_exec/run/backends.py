@@ -167,6 +167,12 @@ class Backend(Protocol[D]):
             "define its `exchange`, or let its `takes` return False"
         )
 
+    def resume(self) -> None:
+        """Go on with devices that stayed; behind `open` they are on already."""
+
+    def pause(self) -> None:
+        """Wait until everything is done on devices that stay, and leave the machine to others."""
+
     def synchronize(self) -> None:
         """Wait until everything launched is done."""
 

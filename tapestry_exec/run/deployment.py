@@ -223,23 +223,27 @@ class LocalSession:
         self.devices: Sequence[DeviceMemory] = ()
         if what.stays is not None:
             self.devices = self.engine.open(what.stays.arenas_nbytes, self.prepared.payloads_nbytes)
-            self.place()
+            try:
+                self.place()
+            except BaseException:
+                with suppress(Exception):  # what ended it is what matters
+                    self.close()
+                raise
+            self.engine.pause()
 
     def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
         stays, prepared = self.what.stays, self.prepared
+        steps: Sequence[DeviceStep] = prepared.steps
+        programs = prepared.programs
         if stays is not None:
-            for device in self.devices:
-                device.restart()
+            steps, programs = stays.steps, stays.programs
             first = [at for name in stays.given if name in host for at in stays.given[name]]
-            steps: Sequence[DeviceStep] = stays.steps
-            programs = stays.programs
             if first:
                 steps = sorted([*first, *steps], key=attrgetter("number"))
                 programs = tuple((*(at for at in first if at.device == d), *each) for d, each in enumerate(programs))
-            job = Job(prepared, {**self.what.constants, **host}, self.what.ops, steps, programs, progress)
-            return interpret(job, self.devices, stays.carrying)
-        job = Job(prepared, host, self.what.ops, prepared.steps, prepared.programs, progress)
+                is_plain = False  # a run that goes on from the one before does less
+        job = Job(prepared, {**self.what.constants, **host}, self.what.ops, steps, programs, progress)
         recording = self.engine.recorded(prepared.plan) if is_plain else None
         if recording is not None:
             return _launch_again(prepared.plan, recording, host, progress)
@@ -269,14 +273,14 @@ class LocalSession:
 
     def _issue(self, job: Job, timed: bool) -> RunResult:
         """Run step by step; what failed while it was recorded runs once more, not recorded."""
-        result = None
+        run, result = self._run_on_devices if self.what.stays is None else self._run_where_it_stays, None
         try:
-            result = self._run_on_devices(job, timed)
+            result = run(job, timed)
         except StepFailed as error:
             if not self.engine.forget(job.prepared.plan, error.__cause__):
                 raise
         if result is None:  # outside of the handler, whose error holds the devices
-            result = self._run_on_devices(job, timed)
+            result = run(job, timed)
         self.engine.remember(job.prepared.plan, result)
         return result
 
@@ -292,6 +296,23 @@ class LocalSession:
                 self.engine.close(devices)
             raise
         self.engine.close(devices)
+        return result
+
+    def _run_where_it_stays(self, job: Job, timed: bool) -> RunResult:
+        """Run on the devices that are kept."""
+        assert self.what.stays is not None, "something stays"
+        for device in self.devices:
+            device.restart()
+        self.engine.resume()
+        try:
+            if timed:
+                self.engine.start_clocks()
+            result = interpret(job, self.devices, self.what.stays.carrying)
+        except BaseException:
+            with suppress(Exception):  # what ended the run is what matters
+                self.engine.pause()
+            raise
+        self.engine.pause()
         return result
 
 
@@ -321,9 +342,9 @@ def interpret(job: Job, devices: Sequence[DeviceMemory], carrying: Sequence[Devi
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
     cells = [mine[buffers[number].device].take(number, region) for number, region in blocks]
-    _finish(engine.arrive)
     for at in carrying:
         mine[at.device].carry(at)
+    _finish(engine.arrive)
     links = loop.links + sum((one.links for one in mine), Counter())
     return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links)
 
@@ -524,7 +545,7 @@ class Deployment:
             check_target(trace, "trace")
         with self._prepared.backend.alone():
             self._has_state = False  # what a run that fails leaves is not known
-            result = self._session.run(host, progress, trace is not None, False)
+            result = self._session.run(host, progress, trace is not None, trace is None)
             self._has_state = bool(self._carried)
         names = tuple(sorted(self._carried - kept))
         if names not in self._predicted:

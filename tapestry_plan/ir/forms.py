@@ -49,9 +49,6 @@ class Correlation(Struct, frozen=True):
     strides, dilations : tuple of int
     groups : tuple of ((begin, end), begin)
         For each group in the blocks its output channels, and the first channel that it reads of as many as w has.
-    tiles : int
-        Tiles that the block function unfolds windows into, for each sample and group, where cells take four bytes:
-        wider ones take up to as many times more. 0 where it unfolds none.
     activation : str
         One of `ACTIVATIONS`.
     """
@@ -62,7 +59,6 @@ class Correlation(Struct, frozen=True):
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     groups: tuple[tuple[tuple[int, int], int], ...]
-    tiles: int
     activation: str = "none"
 
 

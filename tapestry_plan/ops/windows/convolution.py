@@ -204,9 +204,7 @@ def _conv_workspace(shard: Shard, itemsize: int) -> int:
 def _correlation(shard: Shard) -> Correlation:
     window, bias = _window(shard), 2 if len(shard.input_boxes) > 2 else None
     groups = tuple(((made.start, made.stop), first) for _, made, first in groups_of(shard))
-    # A shard does not say of which type its cells are: the tiles are those of the usual one, float32.
-    tiles = 0 if _is_direct(shard) else -(-shard.length(spatial_of(shard)[0]) // _tile(shard, 4)[0])
-    return Correlation(0, 1, bias, window.strides, window.dilations, groups, tiles)
+    return Correlation(0, 1, bias, window.strides, window.dilations, groups)
 
 
 @operator(

@@ -1,0 +1,163 @@
+"""Deployments on simulated devices and, with `-m gpu`, on a real one: what stays lies there from run to run."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from tapestry_exec import CupyBackend, StepFailed, deploy, run
+from tapestry_exec.simulated import namespace as simulated
+from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
+from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.ops import linear, matmul, relu
+
+Feeds = dict[str, Any]
+Make = Callable[..., CupyBackend]
+
+
+def make_simulated(**options: Any) -> CupyBackend:
+    return CupyBackend(cupy=simulated.cupy(2, unwritten=True), **{"poison": True, **options})
+
+
+def make_real(**options: Any) -> CupyBackend:
+    return CupyBackend(**{"poison": True, **options})
+
+
+@pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.gpu)])
+def make(request: pytest.FixtureRequest) -> Make:
+    return {"simulated": make_simulated, "real": make_real}[request.param]
+
+
+def weighted(devices: int = 3) -> tuple[ShardPlan, Feeds]:
+    """Weights as they are, turned around, and joined with others; a bias that two operators read; small integers."""
+    g, rng = Graph(), np.random.default_rng(0)
+    x = g.input("x", (12, 8))
+    w = g.constant("w", rng.integers(-3, 4, (6, 8)).astype(np.float32))
+    more = g.constant("more", rng.integers(-3, 4, (6, 8)).astype(np.float32))
+    bias = g.constant("bias", rng.integers(-3, 4, (12,)).astype(np.float32))
+    y = relu(matmul(x, concat([w, more], 0).T, name="one") + bias, name="act")
+    g.output(y * bias, "y")
+    made = plan(g, Mesh((devices,)), fix={"one": {"n": devices}})
+    return made, {"x": rng.integers(-3, 4, (12, 8)).astype(np.float32)}
+
+
+def stepping(devices: int = 2) -> ShardPlan:
+    """A state that each run adds a product to."""
+    g = Graph()
+    state, x = g.input("state", (4, 4)), g.input("x", (4, 4))
+    w = g.constant("w", np.eye(4, dtype=np.float32) * 2)
+    g.output(state + matmul(x, w), "next")
+    return plan(g, Mesh(devices), tie={"next": "state"})
+
+
+@pytest.mark.parametrize("capture", [False, True])
+def test_constants_are_placed_once(make: Make, capture: bool) -> None:
+    p, inputs = weighted()
+    with deploy(p, backend=make(capture=capture)) as placed, deploy(p, backend="serial") as wanted_of:
+        assert placed.nbytes_placed == wanted_of.nbytes_placed and any(placed.nbytes_placed)
+        for k in range(5):
+            feeds = {"x": inputs["x"] + k}
+            found, wanted = placed.run(feeds), wanted_of.run(feeds)
+            np.testing.assert_array_equal(found.outputs["y"], wanted.outputs["y"])
+            for name in ("nbytes_by_link", "nbytes_placed", "nbytes_copied", "peak_nbytes", "flop"):
+                assert getattr(found, name) == getattr(wanted, name)
+            assert bool(found.timeline) == (not capture or k < 2), "from the third run on it is a graph"
+
+
+@pytest.mark.parametrize("capture", [False, True])
+def test_state_stays(make: Make, capture: bool) -> None:
+    """The first run is given the state; a later one, too, goes on from another one that it is given."""
+    p, total = stepping(), np.zeros((4, 4), np.float32)
+    with deploy(p, backend=make(capture=capture), carry={"next": "state"}) as placed:
+        for k in range(9):
+            feeds = {"x": np.full((4, 4), k, np.float32)}
+            if k in (0, 5):
+                total = np.full((4, 4), 100 + k, np.float32)
+                feeds["state"] = total
+            total = total + 2 * feeds["x"]
+            np.testing.assert_array_equal(placed.run(feeds).outputs["next"], total)
+
+
+@pytest.mark.parametrize("capture", [False, True])
+def test_runs_and_deployments_of_one_backend_go_on_beside_each_other(make: Make, capture: bool) -> None:
+    backend = make(capture=capture)
+    (p, feeds), q, other = weighted(), stepping(), {"x": np.ones((4, 4), np.float32)}
+    with deploy(p, backend=backend) as one, deploy(q, backend=backend) as two:
+        for k in range(4):
+            more = {"x": feeds["x"] * k}
+            for found in (one.run(more), run(p, more, backend=backend)):
+                np.testing.assert_array_equal(found.outputs["y"], run(p, more).outputs["y"])
+            given = {**other, "state": np.full((4, 4), k, np.float32)}
+            np.testing.assert_array_equal(two.run(given).outputs["next"], np.full((4, 4), k + 2))
+    with pytest.raises(RuntimeError, match="deployment is closed"):
+        one.run(feeds)
+
+
+def test_between_runs_the_library_is_as_it_was(make: Make) -> None:
+    backend, (p, feeds) = make(), weighted()
+    cupy = backend.cupy
+    mine = cupy.cuda.Stream(non_blocking=True)
+    with mine:
+        with deploy(p, backend=backend) as placed:
+            for _ in range(2):
+                assert cupy.cuda.get_current_stream().ptr == mine.ptr
+                placed.run(feeds)
+            assert cupy.cuda.get_current_stream().ptr == mine.ptr
+        assert cupy.cuda.get_current_stream().ptr == mine.ptr
+
+
+def test_a_trace_has_the_devices_own_times(make: Make, tmp_path: Any) -> None:
+    p, feeds = weighted()
+    with deploy(p, backend=make(capture=True)) as placed:
+        for _ in range(3):
+            assert placed.run(feeds, trace=tmp_path / "trace.json").timeline
+
+
+def test_a_run_that_fails_leaves_what_stays(make: Make) -> None:
+    p, feeds = weighted()
+    fails = [False]
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if fails[0]:
+            raise FloatingPointError("too hot")
+        xp.maximum(inputs[0], 0, out=outputs[0])
+
+    own = replace(BUILTIN_OPS["relu"], block=block)
+    with deploy(p, backend=make(), ops={"relu": own}) as placed:
+        wanted = placed.run(feeds).outputs["y"]
+        fails[0] = True
+        with pytest.raises(StepFailed, match="too hot"):
+            placed.run(feeds)
+        fails[0] = False
+        np.testing.assert_array_equal(placed.run(feeds).outputs["y"], wanted)
+
+
+def test_memory_of_what_stayed_is_free_when_it_is_closed() -> None:
+    cupy = simulated.cupy(1)
+    p, feeds = weighted(1)
+    with deploy(p, backend=CupyBackend(cupy=cupy)) as placed:
+        placed.run(feeds)
+    del placed
+    gc.collect()
+    live = [block for block in cupy.checker.blocks if block.device is not None and block.is_live and not block.in_pool]
+    assert live == []
+
+
+def test_plans_with_products_give_the_same_bits_in_a_graph(make: Make) -> None:
+    """A deployment's third run is a graph's: cuBLAS has the workspace and the bits of the runs before."""
+    g, rng = Graph(), np.random.default_rng(0)
+    y = g.input("x", (64, 96))
+    for k in range(4):
+        y = relu(linear(y, g.constant(f"w{k}", rng.standard_normal((96, 96)).astype(np.float32)), name=f"fc{k}"))
+    g.output(y, "y")
+    p, feeds = plan(g, Mesh(2)), {"x": rng.standard_normal((64, 96)).astype(np.float32)}
+    with deploy(p, backend=make(capture=True)) as placed:
+        found = [placed.run(feeds) for _ in range(4)]
+    assert [bool(one.timeline) for one in found] == [True, True, False, False]
+    assert len({one.outputs["y"].tobytes() for one in found}) == 1
+    np.testing.assert_allclose(found[0].outputs["y"], run(p, feeds).outputs["y"], rtol=1e-3, atol=1e-3)
