@@ -149,3 +149,14 @@ def vit(layers: int, batch: int = 2, side: int = 224, patch: int = 16, width: in
         x = m.op("Add", x, y)
     token = m.op("Gather", m.norm(x, width), m.number(np.int64(0)), axis=1)
     return m.done(m.linear(token, width, 1000))
+
+
+def gpt_with_weights() -> Any:
+    """Four layers of width 768 over 128 tokens, their weights in the model."""
+    model, rng = gpt(4, length=128, width=768, inner=3072), np.random.default_rng(0)
+    for value in [value for value in model.graph.input if value.name != "x"]:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        array = rng.standard_normal(shape) * 0.02 + (len(shape) == 1)
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), value.name))
+        model.graph.input.remove(value)
+    return model

@@ -33,7 +33,6 @@ import onnxruntime
 from bench_demo import HERE, ROOT, cpu_model, len_cpus
 from msgspec.structs import replace
 from numpy.typing import NDArray
-from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from threadpoolctl import threadpool_info
 
@@ -50,7 +49,7 @@ from tapestry_plan.onnx import before_softmax, light_model
 from tapestry_plan.ops import add, matmul, relu
 from tapestry_plan.steps import Buffer, spill
 from tapestry_sets import Region, Sett, Stripe
-from tests.layered_models import gpt
+from tests.layered_models import gpt_with_weights
 
 Array = NDArray[Any]
 
@@ -524,21 +523,10 @@ class Threads(NumpyBackend):
         return True
 
 
-def gpt_model() -> Any:
-    """Four layers of width 768 over 128 tokens, their weights in the model."""
-    model, rng = gpt(4, length=128, width=768, inner=3072), np.random.default_rng(0)
-    for value in [value for value in model.graph.input if value.name != "x"]:
-        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        array = rng.standard_normal(shape) * 0.02 + (len(shape) == 1)
-        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), value.name))
-        model.graph.input.remove(value)
-    return model
-
-
 def open_model(name: str) -> tuple[Any, Graph]:
     """A network by name, with the graph of what is before its softmax, or an ONNX file with its input's shape."""
     if name == "gpt":
-        model = gpt_model()
+        model = gpt_with_weights()
         return model, load_onnx(model)
     file, _, shape = name.partition("@")
     if not shape:

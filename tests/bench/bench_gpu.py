@@ -8,17 +8,17 @@ Times are of events in one stream, the median of several runs that alternate wit
 are so many launches of one thing that they take 5 ms, as many of ours as of the peer's, and work in front of them lets
 the host get ahead, so that what is timed is the GPU and not Python. Where whole plans are timed, the host's work is in
 it as in every run. Figures of simulated devices say nothing about a GPU and are never written.
-
-Not yet run on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -28,20 +28,22 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_exec import CupyBackend, RunResult, TraceEvent, run
+from tapestry_exec import CupyBackend, RunResult, TraceEvent, deploy, difference, evaluate, run
 from tapestry_exec.copies.strided import pack_transfers, unpack_transfers
 from tapestry_exec.cuda import kernels
-from tapestry_exec.cuda.gpus import Gpu
-from tapestry_exec.cuda.kernels.convolution import Convolving
+from tapestry_exec.cuda.cublas import Handle
+from tapestry_exec.cuda.gpus import Current, Gpu
 from tapestry_exec.cuda.kernels.structs import Launch
-from tapestry_exec.cuda.paths import is_direct_faster
+from tapestry_exec.cuda.namespace import Namespace
+from tapestry_exec.cuda.paths import convolve_directly, convolve_unfolded, is_direct_faster
 from tapestry_exec.simulated import namespace as simulated
-from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, load_onnx, plan
 from tapestry_plan.ir import Correlation
+from tapestry_plan.onnx import before_softmax, light_model
 from tapestry_plan.ops import linear, matmul, relu
-from tapestry_plan.rewrite import fuse
 from tapestry_plan.steps import Compute, Copy, Reduce
 from tapestry_sets import Region
+from tests.layered_models import gpt_with_weights
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bench_gpu.md"
 SECTOR_NBYTES = 32
@@ -157,10 +159,14 @@ def sectors(run_nbytes: int, pitch_nbytes: int, runs: int = 4096) -> float:
     return len(touched) * SECTOR_NBYTES / (runs * run_nbytes)
 
 
+def runtime_kind(runtime: Any) -> int:
+    return int(runtime.memcpyDeviceToDevice)
+
+
 def gathers(bench: Bench) -> Iterator[Row]:
     """Every other run of an array into a payload, and back, against the runtime's copy of the payload."""
     cupy, payload = bench.cupy, bench.sizes.payload_nbytes
-    cells = cupy.ones(2 * payload // 4, np.float32)
+    runtime, cells = cupy.cuda.runtime, cupy.ones(2 * payload // 4, np.float32)
     packed_cells, other = cupy.empty(payload // 4, np.float32), cupy.empty(payload // 4, np.float32)
     for run_nbytes in bench.sizes.runs:
         n = run_nbytes // 4
@@ -171,11 +177,19 @@ def gathers(bench: Bench) -> Iterator[Row]:
         back = unpack_transfers(shape, (0, 0), (region,)), packed_cells.data.ptr, cells.data.ptr
         for what, (transfers, src, dst) in (("gather", there), ("scatter", back)):
             launches = kernels.copies(transfers, 4, src, dst)
-            ours, peer = bench.seconds(lambda k=launches: bench.launch(k), lambda: bench.copy(other, packed_cells))
+            pitches = (run_nbytes, 2 * run_nbytes) if what == "gather" else (2 * run_nbytes, run_nbytes)
+            pitched = dst, pitches[0], src, pitches[1], run_nbytes, shape[0], runtime_kind(runtime)
+
+            def by_pitch(given: tuple[Any, ...] = pitched) -> None:
+                runtime.memcpy2DAsync(*given, cupy.cuda.get_current_stream().ptr)
+
+            queries = [lambda k=launches: bench.launch(k), lambda: bench.copy(other, packed_cells)]
+            ours, peer, *two = bench.seconds(*queries, *([by_pitch] if hasattr(runtime, "memcpy2DAsync") else []))
             wide = run_nbytes >= 64
             # What a copy would take that reads, or writes, whole sectors on the strided side.
             limit = peer if wide else peer * (1 + share) / 2
-            note = "" if wide else f"of the limit by sectors, {share:.1f} times the payload on one side"
+            note = "" if wide else f"of the limit by sectors, {share:.1f} times the payload on one side; "
+            note += f"memcpy2D takes {two[0] * 1e6:,.1f}" if two else ""
             yield Row(f"{what}, runs of {run_nbytes:,} B", ours, peer, limit / ours, 0.9 if wide else 0.7, note)
 
 
@@ -347,45 +361,50 @@ def epilogues(bench: Bench) -> Iterator[Row]:
 
 
 def chains(bench: Bench) -> Iterator[Row]:
-    """Layers of linear + bias + relu as whole plans, fused by the rule and as they are, against CuPy's sequence.
+    """Layers of linear + bias + relu as plans whose weights stay, launched as a graph, against CuPy's sequence.
 
-    Ours are the device's own times from the trace of a run, from the first operator's begin to the last one's end: with
-    the poison that every new buffer is set to, and where Python launches slower than the GPU computes, with that. The
-    peer's host is in its times in the same way.
+    Both from an array of the host to one of the host, on the host's clock.
     """
     cupy, layers = bench.cupy, bench.sizes.layers
-    for rows in bench.sizes.rows:
+    for rows in bench.sizes.rows[:-1]:
         for width in (64, 1024) if bench.sizes.least_seconds else (4,):
             plain = layered(rows, width, layers)
-            rng = np.random.default_rng(0)
-            feeds = {
-                name: (rng.standard_normal(plain.stored[name].shape) / width**0.5).astype(np.float32) for name in "xwb"
-            }
-            on_gpu = {name: cupy.asarray(array) for name, array in feeds.items()}
+            x = np.random.default_rng(0).standard_normal((rows, width)).astype(np.float32)
+            w, b = map(cupy.asarray, weights(width))
 
-            def peer(given: dict[str, Any] = on_gpu) -> Any:
-                y = given["x"]
+            def peer(x: Any = x, w: Any = w, b: Any = b) -> Any:
+                y = cupy.asarray(x)
                 for _ in range(layers):
-                    y = cupy.maximum(cupy.matmul(y, given["w"]) + given["b"], 0)
-                return y
+                    y = cupy.maximum(cupy.matmul(y, w) + b, 0)
+                return cupy.asnumpy(y)
 
-            fused = plain
-            for k in range(layers):
-                fused = fuse.apply(fused, f"act{k}")
-            (theirs,) = bench.seconds(peer, is_ahead=False)
+            p = plan(plain, Mesh(1))
+            with (
+                deploy(p, backend=CupyBackend(cupy=cupy, capture=True)) as graph,
+                deploy(p, backend=CupyBackend(cupy=cupy)) as steps,
+            ):
+                queries = [partial(graph.run, {"x": x}), partial(steps.run, {"x": x}), peer]
+                for query in queries * 2:
+                    query()
+                ours, plainly, theirs = wall(bench, [], *queries)
+                np.testing.assert_allclose(graph.run({"x": x}).outputs["y"], peer(), rtol=1e-3, atol=1e-3)
             bound = is_by_memory(rows, width, width)
-            for name, g, aim in (("fused", fused, 1.2 if bound else 1.0), ("as planned", plain, 1.0)):
-                p, backend = plan(g, Mesh(1)), CupyBackend(cupy=cupy)
-                ours = median([span(traced(p, feeds, backend).timeline) for _ in range(4)][1:])
-                note = "bound by memory" if bound else "bound by the product"
-                case = f"a plan of {layers} layers, {name}, {rows:,}×{width}×{width}"
-                yield Row(case, ours / layers, theirs / layers, theirs / ours, aim, f"a layer; {note}")
+            note = f"a layer, with the way to the GPU and back; step by step {plainly / layers * 1e6:,.1f}"
+            case = f"{layers} layers, {rows:,}×{width}×{width}"
+            yield Row(case, ours / layers, theirs / layers, theirs / ours, 1.2 if bound else 1.0, note)
+
+
+def weights(width: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    matrix = (rng.standard_normal((width, width)) / width**0.5).astype(np.float32)
+    return matrix, rng.standard_normal(width).astype(np.float32)
 
 
 def layered(rows: int, width: int, layers: int) -> Graph:
     """Layers of linear + bias + relu, one after the other, all of the same weights."""
-    g = Graph()
-    y, w, b = g.input("x", (rows, width)), g.input("w", (width, width)), g.input("b", (width,))
+    g, given = Graph(), weights(width)
+    y = g.input("x", (rows, width))
+    w, b = g.constant("w", given[0]), g.constant("b", given[1])
     for k in range(layers):
         y = relu(linear(y, w, b, name=f"fc{k}"), name=f"act{k}")
     g.output(y, "y")
@@ -393,46 +412,53 @@ def layered(rows: int, width: int, layers: int) -> Graph:
 
 
 def is_by_memory(rows: int, inner: int, columns: int) -> bool:
-    """Whether a layer's bytes, unfused, take longer than its product: below 200 operations a byte."""
-    return 2 * rows * inner * columns < 200 * 4 * (rows * (inner + 3 * columns) + inner * columns)
+    """Whether a layer's bytes, unfused, take longer than its product in float32: below 13 operations a byte.
+
+    An H200 does 51e12 operations in a second there, without its matrix units, and moves 4.1e12 bytes.
+    """
+    return 2 * rows * inner * columns < 13 * 4 * (rows * (inner + 3 * columns) + inner * columns)
+
+
+CONVOLUTIONS = (
+    (1, 64, 64, 1, 112, 1),
+    (1, 64, 64, 3, 112, 1),
+    (1, 3, 64, 7, 112, 1),
+    (1, 32, 32, 3, 112, 32),
+    (1, 240, 240, 3, 28, 3),
+    (1, 256, 256, 3, 14, 1),
+    (1, 512, 512, 3, 7, 1),
+    (8, 64, 64, 3, 56, 1),
+    (8, 128, 128, 3, 28, 1),
+    (8, 512, 512, 3, 7, 1),
+    (8, 256, 64, 1, 56, 1),
+)
+"""Samples, channels read and made, side of the kernel, side of the result, and groups."""
 
 
 def convolutions(bench: Bench) -> Iterator[Row]:
-    """What the rule takes, the direct kernel or windows and a matrix product, against what it leaves."""
-    cupy, c, n = bench.cupy, bench.sizes.channels, bench.sizes.pixels
-    for side, groups, width in ((1, 1, c), (3, 1, c), (7, 1, c), (3, c, 1)):
-        per, halo = c // groups, side - 1
-        x = cupy.ones((1, c, n + halo, n + halo), np.float32)
-        w = cupy.ones((groups * width, per, side, side), np.float32)
-        out = cupy.empty((1, groups * width, n, n), np.float32)
-        steps = [tuple(s // 4 for s in array.strides) for array in (x, w, out)]
-        work = Convolving("float32", 1, groups, per, width, (n, n), (side, side), (1, 1), (1, 1), *steps)
-        direct = kernels.convolutions(work, out.data.ptr, x.data.ptr, w.data.ptr)
-
-        def by_product(x: Any = x, w: Any = w, out: Any = out, groups: int = groups, side: int = side) -> None:
-            (_, channels, *_), s = x.shape, x.strides
-            per = channels // groups
-            windows = cupy.lib.stride_tricks.as_strided(
-                x, (groups, per, side, side, n, n), (per * s[1], s[1], *s[2:], *s[2:])
-            )
-            columns = cupy.ascontiguousarray(windows).reshape(groups, -1, n * n)
-            out[...] = cupy.matmul(w.reshape(groups, -1, per * side * side), columns).reshape(out.shape)
-
+    """What the rule takes, the direct kernel or unfolding and a product, against what it leaves."""
+    cupy = bench.cupy
+    xp = Namespace(cupy, Current(), lambda: Handle(cupy, cupy.cuda.get_current_stream(), False))
+    few = (1, 3, 4, 3, 3, 1), (1, 4, 4, 3, 3, 4)
+    for samples, read, made, side, n, groups in few if bench.sizes is TINY else CONVOLUTIONS:
+        per, halo, width = read // groups, side - 1, made // groups
+        x = cupy.ones((samples, read, n + halo, n + halo), np.float32)
+        w = cupy.ones((made, per, side, side), np.float32)
+        out = cupy.empty((samples, made, n, n), np.float32)
         form = Correlation(
-            0, 1, None, (1, 1), (1, 1), tuple(((g * width, (g + 1) * width), g * per) for g in range(groups)), side > 1
+            0, 1, None, (1, 1), (1, 1), tuple(((g * width, (g + 1) * width), g * per) for g in range(groups))
+        )
+        direct = convolve_directly(form, x, w, None, out)
+        one, two = bench.seconds(
+            lambda way=direct: way(xp, bench.launch),
+            lambda given=(form, x, w, None, out): convolve_unfolded(*given, xp, bench.launch),
         )
         is_direct = is_direct_faster(form, "float32", out.shape, w.shape, False)
-        one, two = bench.seconds(lambda k=direct: bench.launch(k), by_product)
         ours, peer = (one, two) if is_direct else (two, one)
         taken = "the direct kernel" if is_direct else "the product"
-        yield Row(
-            f"convolution {side}×{side}, {c} channels, {groups} groups, {n}²",
-            ours,
-            peer,
-            peer / ours,
-            1,
-            f"{taken} is taken",
-        )
+        flop = 2.0 * out.size * per * side * side
+        case = f"convolution {side}×{side}, {read} to {made} channels, {groups} groups, {samples} × {n}²"
+        yield Row(case, ours, peer, peer / ours, 1, f"{taken} is taken: {flop / ours / 1e12:,.1f} TFLOP/s")
 
 
 # --------------------------------------------------------------------------------------------------- whole plans
@@ -442,8 +468,7 @@ def captured(bench: Bench) -> Iterator[Row]:
     """A plan of many small operators: its graph's launch, an operation, against issuing them one by one.
 
     An operation is what is put on a device: a copy, an operator's shard, a merge; taking and giving back a place in
-    the arena puts nothing there. Operators are elementwise: products are cuBLAS's, whose calls CuPy refuses while a
-    stream is captured, so that a plan with products is not recorded and runs step by step.
+    the arena puts nothing there.
     """
     g = Graph()
     x = g.input("x", (64, 64))
@@ -467,6 +492,44 @@ def captured(bench: Bench) -> Iterator[Row]:
     yield Row(f"an operation of {count:,}, as a graph", ours, peer, 5e-6 / ours, 1, note)
 
 
+def networks(bench: Bench) -> Iterator[Row]:
+    """Networks deployed on one device and on four of one GPU: a graph's launch against a run step by step.
+
+    From arrays of the host to arrays of the host. Four devices of one GPU take turns there: what they show is what
+    copies and the steps of four cost.
+    """
+    for name, graph in opened(bench):
+        rng = np.random.default_rng(0)
+        inputs = [tensor for tensor in graph.stored.values() if tensor.kind == "input"]
+        feeds = {one.name: rng.standard_normal(one.shape).astype(one.dtype) for one in inputs}
+        wanted = evaluate(graph, feeds)
+        for devices in (1, 4):
+            p = plan(graph, Mesh(devices))
+            engines = [CupyBackend(cupy=bench.cupy, devices=[0] * devices, capture=one) for one in (True, False)]
+            with deploy(p, backend=engines[0]) as whole, deploy(p, backend=engines[1]) as steps:
+                queries = [partial(one.run, feeds) for one in (whole, steps)]
+                for query in queries * 2:
+                    query()
+                ours, peer = wall(bench, [], *queries)
+                found = whole.run(feeds)
+            assert not found.timeline, "it is a graph"
+            worst = max(difference(found.outputs[key], array) for key, array in wanted.items())
+            assert worst < 1e-3, worst
+            case = f"{name}, {devices} devices, {len(p.steps):,} steps"
+            yield Row(case, ours, peer, peer / ours, 1, f"{sum(found.nbytes_by_link.values()):,} B moved")
+
+
+def opened(bench: Bench) -> Iterator[tuple[str, Graph]]:
+    """Networks by name: real ones, or a tiny one."""
+    if bench.sizes is TINY:
+        yield "layers", layered(8, 4, 2)
+        return
+    for name in ("squeezenet", "resnet50"):
+        model = light_model(name)
+        yield name, load_onnx(model, outputs=before_softmax(model))
+    yield "gpt of 4 layers", load_onnx(gpt_with_weights())
+
+
 TABLES: tuple[tuple[str, str, Callable[[Bench], Iterator[Row]]], ...] = (
     ("Regions", "a copy from device to device", gathers),
     ("Copies beside work", "one after the other", overlaps),
@@ -475,14 +538,17 @@ TABLES: tuple[tuple[str, str, Callable[[Bench], Iterator[Row]]], ...] = (
     ("Layers as plans", "CuPy's operators", chains),
     ("Convolutions", "the other way", convolutions),
     ("Launches", "one by one", captured),
+    ("Networks", "step by step", networks),
 )
 
 
-def report(bench: Bench, name: str) -> Iterator[str]:
+def report(bench: Bench, name: str, wanted: str) -> Iterator[str]:
     """The tables in Markdown, line by line."""
     yield "# The CuPy backend on a GPU\n"
     yield f"{date.today()}, {name}, Python {platform.python_version()}. Written by `tests/bench/bench_gpu.py`.\n"
     for title, peer, rows in TABLES:
+        if not re.search(wanted, title):
+            continue
         yield f"## {title}\n"
         yield f"| case | ours, us | {peer}, us | ratio | aim | met | |\n|---|---|---|---|---|---|---|"
         yield from map(str, rows(bench))
@@ -494,6 +560,7 @@ def main() -> None:
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--write", action="store_true", help="write tests/bench/results/bench_gpu.md")
     chosen.add_argument("--simulated", action="store_true", help="tiny sizes on a simulated GPU")
+    parser.add_argument("--tables", default=".", help="only the tables whose titles match")
     args = parser.parse_args()
     backend = CupyBackend(cupy=simulated.cupy(1) if args.simulated else None)
     backend.gpus_of(1)
@@ -503,7 +570,7 @@ def main() -> None:
     else:
         name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode() + f", CuPy {cupy.__version__}"
     lines = []
-    for line in report(Bench(cupy, TINY if args.simulated else REAL), name):
+    for line in report(Bench(cupy, TINY if args.simulated else REAL), name, args.tables):
         print(line, flush=True)
         lines.append(line)
     if args.write:

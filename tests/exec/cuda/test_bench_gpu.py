@@ -31,11 +31,15 @@ def test_every_table_is_made_on_a_simulated_gpu(
             "Layers as plans",
             "Convolutions",
             "Launches",
+            "Networks",
         )
     ]
     assert len(rows) >= 15 and all(float(row[1].replace(",", "")) > 0 for row in rows if "beside" not in row[0])
     assert all(0 <= float(row[3]) <= 1 for row in rows if row[0].startswith("| a plan, "))
-    assert [row[0].split(", ")[1] for row in rows if "layers" in row[0]] == ["fused", "as planned"] * 2
+    assert [row[0] for row in rows if "layers" in row[0]] == [
+        "| 2 layers, 8×4×4",
+        *(f"| layers, {n} devices, {steps} steps" for n, steps in ((1, 18), (4, 72))),
+    ]
     assert "these figures mean nothing" in text
 
 
