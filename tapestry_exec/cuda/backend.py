@@ -56,12 +56,12 @@ class CupyBackend:
         Run block functions that need NumPy on the host, with copies there and back; otherwise they are refused.
     blocking : bool
         Wait after each step, so that an error is told of the step that made it.
-    capture : bool
+    capture : bool, optional
         Record a plan's second run as a graph of the driver, and launch that from then on, without the host's work for
-        each step. Plans that spill, that run blocks on the host, or whose blocks do what no graph holds, are not
-        recorded: `gather` waits for its indices to check them, and CuPy calls neither cuBLAS nor its like while a
-        stream is recorded, so that plans with products of matrices run step by step. Inputs may be others each time,
-        constants must stay, and counts of bytes are those of the run that was recorded.
+        each step. By default deployments do so, and runs by themselves do not. Plans that spill, that run blocks on
+        the host, or whose blocks do what no graph holds, are not recorded: `gather` waits for its indices to check
+        them. Inputs may be others each time, constants must stay, and counts of bytes are those of the run that was
+        recorded, which has no times of single steps.
         A plan whose blocks bring arrays of the host to the GPU (``xp.asarray(table)``) is not recorded: a graph would
         read them again from memory that is no longer theirs.
     poison : bool
@@ -96,7 +96,7 @@ class CupyBackend:
         kernels: Mapping[str, RawKernel] | None = None,
         fallback: bool = False,
         blocking: bool = False,
-        capture: bool = False,
+        capture: bool | None = None,
         poison: bool = False,
         tf32: bool = False,
         cupy: Any = None,
@@ -124,8 +124,9 @@ class CupyBackend:
         self._stack = ExitStack()
         self.spans: list[Span] | None = None
         """Operations in lanes in the order in which they were put there, from `start_clocks` on."""
-        self._roles: dict[Lane, tuple[int, str]] = {}
+        self._roles: dict[Lane, tuple[CupyDevice, str]] = {}
         self._clocks: dict[int, tuple[Any, float]] = {}
+        """By GPU."""
         self._peers: set[tuple[int, int]] = set()
 
     # -- what is there -----------------------------------------------------------------------------------
@@ -267,8 +268,8 @@ class CupyBackend:
         if what.stays is None:
             return LocalSession(what)
         own: Any = CupyBackend(
-            kernels=self.kernels, fallback=self.fallback, blocking=self.blocking, capture=self.capture,
-            poison=self.poison, tf32=self.tf32, cupy=self.cupy,
+            kernels=self.kernels, fallback=self.fallback, blocking=self.blocking, poison=self.poison, tf32=self.tf32,
+            capture=not self.blocking if self.capture is None else self.capture, cupy=self.cupy,
         )  # fmt: skip
         own._asked, own._gpus, own._peers = self._asked, self._gpus, self._peers
         return LocalSession(replace(what, prepared=PreparedPlan(what.prepared.plan, own)))
@@ -276,6 +277,7 @@ class CupyBackend:
     def resume(self) -> None:
         """Go on with the devices that stayed: the array library's current device, streams and allocator are ours."""
         self.spans = None
+        self._pinned.restart()
         self._begin(self._recordings.take_wish())
 
     def pause(self) -> None:
@@ -336,22 +338,23 @@ class CupyBackend:
                 lane.stream.synchronize()
 
     def start_clocks(self) -> None:
-        """Let all lanes note their operations; each device counts from an event of its own, here."""
+        """Let all lanes note their operations; each GPU counts from an event of its own, here."""
         self.spans, self._roles, self._clocks = [], {}, {}
         for device in self._devices:
             if isinstance(device, CupyDevice):
-                self._clocks[device.number] = clock_of(device.compute)
+                if device.gpu.number not in self._clocks:
+                    self._clocks[device.gpu.number] = clock_of(device.compute)
                 for lane, kind in zip(device.lanes, ("unpack", "compute", "pack"), strict=True):
-                    lane.spans, self._roles[lane] = self.spans, (device.number, kind)
+                    lane.spans, self._roles[lane] = self.spans, (device, kind)
 
     def times(self, begin: float) -> list[Phase]:
         """When the operations in `spans` ran, in seconds since a time of the host's; all of them must be done."""
         elapsed, found = self.cupy.cuda.get_elapsed_time, []
         for lane, *events in self.spans or ():
             device, kind = self._roles[lane]
-            first, at = self._clocks[device]
+            first, at = self._clocks[device.gpu.number]
             start, stop = (max(elapsed(first, event) / 1e3 + at - begin, 0.0) for event in events)
-            found.append(Phase(kind, device, start, stop - start))
+            found.append(Phase(kind, device.number, start, stop - start))
         return found
 
     def arrive(self) -> None:

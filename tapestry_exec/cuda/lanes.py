@@ -110,6 +110,10 @@ class Uses:
         """Note an operation that wrote, in a lane that waited for `all`."""
         self.writes, self.reads = [mark], []
 
+    def clear(self) -> None:
+        """Forget all marks: their operations are done."""
+        self.writes, self.reads = [], []
+
     @property
     def all(self) -> list[Mark]:
         """The marks that a writer waits for."""

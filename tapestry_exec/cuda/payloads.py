@@ -52,12 +52,16 @@ class Pinned:
     def reserve(self, cupy: Any, payload_nbytes: int) -> None:
         """Have room for payloads of so many bytes; nothing may be on its way."""
         wanted = ring_nbytes(payload_nbytes)
-        self._ring.restart()
+        self.restart()
         if wanted <= self._ring.nbytes:
             return
         self._memory = cupy.cuda.alloc_pinned_memory(wanted)
         self._bytes = np.frombuffer(self._memory, np.uint8, wanted)
         self._ring = Ring(wanted)
+
+    def restart(self) -> None:
+        """Forget who used it: nothing may be on its way."""
+        self._ring.restart()
 
     def take(self, size: int, dtype: np.dtype[Any]) -> Payload:
         """Room for so many cells that nobody uses any more."""
@@ -66,6 +70,7 @@ class Pinned:
         # The host itself writes here: no queue can wait for the earlier users of these bytes in its place.
         for mark in slot.uses.all:
             mark.event.synchronize()
+        slot.uses.clear()
         cells = self._bytes[slot.offset : slot.offset + nbytes].view(dtype)
         return Payload(self._memory.ptr + slot.offset, nbytes, dtype, HOST, slot.uses, cells)
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tapestry_exec import CupyBackend, StepFailed, deploy, run
+from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ir import BUILTIN_OPS
@@ -55,8 +56,8 @@ def stepping(devices: int = 2) -> ShardPlan:
     return plan(g, Mesh(devices), tie={"next": "state"})
 
 
-@pytest.mark.parametrize("capture", [False, True])
-def test_constants_are_placed_once(make: Make, capture: bool) -> None:
+@pytest.mark.parametrize("capture", [False, None])
+def test_constants_are_placed_once(make: Make, capture: bool | None) -> None:
     p, inputs = weighted()
     with deploy(p, backend=make(capture=capture)) as placed, deploy(p, backend="serial") as wanted_of:
         assert placed.nbytes_placed == wanted_of.nbytes_placed and any(placed.nbytes_placed)
@@ -66,7 +67,7 @@ def test_constants_are_placed_once(make: Make, capture: bool) -> None:
             np.testing.assert_array_equal(found.outputs["y"], wanted.outputs["y"])
             for name in ("nbytes_by_link", "nbytes_placed", "nbytes_copied", "peak_nbytes", "flop"):
                 assert getattr(found, name) == getattr(wanted, name)
-            assert bool(found.timeline) == (not capture or k < 2), "from the third run on it is a graph"
+            assert bool(found.timeline) == (capture is False or k < 2), "from the third run on it is a graph"
 
 
 @pytest.mark.parametrize("capture", [False, True])
@@ -135,6 +136,31 @@ def test_a_run_that_fails_leaves_what_stays(make: Make) -> None:
             placed.run(feeds)
         fails[0] = False
         np.testing.assert_array_equal(placed.run(feeds).outputs["y"], wanted)
+
+
+def test_a_later_run_waits_for_no_more_than_an_early_one(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks of runs before are gone: they are done."""
+    p, feeds = weighted()
+    after, waits = Lane.after, list[int]()
+
+    def counted(self: Lane, marks: Any) -> None:
+        waits.append(len(list(marks)))
+        after(self, marks)
+
+    monkeypatch.setattr(Lane, "after", counted)
+    found = list[list[int]]()
+    with deploy(p, backend=make(capture=False)) as placed:
+        for _ in range(12):
+            waits.clear()
+            placed.run(feeds)
+            found.append(list(waits))
+    assert found[1:] == [found[1]] * 11 and max(found[1]) < 20
+
+
+def test_a_deployment_that_waits_after_each_step_is_no_graph(make: Make) -> None:
+    p, feeds = weighted()
+    with deploy(p, backend=make(blocking=True)) as placed:
+        assert all(placed.run(feeds).timeline for _ in range(4))
 
 
 def test_memory_of_what_stayed_is_free_when_it_is_closed() -> None:
