@@ -68,6 +68,7 @@ SECONDS_OF_A_CELL = 30
 GPU_TESTS = (
     "tests/exec/cuda/test_deployed.py",
     "tests/exec/cuda/test_device_paths.py",
+    "tests/exec/cuda/test_gpu_options.py",
     "tests/exec/cuda/test_kernels.py",
     "tests/exec/cuda/test_on_cupy.py",
     "tests/exec/cuda/test_products.py",

@@ -11,13 +11,10 @@ Not yet run on a GPU: the whole module runs in the tests on simulated devices, w
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import permutations
-from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any, Literal
 
@@ -391,8 +388,6 @@ class CupyBackend:
             with gpu.device:
                 self._stack.callback(_use, gpu.device, cuda.get_current_stream(gpu.number))
         made = Recording(self.cupy, self._lanes(), list(self._devices)) if is_recorded else None
-        if self.tf32:
-            self._stack.callback(_round_products(self.cupy))
         self._stack.enter_context(cuda.using_allocator((self._pool if made is None else made.pool).malloc))
         self._shared.current.is_recording = is_recorded
         if made is not None:
@@ -485,43 +480,12 @@ def _let_reach(cupy: Any, device: Any, one: int, two: int) -> None:
             runtime.deviceEnablePeerAccess(two)
 
 
-def _round_products(cupy: Any) -> Callable[[], None]:
-    """Let products of float32 round their factors; gives what undoes that."""
-    core = getattr(cupy, "_core", None)  # it has no public name for this
-    if core is None or not hasattr(core, "set_compute_type"):
-        raise BackendUnavailable("tf32 needs CuPy's own products; this stand-in for it has none")
-    single, before = np.dtype(np.float32), core.get_compute_type(np.float32)
-    core.set_compute_type(single, core._routines_linalg.COMPUTE_TYPE_TF32)
-    return partial(core.set_compute_type, single, before)
-
-
 def _use(device: Any, stream: Any) -> None:
     device.use()
     stream.use()
 
 
-WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-
-
-def is_loaded(library: str, maps: Path = Path("/proc/self/maps")) -> bool:
-    """Whether this process has loaded a shared library; False where the system does not tell."""
-    try:
-        return any(library in line for line in maps.read_text().splitlines())
-    except OSError:
-        return False
-
-
 def _import_cupy() -> Any:
-    # cuBLAS gives the same bits in several streams only with a workspace of this kind; the user's own choice stays.
-    if WORKSPACE not in os.environ:
-        if is_loaded("libcublas"):
-            warnings.warn(
-                f"cuBLAS was loaded before {WORKSPACE} was set, so that products may have other bits from run to run: "
-                f"set {WORKSPACE}=:4096:8 before the program starts",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        os.environ[WORKSPACE] = ":4096:8"
     try:
         import cupy
     except ImportError as error:

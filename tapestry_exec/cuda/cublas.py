@@ -26,8 +26,9 @@ import numpy as np
 from tapestry_exec.cuda.tuning import WORKSPACE_NBYTES
 from tapestry_sets.digits import Ints
 
-KINDS = {"float16": 2, "float32": 0, "float64": 1}
+KINDS = {"float16": 2, "float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
 """Dtypes of products, by cuBLAS's numbers (cudaDataType)."""
+WIDE = {"float64", "complex128"}
 SINGLE, DOUBLE, TF32 = 68, 70, 77
 """In what sums are made (cublasComputeType)."""
 LARGEST = 2**31 - 1
@@ -180,11 +181,11 @@ class Handle:
         self._library = library_of(cupy)
         nbytes = getattr(self._library, "workspace_nbytes", WORKSPACE_NBYTES)
         self._workspace = cupy.cuda.Memory(nbytes)
-        self._sums = {"float16": SINGLE, "float32": TF32 if tf32 else SINGLE, "float64": DOUBLE}
-        self._factors = {
-            kind: tuple(ctypes.byref((ctypes.c_double if kind == "float64" else ctypes.c_float)(x)) for x in (1, 0))
-            for kind in KINDS
-        }
+        self._sums = {kind: DOUBLE if kind in WIDE else SINGLE for kind in KINDS}
+        if tf32:
+            self._sums["float32"] = TF32
+        pairs = {kind: (ctypes.c_double if kind in WIDE else ctypes.c_float) * 2 for kind in KINDS}
+        self._factors = {kind: (ctypes.byref(of(1, 0)), ctypes.byref(of(0, 0))) for kind, of in pairs.items()}
         handle = ctypes.c_void_p()
         self._call("cublasCreate_v2", ctypes.byref(handle))
         self._number = handle.value

@@ -14,10 +14,13 @@ from numpy.lib.stride_tricks import as_strided
 
 from tapestry_exec.simulated.machine import HostArray, Machine, Queue
 
-DTYPES: dict[int, np.dtype[Any]] = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 2: np.dtype(np.float16)}
+DTYPES: dict[int, np.dtype[Any]] = {
+    number: np.dtype(name)
+    for number, name in ((0, "float32"), (1, "float64"), (2, "float16"), (4, "complex64"), (5, "complex128"))
+}
 """By cudaDataType."""
-SUMS: dict[int, np.dtype[Any]] = {68: np.dtype(np.float32), 77: np.dtype(np.float32), 70: np.dtype(np.float64)}
-"""By cublasComputeType."""
+SUMS: dict[int, tuple[int, ...]] = {68: (0, 2, 4), 77: (0,), 70: (1, 5)}
+"""By cublasComputeType the kinds of matrices that it goes with here."""
 DONE, NOT_INITIALIZED, INVALID_VALUE, NOT_SUPPORTED = 0, 1, 7, 15
 """Values of cublasStatus."""
 
@@ -78,7 +81,7 @@ class CublasLibrary:
         stacked = (m, k, transa, lda), (k, n, transb, ldb), (m, n, 0, ldc)
         if min(m, n, k, batchCount) < 0 or any(step < max(c if t else r, 1) for r, c, t, step in stacked):
             return INVALID_VALUE
-        if {Atype, Btype, Ctype} - DTYPES.keys() or computeType not in SUMS or beta._obj.value:
+        if {Atype, Btype, Ctype} - set(SUMS.get(computeType, ())) or beta._obj[0]:
             return NOT_SUPPORTED
         if not found.workspace and found.stream.capture is not None:
             return NOT_SUPPORTED
@@ -86,7 +89,7 @@ class CublasLibrary:
         a, b, c = (
             self._matrices(*place, batchCount, *one) for place, one in zip(places, stacked, strict=True)
         )  # fmt: skip
-        sums, scale = SUMS[computeType], alpha._obj.value
+        sums, scale = np.result_type(DTYPES[Ctype], np.float32), alpha._obj[0]
 
         def run() -> None:
             c[...] = scale * np.matmul(a.astype(sums), b.astype(sums))

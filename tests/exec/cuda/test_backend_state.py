@@ -262,7 +262,7 @@ def test_operators_that_run_beside_gpus_need_no_path_there() -> None:
         ),
         ({"kernels": {"relu": BY}}, TypeError, r"kernels\['relu'\] must be a RawKernel, not"),
         ({"fallback": "no"}, TypeError, "fallback must be True or False, not 'no'"),
-        ({"capture": 2}, TypeError, "capture must be True or False, not 2"),
+        ({"capture": 2}, TypeError, "capture must be True or False or None, not 2"),
         ({"capture": True, "blocking": True}, ValueError, "give capture or blocking"),
         ({"cupy": np}, TypeError, "has no 'cuda'; give CuPy"),
     ],

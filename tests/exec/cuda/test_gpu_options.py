@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tapestry_exec import BackendUnavailable, run
-from tapestry_exec.cuda import CupyBackend, backend
+from tapestry_exec import run
+from tapestry_exec.cuda import CupyBackend
 from tapestry_exec.simulated import namespace as simulated
+from tapestry_exec.simulated.cublas import CublasLibrary
 from tapestry_plan import Graph, Mesh, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tests.exec.run.test_same_bits import of_floats
@@ -98,53 +97,33 @@ def test_a_block_that_brings_host_arrays_is_not_recorded() -> None:
     assert len(calls) >= 2 * 4, "each run computes: none is a graph's"
 
 
-def test_tf32_is_refused_by_a_stand_in_without_it() -> None:
-    g = padded()
-    p, engine = plan(g, Mesh((2,))), CupyBackend(cupy=simulated.cupy(2), tf32=True)
-    with pytest.raises(BackendUnavailable, match="tf32 needs CuPy's own products"):
-        run(p, of_floats(g), backend=engine)
-    assert engine.tf32 and not CupyBackend(cupy=simulated.cupy(2)).tf32
+def test_tf32_is_asked_of_cublas_for_float32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """77 is cuBLAS's number of sums with factors rounded to TF32, 68 that of float32 and 70 that of float64."""
+    asked: list[int] = []
+    call = CublasLibrary.cublasGemmStridedBatchedEx
+    monkeypatch.setattr(
+        CublasLibrary, "cublasGemmStridedBatchedEx", lambda *given: asked.append(given[-2]) or call(*given)
+    )
+    for tf32, dtype, sums in ((True, "float32", 77), (True, "float64", 70), (False, "float32", 68)):
+        g = Graph()
+        g.output(ops.matmul(g.input("x", (4, 6), dtype), g.input("w", (6, 5), dtype)), "y")
+        engine = CupyBackend(cupy=simulated.cupy(2), tf32=tf32)
+        run(plan(g, Mesh((2,))), {"x": np.ones((4, 6), dtype), "w": np.ones((6, 5), dtype)}, backend=engine)
+        assert set(asked) == {sums}
+        asked.clear()
 
 
-def test_what_undoes_tf32_is_what_was_before() -> None:
-    """CuPy is there on machines without a GPU, but only tells which products it makes, so a stand-in notes the rest."""
-    told: list[tuple[str, int]] = []
-
-    class Core:
-        class _routines_linalg:
-            COMPUTE_TYPE_TF32 = 7
-
-        @staticmethod
-        def get_compute_type(dtype: Any) -> int:
-            return 1
-
-        @staticmethod
-        def set_compute_type(dtype: Any, number: int) -> None:
-            told.append((np.dtype(dtype).name, number))
-
-    class Stand:
-        _core = Core
-
-    undo = backend._round_products(Stand)
-    assert told == [("float32", 7)]
-    undo()
-    assert told == [("float32", 7), ("float32", 1)]
-
-
-def test_a_workspace_that_comes_too_late_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    maps = tmp_path / "maps"
-    maps.write_text("7f00-7f01 r-xp 00000000 00:00 0 /usr/lib/libcublas.so.13\n")
-    assert backend.is_loaded("libcublas", maps) and not backend.is_loaded("libother", maps)
-    assert not backend.is_loaded("libcublas", tmp_path / "none")
-    pytest.importorskip("cupy")
-    monkeypatch.setattr(backend, "is_loaded", lambda library: True)
-    monkeypatch.delenv(backend.WORKSPACE, raising=False)
-    with pytest.warns(RuntimeWarning, match=r"cuBLAS was loaded before CUBLAS_WORKSPACE_CONFIG was set"):
-        backend._import_cupy()
-    assert os.environ[backend.WORKSPACE] == ":4096:8"
-    monkeypatch.setenv(backend.WORKSPACE, ":16:8")
-    backend._import_cupy()  # the user's own choice is not touched, nor told of
-    assert os.environ[backend.WORKSPACE] == ":16:8"
+@pytest.mark.gpu
+def test_tf32_rounds_factors() -> None:
+    g, rng = Graph(), np.random.default_rng(0)
+    g.output(ops.matmul(g.input("x", (256, 512)), g.input("w", (512, 256))), "y")
+    feeds = {name: rng.standard_normal(g.stored[name].shape).astype(np.float32) for name in "xw"}
+    exact = feeds["x"].astype(float) @ feeds["w"]
+    p, worst = plan(g, Mesh((1,))), dict[bool, float]()
+    for tf32 in (False, True):
+        found = run(p, feeds, backend=CupyBackend(tf32=tf32)).outputs["y"]
+        worst[tf32] = float(np.abs(found - exact).max() / np.abs(exact).max())
+    assert worst[False] < 1e-5 < worst[True] < 1e-2
 
 
 def test_a_block_that_is_replaced_runs_also_where_it_is_part_of_a_product() -> None:
