@@ -200,7 +200,9 @@ FACTS = {
     "tapestry_plan.search.sums.frontier": "WEIGHT",
     "tapestry_plan.steps.layouts.layout": "REPLICAS IDLE",
     "tapestry_plan.steps.step": "HOST",
+    "tapestry_exec.cuda.cublas": "SINGLE DOUBLE TF32 LARGEST SUCCESS",
     "tapestry_exec.cuda.kernels.scatter": "REPLACE",
+    "tapestry_exec.simulated.cublas": "DONE NOT_INITIALIZED INVALID_VALUE NOT_SUPPORTED",
 }
 """Numbers that nobody chooses, beside the code that they are of: of a format, an algorithm, a machine's words."""
 SWEEP = Path(__file__).parent / "bench" / "results" / "sweep_tuning.md"

@@ -3,7 +3,9 @@
 From the ground up; each row stands on rows above it, or beside it:
 
     kernels  lanes  paths   raw kernels; queues ordered by events; a raw kernel or a block function?
+    cublas                  products of matrices, by cuBLAS's own calls
     gpus  payloads          devices and compiled kernels; packed cells on their way
+    namespace               what block functions are given for NumPy
     recording               a run as a graph of launches
     device                  one device's memory and lanes
     backend                 what a run asks of all devices

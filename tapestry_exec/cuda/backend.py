@@ -6,7 +6,8 @@ the host runs ahead. Whatever touches the same bytes in two streams is ordered b
 out before the first step; what block functions and kernels ask for beside them, as index tables or random words, comes
 from a pool of the backend's own.
 
-Not yet run on a GPU: the whole module runs in the tests on simulated devices, which check the order of all accesses.
+It has run on one GPU. In the tests it runs on simulated devices, which check the order of all accesses. Copies between
+two GPUs are not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ from tapestry_exec.cuda.gpus import Gpu, RawKernel, Shared
 from tapestry_exec.cuda.lanes import Lane, Span, Uses
 from tapestry_exec.cuda.payloads import Payload, Pinned, cells_of, ring_nbytes
 from tapestry_exec.cuda.recording import Recording, Recordings, copy_placed
-from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase, PreparedPlan, Regions
-from tapestry_exec.run.deployment import Deployed, LocalSession
+from tapestry_exec.run import (
+    BackendUnavailable,
+    Deployed,
+    LocalSession,
+    OrderingFault,
+    Phase,
+    PreparedPlan,
+    Regions,
+)
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
@@ -74,10 +82,6 @@ class CupyBackend:
     ------
     BackendUnavailable
         When CuPy, its driver or a device is missing; when a plan is run, before its first step.
-
-    Notes
-    -----
-    Not yet run on a GPU.
     """
 
     name = "cupy"

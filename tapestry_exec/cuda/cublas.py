@@ -72,12 +72,12 @@ class Products(NamedTuple):
     swaps: bool
 
 
-Layout = tuple[Ints, Ints]
+StackOfMatrices = tuple[Ints, Ints]
 """Shape and strides, in cells."""
 
 
 @cache
-def lay_products(a: Layout, b: Layout, out: Layout) -> Products | None:
+def lay_products(a: StackOfMatrices, b: StackOfMatrices, out: StackOfMatrices) -> Products | None:
     """How cuBLAS is called for ``out = a @ b``, as NumPy's `matmul`; None where an operand must be copied first.
 
     Parameters
@@ -101,7 +101,7 @@ def lay_products(a: Layout, b: Layout, out: Layout) -> Products | None:
     return _lay(a, b, out)
 
 
-def _lay(a: Layout, b: Layout, out: Layout) -> Products | None:
+def _lay(a: StackOfMatrices, b: StackOfMatrices, out: StackOfMatrices) -> Products | None:
     (*extents, rows, columns), depth = out[0], a[0][-1]
     steps = [_broadcast(one, len(extents)) for one in (a, b, out)]
     stack = [(n, *each) for n, *each in zip(extents, *steps, strict=True) if n != 1]
@@ -129,7 +129,7 @@ def _lay(a: Layout, b: Layout, out: Layout) -> Products | None:
     return Products(rows, columns, depth, (first, second, result), tuple(inner), batch, tuple(starts), False)
 
 
-def _broadcast(one: Layout, rank: int) -> Ints:
+def _broadcast(one: StackOfMatrices, rank: int) -> Ints:
     """Steps of a stack's extents, 0 where it has one matrix for all."""
     shape, steps = one[0][:-2], one[1][:-2]
     return (0,) * (rank - len(shape)) + tuple(s if n > 1 else 0 for n, s in zip(shape, steps, strict=True))
@@ -146,7 +146,7 @@ def _merged(stack: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return found
 
 
-def _lie(one: Layout, *allowed: int) -> Operand | None:
+def _lie(one: StackOfMatrices, *allowed: int) -> Operand | None:
     """How a matrix lies: rows first, or columns first; None where its cells lie apart."""
     (rows, columns), (down, right) = one[0][-2:], one[1][-2:]
     for is_transposed in allowed or (0, 1):

@@ -1,7 +1,4 @@
-"""One device of the mesh on a GPU: its arena, its ring, its three lanes, and the steps on them.
-
-Not yet run on a GPU.
-"""
+"""One device of the mesh on a GPU: its arena, its ring, its three lanes, and the steps on them."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class Block(Struct):
     dtype: np.dtype[Any]
 
 
-class Launched(NamedTuple):
+class StepWork(NamedTuple):
     """How a step's work is done, made when it runs first: arrays lie where they lie in every run."""
 
     op: Op
@@ -141,7 +138,7 @@ class CupyDevice:
         self._told = getattr(shared.cupy, "mark_block", None)
         self._held: dict[int, Block] = {}
         self._held_nbytes = 0
-        self._launches: dict[int, Launched] = {}
+        self._launches: dict[int, StepWork] = {}
         """By the identity of a step's inputs."""
         with gpu.device:
             self._nothing = shared.cupy.ndarray(0, np.uint8, self._arena)
@@ -300,7 +297,7 @@ class CupyDevice:
         read, written = [ready(one, lane) for one in known.reads], [ready(one, lane) for one in known.writes]
         self._do(lane, read, written, partial(self._run, known))
 
-    def _prepare(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> Launched:
+    def _prepare(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> StepWork:
         """The arrays of a step's blocks, and how its work is done."""
         blocks = self._blocks
         given = [None if item is None else self._view(blocks[item[0].id], *item[1:]) for item in inputs]
@@ -314,7 +311,7 @@ class CupyDevice:
         writes = (*(buffer for buffer, _ in outputs), *(() if workspace is None else (workspace,)))
         if len(self._launches) >= KEPT_LAUNCHES:
             self._launches.clear()
-        found = Launched(op, inputs, outputs, reads, writes, given, made, told, self._open(op) if inside else op, way)
+        found = StepWork(op, inputs, outputs, reads, writes, given, made, told, self._open(op) if inside else op, way)
         self._launches[id(inputs)] = found
         return found
 
@@ -439,7 +436,7 @@ class CupyDevice:
             for goal, cells in zip(goals, made, strict=True):
                 _strided(cupy, goal, dims, offsets[0], strides[0])[...] = cells
 
-    def _run(self, known: Launched) -> None:
+    def _run(self, known: StepWork) -> None:
         op, inputs, outputs, shard = known.opened, known.given, known.made, known.shard
         if known.way is not None:
             known.way(self._namespace, self._launch)

@@ -1,7 +1,4 @@
-"""GPUs as the backend sees them: the current device and stream, and the raw kernels compiled for each.
-
-Not yet run on a GPU.
-"""
+"""GPUs as the backend sees them: the current device and stream, and the raw kernels compiled for each."""
 
 from __future__ import annotations
 
@@ -41,10 +38,6 @@ class RawKernel(Struct, frozen=True):
         first cells, and NumPy scalars.
     options : sequence of str
         For the compiler.
-
-    Notes
-    -----
-    Not yet run on a GPU.
     """
 
     source: str

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_exec.cuda.cublas import KINDS, Handle, Layout, lay_products
+from tapestry_exec.cuda.cublas import KINDS, Handle, StackOfMatrices, lay_products
 from tapestry_exec.cuda.gpus import Current
 
 BRING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"})
@@ -173,6 +173,6 @@ class Namespace:
         return self._handle
 
 
-def _layout_of(array: Any) -> Layout:
+def _layout_of(array: Any) -> StackOfMatrices:
     size = array.dtype.itemsize
     return tuple(array.shape), tuple(step // size for step in array.strides)

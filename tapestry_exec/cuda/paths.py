@@ -10,8 +10,6 @@ runs, which is always right. The same holds for merges of partial results. No op
 - Random cells are Philox's words; uniform ones are written at once.
 - A scatter puts its updates into each cell one after the other, in one launch and without atomic operations.
 - Partial results of plain monoids are merged in one pass over the cells, in a row or in a tree.
-
-Run on the CPU and compiled for GPUs, but not yet run on a GPU.
 """
 
 from __future__ import annotations

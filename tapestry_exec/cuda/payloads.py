@@ -1,7 +1,4 @@
-"""Packed cells on their way between devices and the host, and the pinned memory that they go through.
-
-Not yet run on a GPU.
-"""
+"""Packed cells on their way between devices and the host, and the pinned memory that they go through."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 All streams of all devices are captured while a plan's steps are issued. Placed inputs and fetched outputs go through
 pinned memory of the recording's own, so that another run writes the one, launches the graph and reads the other.
-
-Not yet run on a GPU.
 """
 
 from __future__ import annotations

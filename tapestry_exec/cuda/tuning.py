@@ -10,7 +10,7 @@ How a launch deals 34 cells out where a tile has 10 and a launch at most 2 block
 
 A convolution's block makes TALL channels of THREADS · CELLS · HEIGHT / TALL cells; a thread HEIGHT channels of CELLS.
 
-No number was measured on a GPU yet: rates are of an H200's data sheet, the others are common choices for such kernels.
+Rates were measured on an H200; the other numbers are common choices for such kernels, not yet varied on one.
 """
 
 # ------------------------------------------------------------- bounds: kernels.cu has the same, results do not change

@@ -381,7 +381,7 @@ def chains(bench: Bench) -> Iterator[Row]:
             p = plan(plain, Mesh(1))
             with (
                 deploy(p, backend=CupyBackend(cupy=cupy, capture=True)) as graph,
-                deploy(p, backend=CupyBackend(cupy=cupy)) as steps,
+                deploy(p, backend=CupyBackend(cupy=cupy, capture=False)) as steps,
             ):
                 queries = [partial(graph.run, {"x": x}), partial(steps.run, {"x": x}), peer]
                 for query in queries * 2:

@@ -2,8 +2,6 @@
 
 Each module lays out one kind of work: what is to be done is brought to its normal form (`copies`) and put into structs
 that go by value (`structs`); what was worked out once is kept, and only addresses change from launch to launch.
-
-The kernels were run on a CPU and compiled for GPUs, but not yet run on a GPU.
 """
 
 from tapestry_exec.cuda.kernels.convolution import Convolving, convolutions, padded_channels

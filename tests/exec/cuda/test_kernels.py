@@ -1,7 +1,4 @@
-"""The kernels' own text, run on the CPU thread by thread and, with `-m gpu`, on a GPU, against NumPy.
-
-Not yet run on a GPU.
-"""
+"""The kernels' own text, run on the CPU thread by thread and, with `-m gpu`, on a GPU, against NumPy."""
 
 from __future__ import annotations
 

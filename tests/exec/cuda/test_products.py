@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_exec import CupyBackend
-from tapestry_exec.cuda.cublas import KINDS, Handle, Layout, Operand, Products, lay_products
+from tapestry_exec.cuda.cublas import KINDS, Handle, Operand, Products, StackOfMatrices, lay_products
 from tapestry_exec.cuda.gpus import Current
 from tapestry_exec.cuda.namespace import Namespace, NotRecordable
 from tapestry_exec.simulated import namespace as simulated
@@ -196,7 +196,7 @@ def test_what_cublas_refuses_is_told(cupy: Any) -> None:
         handle.multiply(wrong, "float32", *[cells.data.ptr] * 3)
 
 
-ROWS: Layout = (3, 4, 5), (20, 5, 1)
+ROWS: StackOfMatrices = (3, 4, 5), (20, 5, 1)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,9 @@ ROWS: Layout = (3, 4, 5), (20, 5, 1)
         (((4, 5), (5, 1)), ((5, 6), (6, 1)), ((4, 6), (1, 4)), (6, 1, 1)),  # the result, too: in the other order
     ],
 )
-def test_how_many_calls_are_made(a: Layout, b: Layout, out: Layout, calls: tuple[int, int, int]) -> None:
+def test_how_many_calls_are_made(
+    a: StackOfMatrices, b: StackOfMatrices, out: StackOfMatrices, calls: tuple[int, int, int]
+) -> None:
     found = lay_products(a, b, out)
     assert found is not None and (found.rows, found.batch, len(found.starts)) == calls
 
