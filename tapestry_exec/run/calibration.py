@@ -46,7 +46,7 @@ def calibrate(backend: str = "numpy", *, devices: int = 4, report: Report | None
     """Measure what kernels and copies of this machine take, and return a mesh with these rates.
 
     It takes a few seconds. Devices of NumPy's backend share the processor: one runs at a time, with the threads that
-    the process has, and is measured so. Nobody has run it on a GPU yet.
+    the process has, and is measured so.
 
     Parameters
     ----------
@@ -168,14 +168,21 @@ def _count_nbytes(g: Graph, name: str) -> float:
 
 
 def _measure_copies(backend: str) -> tuple[Link, Link]:
-    """Rows on two devices become columns: each sends a quarter, in pieces of half a row."""
+    """Rows on two devices become columns: each sends a quarter, in pieces of half a row.
+
+    A message takes what packing and unpacking it take: in between it lies there until its receiver comes for it.
+    """
     g, fix = Graph(), dict[str, dict[str, int]]()
     for side in tuning.COPIED_SIDES:
         made = ops.relu(g.input(f"x{side}", (side, side)), name=f"rows{side}")
         g.output(ops.relu(made, name=f"columns{side}"))
         fix |= {f"rows{side}": {"i0": 2}, f"columns{side}": {"i1": 2}}
     events = _run(plan(g, Mesh((2,)), fix=fix, expand=False), backend)
-    across = [(e.nbytes, e.seconds) for e in events if e.kind == "copy" and e.phases]
+    across = [
+        (e.nbytes, sum(phase.seconds for phase in e.phases if phase.kind != "move"))
+        for e in events
+        if e.kind == "copy" and e.phases
+    ]
     return _fit_link(across), _fit_link([(e.nbytes, e.seconds) for e in events if e.kind == "place"])
 
 
