@@ -527,15 +527,16 @@ __device__ inline void activate(u32 activation, T* x) {
   }
 }
 
-// x = activation(x + bias[column]) over `total` groups of LANES cells, `columns` groups to a row.
+// x = activation(x + bias[column]) over `total` groups of LANES cells, `columns` groups to a row; with a `period` the
+// bias is of rows, bias[row % period].
 template <class T, int LANES>
 struct alignas(sizeof(T) * LANES) Lanes {
   T at[LANES];
 };
 
 template <class T, int LANES>
-__device__ inline void finish(Lanes<T, LANES>* x, const Lanes<T, LANES>* bias, u32 total, u32 columns, u32 magic,
-                              u32 shift, u32 activation) {
+__device__ inline void finish(Lanes<T, LANES>* x, const T* bias, u32 total, u32 columns, u32 magic, u32 shift,
+                              u32 period, u32 activation) {
   for (u32 first = blockIdx.x * (CELLS * THREADS) + threadIdx.x; first < total; first += gridDim.x * (CELLS * THREADS)) {
     Lanes<T, LANES> held[CELLS];
 #pragma unroll
@@ -545,9 +546,16 @@ __device__ inline void finish(Lanes<T, LANES>* x, const Lanes<T, LANES>* bias, u
     for (int k = 0; k < CELLS; ++k) {
       const u32 n = first + k * THREADS;
       if (n >= total || bias == nullptr) continue;
-      const Lanes<T, LANES> add = bias[n - divided(n, magic, shift) * columns];
+      const u32 row = divided(n, magic, shift);
+      if (period) {
+        const T add = bias[row % period];
 #pragma unroll
-      for (int l = 0; l < LANES; ++l) held[k].at[l] = held[k].at[l] + add.at[l];
+        for (int l = 0; l < LANES; ++l) held[k].at[l] = held[k].at[l] + add;
+      } else {
+        const Lanes<T, LANES> add = ((const Lanes<T, LANES>*)bias)[n - row * columns];
+#pragma unroll
+        for (int l = 0; l < LANES; ++l) held[k].at[l] = held[k].at[l] + add.at[l];
+      }
     }
     activate<CELLS * LANES>(activation, &held[0].at[0]);
 #pragma unroll
@@ -558,9 +566,9 @@ __device__ inline void finish(Lanes<T, LANES>* x, const Lanes<T, LANES>* bias, u
 
 #define EPILOGUE_OF(DTYPE, T, LANES)                                                                              \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                           \
-      epilogue_##DTYPE##x##LANES(Lanes<T, LANES>* x, const Lanes<T, LANES>* bias, u32 total, u32 columns,         \
-                                 u32 magic, u32 shift, u32 activation) {                                          \
-    finish<T, LANES>(x, bias, total, columns, magic, shift, activation);                                          \
+      epilogue_##DTYPE##x##LANES(Lanes<T, LANES>* x, const T* bias, u32 total, u32 columns, u32 magic, u32 shift,  \
+                                 u32 period, u32 activation) {                                                    \
+    finish<T, LANES>(x, bias, total, columns, magic, shift, period, activation);                                  \
   }
 
 EPILOGUE_OF(float32, float, 1)

@@ -25,6 +25,7 @@ from tapestry_exec.copies import MAX_CELLS, Transfer
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.tuning import (
     DIRECT_FLOP_PER_SECOND,
+    DIRECT_FLOP_PER_SECOND_OF_BLOCK,
     LAUNCH_SECONDS,
     NBYTES_PER_SECOND,
     PRODUCT_FLOP_PER_SECOND,
@@ -154,11 +155,12 @@ def convolve_unfolded(form: Correlation, x: Any, w: Any, bias: Any, out: Any, cu
             cupy.matmul(weight, columns, out=stacked)
             if flat is None:
                 target[...] = made.reshape(target.shape)
-    if bias is not None:
+    if out.flags.c_contiguous:
+        rows, at = prod(out.shape[:2]), None if bias is None else bias.data.ptr
+        ended = out.data.ptr, at, rows, out.size // rows, out.dtype.name, form.activation, out.shape[1]
+        launch(kernels.epilogues(*ended))
+    elif bias is not None:
         cupy.add(out, bias.reshape(-1, *(1,) * (out.ndim - 2)), out=out)
-    if form.activation != "none":
-        rows = prod(out.shape[:2])
-        launch(kernels.epilogues(out.data.ptr, None, rows, out.size // rows, out.dtype.name, form.activation))
 
 
 def _columns(form: Correlation, x: Any, w: Ints, out: Ints, cupy: Any, launch: Launcher) -> Any:
@@ -241,14 +243,17 @@ def is_direct_faster(form: Correlation, dtype: str, out: Ints, w: Ints, has_bias
     size, cells, depth = np.dtype(dtype).itemsize, out[0] * prod(out[2:]), prod(w[1:])
     flop = 2 * depth * cells * out[1]
     even = _even_groups(form, w[1])
-    idle = sum(count * kernels.padded_channels(dtype, (end - begin) // count) for (begin, end), _, count in even)
     # The direct kernel overlaps its arithmetic with its bytes, so the larger counts; the other way's launches do one or
-    # the other, so they add up.
+    # the other, so they add up. Few blocks leave most of the GPU idle.
     moved = 2 * cells * out[1] * size / NBYTES_PER_SECOND
-    direct = len(even) * LAUNCH_SECONDS + max(flop * idle / out[1] / DIRECT_FLOP_PER_SECOND[dtype], moved)
-    # unfolded         columns   product   bias   activation     a launch each
-    # direct kernel    ──────────── one launch ────────────      for all groups of one width
-    ends, unfolds = has_bias + (form.activation != "none"), _unfolds(form, w)
+    blocks, whole = kernels.count_blocks(
+        dtype, out, [((end - begin) // count, count) for (begin, end), _, count in even]
+    )
+    rate = min(blocks * DIRECT_FLOP_PER_SECOND_OF_BLOCK[dtype], DIRECT_FLOP_PER_SECOND[dtype])
+    direct = len(even) * LAUNCH_SECONDS + max(2 * depth * whole / rate, moved)
+    # unfolded         columns   product   bias and activation     a launch each
+    # direct kernel    ─────────────── one launch ─────────────    for all groups of one width
+    ends, unfolds = int(has_bias or form.activation != "none"), _unfolds(form, w)
     columns = sum(count for _, _, count in even) * depth * cells * size if unfolds else 0
     block = (
         (len(even) * (1 + unfolds) + ends) * LAUNCH_SECONDS

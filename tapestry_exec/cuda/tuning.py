@@ -55,15 +55,18 @@ CLOCK_TRIES = 8
 
 # --------------------------------------------- rates: they choose between the direct convolution and cuBLAS's product
 
-DIRECT_FLOP_PER_SECOND = {"float32": 9e12, "float64": 4.5e12}
-"""What the direct convolution reaches on an H200 in float32 (8.5e12 with 3×3, 9.4e12 with 7×7); half in float64."""
+DIRECT_FLOP_PER_SECOND_OF_BLOCK = {"float32": 8.8e10, "float64": 4.4e10}
+"""What one block of the direct convolution does on an H200 in float32, cells that it makes in vain counted (8.8e10 with
+8 blocks of 3×3 as with 98, 9.6e10 with 7×7); half in float64."""
+DIRECT_FLOP_PER_SECOND = {"float32": 1.5e13, "float64": 7.5e12}
+"""What all of them do at most (1.4e13 with 196 blocks)."""
 PRODUCT_FLOP_PER_SECOND = {"float32": 4.5e13, "float64": 4.5e13}
 """What cuBLAS's products of such sizes reach there."""
 NBYTES_PER_SECOND = 4e12
 """What copies reach there, read and written."""
 UNFOLDING_NBYTES_PER_SECOND = 1.3e12
 """Columns that are written there in a second, a cell at a time."""
-LAUNCH_SECONDS = 5e-6
-"""What the host takes to launch a kernel."""
+LAUNCH_SECONDS = 2e-6
+"""What a kernel takes at least, one of a graph's."""
 UNFOLDED_NBYTES = 256 * 1024 * 1024
 """So many samples are unfolded at once as have columns of so many bytes, at least one."""

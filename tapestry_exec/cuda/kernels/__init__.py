@@ -4,7 +4,7 @@ Each module lays out one kind of work: what is to be done is brought to its norm
 that go by value (`structs`); what was worked out once is kept, and only addresses change from launch to launch.
 """
 
-from tapestry_exec.cuda.kernels.convolution import Convolving, convolutions, padded_channels
+from tapestry_exec.cuda.kernels.convolution import Convolving, convolutions, count_blocks, padded_channels
 from tapestry_exec.cuda.kernels.epilogue import epilogues
 from tapestry_exec.cuda.kernels.merge import DTYPES, MERGES, merges
 from tapestry_exec.cuda.kernels.philox import random_uniforms, random_words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
@@ -130,6 +131,32 @@ def _tall(dtype: str, width: int) -> int:
 def _span(dtype: str, tall: int) -> int:
     """Cells of each channel that a block makes: rows of threads share channels."""
     return THREADS * CELLS // max(1, tall // HEIGHT[dtype])
+
+
+def count_blocks(dtype: str, out: Ints, groups: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Blocks of threads that a direct convolution takes, and cells that they compute, those in vain counted.
+
+    Parameters
+    ----------
+    dtype : "float32" or "float64"
+    out : tuple of int
+        Shape of what is made: samples, channels, cells.
+    groups : sequence of (width, count)
+        Channels that a group makes, and how many groups there are of this width.
+
+    Examples
+    --------
+    >>> count_blocks("float32", (1, 256, 14, 14), [(256, 1)])
+    (8, 65536)
+    """
+    blocks = cells = 0
+    for width, count in groups:
+        tall = _tall(dtype, width)
+        span = _span(dtype, tall)
+        tiles = -(-prod(out[2:]) // span) * count * out[0]
+        blocks += tiles * -(-width // tall)
+        cells += tiles * span * padded_channels(dtype, width)
+    return blocks, cells
 
 
 def padded_channels(dtype: str, width: int) -> int:

@@ -13,7 +13,9 @@ ACTIVATIONS = "none", "relu", "sigmoid", "tanh", "gelu"
 """Functions that end an epilogue or a convolution, in the kernels' order."""
 
 
-def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, activation: str = "none") -> list[Launch]:
+def epilogues(
+    x: int, bias: int | None, rows: int, columns: int, dtype: str, activation: str = "none", period: int = 0
+) -> list[Launch]:
     """Launches of ``x = activation(x + bias)`` over the rows of a contiguous matrix, in place.
 
     Parameters
@@ -21,11 +23,13 @@ def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, act
     x : int
         Address of the matrix.
     bias : int or None
-        Address of one value for each column, contiguous.
+        Address of one value for each column, contiguous; with a period of one for each row.
     rows, columns : int
     dtype : "float32" or "float64"
     activation : str
         One of `ACTIVATIONS`. ``gelu`` is the exact one; ``relu`` keeps NaNs.
+    period : int
+        Rows after which the values of a bias for rows begin again; 0 where it is of columns.
 
     Returns
     -------
@@ -48,17 +52,20 @@ def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, act
         return []
     if columns >= MAX_CELLS:
         raise ValueError(f"epilogues: rows of {columns} cells are too long; at most {MAX_CELLS - 1} fit")
-    whole = columns % LANES[dtype] == 0 and x % ITEM_NBYTES == 0 and (bias or 0) % ITEM_NBYTES == 0
+    by_column = 0 if period else bias or 0
+    whole = columns % LANES[dtype] == 0 and x % ITEM_NBYTES == 0 and by_column % ITEM_NBYTES == 0
     lanes = LANES[dtype] if whole else 1
     groups = columns // lanes
     fit = (MAX_CELLS - 1) // groups
+    if period:  # each launch begins with the first value
+        fit = max(fit // period, 1) * period
     launches = []
     for top in range(0, rows, fit):
         total = min(fit, rows - top) * groups
         magic, shift = divisor(groups)
         args = (
             *(np.uint64(x + top * columns * itemsize), np.uint64(bias or 0)),
-            *(np.uint32(value) for value in (total, groups, magic, shift, code)),
+            *(np.uint32(value) for value in (total, groups, magic, shift, period, code)),
         )
         grid = min(-(-total // TILE), MAX_BLOCKS), 1, 1
         launches.append(Launch(f"epilogue_{dtype}x{lanes}", grid, (THREADS, 1, 1), args))

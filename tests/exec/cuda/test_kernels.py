@@ -554,6 +554,7 @@ def close(one: np.ndarray, two: np.ndarray, steps: int = 16) -> bool:
     st.booleans(),
     st.integers(0, 4),
     st.integers(0, 3),
+    st.integers(0, 4),
 )
 @FEW
 def test_epilogues(
@@ -565,16 +566,20 @@ def test_epilogues(
     has_bias: bool,
     skip: int,
     seed: int,
+    period: int,
 ) -> None:
-    size = np.dtype(dtype).itemsize
-    x, bias = Memory(rows * columns * size, skip * size, 1), Memory(columns * size, skip // 2 * size, 2)
+    """The bias is of columns or, with a period, of rows, whose values begin again after so many."""
+    size, many = np.dtype(dtype).itemsize, period or columns
+    x, bias = Memory(rows * columns * size, skip * size, 1), Memory(many * size, skip // 2 * size, 2)
     rng = np.random.default_rng(seed)
     x.cells(dtype)[...] = rng.normal(size=rows * columns) * 3
     x.cells(dtype)[::7] = rng.choice([np.nan, np.inf, -0.0, -100, 100, 0], len(x.cells(dtype)[::7]))
-    bias.cells(dtype)[...] = rng.normal(size=columns)
+    bias.cells(dtype)[...] = rng.normal(size=many)
     given = x.cells(dtype).reshape(rows, columns)
-    summed = given + bias.cells(dtype) if has_bias else given.copy()
-    work = kernels.epilogues(x.address, bias.address if has_bias else None, rows, columns, dtype, activation)
+    added = bias.cells(dtype)[np.arange(rows) % period][:, None] if period else bias.cells(dtype)
+    summed = given + added if has_bias else given.copy()
+    at = bias.address if has_bias else None
+    work = kernels.epilogues(x.address, at, rows, columns, dtype, activation, period)
     run_all(module, work, seed)
     if activation in ("none", "relu"):
         assert same_numbers(given, np.where(summed < 0, 0, summed).astype(dtype) if activation == "relu" else summed)
@@ -603,6 +608,8 @@ def test_epilogues_of_many_rows_are_cut() -> None:
     assert sum(totals) == (1 << 30) * 3 and max(totals) < 1 << 31
     starts = [int(launch.args[0]) for launch in launches]
     assert starts[0] == 0 and starts[1] == totals[0] * 16
+    by_row = kernels.epilogues(0, 1 << 40, 7 << 27, 12, "float32", "relu", 7)
+    assert len(by_row) > 1 and all(int(launch.args[2]) // 3 % 7 == 0 for launch in by_row)
 
 
 @pytest.mark.parametrize(
