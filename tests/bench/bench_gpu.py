@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -530,6 +532,41 @@ def opened(bench: Bench) -> Iterator[tuple[str, Graph]]:
     yield "gpt of 4 layers", load_onnx(gpt_with_weights())
 
 
+def beside_torch(bench: Bench) -> Iterator[Row]:
+    """ResNet-50 in float32 as a graph, and PyTorch's with cuDNN, as a graph and operator by operator.
+
+    From an array of the host to one of the host. Without PyTorch there is no row.
+    """
+    if bench.sizes is TINY or find_spec("torchvision") is None:
+        return
+    torch, models = import_module("torch"), import_module("torchvision.models")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    model = light_model("resnet50")
+    graph = load_onnx(model, outputs=before_softmax(model))
+    ((name, read),) = ((n, t) for n, t in graph.stored.items() if t.kind == "input")
+    x = np.random.default_rng(0).standard_normal(read.shape).astype(np.float32)
+    net, there = models.resnet50().eval().cuda(), torch.from_numpy(x).cuda()
+    with torch.no_grad(), deploy(plan(graph, Mesh(1)), backend=CupyBackend(cupy=bench.cupy)) as placed:
+        for _ in range(3):
+            net(there), placed.run({name: x})
+        torch.cuda.synchronize()
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded):
+            made = net(there)
+
+        def as_graph() -> Any:
+            there.copy_(torch.from_numpy(x))
+            recorded.replay()
+            return made.cpu()
+
+        def eager() -> Any:
+            return net(torch.from_numpy(x).cuda()).cpu()
+
+        ours, peer, plainly = wall(bench, [], partial(placed.run, {name: x}), as_graph, eager)
+    note = f"PyTorch {torch.__version__}, operator by operator {plainly * 1e6:,.1f}"
+    yield Row(f"resnet50, {read.shape[0]} sample", ours, peer, peer / ours, 1, note)
+
+
 TABLES: tuple[tuple[str, str, Callable[[Bench], Iterator[Row]]], ...] = (
     ("Regions", "a copy from device to device", gathers),
     ("Copies beside work", "one after the other", overlaps),
@@ -539,6 +576,7 @@ TABLES: tuple[tuple[str, str, Callable[[Bench], Iterator[Row]]], ...] = (
     ("Convolutions", "the other way", convolutions),
     ("Launches", "one by one", captured),
     ("Networks", "step by step", networks),
+    ("Beside PyTorch", "PyTorch's graph", beside_torch),
 )
 
 
