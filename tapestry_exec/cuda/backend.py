@@ -38,7 +38,7 @@ from tapestry_exec.run import (
     Regions,
 )
 from tapestry_plan.ir import Op
-from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
+from tapestry_plan.steps import HOST, ShardPlan
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
 
 
@@ -228,7 +228,7 @@ class CupyBackend:
         """A plan's recording; without one, its first run is a plain one, its second one is recorded."""
         if not self.capture or self.fallback or HOST in (self._asked or ()):
             return None
-        if any(isinstance(step, Spill | Fetch) for step in plan.steps):
+        if any(plan.nbytes_spilled):
             return None
         return self._recordings.of(plan)
 
