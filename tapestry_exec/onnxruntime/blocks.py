@@ -11,21 +11,12 @@ shard's index space; else there is no such graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from tapestry_exec.copies import Array
-from tapestry_plan.ir import BUILTIN_OPS, Attrs, CellBlock, Graph, Op, Shard, Tensor
+from tapestry_plan.ir import BUILTIN_OPS, Attrs, Graph, Op, Shard, Tensor
 from tapestry_plan.rewrite import open_block
-
-ANYWHERE = frozenset(
-    {
-        *("conv", "max_pool", "average_pool", "global_max_pool"),
-        *("matmul", "linear", "gemm", "sum", "max", "min"),
-        *("softmax", "log_softmax", "layer_normalization", "rms_normalization", "batch_normalization"),
-    }
-)
-"""Operators that give the same wherever their cells lie, beside those that work cell by cell."""
 
 
 class NotLocal(ValueError):
@@ -80,15 +71,16 @@ def _add(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -
         return _add(graph, fusion.second, two, operands)
     if op is not BUILTIN_OPS.get(op.name):
         raise NotLocal(f"{op.name} is an operator of the user's")
-    if op.name not in ANYWHERE and not isinstance(op.block, CellBlock):
-        raise NotLocal(f"{op.name} depends on where its cells lie")
     if op.has_states:
         raise NotLocal(f"{op.name} makes states")
     while tensors and tensors[-1] is None:
         tensors = tensors[:-1]
     if any(tensor is None for tensor in tensors):
         raise NotLocal("an operand before others is not there")
-    attrs = _find_attributes(op, shard, [tensor.shape for tensor in tensors if tensor is not None])
+    found = op.attributes_of_blocks(shard, [tensor.shape for tensor in tensors if tensor is not None])
+    if found is None:
+        raise NotLocal(f"{op.name} depends on where its cells lie")
+    attrs = {key: value for key, value in found.items() if value is not None}
     try:
         made = graph.op(op, *tensors, **attrs)
     except ValueError as error:
@@ -99,30 +91,3 @@ def _add(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -
     if signature.index_shape != shard.index.shape or made.shape != shard.output_boxes[0].shape:
         raise NotLocal(f"over its blocks {op.name} has another index space")
     return made
-
-
-def _find_attributes(op: Op, shard: Shard, shapes: Sequence[tuple[int, ...]]) -> Attrs:
-    """Attributes over the blocks, which hold their padding already, and of groups those that are there."""
-    found: dict[str, Any] = {key: value for key, value in shard.attrs.items() if value is not None}
-    if "pads" in found:
-        _check_average(op, shard.attrs)
-        found["pads"] = 0
-    if found.get("groups", 1) > 1:
-        begin, end = shard.range("c")
-        width = shard.extent("c") // found["groups"]
-        first, last = begin // width, (end - 1) // width
-        if (begin % width or end % width) and first != last:
-            raise NotLocal("parts of several groups")
-        found["groups"] = last - first + 1
-        if shapes[0][1] != found["groups"] * shapes[1][1]:
-            raise NotLocal("channels of some groups, with others between them that are not read")
-    return found
-
-
-def _check_average(op: Op, attrs: Mapping[str, Any]) -> None:
-    """Raise NotLocal where how many cells a mean is over depends on where the window lies."""
-    if op.name == "average_pool":
-        pads = attrs["pads"]
-        is_padded = any(pads) if isinstance(pads, Sequence) else bool(pads)
-        if attrs["ceil_mode"] or (is_padded and not attrs["count_include_pad"]):
-            raise NotLocal("means over fewer cells at the edge")

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from tapestry_plan.ir.signature import Signature
+from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs
 from tapestry_sets.regions import Box
 
@@ -78,6 +78,11 @@ def once_for_shard(make: Callable[[Shard], T]) -> Callable[[Shard], T]:
         return made
 
     return found
+
+
+def same_anywhere(shard: Shard, shapes: Sequence[Shape]) -> Attrs:
+    """The attributes of a shard's blocks, of operators that give the same wherever their cells lie: the node's own."""
+    return shard.attrs
 
 
 class Block(Protocol):

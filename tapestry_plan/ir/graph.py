@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import document as documents
 from tapestry_plan.ir import pictures, tuning
 from tapestry_plan.ir.arithmetic import Arithmetic
-from tapestry_plan.ir.blocks import Block, Shard
+from tapestry_plan.ir.blocks import Block, CellBlock, Shard
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods
@@ -153,6 +153,10 @@ class Op(Struct, frozen=True):
     points_per_launch : callable, optional
         ``(signature, attrs) -> int``: index points of each launch, where the block launches work of one size again and
         again; by default a shard is one launch.
+    local : callable, optional
+        ``(shard, shapes of its input blocks) -> attrs or None``: the attributes with which the operator, applied to
+        the blocks alone, gives what the shard does; None where that depends on where the blocks lie. Without it that is
+        taken to be so, but of operators that work cell by cell.
     """
 
     name: str
@@ -171,6 +175,7 @@ class Op(Struct, frozen=True):
     kinds: tuple[tuple[str, Kind], ...] = ()
     needed: tuple[str, ...] = ()
     points_per_launch: Callable[[Signature, Attrs], int] | None = None
+    local: Callable[[Shard, Sequence[Shape]], Attrs | None] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -210,6 +215,15 @@ class Op(Struct, frozen=True):
     def count_launches(self, signature: Signature, attrs: Attrs, points: int) -> int:
         """How often a shard of so many index points launches work, at least once."""
         return 1 if self.points_per_launch is None else max(1, -(-points // self.points_per_launch(signature, attrs)))
+
+    def attributes_of_blocks(self, shard: Shard, shapes: Sequence[Shape]) -> Attrs | None:
+        """The attributes with which the operator, applied to a shard's blocks alone, gives what the shard does.
+
+        None where that depends on where the blocks lie, or is not known.
+        """
+        if self.local is not None:
+            return self.local(shard, shapes)
+        return shard.attrs if isinstance(self.block, CellBlock) else None
 
     @check_arguments
     def complete(self, attrs: Attrs) -> dict[str, Any]:

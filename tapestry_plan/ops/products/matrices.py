@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, Signature, Tensor, same_anywhere
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
 from tapestry_plan.ops.operands import align_axes, common_shape, need_rank, need_vector, same_dtype, touched, writes
@@ -108,7 +108,13 @@ def _product(shard: Shard) -> MatrixProduct | None:
     return MatrixProduct(bias=bias, transposed=(bool(attrs.get("trans_a")), bool(attrs.get("trans_b"))))
 
 
-_BY_GEMM: dict[str, Any] = {"block": writes(_gemm), "flop": 2.0, "reduction": "sum", "work": _product}
+_BY_GEMM: dict[str, Any] = {
+    "block": writes(_gemm),
+    "flop": 2.0,
+    "reduction": "sum",
+    "work": _product,
+    "local": same_anywhere,
+}
 """What the products have in common: a product and an addition at each index point."""
 
 

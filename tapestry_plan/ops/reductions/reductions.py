@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, Op, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Attrs, Axis, Op, Shape, Shard, Signature, Tensor, same_anywhere
 from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import pooled_mean, spatial_max, sum_div
@@ -86,12 +86,12 @@ def global_average_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     """The mean over all spatial axes, kept with extent 1."""
 
 
-@operator(**_folded_by("max", "max", _global_pool_signature), expansions=(spatial_max,))
+@operator(**_folded_by("max", "max", _global_pool_signature), expansions=(spatial_max,), local=same_anywhere)
 def global_max_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     """The maximum over all spatial axes, kept with extent 1."""
 
 
-@operator(**_folded_by("sum", "sum"), dtype=arithmetic, adjoint=adjoints.total)
+@operator(**_folded_by("sum", "sum"), dtype=arithmetic, adjoint=adjoints.total, local=same_anywhere)
 def sum(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The sum over the given axes, or over all; short integers and truth values are widened first.
 
@@ -105,12 +105,12 @@ def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | No
     """The mean over the given axes, or over all."""
 
 
-@operator(**_folded_by("max", "max"), adjoint=adjoints.extreme)
+@operator(**_folded_by("max", "max"), adjoint=adjoints.extreme, local=same_anywhere)
 def max(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The maximum over the given axes, or over all."""
 
 
-@operator(**_folded_by("min", "min"), adjoint=adjoints.extreme)
+@operator(**_folded_by("min", "min"), adjoint=adjoints.extreme, local=same_anywhere)
 def min(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The minimum over the given axes, or over all."""
 

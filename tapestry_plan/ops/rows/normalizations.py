@@ -8,7 +8,20 @@ from functools import partial, wraps
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, Block, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import (
+    Attrs,
+    Axis,
+    Block,
+    LinearForm,
+    Op,
+    Operand,
+    Shape,
+    Shard,
+    Signature,
+    Tensor,
+    project,
+    same_anywhere,
+)
 from tapestry_plan.ops import expansions
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, floating, ints_of, need_vector, per_row, spatial_names, touched, writes
@@ -200,6 +213,7 @@ def _by_rows(block: Block, signature: Callable[[Sequence[Shape], Attrs], Signatu
     flop=2.0,
     dtype=floating,
     expansions=(expansions.factor_offset,),
+    local=same_anywhere,
 )
 def batch_normalization(
     x: Tensor,
@@ -245,7 +259,10 @@ def local_response_normalization(
 
 
 @operator(
-    **_by_rows(writes(write_softmax), axis_signature, 4), expansions=(expansions.exp_sum,), adjoint=adjoints.softmax
+    **_by_rows(writes(write_softmax), axis_signature, 4),
+    expansions=(expansions.exp_sum,),
+    adjoint=adjoints.softmax,
+    local=same_anywhere,
 )
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along an axis, which no plan splits."""
@@ -255,12 +272,13 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     **_by_rows(writes(_log_softmax), axis_signature, 4),
     expansions=(expansions.minus_logsumexp,),
     adjoint=adjoints.log_softmax,
+    local=same_anywhere,
 )
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """x − log Σ exp(x) along an axis, which no plan splits."""
 
 
-@operator(**_by_rows(writes(_layer_norm), _tail_signature, 8), expansions=(expansions.moments,))
+@operator(**_by_rows(writes(_layer_norm), _tail_signature, 8), expansions=(expansions.moments,), local=same_anywhere)
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -279,7 +297,9 @@ def layer_normalization(
     return _over_tail(layer_normalization.op, (x, scale, bias), axis, epsilon, name)
 
 
-@operator(**_by_rows(writes(_rms_norm), _tail_signature, 5), expansions=(expansions.root_mean_square,))
+@operator(
+    **_by_rows(writes(_rms_norm), _tail_signature, 5), expansions=(expansions.root_mean_square,), local=same_anywhere
+)
 def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:

@@ -143,7 +143,7 @@ def _count_plane(shard: Shard) -> tuple[int, int]:
 
 def _conv_direct(xp: Any, x: Any, matrix: Any, bias: Any, out: Any) -> None:
     """One kernel cell, no stride: a product of matrices on the tensor itself."""
-    if x.flags.c_contiguous:
+    if x.flags.c_contiguous and out.flags.c_contiguous:
         flat = out.reshape(out.shape[0], -1)
         xp.matmul(matrix, x.reshape(x.shape[0], -1), out=flat)
     else:  # a block inside a larger buffer: row by row, still without a copy
@@ -164,7 +164,7 @@ def _conv_unfolded(xp: Any, x: Any, matrix: Any, bias: Any, out: Any, shard: Sha
     depth, kernel = x.shape[0], len(offsets)
     row = math.prod(out.shape[2:])
     height, _ = _tile(shard, out.dtype.itemsize)
-    flat = out.reshape(out.shape[0], -1)
+    flat = out.reshape(out.shape[0], -1) if out.flags.c_contiguous else None
     scratch = shard.workspace[: depth * kernel * height * row * out.dtype.itemsize].view(out.dtype)
     for top in range(0, out.shape[1], height):
         rows = min(height, out.shape[1] - top)
@@ -172,10 +172,16 @@ def _conv_unfolded(xp: Any, x: Any, matrix: Any, bias: Any, out: Any, shard: Sha
         for k, cells in enumerate(offsets):
             first = cells[0].start + top * stride
             columns[:, k] = x[(slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])]
-        target = flat[:, top * row : (top + rows) * row]
-        xp.matmul(matrix, columns.reshape(depth * kernel, -1), out=target)
+        matrices = matrix, columns.reshape(depth * kernel, -1)
+        if flat is None:  # a block in a larger buffer: what is made lies beside it first
+            target = xp.matmul(*matrices)
+        else:
+            target = flat[:, top * row : (top + rows) * row]
+            xp.matmul(*matrices, out=target)
         if bias is not None:
             target += bias[:, None]
+        if flat is None:
+            out[:, top : top + rows] = target.reshape(-1, rows, *out.shape[2:])
 
 
 def _tile(shard: Shard, itemsize: int) -> tuple[int, int]:
@@ -207,6 +213,20 @@ def _correlation(shard: Shard) -> Correlation:
     return Correlation(0, 1, bias, window.strides, window.dilations, groups)
 
 
+def _local_conv(shard: Shard, shapes: Sequence[Shape]) -> Attrs | None:
+    """A block holds its padding; None where parts of several groups are in it, or channels that are not read."""
+    found = {**shard.attrs, "pads": 0}
+    if shard.attrs.get("groups", 1) > 1:
+        begin, end = shard.range("c")
+        width = shard.extent("c") // shard.attrs["groups"]
+        first, last = begin // width, (end - 1) // width
+        found["groups"] = last - first + 1
+        is_cut = (begin % width or end % width) and first != last
+        if is_cut or shapes[0][1] != found["groups"] * shapes[1][1]:
+            return None
+    return found
+
+
 @operator(
     block=_conv_block,
     signature=_conv_signature,
@@ -224,6 +244,7 @@ def _correlation(shard: Shard) -> Correlation:
     ),
     adjoint=adjoints.Through(expansions.windows_einsum),
     work=_correlation,
+    local=_local_conv,
 )
 def conv(
     x: Tensor,

@@ -87,7 +87,20 @@ def _fold_windows(fold: Any, x: Any, out: Any, shard: Shard) -> None:
             fold(out[n], x[n][cells], out=out[n])
 
 
-@operator(**_folded_by("maximum", "max", float("-inf")), dtype=floating, expansions=(windows_max,))
+def _local_pool(shard: Shard, shapes: Sequence[Shape]) -> Attrs:
+    """A block holds its padding."""
+    return {**shard.attrs, "pads": 0}
+
+
+def _local_average(shard: Shard, shapes: Sequence[Shape]) -> Attrs | None:
+    """None where a mean at the edge is over fewer cells."""
+    pads = shard.attrs["pads"]
+    is_padded = any(pads) if isinstance(pads, Sequence) else bool(pads)
+    is_uneven = shard.attrs["ceil_mode"] or (is_padded and not shard.attrs["count_include_pad"])
+    return None if is_uneven else {**shard.attrs, "pads": 0}
+
+
+@operator(**_folded_by("maximum", "max", float("-inf")), dtype=floating, expansions=(windows_max,), local=_local_pool)
 def max_pool(
     x: Tensor,
     kernel: int | Sequence[int],
@@ -114,6 +127,7 @@ def max_pool(
     reduction="sum",
     dtype=floating,
     expansions=(windows_mean,),
+    local=_local_average,
 )
 def average_pool(
     x: Tensor,

@@ -190,6 +190,21 @@ def test_exactly_the_operators_that_cannot_run_are_declared_so() -> None:
     assert cannot == {name for name, op in BUILTIN_OPS.items() if op.host_only} == set()
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_blocks_write_where_their_output_lies_apart(case: Case) -> None:
+    """In a larger buffer as in one of their own: `on` gives them the beginning of a larger one."""
+    op, arrays = BUILTIN_OPS[case.op], case.arrays(6)
+    for shard in shards_of(op, case.attrs, arrays, {}):
+        given = [input_block(shard.signature, k, shard.index, array)[1] for k, array in enumerate(arrays)]
+        dtypes = op.dtype([array.dtype.name for array in arrays], shard.attrs)
+        made = [poisoned(box.shape, np.dtype(name)) for box, name in zip(shard.output_boxes, dtypes, strict=True)]
+        room = np.full(op.workspace(shard, np.dtype(dtypes[0]).itemsize), 0xFF, np.uint8)
+        told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, room)
+        op.block(np, given, made, told)
+        for one, other in zip(on(np, op, shard, arrays), made, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-3 if one.dtype == np.float16 else 1e-5, atol=1e-6)
+
+
 HOST_LOOKS = {"take", "take_along_axis", "gather_nd", "put_along_axis", "scatter_nd"}
 """Operators that look at their indices, which may be out of range, before they use them."""
 

@@ -1,0 +1,67 @@
+"""What an operator says of its blocks alone: applied to them it gives what the shard does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tapestry_exec import evaluate
+from tapestry_plan import Graph, Tensor
+from tapestry_plan.ir import BUILTIN_OPS
+from tests.cutting import Case, input_block
+from tests.exec.cuda.test_blocks_on_cupy import on, shards_of
+from tests.operator_cases import CASES
+
+LOCAL = [case for case in CASES if BUILTIN_OPS[case.op].local is not None]
+tried: Counter[str] = Counter()
+
+
+def cuts(case: Case) -> list[dict[str, int]]:
+    """The whole, and each axis in three parts, by itself."""
+    axes = BUILTIN_OPS[case.op].signature(list(case.shapes), case.attrs).axes
+    return [{}, *({axis.name: min(3, axis.size)} for axis in axes if axis.size > 1)]
+
+
+@pytest.mark.parametrize("case", LOCAL, ids=str)
+def test_an_operator_on_blocks_alone_gives_the_shard(case: Case) -> None:
+    op, arrays = BUILTIN_OPS[case.op], case.arrays(6)
+    for cut in cuts(case):
+        for shard in shards_of(op, case.attrs, arrays, cut):
+            blocks = [input_block(shard.signature, k, shard.index, array)[1] for k, array in enumerate(arrays)]
+            if any(block is None for block in blocks):
+                continue
+            attrs = op.attributes_of_blocks(shard, [block.shape for block in blocks])
+            if attrs is None:
+                continue
+            g = Graph()
+            given = [g.input(f"x{k}", block.shape, block.dtype.name) for k, block in enumerate(blocks)]
+            try:
+                made = g.op(op, *given, **{key: value for key, value in attrs.items() if value is not None})
+            except ValueError:
+                continue  # an operator of other shapes: over its own blocks it is none
+            assert isinstance(made, Tensor)
+            if g.signature(made.name).index_shape != shard.index.shape:
+                continue
+            g.output(made, "y")
+            found = evaluate(g, {f"x{k}": np.array(block, order="C") for k, block in enumerate(blocks)})["y"]
+            (wanted,) = on(np, op, shard, arrays)
+            np.testing.assert_allclose(found, wanted, rtol=2e-3 if found.dtype == np.float16 else 1e-5, atol=1e-6)
+            tried[case.op] += 1
+
+
+def test_every_such_operator_was_tried() -> None:
+    names = {op.name for op in BUILTIN_OPS.values() if op.local is not None}
+    assert names == {case.op for case in LOCAL}
+    assert len(names) >= 15
+
+
+def test_a_mean_over_fewer_cells_at_the_edge_depends_on_where_it_lies() -> None:
+    op = BUILTIN_OPS["average_pool"]
+    shapes = [(1, 2, 6, 6)]
+    attrs = op.complete({"kernel": 3, "pads": 1})
+    for counted, is_local in ((True, True), (False, False)):
+        given = {**attrs, "count_include_pad": counted}
+        (shard,) = shards_of(op, given, [np.zeros(shapes[0], np.float32)], {})
+        assert (op.attributes_of_blocks(shard, shapes) is not None) == is_local
