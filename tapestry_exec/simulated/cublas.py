@@ -21,6 +21,8 @@ DTYPES: dict[int, np.dtype[Any]] = {
 """By cudaDataType."""
 SUMS: dict[int, tuple[int, ...]] = {68: (0, 2, 4), 77: (0,), 70: (1, 5)}
 """By cublasComputeType the kinds of matrices that it goes with here."""
+DEFAULT = -1
+"""Of cublasGemmAlgo: the library's own choice."""
 DONE, NOT_INITIALIZED, INVALID_VALUE, NOT_SUPPORTED = 0, 1, 7, 15
 """Values of cublasStatus."""
 
@@ -81,7 +83,8 @@ class CublasLibrary:
         stacked = (m, k, transa, lda), (k, n, transb, ldb), (m, n, 0, ldc)
         if min(m, n, k, batchCount) < 0 or any(step < max(c if t else r, 1) for r, c, t, step in stacked):
             return INVALID_VALUE
-        if {Atype, Btype, Ctype} - set(SUMS.get(computeType, ())) or beta._obj[0]:
+        is_known = algo == DEFAULT and not beta._obj[0]
+        if {Atype, Btype, Ctype} - set(SUMS.get(computeType, ())) or not is_known:
             return NOT_SUPPORTED
         if not found.workspace and found.stream.capture is not None:
             return NOT_SUPPORTED

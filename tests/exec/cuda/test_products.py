@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_exec import CupyBackend
+from tapestry_exec.cuda import cublas
 from tapestry_exec.cuda.cublas import KINDS, Handle, Operand, Products, StackOfMatrices, lay_products
 from tapestry_exec.cuda.gpus import Current
 from tapestry_exec.cuda.namespace import Namespace, NotRecordable
@@ -118,8 +120,9 @@ def test_nothing_to_sum_is_zero_and_nothing_to_make_is_nothing(cupy: Any, xp: Na
 
 def test_operands_that_do_not_fit_are_told(cupy: Any, xp: Namespace) -> None:
     two, three = cupy.zeros((2, 2), np.float32), cupy.zeros((3, 3), np.float32)
-    with pytest.raises(ValueError, match="2 columns, 3 rows"):
-        xp.matmul(two, three)
+    for one, other in ((2, 3), (3, 2)):
+        with pytest.raises(ValueError, match=f"{one} columns, {other} rows"):
+            xp.matmul({2: two, 3: three}[one], {2: two, 3: three}[other])
     with pytest.raises(ValueError, match=r"out has shape \(3, 3\)"):
         xp.matmul(two, two, out=three)
 
@@ -136,6 +139,48 @@ def test_contractions_are_numpys(cupy: Any, xp: Namespace, text: str) -> None:
     ]
     found = xp.einsum(text, *(cupy.asarray(array) for array in host), optimize=True)
     np.testing.assert_array_equal(cupy.asnumpy(found), np.einsum(text, *host))
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"), [("ij,jk", "float32"), ("...ij,jk->...ik", "float32"), ("ij,jk->ik", "int64")]
+)
+def test_contractions_that_are_left_to_cupy_are_numpys(cupy: Any, xp: Namespace, text: str, dtype: str) -> None:
+    one, two = integers((2, 3), dtype, 1), integers((3, 4), dtype, 2)
+    found = xp.einsum(text, cupy.asarray(one), cupy.asarray(two))
+    np.testing.assert_array_equal(cupy.asnumpy(found), np.einsum(text, one, two))
+
+
+@pytest.mark.parametrize(("text", "calls"), [("ij,jk->ik", 1), ("ij,jk,kl->li", 2), ("ij,jk,kl,lm->im", 3)])
+def test_a_contraction_is_a_product_for_each_operand_more(
+    text: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a call of cuBLAS, which a graph holds; CuPy's own are refused there."""
+    stand_in, made = simulated.cupy(1), list[str]()
+    multiply = Handle.multiply
+    monkeypatch.setattr(Handle, "multiply", lambda *given: made.append("one") or multiply(*given))
+    xp = Namespace(stand_in, Current(), partial(Handle, stand_in, stand_in.cuda.get_current_stream(), False))
+    xp.einsum(text, *(stand_in.ones((2, 2), np.float32) for _ in text.split("->")[0].split(",")))
+    assert len(made) == calls
+
+
+def test_the_library_is_the_one_that_cupy_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name of CUDA's version, once CuPy has loaded it."""
+    opened: list[str] = []
+
+    class Calls:
+        def __getattr__(self, name: str) -> Any:
+            made = SimpleNamespace()
+            setattr(self, name, made)
+            return made
+
+    def load() -> None:
+        opened.append("CuPy's")
+
+    cuda = SimpleNamespace(get_cublas_handle=load, runtime=SimpleNamespace(runtimeGetVersion=lambda: 13020))
+    monkeypatch.setattr("ctypes.CDLL", lambda name: opened.append(name) or Calls())
+    found = cublas.library_of(SimpleNamespace(cuda=cuda))
+    assert opened == ["CuPy's", "libcublas.so.13"]
+    assert {name: getattr(found, name).argtypes for name in cublas.ARGUMENTS} == cublas.ARGUMENTS
 
 
 @pytest.mark.parametrize("axes", [1, 2, ([0], [1]), ([1, 2], [2, 0])])

@@ -229,6 +229,17 @@ def test_a_failing_block_is_named(backend: str | CupyBackend) -> None:
     assert isinstance(error.value.__cause__, FloatingPointError)
 
 
+def test_what_an_operator_counts_is_its_own(backend: str | CupyBackend) -> None:
+    """Of the same plan with another declaration of an operator, and back; computing moves no bytes."""
+    g, inputs, _ = small()
+    p = plan(g, Mesh(2))
+    plain = run(p, inputs, backend=backend)
+    dear = replace(g.ops["linear"], flop=100.0)
+    found = [run(p, inputs, backend=backend, ops=ops).flop for ops in ({"linear": dear}, None, {"linear": dear})]
+    assert found[1] == plain.flop and found[0] == found[2] != plain.flop
+    assert {event.nbytes for event in plain.timeline if event.kind in ("compute", "reduce")} == {0}
+
+
 def test_a_block_cannot_write_to_its_inputs() -> None:
     g, inputs, _ = small()
 
