@@ -26,7 +26,7 @@ from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES, KEPT_LAUNCHES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
-from tapestry_plan.rewrite import list_inside, with_ops
+from tapestry_plan.rewrite import Derived, list_inside, with_ops
 from tapestry_plan.steps import HOST, Buffer, align
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
@@ -60,8 +60,6 @@ class StepWork(NamedTuple):
     given: list[Any]
     made: list[Any]
     shard: Shard
-    opened: Op
-    """The operator, or one in which those that have kernels run these."""
     way: Way | None
     """With raw kernels."""
 
@@ -151,7 +149,7 @@ class CupyDevice:
 
     def again(self) -> CupyDevice:
         """Begin anew on the same memory, with other operators perhaps; nothing may be on its way."""
-        self._opened: dict[str, Op] = {}
+        self._opened: dict[str, tuple[Op, Op]] = {}
         self.restart()
         return self
 
@@ -303,15 +301,14 @@ class CupyDevice:
         given = [None if item is None else self._view(blocks[item[0].id], *item[1:]) for item in inputs]
         made = [self._view(blocks[buffer.id], box) for buffer, box in outputs]
         room = self._whole(blocks[workspace.id]) if workspace is not None else self._nothing
-        told, has_kernel = shard.within(room), op.name in self.shared.kernels
-        inside = not op.host_only and not self.shared.kernels.keys().isdisjoint(list_inside(op))
-        is_free = not (has_kernel or inside or op.host_only or op.work is None)
-        way = way_of(op.work(told), given, made) if is_free and op.work is not None else None
+        told, way = shard.within(room), None
+        if not op.host_only and op.name not in self.shared.kernels:
+            way = self._find_way(op, given, made, told)
         reads = tuple(item[0] for item in inputs if item is not None)
         writes = (*(buffer for buffer, _ in outputs), *(() if workspace is None else (workspace,)))
         if len(self._launches) >= KEPT_LAUNCHES:
             self._launches.clear()
-        found = StepWork(op, inputs, outputs, reads, writes, given, made, told, self._open(op) if inside else op, way)
+        found = StepWork(op, inputs, outputs, reads, writes, given, made, told, way)
         self._launches[id(inputs)] = found
         return found
 
@@ -437,16 +434,16 @@ class CupyDevice:
                 _strided(cupy, goal, dims, offsets[0], strides[0])[...] = cells
 
     def _run(self, known: StepWork) -> None:
-        op, inputs, outputs, shard = known.opened, known.given, known.made, known.shard
         if known.way is not None:
             known.way(self._namespace, self._launch)
-        elif op.host_only or op.name in self.shared.kernels:
-            self._run_one(op, inputs, outputs, shard)
         else:
-            op.block(self._namespace, inputs, outputs, shard)
+            self._run_one(known.op, known.given, known.made, known.shard)
 
     def _run_one(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-        """Run an operator by the kernel that is attached to it, if it applies, else by its block function."""
+        """Run an operator by the kernel that is attached to it, by raw kernels, or by its block function.
+
+        A block that is not run as one runs the operators in it so.
+        """
         kernel = self.shared.kernels.get(op.name)
         asked = None if kernel is None else kernel.asked(inputs, outputs, shard)
         if kernel is not None and asked is not None:
@@ -455,14 +452,23 @@ class CupyDevice:
             launched(grid, block, args, shared_mem=shared_nbytes)
         elif op.host_only:
             self._run_on_host(op, inputs, outputs, shard)
-        elif (way := None if op.work is None else way_of(op.work(shard), inputs, outputs)) is not None:
+        elif (way := self._find_way(op, inputs, outputs, shard)) is not None:
             way(self._namespace, self._launch)
         else:
-            op.block(self._namespace, inputs, outputs, shard)
+            self._open(op).block(self._namespace, inputs, outputs, shard)
+
+    def _find_way(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Way | None:
+        """How an operator is run by raw kernels as one; None where it is not, or a part of it has a kernel attached."""
+        if op.work is None or not self.shared.kernels.keys().isdisjoint(list_inside(op)):
+            return None
+        return way_of(op.work(shard), inputs, outputs)
 
     def _open(self, op: Op) -> Op:
-        """A block of operators in which those that have kernels run these."""
-        if op.name not in self._opened:
+        """A block of operators each of which is run as it would be by itself; any other operator as it is."""
+        if not isinstance(op, Derived):
+            return op
+        known = self._opened.get(op.name)
+        if known is None or known[0] is not op:
             device = weakref.ref(self)  # operators are kept longer than devices
 
             def attach(one: Op) -> Op:
@@ -472,9 +478,14 @@ class CupyDevice:
 
                 return replace(one, block=block)
 
-            inside = {name: attach(one) for name, one in list_inside(op).items() if name in self.shared.kernels}
-            self._opened[op.name] = with_ops(op, inside)
-        return self._opened[op.name]
+            # Blocks within a block share its scratch memory, so that they stay what they are.
+            inside = {
+                name: attach(one)
+                for name, one in list_inside(op).items()
+                if name in self.shared.kernels or not isinstance(one, Derived)
+            }
+            known = self._opened[op.name] = op, with_ops(op, inside)
+        return known[1]
 
     def _run_on_host(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         read = [None if x is None else self._on_host(x) for x in inputs]

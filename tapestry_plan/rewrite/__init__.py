@@ -10,7 +10,7 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewrite, rule
-from tapestry_plan.rewrite.derived import list_inside, with_ops
+from tapestry_plan.rewrite.derived import Derived, list_inside, with_ops
 from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite, as_tuple
 from tapestry_plan.rewrite.equals import unify, unify_equal
 from tapestry_plan.rewrite.fusion import Fusion, open_block

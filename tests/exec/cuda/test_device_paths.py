@@ -205,7 +205,24 @@ def test_what_no_kernel_knows_is_left_to_the_block_function(
     (node,) = g.nodes
     axis = next(axis.name for axis in g.signature(node).axes if axis.size > 1)
     agree(g, numbers(g, whole=True), make(), {node: {axis: 2}}, exact=case not in ("another gelu", "two activations"))
-    assert compute_entries(entries) == set()
+    # Of a block that is not run as one the first operator has its own epilogue.
+    assert compute_entries(entries) == ({"epilogue"} if case == "two biases" else set())
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+def test_a_convolution_in_a_block_that_is_not_run_as_one_is_run_as_by_itself(
+    make: Callable[..., CupyBackend], entries: list[str], is_direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something is added to it: no kernel does all, but tiles for a CPU's cache are not what runs."""
+    monkeypatch.setattr(device_paths, "is_direct_faster", lambda *given: is_direct)
+    g = Graph()
+    x, w, other = g.input("x", (1, 3, 9, 9)), g.input("w", (4, 3, 3, 3)), g.input("o", (1, 4, 9, 9))
+    y = conv(x, w, g.input("b", (4,)), pads=1, name="c")
+    g.output(relu(add(y, other, name="a"), name="r"), "y")
+    g = fuse.apply(fuse.apply(g, "a"), "r")
+    (node,) = g.nodes
+    agree(g, numbers(g, whole=True), make(), {node: {g.signature(node).axes[1].name: 2}}, exact=True)
+    assert compute_entries(entries) == {"convolution" if is_direct else "epilogue"}
 
 
 def test_a_product_into_a_part_of_a_larger_array_is_left_to_the_block_function() -> None:

@@ -192,9 +192,12 @@ def test_tensordot_is_numpys(cupy: Any, xp: Namespace, axes: Any) -> None:
     np.testing.assert_array_equal(cupy.asnumpy(found), np.tensordot(one, two, axes=axes))
 
 
-def test_other_dtypes_are_cupys(cupy: Any, xp: Namespace) -> None:
-    one = integers((3, 3), "int64", 1)
-    np.testing.assert_array_equal(cupy.asnumpy(xp.matmul(cupy.asarray(one), cupy.asarray(one))), one @ one)
+@pytest.mark.parametrize("dtypes", [("int64", "int64"), ("float32", "float64"), ("float64", "float32")])
+def test_other_dtypes_are_cupys(cupy: Any, xp: Namespace, dtypes: tuple[str, str]) -> None:
+    one, two = integers((3, 3), dtypes[0], 1), integers((3, 3), dtypes[1], 2)
+    found = cupy.asnumpy(xp.matmul(cupy.asarray(one), cupy.asarray(two)))
+    np.testing.assert_array_equal(found, one @ two)
+    assert found.dtype == (one @ two).dtype
 
 
 def test_products_are_captured(cupy: Any) -> None:
