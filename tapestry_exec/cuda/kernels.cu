@@ -576,6 +576,83 @@ EPILOGUE_OF(float32, float, 4)
 EPILOGUE_OF(float64, double, 1)
 EPILOGUE_OF(float64, double, 2)
 
+// ----------------------------------------------------------------------------------------------------- rows
+
+enum { SOFTMAX, CENTERED, PLAIN };
+
+__device__ inline float rooted(float x) { return sqrtf(x); }
+__device__ inline double rooted(double x) { return sqrt(x); }
+
+struct Sum {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+struct Most {  // a NaN if there is one
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a >= b || a != a ? a : b;
+  }
+};
+
+// One value of a block's threads, merged in one order: by halves.
+template <class T, class Merge>
+__device__ inline T of_block(T* held, T mine, Merge merge) {
+  held[threadIdx.x] = mine;
+  __syncthreads();
+  for (u32 half = THREADS / 2; half; half /= 2) {
+    if (threadIdx.x < half) held[threadIdx.x] = merge(held[threadIdx.x], held[threadIdx.x + half]);
+    __syncthreads();
+  }
+  const T found = held[0];
+  __syncthreads();  // before it is written again
+  return found;
+}
+
+// out = exp(x - max) / sum, or (x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + bias, row by row: a block has
+// one row at a time, whose cells its threads take in turns. A plain one takes no mean off.
+template <class T>
+__device__ inline void finish_rows(T* held, T* out, const T* x, const T* scale, const T* bias, u32 rows, u32 columns,
+                                   T epsilon, u32 kind) {
+  for (u32 row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* from = x + (u64)row * columns;
+    T* to = out + (u64)row * columns;
+    T less = (T)0, total = (T)0;
+    if (kind == SOFTMAX) {
+      T most = from[threadIdx.x < columns ? threadIdx.x : 0];
+      for (u32 k = threadIdx.x; k < columns; k += THREADS) most = Most()(most, from[k]);
+      less = of_block(held, most, Most());
+      for (u32 k = threadIdx.x; k < columns; k += THREADS) total += exponential(from[k] - less);
+      total = of_block(held, total, Sum());
+      for (u32 k = threadIdx.x; k < columns; k += THREADS) to[k] = exponential(from[k] - less) / total;
+      continue;
+    }
+    if (kind == CENTERED) {
+      for (u32 k = threadIdx.x; k < columns; k += THREADS) less += from[k];
+      less = of_block(held, less, Sum()) / (T)columns;
+    }
+    for (u32 k = threadIdx.x; k < columns; k += THREADS) total += (from[k] - less) * (from[k] - less);
+    total = rooted(of_block(held, total, Sum()) / (T)columns + epsilon);
+    for (u32 k = threadIdx.x; k < columns; k += THREADS) {
+      const T made = (from[k] - less) / total * scale[k];
+      to[k] = bias == nullptr ? made : made + bias[k];
+    }
+  }
+}
+
+#define ROWS_OF(DTYPE, T)                                                                                        \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                          \
+      rows_##DTYPE(T* out, const T* x, const T* scale, const T* bias, u32 rows, u32 columns, T epsilon,          \
+                   u32 kind) {                                                                                   \
+    __shared__ T held[THREADS];                                                                                  \
+    finish_rows<T>(held, out, x, scale, bias, rows, columns, epsilon, kind);                                     \
+  }
+
+ROWS_OF(float32, float)
+ROWS_OF(float64, double)
+
 // --------------------------------------------------------------------------------------------- convolution
 
 enum {

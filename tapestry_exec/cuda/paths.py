@@ -7,6 +7,7 @@ runs, which is always right. The same holds for merges of partial results. No op
 - A product of matrices with a bias or an activation is cuBLAS's product and then one pass of the epilogue.
 - A convolution is direct, from the block that holds the halo, where `is_direct_faster` says so from sizes alone; else
   its windows are unfolded in one copy, and multiplied in one product.
+- Softmax along the last axis and normalizations are one launch, a block of threads for each row. Not yet run on a GPU.
 - Random cells are Philox's words; uniform ones are written at once.
 - A scatter puts its updates into each cell one after the other, in one launch and without atomic operations.
 - Partial results of plain monoids are merged in one pass over the cells, in a row or in a tree.
@@ -32,7 +33,18 @@ from tapestry_exec.cuda.tuning import (
     UNFOLDED_NBYTES,
     UNFOLDING_NBYTES_PER_SECOND,
 )
-from tapestry_plan.ir import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells, Scatter
+from tapestry_plan.ir import (
+    Activation,
+    Addition,
+    Correlation,
+    Form,
+    MatrixProduct,
+    Monoid,
+    Normalization,
+    RandomCells,
+    Scatter,
+    Softmax,
+)
 from tapestry_sets.digits import Ints
 
 Launcher = Callable[[Iterable[kernels.Launch]], None]
@@ -58,6 +70,8 @@ def way_of(form: Form | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> 
             return _product(form, inputs, outputs[0])
         case Correlation():
             return _correlation(form, inputs, outputs[0])
+        case Softmax() | Normalization():
+            return _rows(form, inputs, outputs[0])
         case RandomCells():
             return _random(form, inputs, outputs)
         case Scatter():
@@ -262,6 +276,30 @@ def is_direct_faster(form: Correlation, dtype: str, out: Ints, w: Ints, has_bias
         + flop / PRODUCT_FLOP_PER_SECOND[dtype]
     )
     return direct <= block
+
+
+# -------------------------------------------------------------------------------------------------------- rows
+
+
+def _rows(form: Softmax | Normalization, inputs: Sequence[Any], out: Any) -> Way | None:
+    given = inputs if isinstance(form, Normalization) else inputs[:1]
+    if not out.size or not _are_floats(*given, out) or not all(x.flags.c_contiguous for x in (*given, out)):
+        return None
+    if isinstance(form, Softmax):
+        columns = out.shape[-1]
+        work = kernels.rows_of("softmax", out.data.ptr, given[0].data.ptr, out.size // columns, columns, out.dtype.name)
+        return lambda cupy, launch: launch(work)
+    scale, bias = given[1], given[2] if form.has_bias else None
+    if scale.shape != out.shape[out.ndim - scale.ndim :]:
+        return None
+    work = kernels.rows_of(
+        "centered" if form.is_centered else "plain",
+        *(out.data.ptr, given[0].data.ptr, out.size // scale.size, scale.size, out.dtype.name),
+        scale=scale.data.ptr,
+        bias=None if bias is None else bias.data.ptr,
+        epsilon=form.epsilon,
+    )
+    return lambda cupy, launch: launch(work)
 
 
 # ------------------------------------------------------------------------------------------------ random cells

@@ -14,7 +14,17 @@ from tapestry_plan.ir.blocks import Block, CellBlock, Shard, once_for_shard, sam
 from tapestry_plan.ir.boundary import AROUND, resolve
 from tapestry_plan.ir.cover import NoPartition, check_partition
 from tapestry_plan.ir.document import GRAPH_FORMAT, GraphDocument, finite, from_finite
-from tapestry_plan.ir.forms import Activation, Addition, Correlation, Form, MatrixProduct, RandomCells, Scatter
+from tapestry_plan.ir.forms import (
+    Activation,
+    Addition,
+    Correlation,
+    Form,
+    MatrixProduct,
+    Normalization,
+    RandomCells,
+    Scatter,
+    Softmax,
+)
 from tapestry_plan.ir.graph import (
     BUILTIN_OPS,
     DERIVED,

@@ -72,6 +72,28 @@ class Addition(Struct, frozen=True):
     """Output 0 is the sum of inputs 0 and 1, which broadcast to it."""
 
 
+class Softmax(Struct, frozen=True):
+    """Output 0 is ``exp(x) / Σ exp(x)`` of input 0 along its last axis."""
+
+
+class Normalization(Struct, frozen=True):
+    """Output 0 is input 0 divided by its deviation over the axes that input 1 has, times that, plus input 2.
+
+    Parameters
+    ----------
+    epsilon : float
+        Added to the variance.
+    is_centered : bool
+        Whether the mean is taken off first; else the deviation is from zero.
+    has_bias : bool
+        Whether there is an input 2.
+    """
+
+    epsilon: float
+    is_centered: bool
+    has_bias: bool
+
+
 class RandomCells(Struct, frozen=True):
     """Output 0 is made of Philox's words of the cells in a box of a tensor.
 
@@ -121,4 +143,4 @@ class Scatter(Struct, frozen=True):
     prepare: Callable[[Any, Sequence[Any]], tuple[Sequence[Any], Any]]
 
 
-Form = MatrixProduct | Correlation | Activation | Addition | RandomCells | Scatter
+Form = MatrixProduct | Correlation | Activation | Addition | Softmax | Normalization | RandomCells | Scatter

@@ -8,6 +8,7 @@ from tapestry_exec.cuda.kernels.convolution import Convolving, convolutions, cou
 from tapestry_exec.cuda.kernels.epilogue import epilogues
 from tapestry_exec.cuda.kernels.merge import DTYPES, MERGES, merges
 from tapestry_exec.cuda.kernels.philox import random_uniforms, random_words
+from tapestry_exec.cuda.kernels.rows import rows_of
 from tapestry_exec.cuda.kernels.scatter import Strided, scatters
 from tapestry_exec.cuda.kernels.structs import OPTIONS, SOURCE, Launch
 from tapestry_exec.cuda.kernels.transfers import copies, fills

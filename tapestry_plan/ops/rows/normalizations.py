@@ -13,11 +13,13 @@ from tapestry_plan.ir import (
     Axis,
     Block,
     LinearForm,
+    Normalization,
     Op,
     Operand,
     Shape,
     Shard,
     Signature,
+    Softmax,
     Tensor,
     project,
     same_anywhere,
@@ -202,6 +204,16 @@ def _write_groups(
             xp.add(target, bias[channels].reshape(column), out=target)
 
 
+def _softmax_form(shard: Shard) -> Softmax | None:
+    """None along another axis than the last one, along which cells lie side by side."""
+    rank = len(shard.output_boxes[0].shape)
+    return Softmax() if axis_of(shard.attrs["axis"], rank) == rank - 1 else None
+
+
+def _normalization(shard: Shard, is_centered: bool) -> Normalization:
+    return Normalization(shard.attrs["epsilon"], is_centered, len(shard.input_boxes) > 2)
+
+
 def _by_rows(block: Block, signature: Callable[[Sequence[Shape], Attrs], Signature], flop: int) -> dict[str, Any]:
     """What operators with an index point for each row declare; `flop` operations for each value of a row."""
     return {"block": block, "signature": signature, "flop": per_row(flop), "dtype": floating}
@@ -262,6 +274,7 @@ def local_response_normalization(
     **_by_rows(writes(write_softmax), axis_signature, 4),
     expansions=(expansions.exp_sum,),
     adjoint=adjoints.softmax,
+    work=_softmax_form,
     local=same_anywhere,
 )
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
@@ -278,7 +291,12 @@ def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor
     """x − log Σ exp(x) along an axis, which no plan splits."""
 
 
-@operator(**_by_rows(writes(_layer_norm), _tail_signature, 8), expansions=(expansions.moments,), local=same_anywhere)
+@operator(
+    **_by_rows(writes(_layer_norm), _tail_signature, 8),
+    expansions=(expansions.moments,),
+    local=same_anywhere,
+    work=partial(_normalization, is_centered=True),
+)
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -298,7 +316,10 @@ def layer_normalization(
 
 
 @operator(
-    **_by_rows(writes(_rms_norm), _tail_signature, 5), expansions=(expansions.root_mean_square,), local=same_anywhere
+    **_by_rows(writes(_rms_norm), _tail_signature, 5),
+    expansions=(expansions.root_mean_square,),
+    local=same_anywhere,
+    work=partial(_normalization, is_centered=False),
 )
 def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, name: str | None = None

@@ -539,3 +539,33 @@ def test_which_merges_a_kernel_does() -> None:
     assert merging(MONOIDS["sum"], [np.dtype("complex64")] * 3, 2, None) is None
     assert merging(MONOIDS["sum"], [float32] * 41, 40, 2) is None, "a tree of more parts than a launch holds"
     assert merging(MONOIDS["sum"], [float32] * 41, 40, None) == "add"
+
+
+# --------------------------------------------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.op in ("softmax", "layer_normalization", "rms_normalization")], ids=str
+)
+def test_rows_are_one_launch_where_they_lie_side_by_side(
+    make: Callable[..., CupyBackend], entries: list[str], case: Case
+) -> None:
+    g, feeds = graph_of(case)
+    for axis in g.signature("it").axes:
+        entries.clear()
+        agree(g, feeds, make(), {"it": {axis.name: min(2, axis.size)}}, exact=False)
+        is_last = case.op != "softmax" or case.attrs.get("axis", -1) in (-1, len(case.shapes[0]) - 1)
+        is_known = is_last and g.stored["it"].dtype in kernels.LANES
+        assert ("rows" in compute_entries(entries)) == is_known
+
+
+def test_a_softmax_in_a_block_is_one_launch(make: Callable[..., CupyBackend], entries: list[str]) -> None:
+    g = Graph()
+    scores = matmul(g.input("q", (4, 6, 5)), g.input("k", (4, 5, 7)), name="m")
+    g.output(g.op("softmax", scores / 2, name="s"), "y")
+    made = plan(g, Mesh(2), fix={"m": {"b0": 2}})
+    feeds = numbers(g)
+    assert made.fused
+    found, wanted = run(made, feeds, backend=make()), run(made, feeds)
+    close(found.outputs["y"], wanted.outputs["y"], 2e-5)
+    assert "rows" in compute_entries(entries)

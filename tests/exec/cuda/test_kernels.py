@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 import numpy as np
@@ -857,3 +857,85 @@ def test_structs_lie_as_the_compiler_lays_them(module: shim.Module | OnGpu) -> N
     assert out[:-1].tolist() == expected and out[-1] == 0
     for struct in (structs.BATCH, structs.MERGE, structs.SCATTER, structs.CONVOLUTION, structs.WORDS):
         assert struct.itemsize + 64 <= 4096  # what a kernel's parameters may take on every GPU
+
+
+# --------------------------------------------------------------------------------------------------------- rows
+
+
+def rows_by_numpy(kind: str, x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, epsilon: float) -> np.ndarray:
+    wide = x.astype(float)
+    if kind == "softmax":
+        e = np.exp(wide - wide.max(1, keepdims=True))
+        return e / e.sum(1, keepdims=True)
+    moved = wide - wide.mean(1, keepdims=True) if kind == "centered" else wide
+    made = moved / np.sqrt((moved * moved).mean(1, keepdims=True) + epsilon) * scale
+    return made if bias is None else made + bias
+
+
+@given(
+    st.integers(0, 5),
+    st.sampled_from([1, 2, 3, 31, 64, 255, 256, 257, 600]),
+    st.sampled_from(sorted(kernels.LANES)),
+    st.sampled_from(["softmax", "centered", "plain"]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 3),
+)
+@FEW
+def test_rows(
+    module: shim.Module | OnGpu,
+    rows: int,
+    columns: int,
+    dtype: str,
+    kind: str,
+    has_bias: bool,
+    in_place: bool,
+    seed: int,
+) -> None:
+    """Every cell against NumPy in double precision; nothing beside the rows is written."""
+    size, rng = np.dtype(dtype).itemsize, np.random.default_rng(seed)
+    x, out = (Memory(rows * columns * size, 0, k) for k in (1, 2))
+    scale, bias = (Memory(columns * size, 0, k) for k in (3, 4))
+    x.cells(dtype)[...] = rng.normal(size=rows * columns) * 3
+    scale.cells(dtype)[...], bias.cells(dtype)[...] = rng.normal(size=columns), rng.normal(size=columns)
+    is_scaled = kind != "softmax"
+    given_bias = bias.cells(dtype) if has_bias and is_scaled else None
+    wanted = rows_by_numpy(kind, x.cells(dtype).reshape(rows, columns), scale.cells(dtype), given_bias, 1e-3)
+    target = x if in_place else out
+    work = kernels.rows_of(
+        *(kind, target.address, x.address, rows, columns, dtype),
+        scale=scale.address if is_scaled else None,
+        bias=None if given_bias is None else bias.address,
+        epsilon=1e-3,
+    )
+    run_all(module, work, seed)
+    found = target.cells(dtype).reshape(rows, columns)
+    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
+    x.check_surroundings()
+    out.check_surroundings()
+
+
+@pytest.mark.parametrize("dtype", sorted(kernels.LANES))
+def test_a_softmax_of_numbers_that_are_not_finite_is_numpys(module: shim.Module | OnGpu, dtype: str) -> None:
+    given = np.array([[0, np.nan, 1], [np.inf, 0, 1], [-np.inf, -np.inf, 0], [-np.inf] * 3], dtype)
+    x = Memory(given.nbytes, 0, 1)
+    x.cells(dtype)[...] = given.ravel()
+    run_all(module, kernels.rows_of("softmax", x.address, x.address, 4, 3, dtype))
+    with np.errstate(invalid="ignore"):
+        wanted = rows_by_numpy("softmax", given, given, None, 0)
+    np.testing.assert_array_equal(x.cells(dtype).reshape(4, 3), wanted.astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments", "more"),
+    [
+        ("mean is a softmax without scale and bias, or centered or plain", ("mean", 0, 64, 2, 3, "float32"), {}),
+        ("softmax is a softmax without scale", ("softmax", 0, 64, 2, 3, "float32"), {"scale": 0}),
+        ("plain is a softmax without scale", ("plain", 0, 64, 2, 3, "float32"), {}),
+        ("dtype 'float16' is not one of float32, float64", ("softmax", 0, 64, 2, 3, "float16"), {}),
+        ("less than 2147483648 of each are numbered", ("softmax", 0, 64, 1 << 31, 3, "float32"), {}),
+    ],
+)
+def test_rows_that_cannot_be_are_said(words: str, arguments: tuple[Any, ...], more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=words):
+        kernels.rows_of(*arguments, **more)

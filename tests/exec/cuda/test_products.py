@@ -200,6 +200,29 @@ def test_other_dtypes_are_cupys(cupy: Any, xp: Namespace, dtypes: tuple[str, str
     assert found.dtype == (one @ two).dtype
 
 
+def test_a_result_of_another_dtype_is_converted(cupy: Any, xp: Namespace) -> None:
+    one, out = integers((3, 3), "float32", 1), cupy.zeros((3, 3), np.float64)
+    xp.matmul(cupy.asarray(one), cupy.asarray(one), out=out)
+    np.testing.assert_array_equal(cupy.asnumpy(out), one @ one)
+
+
+def test_numbers_are_no_matrices(cupy: Any, xp: Namespace) -> None:
+    one, number = cupy.zeros((2, 2), np.float32), cupy.zeros((), np.float32)
+    for operands in ((one, number), (number, one)):
+        with pytest.raises(ValueError):
+            xp.matmul(*operands)
+
+
+def test_arrays_of_the_host_are_refused_while_a_run_is_recorded(cupy: Any) -> None:
+    current = Current()
+    xp = Namespace(cupy, current, lambda: pytest.fail("no product is made"))
+    here = xp.asarray(np.arange(3))
+    current.is_recording = True
+    assert xp.asarray(here) is here
+    with pytest.raises(NotRecordable, match="calls asarray for ndarray while the run is recorded"):
+        xp.asarray(np.arange(3))
+
+
 def test_products_are_captured(cupy: Any) -> None:
     """CuPy's own are refused while a stream is captured; these give the same when the graph is launched again."""
     stream = cupy.cuda.Stream(non_blocking=True)

@@ -31,11 +31,17 @@ REGISTERS: Mapping[str, int] = {
     **{f"convolution_float32x{tall}": 128 for tall in (1, 16, 64)},
     **{f"convolution_float64x{tall}": 128 for tall in (1, 8, 32)},
     **{f"philox_{what}": 32 for what in ("words", "float32", "float64", "counters")},
+    "rows_float32": 48,
+    "rows_float64": 64,
     "layout": 32,
 }
 """Registers of a thread at most, by kernel: of 256 threads each, 5 blocks have room with 48, 4 with 64, 2 with 128."""
 
-SHARED_NBYTES: Mapping[str, int] = {entry: 10 * 1024 for entry in REGISTERS if entry.startswith("convolution")}
+SHARED_NBYTES: Mapping[str, int] = {
+    **{entry: 10 * 1024 for entry in REGISTERS if entry.startswith("convolution")},
+    "rows_float32": 1024,
+    "rows_float64": 2048,
+}
 """Shared memory of a block at most; the others use none."""
 
 
@@ -77,7 +83,7 @@ def test_products_and_sums_round_separately(arch: str) -> None:
     bodies = dict(re.findall(r"\.entry (\w+)\((.*?)\n}\n", made_for(arch).ptx, re.DOTALL))
     assert bodies.keys() == REGISTERS.keys()
     fused = {entry for entry, body in bodies.items() if FUSED.search(body)}
-    assert fused == {entry for entry in bodies if entry.startswith(("convolution", "epilogue"))}
+    assert fused == {entry for entry in bodies if entry.startswith(("convolution", "epilogue", "rows"))}
     assert FUSED.search(compile_cubin(PRODUCT_AND_SUM, arch, ["-fmad=true"]).ptx)
     assert not FUSED.search(compile_cubin(PRODUCT_AND_SUM, arch, kernels.OPTIONS).ptx)
 
@@ -87,7 +93,7 @@ def test_subnormal_numbers_stay_where_bits_are_numpys() -> None:
     made = compile_cubin(kernels.SOURCE, "sm_90", [*kernels.OPTIONS, "-ftz=true"])
     bodies = dict(re.findall(r"\.entry (\w+)\((.*?)\n}\n", made.ptx, re.DOTALL))
     found = {entry: set(re.findall(r"\S+\.ftz\S*", body)) for entry, body in bodies.items()}
-    exact = {entry: what for entry, what in found.items() if not entry.startswith(("convolution", "epilogue"))}
+    exact = {entry: what for entry, what in found.items() if not entry.startswith(("convolution", "epilogue", "rows"))}
     assert all(what <= {"setp.num.ftz.f32", "setp.nan.ftz.f32"} for what in exact.values()), exact
     assert any("mul" in word for word in found["convolution_float32x1"]), "the option is heeded"
 

@@ -12,7 +12,18 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan import Graph, Op, Shard
-from tapestry_plan.ir import BUILTIN_OPS, Activation, Addition, Correlation, Form, MatrixProduct, RandomCells, Scatter
+from tapestry_plan.ir import (
+    BUILTIN_OPS,
+    Activation,
+    Addition,
+    Correlation,
+    Form,
+    MatrixProduct,
+    Normalization,
+    RandomCells,
+    Scatter,
+    Softmax,
+)
 from tapestry_plan.ir.forms import ACTIVATIONS
 from tapestry_plan.ops import add, conv, gelu, linear, matmul, relu, sigmoid
 from tapestry_plan.ops.random.philox import region_words
@@ -108,6 +119,14 @@ def read(form: Form, inputs: Sequence[Array | None], out: Array) -> None:
             out[...] = curve(form.name, inputs[0])
         case Addition():
             out[...] = inputs[0] + inputs[1]
+        case Softmax():
+            e = np.exp(inputs[0] - inputs[0].max(-1, keepdims=True))
+            out[...] = e / e.sum(-1, keepdims=True)
+        case Normalization():
+            over = tuple(range(-inputs[1].ndim, 0))
+            x = inputs[0] - (inputs[0].mean(over, keepdims=True) if form.is_centered else 0)
+            x = x / np.sqrt((x * x).mean(over, keepdims=True) + out.dtype.type(form.epsilon))
+            out[...] = x * inputs[1] + (inputs[2] if form.has_bias else 0)
         case RandomCells():
             random_cells(form, inputs, out)
         case Scatter():
@@ -140,9 +159,9 @@ def check(op: Op, attrs: dict[str, Any], arrays: Sequence[Array]) -> list[Form]:
 @pytest.mark.parametrize("case", DESCRIBED, ids=lambda case: case.op)
 def test_a_form_says_what_the_block_function_does(case: Case) -> None:
     forms = check(BUILTIN_OPS[case.op], case.attrs, case.arrays(5))
-    has_none = (
-        case.attrs.get("alpha", 1) != 1 or case.attrs.get("beta", 1) != 1 or case.attrs.get("approximate") == "tanh"
-    )
+    is_scaled = case.attrs.get("alpha", 1) != 1 or case.attrs.get("beta", 1) != 1
+    is_along_others = case.op == "softmax" and case.attrs.get("axis", -1) not in (-1, len(case.shapes[0]) - 1)
+    has_none = is_scaled or is_along_others or case.attrs.get("approximate") == "tanh"
     assert bool(forms) != has_none
 
 
@@ -177,4 +196,4 @@ def test_fused_operators_say_what_both_do(end: str) -> None:
 def test_most_operators_have_no_form_and_some_have() -> None:
     described = {name for name, op in BUILTIN_OPS.items() if op.work is not None}
     assert {"linear", "matmul", "gemm", "conv", "uniform", "scatter_nd"} <= described
-    assert described.isdisjoint({"softmax", "sum", "take"})
+    assert described.isdisjoint({"log_softmax", "sum", "take"})
