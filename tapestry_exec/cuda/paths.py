@@ -7,6 +7,7 @@ runs, which is always right. The same holds for merges of partial results. No op
 - A product of matrices with a bias or an activation is cuBLAS's product and then one pass of the epilogue.
 - A convolution is direct, from the block that holds the halo, where `is_direct_faster` says so from sizes alone; else
   its windows are unfolded in one copy, and multiplied in one product.
+- Attention makes many heads at once.
 - Softmax along the last axis and normalizations are one launch, a block of threads for each row. Not yet run on a GPU.
 - Random cells are Philox's words; uniform ones are written at once.
 - A scatter puts its updates into each cell one after the other, in one launch and without atomic operations.
@@ -36,6 +37,7 @@ from tapestry_exec.cuda.tuning import (
 from tapestry_plan.ir import (
     Activation,
     Addition,
+    Attention,
     Correlation,
     Form,
     MatrixProduct,
@@ -70,6 +72,8 @@ def way_of(form: Form | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> 
             return _product(form, inputs, outputs[0])
         case Correlation():
             return _correlation(form, inputs, outputs[0])
+        case Attention():
+            return _attention(form, inputs, outputs[0])
         case Softmax() | Normalization():
             return _rows(form, inputs, outputs[0])
         case RandomCells():
@@ -276,6 +280,13 @@ def is_direct_faster(form: Correlation, dtype: str, out: Ints, w: Ints, has_bias
         + flop / PRODUCT_FLOP_PER_SECOND[dtype]
     )
     return direct <= block
+
+
+# --------------------------------------------------------------------------------------------------- attention
+
+
+def _attention(form: Attention, inputs: Sequence[Any], out: Any) -> Way | None:
+    return (lambda cupy, launch: form.attend(cupy, inputs, out, UNFOLDED_NBYTES)) if out.size else None
 
 
 # -------------------------------------------------------------------------------------------------------- rows

@@ -69,4 +69,4 @@ UNFOLDING_NBYTES_PER_SECOND = 1.3e12
 LAUNCH_SECONDS = 2e-6
 """What a kernel takes at least, one of a graph's."""
 UNFOLDED_NBYTES = 256 * 1024 * 1024
-"""So many samples are unfolded at once as have columns of so many bytes, at least one."""
+"""So many samples are unfolded at once as have columns of so many bytes, at least one; so many heads attended to."""

@@ -17,6 +17,7 @@ from tapestry_plan.ir.document import GRAPH_FORMAT, GraphDocument, finite, from_
 from tapestry_plan.ir.forms import (
     Activation,
     Addition,
+    Attention,
     Correlation,
     Form,
     MatrixProduct,

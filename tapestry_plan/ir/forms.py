@@ -94,6 +94,19 @@ class Normalization(Struct, frozen=True):
     has_bias: bool
 
 
+class Attention(Struct, frozen=True):
+    """Output 0 is the attention of inputs 0, 1 and 2, many heads at once.
+
+    Parameters
+    ----------
+    attend : callable
+        ``(xp, inputs, out, nbytes)``: makes it with scores of so many bytes at a time, at least those of one head of
+        keys.
+    """
+
+    attend: Callable[[Any, Sequence[Any], Any, int], None]
+
+
 class RandomCells(Struct, frozen=True):
     """Output 0 is made of Philox's words of the cells in a box of a tensor.
 
@@ -143,4 +156,4 @@ class Scatter(Struct, frozen=True):
     prepare: Callable[[Any, Sequence[Any]], tuple[Sequence[Any], Any]]
 
 
-Form = MatrixProduct | Correlation | Activation | Addition | Softmax | Normalization | RandomCells | Scatter
+Form = MatrixProduct | Correlation | Activation | Addition | Softmax | Normalization | Attention | RandomCells | Scatter

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Attention, Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import find_near_keys, matmul_softmax_matmul, split_scale
 from tapestry_plan.ops.operands import align_axes, floating, need_rank, touched
@@ -92,6 +93,40 @@ def _attention_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sha
             xp.matmul(scores, v[b, shared], out=out[b, h])
 
 
+def _attend(xp: Any, inputs: Sequence[Any], out: Any, nbytes: int, *, shard: Shard) -> None:
+    """As the block function, with many heads at once: on a GPU a launch takes longer than a head's arithmetic."""
+    #   heads of queries   0 1 2 3 4 5      that share one head of keys are one stack of matrices; where each has its
+    #   heads of keys      0 0 0 1 1 1      own, some of them are, as many as have scores of so many bytes
+    q, k, v = inputs[:3]
+    (batch, heads, queries, width), keys, kind = q.shape, k.shape[2], out.dtype.type
+    factors = [kind(factor) for factor in split_scale(shard.attrs, width, out.dtype.name)]
+    near = find_near_keys(xp, shard.range("s"), keys, shard.attrs)
+    first, group = shard.range("h")[0], _group(shard)
+    at_once = max(1, nbytes // max(batch * queries * keys * out.dtype.itemsize, 1))
+    begin = 0
+    while begin < heads:
+        end = min(begin + at_once if group == 1 else ((first + begin) // group + 1) * group - first, heads)
+        some, shared = slice(begin, end), slice(begin, end)
+        if group > 1:
+            own = (first + begin) // group - first // group
+            shared = slice(own, own + 1)
+        right = k[:, shared] if factors[1] == 1 else k[:, shared] * factors[1]
+        scores = xp.matmul(q[:, some] * factors[0], right.swapaxes(-1, -2))
+        _cap(xp, scores, shard.attrs.get("softcap"))
+        if len(inputs) > 3:
+            mask = inputs[3]
+            _add_mask(xp, scores, mask[..., some, :, :] if mask.ndim > 2 and mask.shape[-3] > 1 else mask)
+        if near is not None:
+            xp.copyto(scores, kind(-np.inf), where=~near)
+        _write_shares(xp, scores)
+        xp.matmul(scores, v[:, shared], out=out[:, some])
+        begin = end
+
+
+def _all_heads(shard: Shard) -> Attention:
+    return Attention(partial(_attend, shard=shard))
+
+
 def _spaces(shard: Shard, dtype: Any, *shapes: tuple[int, int]) -> list[Any]:
     """Matrices in the workspace, one behind the other; the last one where keys are scaled."""
     made, begin = [], 0
@@ -112,11 +147,11 @@ def _cap(xp: Any, scores: Any, cap: float | None) -> None:
 
 def _write_shares(xp: Any, scores: Any) -> None:
     """The softmax of each row in its place; rows of −∞ only, queries that see no key, become zeros."""
-    top = xp.max(scores, axis=1, keepdims=True)
+    top = xp.max(scores, axis=-1, keepdims=True)
     xp.copyto(top, top.dtype.type(0), where=top == -np.inf)
     xp.subtract(scores, top, out=scores)
     xp.exp(scores, out=scores)
-    total = xp.sum(scores, axis=1, keepdims=True)
+    total = xp.sum(scores, axis=-1, keepdims=True)
     xp.copyto(total, total.dtype.type(1), where=total == 0)
     xp.divide(scores, total, out=scores)
 
@@ -159,6 +194,7 @@ def _attention_workspace(shard: Shard, itemsize: int) -> int:
     flop=_attention_flop,
     dtype=_attention_dtype,
     workspace=_attention_workspace,
+    work=_all_heads,
     expansions=(matmul_softmax_matmul,),
 )
 def attention(

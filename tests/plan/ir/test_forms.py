@@ -16,6 +16,7 @@ from tapestry_plan.ir import (
     BUILTIN_OPS,
     Activation,
     Addition,
+    Attention,
     Correlation,
     Form,
     MatrixProduct,
@@ -119,6 +120,11 @@ def read(form: Form, inputs: Sequence[Array | None], out: Array) -> None:
             out[...] = curve(form.name, inputs[0])
         case Addition():
             out[...] = inputs[0] + inputs[1]
+        case Attention():
+            by_head = np.empty_like(out)
+            form.attend(np, inputs, by_head, 1)
+            form.attend(np, inputs, out, 1 << 30)
+            close(by_head, out, 2e-3 if out.dtype == np.float16 else 2e-5)
         case Softmax():
             e = np.exp(inputs[0] - inputs[0].max(-1, keepdims=True))
             out[...] = e / e.sum(-1, keepdims=True)
