@@ -17,13 +17,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapestry_exec.cuda.tuning import WORKSPACE_NBYTES
+from tapestry_exec.cuda.tuning import KEPT, WORKSPACE_NBYTES
 from tapestry_sets.digits import Ints
 
 KINDS = {"float16": 2, "float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
@@ -76,7 +76,7 @@ StackOfMatrices = tuple[Ints, Ints]
 """Shape and strides, in cells."""
 
 
-@cache
+@lru_cache(maxsize=KEPT)
 def lay_products(a: StackOfMatrices, b: StackOfMatrices, out: StackOfMatrices) -> Products | None:
     """How cuBLAS is called for ``out = a @ b``, as NumPy's `matmul`; None where an operand must be copied first.
 
@@ -119,7 +119,10 @@ def _lay(a: StackOfMatrices, b: StackOfMatrices, out: StackOfMatrices) -> Produc
     if first is None or second is None or result is None:
         return None
     stack = _merged(stack)
-    *outer, (batch, *inner) = stack or [(1, 0, 0, 0)]
+    # The longest extent is one call's, if it goes forward in all operands; the others are calls of their own.
+    longest = max((n for n, *steps in stack if min(steps) >= 0), default=0)
+    chosen = next((k for k, (n, *steps) in enumerate(stack) if n == longest and min(steps) >= 0), len(stack))
+    outer, (batch, *inner) = [*stack[:chosen], *stack[chosen + 1 :]], [*stack, (1, 0, 0, 0)][chosen]
     starts = [
         tuple(sum(k * steps[which] for k, (_, *steps) in zip(at, outer, strict=True)) for which in range(3))
         for at in product(*(range(n) for n, *_ in outer))

@@ -138,6 +138,8 @@ class Current:
         self._at: tuple[int, Lane] | None = None
         self.is_recording = False
         """Whether what is put into lanes becomes a graph of the driver."""
+        self.has_products = False
+        """Whether some device had cuBLAS make products."""
 
     def enter(self, gpu: Gpu, lane: Lane) -> None:
         """Make a GPU and a lane's stream the current ones."""

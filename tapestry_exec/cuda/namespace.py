@@ -7,6 +7,7 @@ NumPy 2.5). Arrays of the host are refused while a run is recorded: a graph woul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from tapestry_exec.cuda.cublas import KINDS, Handle, StackOfMatrices, lay_products
 from tapestry_exec.cuda.gpus import Current
+from tapestry_exec.cuda.tuning import KEPT
 
 BRING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"})
 """Functions of an array library that bring arrays of the host to a GPU."""
@@ -62,9 +64,9 @@ class Namespace:
 
         return bring
 
-    def min(self, a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def min(self, a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, **options: Any) -> Any:
         """NumPy's `min`."""
-        found = self._cupy.min(a, axis=axis, keepdims=keepdims)
+        found = self._cupy.min(a, axis=axis, keepdims=keepdims, **options)
         if out is None:
             return found
         out[...] = found
@@ -91,6 +93,11 @@ class Namespace:
         self._multiply(one, two, made[..., None, :] if a.ndim == 1 else made)
         return out
 
+    def dot(self, a: Any, b: Any, out: Any = None) -> Any:
+        """NumPy's `dot`; of matrices and vectors as `matmul`."""
+        is_product = all(getattr(one, "ndim", 0) in (1, 2) for one in (a, b))
+        return self.matmul(a, b, out=out) if is_product else self._cupy.dot(a, b, out=out)
+
     def tensordot(self, a: Any, b: Any, axes: int | Sequence[Any] = 2) -> Any:
         """NumPy's `tensordot`: one product of two matrices."""
         folded = (range(a.ndim - axes, a.ndim), range(axes)) if isinstance(axes, int) else axes
@@ -98,26 +105,32 @@ class Namespace:
             [int(k) % array.ndim for k in ([some] if isinstance(some, int) else some)]
             for array, some in zip((a, b), folded, strict=True)
         ]
+        sums = [tuple(array.shape[k] for k in some) for array, some in zip((a, b), over, strict=True)]
+        if sums[0] != sums[1]:
+            raise ValueError(
+                f"tensordot: {a.shape} and {b.shape} are summed over {sums[0]} and {sums[1]}; give equal ones"
+            )
         kept = [[k for k in range(array.ndim) if k not in some] for array, some in zip((a, b), over, strict=True)]
         shapes = [tuple(array.shape[k] for k in some) for array, some in zip((a, b), kept, strict=True)]
-        left = a.transpose(*kept[0], *over[0]).reshape(prod(shapes[0]), -1)
-        right = b.transpose(*over[1], *kept[1]).reshape(-1, prod(shapes[1]))
+        left = a.transpose(*kept[0], *over[0]).reshape(prod(shapes[0]), prod(sums[0]))
+        right = b.transpose(*over[1], *kept[1]).reshape(prod(sums[0]), prod(shapes[1]))
         return self.matmul(left, right).reshape(*shapes[0], *shapes[1])
 
-    def einsum(self, subscripts: str, *operands: Any, **options: Any) -> Any:
+    def einsum(self, subscripts: Any, *operands: Any, optimize: Any = True, **options: Any) -> Any:
         """NumPy's `einsum`; of floats, with a result that is named, by products of two operands at a time."""
+        if not _is_by_products(subscripts, operands) or options:
+            return self._cupy.einsum(subscripts, *operands, optimize=optimize, **options)
         terms, _, made = subscripts.replace(" ", "").partition("->")
-        labels = terms.split(",")
-        sizes = [dict(zip(term, array.shape, strict=False)) for term, array in zip(labels, operands, strict=False)]
-        extents = {label: n for one in sizes for label, n in one.items()}
-        is_plain = "->" in subscripts and "." not in subscripts and all(one.items() <= extents.items() for one in sizes)
-        if len(operands) < 2 or not is_plain or {x.dtype.name for x in operands} - KINDS.keys():
-            return self._cupy.einsum(subscripts, *operands, **options)
-        here, left = labels[0], operands[0]
-        for k, (term, right) in enumerate(zip(labels[1:], operands[1:], strict=True), 2):
-            later = set(made).union(*labels[k:])
-            here, left = self._contract(here, left, term, right, later)
-        return self._cupy.einsum(f"{here}->{made}", left)
+        left = list(zip(terms.split(","), operands, strict=True))
+        for places in _list_pairs(terms, made, tuple(x.shape for x in operands)):
+            chosen = [left[k] for k in places]
+            left = [one for k, one in enumerate(left) if k not in places]
+            for k, (term, operand) in enumerate(chosen[1:], 2):
+                later = set(made).union(*(label for label, _ in (*left, *chosen[k:])))
+                chosen[0] = self._contract(*chosen[0], term, operand, later)
+            left.append(chosen[0])
+        ((here, found),) = left
+        return self._cupy.einsum(f"{here}->{made}", found)
 
     def _contract(self, here: str, left: Any, there: str, right: Any, later: set[str]) -> tuple[str, Any]:
         """Two operands as one, over the labels that nobody reads later; with the labels of what is made."""
@@ -145,7 +158,8 @@ class Namespace:
             out[...] = 0
             return
         handle = self._find_handle()
-        laid = None if out.dtype != a.dtype else lay_products(*map(_layout_of, (a, b, out)))
+        is_apart = out.dtype == a.dtype and not any(_may_meet(one, out) for one in (a, b))
+        laid = lay_products(*map(_layout_of, (a, b, out))) if is_apart else None
         if laid is not None:
             assert handle is not None, "asked before"
             handle.multiply(laid, a.dtype.name, a.data.ptr, b.data.ptr, out.data.ptr)
@@ -161,16 +175,52 @@ class Namespace:
             handle.multiply(laid, a.dtype.name, one.data.ptr, two.data.ptr, made.data.ptr)
         out[...] = made
 
+    def open(self) -> None:
+        """Open cuBLAS, as long as that is allowed: it takes memory, which no graph does."""
+        self._find_handle()
+
     def _find_handle(self) -> Handle | None:
         """cuBLAS in the stream of the blocks; None where there is no such library."""
         if self._handle is None and not self._has_no_library:
             if self._current.is_recording:
                 raise NotRecordable("cuBLAS was not opened before, and opening it takes memory, which no graph does")
+            self._current.has_products = True
             try:
                 self._handle = self._open_handle()
             except OSError:
                 self._has_no_library = True
         return self._handle
+
+
+def _is_by_products(subscripts: Any, operands: Sequence[Any]) -> bool:
+    """Whether an einsum is of several arrays of floats, with labels of one extent each and a result that is named."""
+    if not isinstance(subscripts, str) or "->" not in subscripts or "." in subscripts or len(operands) < 2:
+        return False
+    terms = subscripts.replace(" ", "").partition("->")[0].split(",")
+    if list(map(len, terms)) != [x.ndim for x in operands]:
+        return False
+    pairs = {pair for term, x in zip(terms, operands, strict=True) for pair in zip(term, x.shape, strict=True)}
+    return len(dict(pairs)) == len(pairs) and {x.dtype.name for x in operands} <= KINDS.keys()
+
+
+@lru_cache(maxsize=KEPT)
+def _list_pairs(terms: str, made: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Which operands are contracted in turn: their places among those that are left, what is made comes last."""
+    stand_ins = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
+    _, *path = np.einsum_path(f"{terms}->{made}", *stand_ins, optimize="greedy")[0]
+    return tuple(map(tuple, path))
+
+
+def _may_meet(one: Any, two: Any) -> bool:
+    """Whether the bytes from the first to the last cell of two arrays meet: cuBLAS writes while it reads."""
+    (a, b), (c, d) = map(_bounds, (one, two))
+    return a < d and c < b
+
+
+def _bounds(array: Any) -> tuple[int, int]:
+    reach = [step * (n - 1) for n, step in zip(array.shape, array.strides, strict=True)]
+    begin: int = array.data.ptr + sum(min(0, r) for r in reach)
+    return begin, array.data.ptr + sum(max(0, r) for r in reach) + array.dtype.itemsize
 
 
 def _layout_of(array: Any) -> StackOfMatrices:

@@ -81,7 +81,9 @@ class CublasLibrary:
         if found is None:
             return NOT_INITIALIZED
         stacked = (m, k, transa, lda), (k, n, transb, ldb), (m, n, 0, ldc)
-        if min(m, n, k, batchCount) < 0 or any(step < max(c if t else r, 1) for r, c, t, step in stacked):
+        if min(m, n, k, batchCount, strideA, strideB, strideC) < 0 or any(
+            step < max(c if t else r, 1) for r, c, t, step in stacked
+        ):
             return INVALID_VALUE
         is_known = algo == DEFAULT and not beta._obj[0]
         if {Atype, Btype, Ctype} - set(SUMS.get(computeType, ())) or not is_known:
@@ -92,6 +94,8 @@ class CublasLibrary:
         a, b, c = (
             self._matrices(*place, batchCount, *one) for place, one in zip(places, stacked, strict=True)
         )  # fmt: skip
+        if any(np.may_share_memory(one, c) and np.shares_memory(one, c) for one in (a, b)):
+            return INVALID_VALUE  # cuBLAS writes while it reads
         sums, scale = np.result_type(DTYPES[Ctype], np.float32), alpha._obj[0]
 
         def run() -> None:

@@ -32,8 +32,8 @@ def xp(cupy: Any) -> Namespace:
 
 
 Array = Any
-Stack = tuple[tuple[int, ...], tuple[int, ...], bool]
-"""Extents of an operand, the order in which they lie in memory, and whether more lies beside each."""
+Stack = tuple[tuple[int, ...], tuple[int, ...], bool, frozenset[int]]
+"""Extents of an operand, the order in which they lie in memory, whether more lies beside each, and what is reversed."""
 
 
 @st.composite
@@ -47,19 +47,21 @@ def stacks(draw: st.DrawFn) -> tuple[Stack, Stack, Stack]:
         if len(made) < 2:
             more = tuple(draw(st.sampled_from([1, n])) for n in whole[draw(st.integers(0, len(whole))) :])
         shape = more + ends
-        made.append((shape, tuple(draw(st.permutations(range(len(shape))))), draw(st.booleans())))
+        turned = draw(st.frozensets(st.integers(0, 4), max_size=2))
+        made.append((shape, tuple(draw(st.permutations(range(len(shape))))), draw(st.booleans()), turned))
     whole = np.broadcast_shapes(made[0][0][:-2], made[1][0][:-2])
-    shape, order, beside = made[2][0], made[2][1], made[2][2]
+    shape, order, beside, turned = made[2]
     shape = (*whole, *shape[-2:])
     order = tuple(k for k in order if k < len(shape))
-    return made[0], made[1], (shape, order, beside)
+    return made[0], made[1], (shape, order, beside, turned)
 
 
 def laid(stack: Stack, cells: Array) -> Array:
     """An array of these cells in a larger one, with its extents in memory in another order."""
-    shape, order, beside = stack
+    shape, order, beside, turned = stack
     room = np.full([shape[k] + beside for k in order], 99, cells.dtype)
     within = room[tuple(slice(shape[k]) for k in order)].transpose(np.argsort(order))
+    within = within[tuple(slice(None, None, -1) if k in turned else slice(None) for k in range(len(shape)))]
     within[...] = cells.reshape(shape)
     return within
 
@@ -77,13 +79,26 @@ def integers(shape: Sequence[int], dtype: str, seed: int) -> Array:
     return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
 
 
-SMALL = ((2, 3), (0, 1), False), ((3, 2), (0, 1), False), ((2, 2), (0, 1), False)
+NONE: frozenset[int] = frozenset()
+SMALL = ((2, 3), (0, 1), False, NONE), ((3, 2), (0, 1), False, NONE), ((2, 2), (0, 1), False, NONE)
+BACKWARDS = frozenset([0])
+TURNED = (
+    ((3, 2, 2), (0, 1, 2), False, BACKWARDS),
+    ((3, 2, 2), (0, 1, 2), False, NONE),
+    ((3, 2, 2), (0, 1, 2), True, NONE),
+)
 
 
 @given(stacks(), st.sampled_from(sorted(KINDS)))
 @example(SMALL, "float16")
-@example((((3, 1, 2), (0, 1, 2), False), ((2, 2), (1, 0), True), ((3, 1, 2), (0, 1, 2), False)), "float32")
-@example((((2, 2, 3), (0, 2, 1), True), ((2, 3, 2), (2, 1, 0), True), ((2, 2, 2), (0, 2, 1), True)), "float64")
+@example(
+    (((3, 1, 2), (0, 1, 2), False, NONE), ((2, 2), (1, 0), True, NONE), ((3, 1, 2), (0, 1, 2), False, NONE)), "float32"
+)
+@example(
+    (((2, 2, 3), (0, 2, 1), True, NONE), ((2, 3, 2), (2, 1, 0), True, NONE), ((2, 2, 2), (0, 2, 1), True, NONE)),
+    "float64",
+)
+@example(TURNED, "float32")
 def test_products_are_numpys(cupy: Any, xp: Namespace, stack: tuple[Stack, Stack, Stack], dtype: str) -> None:
     """Of small integers every order of sums has the same bits; nothing beside the result is written."""
     host = [laid(one, integers(one[0], dtype, k)) for k, one in enumerate(stack)]
@@ -183,6 +198,49 @@ def test_the_library_is_the_one_that_cupy_has_loaded(monkeypatch: pytest.MonkeyP
     assert {name: getattr(found, name).argtypes for name in cublas.ARGUMENTS} == cublas.ARGUMENTS
 
 
+def test_the_cheapest_pairs_are_contracted_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From left to right the first two would make n^4 cells; nothing larger than the operands is made."""
+    stand_in, made = simulated.cupy(1), list[int]()
+    product = Namespace.matmul
+    monkeypatch.setattr(
+        Namespace, "matmul", lambda self, a, b, out=None: made.append((x := product(self, a, b, out)).size) or x
+    )
+    xp = Namespace(stand_in, Current(), partial(Handle, stand_in, stand_in.cuda.get_current_stream(), False))
+    host = [integers((9, 9), "float32", k) for k in range(3)]
+    found = xp.einsum("ai,bj,ab->ij", *map(stand_in.asarray, host), optimize=True)
+    np.testing.assert_array_equal(stand_in.asnumpy(found), np.einsum("ai,bj,ab->ij", *host))
+    assert made == [81, 81]
+
+
+def test_options_of_a_contraction_are_cupys(cupy: Any, xp: Namespace) -> None:
+    one = cupy.ones((3, 3), np.float16)
+    try:
+        found = xp.einsum("ij,jk->ik", one, one, dtype="float32")
+    except TypeError:
+        return  # what CuPy does not take
+    assert found.dtype == np.float32
+
+
+def test_a_result_that_lies_where_an_operand_does_is_made_beside_first(cupy: Any, xp: Namespace) -> None:
+    """cuBLAS writes while it reads, which its stand-in refuses."""
+    host = integers((4, 4), "float32", 1)
+    one = cupy.asarray(host)
+    xp.matmul(one, one, out=one)
+    np.testing.assert_array_equal(cupy.asnumpy(one), host @ host)
+
+
+def test_unlike_sums_are_told_and_empty_ones_are_zero(cupy: Any, xp: Namespace) -> None:
+    with pytest.raises(ValueError, match=r"are summed over \(2, 6\) and \(3, 4\)"):
+        xp.tensordot(cupy.ones((2, 6), np.float32), cupy.ones((3, 4), np.float32), axes=([0, 1], [0, 1]))
+    assert xp.tensordot(cupy.zeros((0, 3), np.float32), cupy.ones((3, 4), np.float32), axes=1).shape == (0, 4)
+
+
+@pytest.mark.parametrize(("left", "right"), [((3,), (3,)), ((2, 3), (3, 2)), ((2, 2, 3), (3,))])
+def test_dot_is_numpys(cupy: Any, xp: Namespace, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    one, two = integers(left, "float32", 1), integers(right, "float32", 2)
+    np.testing.assert_array_equal(cupy.asnumpy(xp.dot(cupy.asarray(one), cupy.asarray(two))), np.dot(one, two))
+
+
 @pytest.mark.parametrize("axes", [1, 2, ([0], [1]), ([1, 2], [2, 0])])
 def test_tensordot_is_numpys(cupy: Any, xp: Namespace, axes: Any) -> None:
     shapes = {1: ((2, 3, 4), (4, 5)), 2: ((2, 3, 4), (3, 4, 5))}
@@ -278,6 +336,8 @@ ROWS: StackOfMatrices = (3, 4, 5), (20, 5, 1)
         (((2, 3, 4, 5), (60, 20, 5, 1)), ((3, 5, 6), (30, 6, 1)), ((2, 3, 4, 6), (72, 24, 6, 1)), (4, 3, 2)),
         (((4, 5), (1, 4)), ((5, 6), (1, 5)), ((4, 6), (6, 1)), (4, 1, 1)),  # both transposed
         (((4, 5), (5, 1)), ((5, 6), (6, 1)), ((4, 6), (1, 4)), (6, 1, 1)),  # the result, too: in the other order
+        (((9, 2, 4, 5), (40, 5, 10, 1)), ((9, 2, 5, 4), (40, 5, 1, 10)), ((9, 2, 4, 4), (32, 16, 4, 1)), (4, 9, 2)),
+        (((3, 4, 5), (-20, 5, 1)), ((3, 5, 6), (30, 6, 1)), ((3, 4, 6), (24, 6, 1)), (4, 1, 3)),  # one by one backwards
     ],
 )
 def test_how_many_calls_are_made(
