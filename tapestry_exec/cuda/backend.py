@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from copy import copy
 from itertools import permutations
 from threading import Lock, get_ident
 from typing import Any, Literal
@@ -109,15 +109,20 @@ class CupyBackend:
         if cupy is not None and not hasattr(cupy, "cuda"):
             raise TypeError(f"CupyBackend: cupy is {quote(cupy)}, which has no 'cuda'; give CuPy or a stand-in for it")
         self._asked = None if devices is None else _numbers_of(devices)
+        self._given = cupy
+        self._gpus: dict[int, Gpu] = {}
+        self._peers: set[tuple[int, int]] = set()
         self._kernels: dict[str, RawKernel] = FrozenDict(kernels or {})
         self.fallback, self.blocking, self.capture = fallback, blocking, capture
         self.poison, self.tf32 = poison, tf32
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Have no devices, and nothing under way."""
         self._recordings = Recordings()
         self._collected: list[tuple[Payload, Any]] = []
         """Payloads on their way to the host, with what is to be waited for."""
         self._lock, self._runner = Lock(), 0
-        self._given = cupy
-        self._gpus: dict[int, Gpu] = {}
         self._pinned = Pinned()
         self._pool: Any = None
         self._kept: list[CupyDevice | HostDevice] = []
@@ -128,7 +133,7 @@ class CupyBackend:
         self._roles: dict[Lane, tuple[CupyDevice, str]] = {}
         self._clocks: dict[int, tuple[Any, float]] = {}
         """By GPU."""
-        self._peers: set[tuple[int, int]] = set()
+        self._shared: Shared | None = None
 
     # -- what is there -----------------------------------------------------------------------------------
 
@@ -233,8 +238,12 @@ class CupyBackend:
         return self._recordings.of(plan)
 
     def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
-        """Whether a run failed that was being recorded, perhaps since it was; the plan is recorded no more."""
-        return not isinstance(error, OrderingFault) and self._recordings.give_up(plan)
+        """Whether a run failed that was being recorded, perhaps since it was: then a plain one tells."""
+        return not isinstance(error, OrderingFault) and self._recordings.fail()
+
+    def discard(self, plan: ShardPlan) -> None:
+        """Give up a plan's recording that could not be launched."""
+        self._recordings.lose(plan)
 
     def remember(self, plan: ShardPlan, result: Any) -> None:
         """Keep the recording of the run that just ended, with what it took."""
@@ -268,12 +277,16 @@ class CupyBackend:
         """The devices of a plan; what stays on some has a backend of its own beside this one, for runs in between."""
         if what.stays is None:
             return LocalSession(what)
-        own: Any = CupyBackend(
-            kernels=self.kernels, fallback=self.fallback, blocking=self.blocking, poison=self.poison, tf32=self.tf32,
-            capture=not self.blocking if self.capture is None else self.capture, cupy=self.cupy,
-        )  # fmt: skip
-        own._asked, own._gpus, own._peers = self._asked, self._gpus, self._peers
-        return LocalSession(replace(what, prepared=PreparedPlan(what.prepared.plan, own)))
+        own: Any = copy(self)
+        own._begin_anew()
+        own._given, own._gpus, own._peers = self.cupy, dict(self._gpus), set(self._peers)
+        own.capture = not self.blocking if self.capture is None else self.capture
+        prepared: PreparedPlan = PreparedPlan(what.prepared.plan, own)
+        gpus = own.gpus_of(prepared.plan.mesh.size)
+        own._prepare(sorted(set(gpus) - {HOST}))
+        nbytes = [a + b for a, b in zip(what.stays.arenas_nbytes, what.stays.nbytes_held, strict=True)]
+        own._check_memory(gpus, nbytes, prepared.payloads_nbytes, [None] * len(gpus))
+        return LocalSession(replace(what, prepared=prepared))
 
     def resume(self) -> None:
         """Go on with the devices that stayed: the array library's current device, streams and allocator are ours."""
@@ -284,13 +297,13 @@ class CupyBackend:
     def pause(self) -> None:
         """Wait until everything is done, and give the array library's state back."""
         try:
-            self._collected.clear()
             self._leave()
             self._recordings.drop()
             self.synchronize()
+            self._collected.clear()
         finally:
             self._stack.close()
-            self._shared.current.forget()
+            self.shared.current.forget()
 
     def place(self, array: Array, regions: Regions, tensor: str) -> Payload:
         """Pack cells of a host array, which are a tensor's, into pinned memory."""
@@ -371,9 +384,12 @@ class CupyBackend:
 
     # -- its own ------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _shared(self) -> Shared:
-        return Shared(self.cupy, self.kernels, self.blocking, self.poison, self.tf32)
+    @property
+    def shared(self) -> Shared:
+        """What its devices have in common."""
+        if self._shared is None:
+            self._shared = Shared(self.cupy, self.kernels, self.blocking, self.poison, self.tf32)
+        return self._shared
 
     def _leave(self) -> None:
         for device in self._devices:
@@ -393,8 +409,12 @@ class CupyBackend:
                 self._stack.callback(_use, gpu.device, cuda.get_current_stream(gpu.number))
         made = Recording(self.cupy, self._lanes(), list(self._devices)) if is_recorded else None
         self._stack.enter_context(cuda.using_allocator((self._pool if made is None else made.pool).malloc))
-        self._shared.current.is_recording = is_recorded
+        self.shared.current.is_recording = False
         if made is not None:
+            for device in self._devices if self.shared.current.has_products else ():
+                if isinstance(device, CupyDevice):
+                    device.open_products()
+            self.shared.current.is_recording = True
             self._recordings.begin(made)
 
     def _prepare(self, numbers: Sequence[int]) -> None:
@@ -417,7 +437,7 @@ class CupyBackend:
             return before.again()
         if gpu == HOST:
             return HostDevice(aligned_bytes(nbytes))
-        return CupyDevice(self._shared, self._gpus[gpu], k, nbytes, payload_nbytes)
+        return CupyDevice(self.shared, self._gpus[gpu], k, nbytes, payload_nbytes)
 
     def _check_memory(self, gpus: Sequence[int], nbytes: Sequence[int], largest: Sequence[int], kept: Any) -> None:
         """Raise before anything is allocated where a GPU has not the memory."""
@@ -461,7 +481,7 @@ class CupyBackend:
         lane = payload.lane
         assert lane is not None, "a payload on a GPU was packed by a device"
         lane.after(payload.uses.writes)
-        self._shared.current.enter(self._gpus[payload.gpu], lane)
+        self.shared.current.enter(self._gpus[payload.gpu], lane)
         runtime = self.cupy.cuda.runtime
         runtime.memcpyAsync(
             pinned.address, payload.address, payload.nbytes, runtime.memcpyDeviceToHost, lane.stream.ptr

@@ -22,7 +22,7 @@ from tapestry_exec.cuda.lanes import Ground, Lane, Ring, Uses
 from tapestry_exec.cuda.namespace import Namespace, NotRecordable
 from tapestry_exec.cuda.paths import Way, merging, way_of
 from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
-from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES, KEPT_LAUNCHES
+from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
@@ -137,7 +137,9 @@ class CupyDevice:
         self._held: dict[int, Block] = {}
         self._held_nbytes = 0
         self._launches: dict[int, StepWork] = {}
-        """By the identity of a step's inputs."""
+        """By the identity of a step's inputs: those of this run and of the one before."""
+        self._launched: dict[int, StepWork] = {}
+        """Those of this run."""
         with gpu.device:
             self._nothing = shared.cupy.ndarray(0, np.uint8, self._arena)
         self._blocks: dict[int, Block] = {}
@@ -156,6 +158,8 @@ class CupyDevice:
     def restart(self) -> None:
         """Forget all buffers but those that stay, and count anew; nothing may be on its way."""
         self.leave()
+        if self._launched:
+            self._launches, self._launched = self._launched, {}
         self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
         for block in self._held.values():
             block.uses = Uses()
@@ -163,6 +167,13 @@ class CupyDevice:
         self._ring.restart()
         for lane in self.lanes:
             lane.restart()
+
+    def _forget_launches(self) -> None:
+        self._launches, self._launched = {}, {}
+
+    def open_products(self) -> None:
+        """Open cuBLAS, which cannot be while a run is recorded."""
+        self._namespace.open()
 
     def leave(self) -> None:
         """Give up all buffers that are left but those that stay."""
@@ -174,7 +185,7 @@ class CupyDevice:
     def release(self) -> None:
         """Give up the buffers that stay."""
         if self._held:
-            self._launches.clear()
+            self._forget_launches()
         for block in self._held.values():
             self._tell(block, False)
         self._held.clear()
@@ -191,7 +202,7 @@ class CupyDevice:
 
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take memory of its own for a buffer, which stays until the device is closed."""
-        self._launches.clear()  # in runs before it may have lain in the arena
+        self._forget_launches()  # in runs before it may have lain in the arena
         cuda = self.shared.cupy.cuda
         with self.gpu.device:
             memory = cuda.MemoryPointer(cuda.Memory(max(buffer.nbytes, 1)), 0)
@@ -290,7 +301,8 @@ class CupyDevice:
         """Run an operator's kernel, or its block function, on blocks of this device's buffers."""
         known = self._launches.get(id(inputs))
         if known is None or known.op is not op or known.inputs is not inputs or known.outputs is not outputs:
-            known = self._prepare(op, inputs, outputs, shard, workspace)
+            known = self._launches[id(inputs)] = self._prepare(op, inputs, outputs, shard, workspace)
+        self._launched[id(inputs)] = known
         lane, ready = self.compute, self._ready
         read, written = [ready(one, lane) for one in known.reads], [ready(one, lane) for one in known.writes]
         self._do(lane, read, written, partial(self._run, known))
@@ -306,11 +318,7 @@ class CupyDevice:
             way = self._find_way(op, given, made, told)
         reads = tuple(item[0] for item in inputs if item is not None)
         writes = (*(buffer for buffer, _ in outputs), *(() if workspace is None else (workspace,)))
-        if len(self._launches) >= KEPT_LAUNCHES:
-            self._launches.clear()
-        found = StepWork(op, inputs, outputs, reads, writes, given, made, told, way)
-        self._launches[id(inputs)] = found
-        return found
+        return StepWork(op, inputs, outputs, reads, writes, given, made, told, way)
 
     # -- its own -----------------------------------------------------------------------------------------
 
@@ -459,9 +467,9 @@ class CupyDevice:
 
     def _find_way(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Way | None:
         """How an operator is run by raw kernels as one; None where it is not, or a part of it has a kernel attached."""
-        if op.work is None or not self.shared.kernels.keys().isdisjoint(list_inside(op)):
+        if not self.shared.kernels.keys().isdisjoint(list_inside(op)):
             return None
-        return way_of(op.work(shard), inputs, outputs)
+        return way_of(op.form_of(shard), inputs, outputs)
 
     def _open(self, op: Op) -> Op:
         """A block of operators each of which is run as it would be by itself; any other operator as it is."""

@@ -121,11 +121,11 @@ class Recordings:
     def __init__(self) -> None:
         self.now: Recording | None = None
         """Of the run that is being recorded."""
-        self._is_wanted = self._was_tried = False
+        self._is_wanted = self._was_tried = self._has_failed = False
 
     def of(self, plan: ShardPlan) -> Recording | None:
         """A plan's recording, None if it is not there yet."""
-        known, self._was_tried = plan.kept.get(self), False
+        known, self._was_tried, self._has_failed = plan.kept.get(self), False, False
         if known is None:
             plan.kept[self] = _Known()
         self._is_wanted = known is not None and known.recording is None and not known.is_hopeless
@@ -142,11 +142,16 @@ class Recordings:
         recording.begin()
 
     def keep(self, plan: ShardPlan, result: Any) -> None:
-        """The run that was recorded, if one was, has ended well."""
+        """The run that was recorded, if one was, has ended well; or one that was not, behind one that failed so.
+
+        Then it was the recording that failed: the plan is never recorded again.
+        """
         if self.now is not None:
             self.now.result = result
             plan.kept[self] = _Known(self.now)
-        self.now, self._was_tried = None, False
+        elif self._has_failed:
+            plan.kept[self] = _Known(is_hopeless=True)
+        self.now, self._was_tried, self._has_failed = None, False, False
 
     def drop(self) -> None:
         """Give up an unfinished recording."""
@@ -154,13 +159,15 @@ class Recordings:
             self.now.abandon()
             self.now = None
 
-    def give_up(self, plan: ShardPlan) -> bool:
-        """Never record a plan again whose run failed while it was recorded; whether that was so."""
-        if not self._was_tried:
-            return False
-        self.now, self._was_tried = None, False
-        plan.kept[self] = _Known(is_hopeless=True)
-        return True
+    def fail(self) -> bool:
+        """Whether a run failed that was being recorded."""
+        failed, self.now, self._was_tried = self._was_tried, None, False
+        self._has_failed = self._has_failed or failed
+        return failed
+
+    def lose(self, plan: ShardPlan) -> None:
+        """Give up a graph that could not be launched; the next run is recorded anew."""
+        plan.kept[self] = _Known()
 
 
 def copy_placed(array: Array, regions: Sequence[Region], cells: Array) -> None:

@@ -38,8 +38,6 @@ FEW_CHANNELS = 4
 """Up to so many channels a convolution makes one by one: a block of more would mostly make none."""
 KEPT = 4096
 """Sets of copies, merges, scatters, … whose launches are remembered, of each kind."""
-KEPT_LAUNCHES = 100_000
-"""Steps whose arrays a device keeps."""
 DIRECT_NBYTES = 64 * 1024
 """From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
 WORKSPACE_NBYTES = 32 * 1024 * 1024

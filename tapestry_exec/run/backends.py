@@ -153,6 +153,9 @@ class Backend(Protocol[D]):
         """Return whether a run that failed was being recorded."""
         return False
 
+    def discard(self, plan: ShardPlan) -> None:
+        """Give up a recording of a plan that could not be launched."""
+
     def takes(self, collective: Collective) -> bool:
         """Return whether `exchange` runs a collective as one operation; else its steps run one by one."""
         return False

@@ -246,7 +246,11 @@ class LocalSession:
         job = Job(prepared, {**self.what.constants, **host}, self.what.ops, steps, programs, progress)
         recording = self.engine.recorded(prepared.plan) if is_plain else None
         if recording is not None:
-            return _launch_again(prepared.plan, recording, host, progress)
+            try:
+                return _launch_again(prepared.plan, recording, host, progress)
+            except StepFailed:
+                self.engine.discard(prepared.plan)
+                raise
         return self._issue(job, timed)
 
     def close(self) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import accumulate, pairwise
 from types import ModuleType
 from typing import Any, Literal, Self, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -110,6 +111,10 @@ def take_no_workspace(shard: Shard, itemsize: int) -> int:
     return 0
 
 
+_DESCRIBED: WeakKeyDictionary[Callable[[Shard], Form | None], Block] = WeakKeyDictionary()
+"""The block function that each `Op.work` was declared with first."""
+
+
 class Op(Struct, frozen=True):
     """The one declaration of an operator.
 
@@ -149,7 +154,8 @@ class Op(Struct, frozen=True):
     host_only : bool
         Whether the block needs NumPy arrays: then it runs on no GPU.
     work : callable, optional
-        ``(shard) -> Form or None``: the block's work in words that backends may have kernels for.
+        ``(shard) -> Form or None``: the block's work in words that backends may have kernels for. It is of the block
+        function that it was declared with: an operator that has it with another one has none.
     points_per_launch : callable, optional
         ``(signature, attrs) -> int``: index points of each launch, where the block launches work of one size again and
         again; by default a shard is one launch.
@@ -184,6 +190,9 @@ class Op(Struct, frozen=True):
                 f"operator {quote(self.name)}: reduction {quote(self.reduction)} is not one of the monoids; "
                 + list_names(sorted(MONOIDS), self.reduction, "monoids")
             )
+        if self.work is not None:
+            with suppress(TypeError):  # what cannot be referred to weakly is declared once, as it is
+                _DESCRIBED.setdefault(self.work, self.block)
 
     def __reduce__(self) -> Any:
         """A built-in operator is pickled by its name, and by what is replaced of it.
@@ -215,6 +224,12 @@ class Op(Struct, frozen=True):
     def count_launches(self, signature: Signature, attrs: Attrs, points: int) -> int:
         """How often a shard of so many index points launches work, at least once."""
         return 1 if self.points_per_launch is None else max(1, -(-points // self.points_per_launch(signature, attrs)))
+
+    def form_of(self, shard: Shard) -> Form | None:
+        """The work of a shard in words, if there are any that are of this block function."""
+        if self.work is None or _DESCRIBED.get(self.work, self.block) is not self.block:
+            return None
+        return self.work(shard)
 
     def attributes_of_blocks(self, shard: Shard, shapes: Sequence[Shape]) -> Attrs | None:
         """The attributes with which the operator, applied to a shard's blocks alone, gives what the shard does.

@@ -79,12 +79,10 @@ def with_ops(op: Op, others: Mapping[str, Op]) -> Op:
     ----------
     op : Op
     others : mapping of str to Op
-        By name. What one says of its work is not heeded where it has another block function and says the same.
+        By name.
     """
     if op.name in others:
-        other = others[op.name]
-        is_stale = other.work is not None and other.work is op.work and other.block is not op.block
-        return replace(other, work=None) if is_stale else other
+        return others[op.name]
     if not isinstance(op, Derived) or op.form not in DERIVED:
         return op
     made = [with_ops(one, others) for one in op.of]
@@ -394,7 +392,7 @@ def part_of(op: Op) -> Derived:
     def work(shard: Shard) -> Form | None:
         whole = Whole.of_part(op, shard.attrs)
         # A form numbers the operator's own operands, of which the part may lack some.
-        return None if op.work is None or None in whole.windows() else op.work(whole.shard(shard))
+        return None if None in whole.windows() else op.form_of(whole.shard(shard))
 
     def flop(signature: Signature, attrs: Attrs) -> float:
         whole = Whole.of_part(op, attrs)

@@ -298,12 +298,12 @@ class Fusion(Struct, frozen=True, dict=True):
     def form(self, shard: Shard) -> Form | None:
         """The form of both, if the second one only ends the work of the first one."""
         one, two = self.plan(shard)
-        if one is None or self.first.work is None or self.second.work is None:
+        if one is None:
             return None
         (out,) = one.output_boxes
         if any(two.input_boxes[k] != out for k in self.at) or two.output_boxes != (out,):
             return None
-        begun, ended = self.first.work(one), self.second.work(two)
+        begun, ended = self.first.form_of(one), self.second.form_of(two)
         if not isinstance(begun, MatrixProduct | Correlation) or begun.activation != "none":
             return None
         if isinstance(ended, Activation):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tapestry_exec import CupyBackend, StepFailed, deploy, run
+from tapestry_exec import BackendUnavailable, CupyBackend, StepFailed, deploy, run
 from tapestry_exec.cuda.lanes import Lane
+from tapestry_exec.cuda.recording import Recording
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ir import BUILTIN_OPS
@@ -187,3 +189,112 @@ def test_plans_with_products_give_the_same_bits_in_a_graph(make: Make) -> None:
     assert [bool(one.timeline) for one in found] == [True, True, False, False]
     assert len({one.outputs["y"].tobytes() for one in found}) == 1
     np.testing.assert_allclose(found[0].outputs["y"], run(p, feeds).outputs["y"], rtol=1e-3, atol=1e-3)
+
+
+def test_what_stays_is_weighed_before_it_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arenas and rings fit, what stays beside them does not: nothing is placed."""
+    g = Graph()
+    y = g.input("x", (64, 64))
+    for k in range(30):
+        y = matmul(y, g.constant(f"w{k}", np.full((64, 64), k, np.float32)))
+    g.output(y, "y")
+    p, cupy = plan(g, Mesh(1)), simulated.cupy(1)
+    backend = CupyBackend(cupy=cupy)
+    monkeypatch.setattr(cupy.cuda.runtime, "memGetInfo", lambda: (600_000, 1 << 30))
+    with pytest.raises(BackendUnavailable, match="GPU 0 has 600,000 B free"):
+        deploy(p, backend=backend)
+
+
+@pytest.mark.parametrize("again", [1, 5])
+def test_a_plan_is_recorded_whoever_had_the_devices_in_between(again: int) -> None:
+    """The second run of the one has new devices, on which cuBLAS is not open yet."""
+    g = Graph()
+    g.output(relu(matmul(g.input("x", (8, 8)), g.constant("w", np.ones((8, 8), np.float32)).T)), "y")
+    small, feeds = plan(g, Mesh(2)), {"x": np.ones((8, 8), np.float32)}
+    g = Graph()
+    x = g.input("x", (64, 64))
+    g.output(relu(x) + x, "y")
+    large, more = plan(g, Mesh(2)), {"x": np.ones((64, 64), np.float32)}
+    backend = CupyBackend(cupy=simulated.cupy(2), capture=True)
+    run(small, feeds, backend=backend)
+    for _ in range(again):
+        run(large, more, backend=backend)
+    found = [run(small, feeds, backend=backend) for _ in range(3)]
+    assert [bool(one.timeline) for one in found] == [True, False, False]
+
+
+def test_a_plan_whose_block_failed_by_itself_is_recorded_later(make: Make) -> None:
+    """It failed in a run that was recorded, and again in the plain one behind it: the recording is not to blame."""
+    p, feeds = weighted()
+    fails = [0]
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if fails[0]:
+            fails[0] -= 1
+            raise FloatingPointError("too hot")
+        xp.maximum(inputs[0], 0, out=outputs[0])
+
+    own = replace(BUILTIN_OPS["relu"], block=block)
+    with deploy(p, backend=make(), ops={"relu": own}) as placed:
+        placed.run(feeds)
+        fails[0] = 2
+        with pytest.raises(StepFailed, match="too hot"):
+            placed.run(feeds)
+        assert fails == [0]
+        found = [placed.run(feeds) for _ in range(3)]
+    assert [bool(one.timeline) for one in found] == [True, False, False]
+
+
+def test_a_graph_that_cannot_be_launched_is_recorded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, feeds = weighted()
+    launch, fails = Recording.launch, [False]
+
+    def failing(self: Recording, host: Any = None) -> Any:
+        if fails[0]:
+            raise RuntimeError("the driver says no")
+        return launch(self, host)
+
+    monkeypatch.setattr(Recording, "launch", failing)
+    with deploy(p, backend=make_simulated()) as placed:
+        wanted = [placed.run(feeds) for _ in range(3)][-1]
+        fails[0] = True
+        with pytest.raises(StepFailed, match="the driver says no"):
+            placed.run(feeds)
+        fails[0] = False
+        found = [placed.run(feeds) for _ in range(2)]
+    assert [bool(one.timeline) for one in found] == [True, False]
+    np.testing.assert_array_equal(found[-1].outputs["y"], wanted.outputs["y"])
+
+
+def test_a_backend_made_of_this_one_is_its_own_in_deployments() -> None:
+    placed: list[str] = []
+
+    class Noting(CupyBackend):
+        def place(self, array: Any, regions: Any, tensor: str) -> Any:
+            placed.append(tensor)
+            return super().place(array, regions, tensor)
+
+    p, feeds = weighted(1)
+    with deploy(p, backend=Noting(cupy=simulated.cupy(1))) as one:
+        one.run(feeds)
+    assert {"w", "more", "bias", "x"} <= set(placed)
+
+
+def test_devices_keep_the_launches_of_the_last_run_alone() -> None:
+    """What operators and plans of before held is free."""
+    backend, weak = CupyBackend(cupy=simulated.cupy(1)), []
+    for k in range(3):
+
+        def block(xp: Any, inputs: Any, outputs: Any, shard: Any, k: int = k) -> None:
+            xp.add(inputs[0], k, out=outputs[0])
+
+        weak.append(ref(block))
+        g = Graph()
+        g.output(g.op(replace(BUILTIN_OPS["relu"], name=f"own{k}", block=block, work=None), g.input("x", (4, 4))), "y")
+        p = plan(g, Mesh(1))
+        run(p, {"x": np.ones((4, 4), np.float32)}, backend=backend)
+        del p, g, block
+    run(*weighted(1), backend=backend)
+    run(*weighted(1), backend=backend)
+    gc.collect()
+    assert [one() for one in weak] == [None] * 3

@@ -140,3 +140,18 @@ def test_a_block_that_is_replaced_runs_also_where_it_is_part_of_a_product() -> N
     own = replace(BUILTIN_OPS["relu"], block=tenfold)
     found = run(p, feeds, backend=CupyBackend(cupy=simulated.cupy(2)), ops={"relu": own})
     np.testing.assert_array_equal(found.outputs["y"], np.full((4, 5), 60))
+
+
+def test_an_operator_under_a_name_of_its_own_with_a_block_of_its_own_runs_that() -> None:
+    """Made of a built-in one, it still has what that said of its work."""
+
+    def sevens(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        outputs[0].fill(7)
+
+    for name, shapes in (("conv", ((1, 2, 4, 4), (2, 2, 1, 1))), ("linear", ((4, 6), (6, 5), (5,)))):
+        own = replace(BUILTIN_OPS[name], name=f"my{name}", block=sevens)
+        g = Graph()
+        g.output(g.op(own, *(g.input(f"x{k}", shape) for k, shape in enumerate(shapes))), "y")
+        feeds = {f"x{k}": np.ones(shape, np.float32) for k, shape in enumerate(shapes)}
+        found = run(plan(g, Mesh(2)), feeds, backend=CupyBackend(cupy=simulated.cupy(2))).outputs["y"]
+        assert (found == 7).all()
