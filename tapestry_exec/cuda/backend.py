@@ -286,7 +286,17 @@ class CupyBackend:
         own._prepare(sorted(set(gpus) - {HOST}))
         nbytes = [a + b for a, b in zip(what.stays.arenas_nbytes, what.stays.nbytes_held, strict=True)]
         own._check_memory(gpus, nbytes, prepared.payloads_nbytes, [None] * len(gpus))
-        return LocalSession(replace(what, prepared=prepared))
+        session = LocalSession(replace(what, prepared=prepared))
+        own._trim(what.stays.payloads_nbytes)
+        return session
+
+    def _trim(self, payload_nbytes: Sequence[int]) -> None:
+        """Have rings for payloads of these sizes alone; nothing is on its way."""
+        for device, nbytes in zip(self._devices, payload_nbytes, strict=True):
+            if isinstance(device, CupyDevice):
+                device.trim(nbytes)
+        self._pinned = Pinned()
+        self._pinned.reserve(self.cupy, max(payload_nbytes, default=0))
 
     def resume(self) -> None:
         """Go on with the devices that stayed: the array library's current device, streams and allocator are ours."""

@@ -127,11 +127,10 @@ class CupyDevice:
 
         with gpu.device:
             self._arena = cuda.MemoryPointer(cuda.Memory(max(nbytes, 1)), 0)
-            self._ring_memory = cuda.MemoryPointer(cuda.Memory(ring_nbytes(payload_nbytes)), 0)
             self.incoming, self.compute, self.out = self.lanes = tuple(
                 Lane(cuda.Stream(non_blocking=True), new_event) for _ in range(3)
             )
-        self._ring = Ring(ring_nbytes(payload_nbytes))
+        self._take_ring(ring_nbytes(payload_nbytes))
         self._namespace = Namespace(shared.cupy, shared.current, partial(_open_handle, shared, gpu, self.compute))
         self._told = getattr(shared.cupy, "mark_block", None)
         self._held: dict[int, Block] = {}
@@ -144,6 +143,17 @@ class CupyDevice:
             self._nothing = shared.cupy.ndarray(0, np.uint8, self._arena)
         self._blocks: dict[int, Block] = {}
         self.again()
+
+    def _take_ring(self, nbytes: int) -> None:
+        cuda = self.shared.cupy.cuda
+        with self.gpu.device:
+            self._ring_memory = cuda.MemoryPointer(cuda.Memory(nbytes), 0)
+        self._ring = Ring(nbytes)
+
+    def trim(self, payload_nbytes: int) -> None:
+        """Have a ring for payloads of this size alone; nothing may be on its way."""
+        if ring_nbytes(payload_nbytes) < self._ring.nbytes:
+            self._take_ring(ring_nbytes(payload_nbytes))
 
     def fits(self, gpu: int, nbytes: int, payload_nbytes: int) -> bool:
         """Whether it can be used again for an arena and payloads of these sizes on that GPU."""

@@ -20,6 +20,9 @@ from tapestry_plan.steps import (
     Copy,
     DeviceStep,
     Fetch,
+    Output,
+    Recv,
+    Send,
     ShardPlan,
     Spill,
     order_hoisted,
@@ -146,7 +149,7 @@ def _find(plan: ShardPlan) -> Findings:
     )
     steps = tuple(split_steps(graph, plan.written))
     programs = _list_programs(steps, plan.mesh.size)
-    sizes = tuple(_arenas_nbytes(plan)), tuple(_payloads_nbytes(plan))
+    sizes = tuple(_arenas_nbytes(plan)), tuple(list_payloads(buffers, steps, plan.outputs, plan.mesh.size))
     return Findings(work, steps, programs, *sizes, _count_seconds(plan, buffers))
 
 
@@ -172,9 +175,11 @@ def _arenas_nbytes(plan: ShardPlan) -> list[int]:
     return out
 
 
-def _payloads_nbytes(plan: ShardPlan) -> list[int]:
-    buffers = {buffer.id: buffer for buffer in plan.buffers}
-    out = [0] * plan.mesh.size
+def list_payloads(
+    buffers: Mapping[int, Buffer], steps: Iterable[DeviceStep], outputs: Iterable[Output], devices: int
+) -> list[int]:
+    """By device: bytes of the largest payload that it packs or unpacks in some steps, and for the outputs."""
+    out = [0] * devices
 
     def see(number: int, regions: Sequence[Region] | None) -> None:
         buffer = buffers[number]
@@ -182,13 +187,17 @@ def _payloads_nbytes(plan: ShardPlan) -> list[int]:
         nbytes = buffer.nbytes if regions is None else sum(region.size for region in regions) * itemsize
         out[buffer.device] = max(out[buffer.device], nbytes)
 
-    for step in plan.steps:
-        if isinstance(step, Spill | Fetch):
-            see(step.buffer, None)
-        elif isinstance(step, Copy) and step.piece is None:
-            for number in (step.dst, *((step.src,) if step.src != HOST else ())):
-                see(number, step.regions)
-    for output in plan.outputs:
+    for at in steps:
+        match at.step:
+            case Spill() | Fetch():
+                see(at.step.buffer, None)
+            case Send():
+                see(at.step.src, at.step.regions)
+            case Recv():
+                see(at.step.dst, at.step.regions)
+            case Copy(src=src, piece=None) if src == HOST:
+                see(at.step.dst, at.step.regions)
+    for output in outputs:
         for number, region in output.blocks:
             see(number, (region,))
     return out

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_exec.run.prepared import PreparedPlan, list_payloads
 from tapestry_plan.steps import (
     HOST,
     Alloc,
@@ -59,6 +59,8 @@ class Residents(Struct, frozen=True):
         By device: the arena without what stays, and at most held with it.
     nbytes_held : tuple of int
         By device: bytes of what stays.
+    payloads_nbytes : tuple of int
+        By device: bytes of the largest payload of the steps that are done in runs.
     """
 
     placing: tuple[DeviceStep, ...]
@@ -69,6 +71,7 @@ class Residents(Struct, frozen=True):
     arenas_nbytes: tuple[int, ...]
     peak_nbytes: tuple[int, ...]
     nbytes_held: tuple[int, ...]
+    payloads_nbytes: tuple[int, ...]
 
 
 class Prediction(Struct, frozen=True):
@@ -135,6 +138,7 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
             arenas[b.device] = max(arenas[b.device], b.offset + b.nbytes)
             most[b.device] = max(most[b.device], b.offset + align(b.nbytes))
     ids = set(map(id, left))
+    in_runs, outputs, size = [*left, *(at for each in given.values() for at in each)], prepared.plan.outputs, len(held)
     return Residents(
         tuple(once),
         {name: tuple(each) for name, each in given.items()},
@@ -144,6 +148,7 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
         tuple(arenas),
         tuple(map(sum, zip(most, held, strict=True))),
         tuple(held),
+        tuple(list_payloads(prepared.work.buffers, in_runs, outputs, size)),
     )
 
 

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from tapestry_exec import BackendUnavailable, CupyBackend, StepFailed, deploy, run
 from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.cuda.recording import Recording
+from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_exec.run.residents import find_residents
 from tapestry_exec.simulated import namespace as simulated
-from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, concat, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import linear, matmul, relu
 
@@ -298,3 +300,17 @@ def test_devices_keep_the_launches_of_the_last_run_alone() -> None:
     run(*weighted(1), backend=backend)
     gc.collect()
     assert [one() for one in weak] == [None] * 3
+
+
+def test_rings_are_of_what_runs_move() -> None:
+    """Not of a large constant, which is placed once."""
+    g = Graph()
+    x, w = g.input("x", (8, 8)), g.constant("w", np.ones((8, 20_000), np.float32))
+    g.output(ops.sum(matmul(x, w), axis=1), "y")
+    cupy, p = simulated.cupy(1), plan(g, Mesh(1))
+    with deploy(p, backend=CupyBackend(cupy=cupy)) as placed:
+        found = placed.run({"x": np.ones((8, 8), np.float32)}).outputs["y"]
+        live = [one.nbytes for one in cupy.checker.blocks if one.device is not None and one.is_live and not one.in_pool]
+    np.testing.assert_array_equal(found, np.full(8, 8 * 20_000, np.float32))
+    stays = find_residents(PreparedPlan(p, "serial"), {})
+    assert sum(live) < stays.arenas_nbytes[0] + stays.nbytes_held[0] + (1 << 16), "rings are small"
