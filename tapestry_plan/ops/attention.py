@@ -115,9 +115,10 @@ def _attend(xp: Any, inputs: Sequence[Any], out: Any, nbytes: int, *, shard: Sha
         _cap(xp, scores, shard.attrs.get("softcap"))
         if len(inputs) > 3:
             mask = inputs[3]
-            _add_mask(xp, scores, mask[..., some, :, :] if mask.ndim > 2 and mask.shape[-3] > 1 else mask)
+            mask = mask[..., some, :, :] if mask.ndim > 2 and mask.shape[-3] > 1 else mask
+            _add_mask(xp, scores, xp.broadcast_to(mask, scores.shape))
         if near is not None:
-            xp.copyto(scores, kind(-np.inf), where=~near)
+            xp.copyto(scores, kind(-np.inf), where=xp.broadcast_to(~near, scores.shape))
         _write_shares(xp, scores)
         xp.matmul(scores, v[:, shared], out=out[:, some])
         begin = end
