@@ -165,6 +165,20 @@ def test_contractions_that_are_left_to_cupy_are_numpys(cupy: Any, xp: Namespace,
     np.testing.assert_array_equal(cupy.asnumpy(found), np.einsum(text, one, two))
 
 
+@pytest.mark.parametrize(
+    ("shapes", "dtype"), [(((2, 3), (3, 4)), "int64"), (((2, 1), (3, 4)), "float32")], ids=["integers", "broadcast"]
+)
+def test_contractions_that_are_no_products_are_left_to_cupy(
+    shapes: tuple[tuple[int, ...], ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Namespace, "matmul", lambda *given: pytest.fail("a product was made"))
+    stand_in = simulated.cupy(1)
+    xp = Namespace(stand_in, Current(), lambda: pytest.fail("cuBLAS was opened"))
+    one, two = (integers(shape, dtype, k) for k, shape in enumerate(shapes))
+    found = xp.einsum("ij,jk->ik", stand_in.asarray(one), stand_in.asarray(two))
+    np.testing.assert_array_equal(stand_in.asnumpy(found), np.einsum("ij,jk->ik", one, two))
+
+
 @pytest.mark.parametrize(("text", "calls"), [("ij,jk->ik", 1), ("ij,jk,kl->li", 2), ("ij,jk,kl,lm->im", 3)])
 def test_a_contraction_is_a_product_for_each_operand_more(
     text: str, calls: int, monkeypatch: pytest.MonkeyPatch
@@ -337,6 +351,12 @@ ROWS: StackOfMatrices = (3, 4, 5), (20, 5, 1)
         (((4, 5), (1, 4)), ((5, 6), (1, 5)), ((4, 6), (6, 1)), (4, 1, 1)),  # both transposed
         (((4, 5), (5, 1)), ((5, 6), (6, 1)), ((4, 6), (1, 4)), (6, 1, 1)),  # the result, too: in the other order
         (((9, 2, 4, 5), (40, 5, 10, 1)), ((9, 2, 5, 4), (40, 5, 1, 10)), ((9, 2, 4, 4), (32, 16, 4, 1)), (4, 9, 2)),
+        (
+            ((4, 5), (5, 1)),
+            ((3, 5, 6), (30, 6, 1)),
+            ((3, 4, 6), (24, 6, 1)),
+            (4, 3, 1),
+        ),  # one matrix for all of a stack
         (((3, 4, 5), (-20, 5, 1)), ((3, 5, 6), (30, 6, 1)), ((3, 4, 6), (24, 6, 1)), (4, 1, 3)),  # one by one backwards
     ],
 )
