@@ -241,6 +241,10 @@ def test_a_result_that_lies_where_an_operand_does_is_made_beside_first(cupy: Any
     one = cupy.asarray(host)
     xp.matmul(one, one, out=one)
     np.testing.assert_array_equal(cupy.asnumpy(one), host @ host)
+    rows = integers((7, 4), "float32", 2)
+    whole, factor = cupy.asarray(rows), cupy.asarray(host)
+    xp.matmul(whole[:4], factor, out=whole[3:])  # one row of theirs is the same
+    np.testing.assert_array_equal(cupy.asnumpy(whole), np.concatenate([rows[:3], rows[:4] @ host]))
 
 
 def test_unlike_sums_are_told_and_empty_ones_are_zero(cupy: Any, xp: Namespace) -> None:
@@ -253,6 +257,20 @@ def test_unlike_sums_are_told_and_empty_ones_are_zero(cupy: Any, xp: Namespace) 
 def test_dot_is_numpys(cupy: Any, xp: Namespace, left: tuple[int, ...], right: tuple[int, ...]) -> None:
     one, two = integers(left, "float32", 1), integers(right, "float32", 2)
     np.testing.assert_array_equal(cupy.asnumpy(xp.dot(cupy.asarray(one), cupy.asarray(two))), np.dot(one, two))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "calls"), [((3,), (3,), 1), ((2, 3), (3, 2), 1), ((3,), (3, 2), 1), ((2, 2, 3), (3,), 0)]
+)
+def test_dots_of_vectors_and_matrices_are_products(
+    left: tuple[int, ...], right: tuple[int, ...], calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in, made = simulated.cupy(1), list[str]()
+    multiply = Handle.multiply
+    monkeypatch.setattr(Handle, "multiply", lambda *given: made.append("one") or multiply(*given))
+    xp = Namespace(stand_in, Current(), partial(Handle, stand_in, stand_in.cuda.get_current_stream(), False))
+    xp.dot(stand_in.ones(left, np.float32), stand_in.ones(right, np.float32))
+    assert len(made) == calls
 
 
 @pytest.mark.parametrize("axes", [1, 2, ([0], [1]), ([1, 2], [2, 0])])
