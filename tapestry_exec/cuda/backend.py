@@ -239,7 +239,15 @@ class CupyBackend:
 
     def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
         """Whether a run failed that was being recorded, perhaps since it was: then a plain one tells."""
-        return not isinstance(error, OrderingFault) and self._recordings.fail()
+        return not isinstance(error, OrderingFault) and self._recordings.fail(error)
+
+    def why_not_recorded(self, plan: ShardPlan) -> str:
+        """Why a plan's runs are step by step, where they would be a graph's but for that; empty where nothing is."""
+        if any(plan.nbytes_spilled):
+            return "it spills: buffers wait in the host's memory"
+        if self.fallback or HOST in (self._asked or ()):
+            return "some of it runs on the host"
+        return self._recordings.tell(plan)
 
     def discard(self, plan: ShardPlan) -> None:
         """Give up a plan's recording that could not be launched."""

@@ -109,7 +109,8 @@ class _Known(Struct):
     """What became of a plan's recording: none before its second run, and never one after a run of it that failed."""
 
     recording: Recording | None = None
-    is_hopeless: bool = False
+    reason: str = ""
+    """Why it is never recorded, if so."""
 
 
 class Recordings:
@@ -121,14 +122,16 @@ class Recordings:
     def __init__(self) -> None:
         self.now: Recording | None = None
         """Of the run that is being recorded."""
-        self._is_wanted = self._was_tried = self._has_failed = False
+        self._is_wanted = self._was_tried = False
+        self._failed = ""
+        """How the run failed that was recorded, if the one behind it is under way."""
 
     def of(self, plan: ShardPlan) -> Recording | None:
         """A plan's recording, None if it is not there yet."""
-        known, self._was_tried, self._has_failed = plan.kept.get(self), False, False
+        known, self._was_tried, self._failed = plan.kept.get(self), False, ""
         if known is None:
             plan.kept[self] = _Known()
-        self._is_wanted = known is not None and known.recording is None and not known.is_hopeless
+        self._is_wanted = known is not None and known.recording is None and not known.reason
         return None if known is None else known.recording
 
     def take_wish(self) -> bool:
@@ -149,9 +152,9 @@ class Recordings:
         if self.now is not None:
             self.now.result = result
             plan.kept[self] = _Known(self.now)
-        elif self._has_failed:
-            plan.kept[self] = _Known(is_hopeless=True)
-        self.now, self._was_tried, self._has_failed = None, False, False
+        elif self._failed:
+            plan.kept[self] = _Known(reason=self._failed)
+        self.now, self._was_tried, self._failed = None, False, ""
 
     def drop(self) -> None:
         """Give up an unfinished recording."""
@@ -159,11 +162,17 @@ class Recordings:
             self.now.abandon()
             self.now = None
 
-    def fail(self) -> bool:
-        """Whether a run failed that was being recorded."""
+    def fail(self, error: BaseException | None) -> bool:
+        """Whether a run failed that was being recorded, and how."""
         failed, self.now, self._was_tried = self._was_tried, None, False
-        self._has_failed = self._has_failed or failed
+        if failed:
+            self._failed = f"{type(error).__name__}: {error}"
         return failed
+
+    def tell(self, plan: ShardPlan) -> str:
+        """Why a plan is never recorded; empty where it is, or may be yet."""
+        known: _Known | None = plan.kept.get(self)
+        return "" if known is None else known.reason
 
     def lose(self, plan: ShardPlan) -> None:
         """Give up a graph that could not be launched; the next run is recorded anew."""

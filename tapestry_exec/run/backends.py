@@ -156,6 +156,10 @@ class Backend(Protocol[D]):
     def discard(self, plan: ShardPlan) -> None:
         """Give up a recording of a plan that could not be launched."""
 
+    def why_not_recorded(self, plan: ShardPlan) -> str:
+        """Return why a plan's runs are not recorded by a backend that records; else nothing."""
+        return ""
+
     def takes(self, collective: Collective) -> bool:
         """Return whether `exchange` runs a collective as one operation; else its steps run one by one."""
         return False

@@ -485,6 +485,14 @@ class Deployment:
                     f"{most:,}; give more memory, or use run, which places constants in every run"
                 )
 
+    @property
+    def why_not_recorded(self) -> str:
+        """Why runs on GPUs are step by step, and will not become a graph; empty where nothing stands against it."""
+        ask: Callable[[ShardPlan], str] | None = getattr(
+            getattr(self._session, "engine", None), "why_not_recorded", None
+        )
+        return "" if ask is None else ask(self.plan)
+
     def __enter__(self) -> Self:
         return self
 

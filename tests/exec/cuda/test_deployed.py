@@ -247,6 +247,23 @@ def test_a_plan_whose_block_failed_by_itself_is_recorded_later(make: Make) -> No
     assert [bool(one.timeline) for one in found] == [True, False, False]
 
 
+def test_why_a_deployment_is_no_graph_is_told(make: Make) -> None:
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        xp.add(inputs[0], xp.asarray(np.float32(1)), out=outputs[0])
+
+    p, feeds = weighted()
+    with deploy(p, backend=make()) as placed:
+        assert placed.why_not_recorded == ""
+        found = [bool(placed.run(feeds).timeline) for _ in range(3)]
+        assert placed.why_not_recorded == "" and found == [True, True, False]
+    own = replace(BUILTIN_OPS["relu"], block=block)
+    with deploy(p, backend=make(), ops={"relu": own}) as placed:
+        assert all(placed.run(feeds).timeline for _ in range(4))
+        assert "calls asarray for float32 while the run is recorded" in placed.why_not_recorded
+    with deploy(p, backend="serial") as placed:
+        assert placed.why_not_recorded == ""
+
+
 def test_a_graph_that_cannot_be_launched_is_recorded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     p, feeds = weighted()
     launch, fails = Recording.launch, [False]
