@@ -71,7 +71,7 @@ GPU_TESTS = (
     "tests/exec/cuda/test_gpu_options.py",
     "tests/exec/cuda/test_kernels.py",
     "tests/exec/cuda/test_on_cupy.py",
-    "tests/exec/cuda/test_products.py",
+    "tests/exec/cuda/test_cublas.py",
     "tests/exec/run/test_operators_sharded.py",
     "tests/exec/run/test_progress.py",
     "tests/exec/run/test_run.py",

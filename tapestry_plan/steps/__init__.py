@@ -15,6 +15,7 @@ From the ground up; each row stands on rows above it:
     schedule                             when each step runs, where copies run beside work
     collectives                          steps that are one operation of a group
     lowering  arenas/timeline            a graph and its layouts as steps; when each buffer is used
+    transfers                            what goes from device to device, and why
     programs  alike                      the steps of one device; devices that need as much memory as others
     arenas/packing                       arenas of written steps, laid out anew
     arenas/eviction                      which buffers leave a full arena, and when they come back
@@ -109,4 +110,5 @@ from tapestry_plan.steps.step import (
     list_written,
     ungroup,
 )
+from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

@@ -36,6 +36,7 @@ from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
+from tapestry_plan.steps.transfers import PlannedTransfers, list_transfers
 from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote
 from tapestry_sets.regions import Box
 
@@ -362,6 +363,64 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         if self.explicit is not None:
             return cut_program(self.graph, self.explicit, device)
         return derive_program(self.graph, self.mesh, self.choices, device)
+
+    @check_arguments
+    def transfers(
+        self,
+        source: int | None = None,
+        target: int | None = None,
+        *,
+        tensor: str | None = None,
+        producer: str | None = None,
+        consumer: str | None = None,
+    ) -> PlannedTransfers:
+        """What goes from device to device: which cells of which tensor, who makes and who reads them, and why.
+
+        Their bytes are those of `nbytes_by_link`.
+
+        Parameters
+        ----------
+        source, target : int, optional
+            Only from, or to, this device.
+        tensor, producer, consumer : str, optional
+            Only of this tensor; of what this operator makes ("input" or "constant": what is given); for this operator,
+            or a stage without one, as "landing t".
+
+        Raises
+        ------
+        ValueError
+            For a device that is not on the mesh, and for names that no transfer of the plan has.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> from tapestry_plan.ops import relu
+        >>> g = Graph()
+        >>> _ = g.output(relu(relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> print(p.transfers(source=1))
+        step  from  to  tensor  made by  read by  bytes  why
+          12     1   0  rows    rows     columns     24  columns on device 0 reads cells that device 1 made
+        >>> p.transfers().nbytes_by("source", "target") == p.nbytes_by_link
+        True
+        """
+        for what, device in (("source", source), ("target", target)):
+            if device is not None and not 0 <= device < self.mesh.size:
+                raise ValueError(f"transfers: {what} is {device}; the mesh has devices 0 to {self.mesh.size - 1}")
+        every = self._transfers.rows
+        asked = {"source": source, "target": target, "tensor": tensor, "producer": producer, "consumer": consumer}
+        for what, name in asked.items():
+            if isinstance(name, str) and name not in (known := {getattr(row, what) for row in every}):
+                raise ValueError(
+                    f"transfers: no {what} is {quote(name)}; {list_names(sorted(known), name, what + 's')}"
+                )
+        wanted = [(what, value) for what, value in asked.items() if value is not None]
+        return PlannedTransfers(tuple(r for r in every if all(getattr(r, what) == value for what, value in wanted)))
+
+    @cached_property
+    def _transfers(self) -> PlannedTransfers:
+        buffers = {buffer.id: buffer for buffer in self.buffers}
+        return PlannedTransfers(tuple(list_transfers(self.graph, buffers, self.steps)))
 
     @check_arguments
     def collectives(self) -> tuple[Collective, ...]:

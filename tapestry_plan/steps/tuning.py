@@ -40,3 +40,6 @@ NEAR_USES = (None, 0, 1, 2, 4, 8)
 """Within so many steps the last use of a buffer is near; None for places that do not depend on it."""
 MAX_TOLD_PARTS = 4
 """Of a block of more operators the first and the last are named."""
+
+SHOWN_ROWS = 20
+"""Transfers of a table that are shown; of more the last line says how many there are."""

@@ -539,6 +539,7 @@ NOT_SWEPT = {
     "plan.steps.DISTANCE_EXPONENTS": "more of them are better plans in more time: no speed alone",
     "plan.steps.SLACKS": "more of them are better plans in more time: no speed alone",
     "plan.steps.MAX_TOLD_PARTS": "how many names a table has room for: no speed",
+    "plan.steps.SHOWN_ROWS": "how many rows a table shows: no speed",
     "plan.steps.NEAR_USES": "more of them are better plans in more time: no speed alone",
     "plan.rewrite.FEW_REGIONS": "it shapes the views that are returned, which are read later",
     "plan.rewrite.ALIGNMENT_NBYTES": "a cache line",

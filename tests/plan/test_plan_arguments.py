@@ -234,6 +234,9 @@ ROWS: dict[str, Row] = {
     "ShardPlan.explain": Row(ShardPlan.explain, lambda: {"self": planned(), "node": "fc"}, says=NAMED),
     "ShardPlan.from_json": Row(ShardPlan.from_json, lambda: {"text": text_of_plan()}, says={"text": "text|plan"}),
     "ShardPlan.program": Row(ShardPlan.program, lambda: {"self": planned(), "device": 0}, refuses={"device": (-1, 7)}),
+    "ShardPlan.transfers": Row(
+        ShardPlan.transfers, lambda: {"self": planned()}, refuses={"source": (-1, 7), "target": (-1, 7)}
+    ),
     "ShardPlan.with_steps": Row(ShardPlan.with_steps, lambda: {"self": planned(), "steps": planned().steps}),
     "Signature": Row(Signature, lambda: {"axes": AXES, "inputs": (HOLDS,), "outputs": (HOLDS,)}),
     "Signature.axis": Row(Signature.axis, of_signature(name="m"), says=NAMED),
@@ -404,6 +407,11 @@ NOT_WALKED = {
     "Shard": "made for each call of a block",
     "ShardPlan": "plan and from_json make it",
     "Tensor": "graphs make it, one for each operator",
+    "Op.attributes_of_blocks": "for backends, of shards that were checked",
+    "Op.form_of": "for backends, of shards that were checked",
+    "PlannedTransfer": "plans make it",
+    "PlannedTransfers": "plans make it",
+    "PlannedTransfers.nbytes_by": "takes names alone; tests/plan/steps/test_planned_transfers.py",
     "Monoid.reduced": "works on arrays of any library",
     "Operand.from_exprs": "takes expressions of sympy; tests/plan/ir/test_signature.py",
     "Signature.from_exprs": "takes expressions of sympy; tests/plan/ir/test_signature.py",

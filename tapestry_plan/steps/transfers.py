@@ -1,0 +1,195 @@
+"""What goes from device to device: a row for each copy of a plan, with who makes, who reads, and why.
+
+::
+
+    step  from  to  tensor  made by  read by   bytes  why
+      17     0   1  relu    relu     conv_1      896  conv_1 on device 1 reads cells that device 0 made
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from importlib import import_module
+from typing import Any, overload
+
+import numpy as np
+from msgspec import Struct
+
+from tapestry_plan.ir import Graph
+from tapestry_plan.steps.lowering import name_stage
+from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
+from tapestry_plan.steps.tuning import SHOWN_ROWS
+from tapestry_sets.regions import Region
+
+
+class PlannedTransfer(Struct, frozen=True):
+    """Cells that go from one device to another.
+
+    Parameters
+    ----------
+    step : int
+        Number of the plan's step.
+    source, target : int
+        Devices.
+    tensor : str
+    producer : str
+        The operator that makes the tensor; "input" or "constant" of one that is given.
+    consumer : str
+        The operator that reads the cells; the stage, as "landing t" or "output t", where none does.
+    regions : tuple of Region
+        The cells; no two have one in common.
+    nbytes : int
+    part : int
+        Which partial result they are of; -1 of complete values.
+    why : str
+        In words.
+    """
+
+    step: int
+    source: int
+    target: int
+    tensor: str
+    producer: str
+    consumer: str
+    regions: tuple[Region, ...]
+    nbytes: int
+    part: int
+    why: str
+
+
+COLUMNS = PlannedTransfer.__struct_fields__
+NAMES: Mapping[str, str] = {
+    "step": "step", "source": "from", "target": "to", "tensor": "tensor", "producer": "made by",
+    "consumer": "read by", "nbytes": "bytes", "why": "why",
+}  # fmt: skip
+"""What a table shows, and what it calls it."""
+
+
+class PlannedTransfers(Struct, frozen=True):
+    """Transfers of a plan, in the order of its steps: a sequence, and a table where it is shown.
+
+    Parameters
+    ----------
+    rows : tuple of PlannedTransfer
+    """
+
+    rows: tuple[PlannedTransfer, ...]
+
+    @overload
+    def __getitem__(self, at: int) -> PlannedTransfer: ...
+    @overload
+    def __getitem__(self, at: slice) -> PlannedTransfers: ...
+    def __getitem__(self, at: int | slice) -> PlannedTransfer | PlannedTransfers:
+        return PlannedTransfers(self.rows[at]) if isinstance(at, slice) else self.rows[at]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[PlannedTransfer]:
+        return iter(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(row.nbytes for row in self.rows)
+
+    def nbytes_by(self, *columns: str) -> dict[Any, int]:
+        """Bytes for each value of a column, or for each tuple of values of several, the most first.
+
+        Parameters
+        ----------
+        *columns : "source", "target", "tensor", "producer", "consumer", "part" or "step"
+
+        Raises
+        ------
+        ValueError
+            For none, or another column.
+        """
+        allowed = [name for name in COLUMNS if name not in ("regions", "nbytes", "why")]
+        wrong = [name for name in columns if name not in allowed]
+        if wrong or not columns:
+            raise ValueError(
+                f"nbytes_by: {', '.join(map(repr, wrong)) or 'no column'}; give some of {', '.join(allowed)}"
+            )
+        found: Counter[Any] = Counter()
+        for row in self.rows:
+            key = tuple(getattr(row, name) for name in columns)
+            found[key if len(columns) > 1 else key[0]] += row.nbytes
+        return dict(found.most_common())
+
+    def to_pandas(self) -> Any:
+        """A data frame with a column for each field.
+
+        Raises
+        ------
+        ImportError
+            When pandas is not installed.
+        """
+        return import_module("pandas").DataFrame({name: [getattr(row, name) for row in self.rows] for name in COLUMNS})
+
+    def __repr__(self) -> str:
+        links = len({(row.source, row.target) for row in self.rows})
+        return f"PlannedTransfers({len(self)} transfers on {links} links, {self.nbytes:,} B)"
+
+    def __str__(self) -> str:
+        """A table in plain text."""
+        table = [list(NAMES.values()), *self._list_cells()]
+        widths = [max(len(line[k]) for line in table) for k in range(len(NAMES))]
+        numbers = [k for k, name in enumerate(NAMES) if name in ("step", "source", "target", "nbytes")]
+        lines = [
+            "  ".join(
+                cell.rjust(wide) if k in numbers else cell.ljust(wide)
+                for k, (cell, wide) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in table
+        ]
+        return "\n".join([*lines, *self._tell_rest()])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in NAMES.values())
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in self._list_cells()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + "".join(
+            f"<p>{escape(line)}</p>" for line in self._tell_rest()
+        )
+
+    def _list_cells(self) -> list[list[str]]:
+        return [
+            [f"{value:,}" if name == "nbytes" else str(value) for name in NAMES for value in (getattr(row, name),)]
+            for row in self.rows[:SHOWN_ROWS]
+        ]
+
+    def _tell_rest(self) -> list[str]:
+        return [f"and {len(self) - SHOWN_ROWS:,} more; {self.nbytes:,} B in all"] if len(self) > SHOWN_ROWS else []
+
+
+def list_transfers(graph: Graph, buffers: Mapping[int, Buffer], steps: Sequence[Step]) -> Iterator[PlannedTransfer]:
+    """The copies of a plan's steps that go from one device to another."""
+    makers = {name: node.name for node in graph.nodes.values() for name in node.outputs}
+    for number, step in enumerate(steps):
+        if not isinstance(step, Copy) or step.src == HOST:
+            continue
+        source, target = buffers[step.src], buffers[step.dst]
+        if source.device == target.device:
+            continue
+        nbytes = sum(region.size for region in step.regions) * np.dtype(source.dtype).itemsize
+        producer = makers.get(step.tensor, graph.stored[step.tensor].kind)
+        yield PlannedTransfer(
+            number, source.device, target.device, step.tensor, producer, step.node, step.regions, nbytes, source.part,
+            _tell_why(graph, step, source, target, producer),
+        )  # fmt: skip
+
+
+def _tell_why(graph: Graph, step: Copy, source: Buffer, target: Buffer, producer: str) -> str:
+    is_given = producer in ("input", "constant")
+    cells = f"part {source.part} of its sums" if source.part >= 0 else "cells"
+    given = f"{cells} that " + (f"lie on device {source.device}" if is_given else f"device {source.device} made")
+    if step.node in graph.nodes:
+        verb = "merges" if source.part >= 0 else "reads"
+        return f"{step.node} on device {target.device} {verb} {given}"
+    if step.node == name_stage("output", step.tensor):
+        return f"the output is brought to device {target.device}: {given}"
+    return f"it lands on device {target.device}, where it is read from: {given}"
