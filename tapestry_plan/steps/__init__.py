@@ -15,7 +15,7 @@ From the ground up; each row stands on rows above it:
     schedule                             when each step runs, where copies run beside work
     collectives                          steps that are one operation of a group
     lowering  arenas/timeline            a graph and its layouts as steps; when each buffer is used
-    transfers                            what goes from device to device, and why
+    transfers  memory_use                what goes from device to device, and why; what arenas hold, step by step
     programs  alike                      the steps of one device; devices that need as much memory as others
     arenas/packing                       arenas of written steps, laid out anew
     arenas/eviction                      which buffers leave a full arena, and when they come back
@@ -75,6 +75,7 @@ from tapestry_plan.steps.layouts.reads import (
 )
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
 from tapestry_plan.steps.lowering import Lowered, Tags, lower, name_stage, shard_of
+from tapestry_plan.steps.memory_use import HeldBuffer, MemoryUse
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, split_steps
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues

@@ -32,6 +32,7 @@ from tapestry_plan.steps.inside import Inside, open_blocks, tell_block
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
+from tapestry_plan.steps.memory_use import MemoryUse, list_memory
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
@@ -416,6 +417,27 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
                 )
         wanted = [(what, value) for what, value in asked.items() if value is not None]
         return PlannedTransfers(tuple(r for r in every if all(getattr(r, what) == value for what, value in wanted)))
+
+    @cached_property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        """By device: what its arena holds step by step, and which buffers where that is the most.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> from tapestry_plan.ops import relu
+        >>> g = Graph()
+        >>> _ = g.output(relu(relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> print(p.memory[1])
+        device 1 holds 192 B at step 18; its arena has 192 B
+        bytes  tensor   what    cells          from step  to step
+           64  rows     result  [2, 4)×[0, 6)          6       21
+           64  rows     result  [0, 4)×[3, 6)         13       23
+           64  columns  result  [3, 6)×[0, 4)         18       23
+        """
+        buffers = {buffer.id: buffer for buffer in self.buffers}
+        return tuple(list_memory(self.graph, buffers, self.steps, self.peak_nbytes))
 
     @cached_property
     def _transfers(self) -> PlannedTransfers:

@@ -409,6 +409,8 @@ NOT_WALKED = {
     "Tensor": "graphs make it, one for each operator",
     "Op.attributes_of_blocks": "for backends, of shards that were checked",
     "Op.form_of": "for backends, of shards that were checked",
+    "HeldBuffer": "plans make it",
+    "MemoryUse": "plans make it",
     "PlannedTransfer": "plans make it",
     "PlannedTransfers": "plans make it",
     "PlannedTransfers.nbytes_by": "takes names alone; tests/plan/steps/test_planned_transfers.py",
