@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
 from msgspec import Struct
 
@@ -20,6 +19,8 @@ from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import WORKSPACE
 from tapestry_plan.steps.step import Alloc, Buffer, Free, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
+from tapestry_sets.draw import align as align_columns
+from tapestry_sets.draw import as_html
 
 HEADS = "bytes", "tensor", "what", "cells", "from step", "to step"
 
@@ -76,24 +77,13 @@ class MemoryUse(Struct, frozen=True):
 
     def __str__(self) -> str:
         """What is held at the peak, as a table in plain text."""
-        table = [list(HEADS), *self._list_cells()]
-        widths = [max(len(line[k]) for line in table) for k in range(len(HEADS))]
-        lines = [
-            "  ".join(
-                cell.ljust(wide) if k in (1, 2, 3) else cell.rjust(wide)
-                for k, (cell, wide) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in table
-        ]
-        return "\n".join([self._tell_peak(), *lines, *self._tell_rest()])
+        numbers = [k for k, name in enumerate(HEADS) if name not in ("tensor", "what", "cells")]
+        table = align_columns([HEADS, *self._list_cells()], numbers=numbers)
+        return "\n".join([self._tell_peak(), *table, *self._tell_rest()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in HEADS)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in self._list_cells()
-        )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return "".join(f"<p>{escape(line)}</p>" for line in (self._tell_peak(), *self._tell_rest())) + table
+        said = "".join(f"<p>{line}</p>" for line in (self._tell_peak(), *self._tell_rest()))
+        return said + as_html([HEADS, *self._list_cells()])
 
     def _tell_peak(self) -> str:
         return (

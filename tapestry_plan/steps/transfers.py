@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from importlib import import_module
 from typing import Any, overload
 
@@ -21,6 +20,7 @@ from tapestry_plan.ir import Graph
 from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
+from tapestry_sets.draw import align, as_html
 from tapestry_sets.regions import Region
 
 
@@ -135,26 +135,12 @@ class PlannedTransfers(Struct, frozen=True):
 
     def __str__(self) -> str:
         """A table in plain text."""
-        table = [list(NAMES.values()), *self._list_cells()]
-        widths = [max(len(line[k]) for line in table) for k in range(len(NAMES))]
         numbers = [k for k, name in enumerate(NAMES) if name in ("step", "source", "target", "nbytes")]
-        lines = [
-            "  ".join(
-                cell.rjust(wide) if k in numbers else cell.ljust(wide)
-                for k, (cell, wide) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in table
-        ]
-        return "\n".join([*lines, *self._tell_rest()])
+        return "\n".join([*align([[*NAMES.values()], *self._list_cells()], numbers=numbers), *self._tell_rest()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in NAMES.values())
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in self._list_cells()
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + "".join(
-            f"<p>{escape(line)}</p>" for line in self._tell_rest()
-        )
+        table = as_html([[*NAMES.values()], *self._list_cells()])
+        return table + "".join(f"<p>{line}</p>" for line in self._tell_rest())
 
     def _list_cells(self) -> list[list[str]]:
         return [

@@ -2,7 +2,7 @@
 
 From the ground up; each row stands on rows above it:
 
-    ladder  tables                        cells of a view, and the rungs that decide about two; tables as text
+    ladder                                cells of a view, and the rungs that decide about two
     memory/arrays  memory/sieve           arrays as views; how many times each byte is read
     every_pair  one_view  memory/parts    all pairs of views; one view that reads a cell twice; runs of many arrays
     covering                              what several views read together

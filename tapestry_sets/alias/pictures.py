@@ -10,8 +10,17 @@ from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.arrays import read_view
 from tapestry_sets.alias.overlap import overlaps
-from tapestry_sets.alias.tables import align, as_html, yes_or_no
-from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, number_repeats, views_picture
+from tapestry_sets.draw import (
+    ADDRESSES,
+    SHOWN_LENGTH,
+    Picture,
+    align,
+    as_html,
+    names_of,
+    number_repeats,
+    views_picture,
+    yes_or_no,
+)
 from tapestry_sets.integers import Sett
 from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, ask_one, cut_text
 from tapestry_sets.regions import Region

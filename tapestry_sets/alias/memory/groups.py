@@ -13,7 +13,7 @@ from tapestry_sets.alias import tuning
 from tapestry_sets.alias.memory.arrays import as_view, told
 from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
-from tapestry_sets.alias.tables import align
+from tapestry_sets.draw import align
 from tapestry_sets.integers import DisjointSetts, Nest, members
 from tapestry_sets.limits import OPEN, REFUSALS, TooHard, ask_one, cut_text, hide_fields, list_names, quote, retell
 from tapestry_sets.regions import DisjointRegions, unflatten

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one
 
 
-def align(rows: Sequence[Sequence[str]], ruler: bool = False) -> list[str]:
-    """Return rows, the head first, as lines in aligned columns; a cell may have several lines.
+def align(rows: Sequence[Sequence[str]], ruler: bool = False, numbers: Collection[int] = ()) -> list[str]:
+    """Return rows, the head first, as lines in aligned columns; a cell may have several lines, numbers end in line.
 
     Examples
     --------
     >>> align([("id", "kind"), ("0", "allocation"), ("12", "Flip\\nSlice")], ruler=True)
     ['id  kind', '--  ----------', '0   allocation', '12  Flip', '    Slice']
+    >>> align([("id", "kind"), ("0", "allocation"), ("12", "Flip")], numbers={0})
+    ['id  kind', ' 0  allocation', '12  Flip']
     """
     cells = [[cell.split("\n") for cell in row] for row in rows]
     widths = [max(len(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]
     each = (line for row in cells for line in zip_longest(*row, fillvalue=""))
-    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in each]
+    ways = [str.rjust if k in numbers else str.ljust for k in range(len(widths))]
+    lines = ["  ".join(way(cell, n) for way, cell, n in zip(ways, line, widths, strict=True)).rstrip() for line in each]
     return [lines[0], "  ".join("-" * n for n in widths), *lines[1:]] if ruler else lines
 
 
