@@ -309,14 +309,17 @@ def test_direct_convolutions(work: tuple[Graph, Any], seed: int) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("is_direct", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_direct_convolutions_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch, entries: list[str]) -> None:
-    monkeypatch.setattr(device_paths, "is_direct_faster", lambda *given: True)
+def test_convolutions_either_way_on_a_gpu(
+    seed: int, is_direct: bool, monkeypatch: pytest.MonkeyPatch, entries: list[str]
+) -> None:
+    monkeypatch.setattr(device_paths, "is_direct_faster", lambda *given: is_direct)
     g = Graph()
     x, w, b = g.input("x", (2, 6, 17, 19)), g.input("w", (10, 3, 3, 2)), g.input("b", (10,))
     g.output(conv(x, w, b, strides=2, pads=1, groups=2, name="c"), "y")
     agree(g, numbers(g, seed, whole=True), make_real(), {"c": {"c": 3}}, exact=True)
-    assert "convolution" in compute_entries(entries)
+    assert ("convolution" in compute_entries(entries)) == is_direct
 
 
 def test_groups_of_one_width_are_one_launch_and_cut_ones_others() -> None:
@@ -375,17 +378,6 @@ def test_unfolded_convolutions(work: tuple[Graph, Any], seed: int, nbytes: int) 
         patch.setattr(device_paths, "convolve_unfolded", lambda *given: ways.append("one") or unfold(*given))
         agree(g, numbers(g, seed, whole=True), make_simulated(), fix, exact=True)
     assert ways
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("seed", range(4))
-def test_unfolded_convolutions_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch, entries: list[str]) -> None:
-    monkeypatch.setattr(device_paths, "is_direct_faster", lambda *given: False)
-    g = Graph()
-    x, w, b = g.input("x", (2, 6, 17, 19)), g.input("w", (10, 3, 3, 2)), g.input("b", (10,))
-    g.output(conv(x, w, b, strides=2, pads=1, groups=2, name="c"), "y")
-    agree(g, numbers(g, seed, whole=True), make_real(), {"c": {"c": 3}}, exact=True)
-    assert "convolution" not in compute_entries(entries)
 
 
 # ---------------------------------------------------------------------------------------------- random cells
