@@ -21,7 +21,7 @@ from tapestry_plan.rewrite import open_block
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along, list_own, part_operands
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import Device, Mesh, list_senders, number_ports, unite
+from tapestry_plan.steps import Mesh, list_senders, number_ports, unite
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.regions import DisjointRegions, Region
@@ -859,7 +859,8 @@ def compute_seconds(
     copied : int or array that broadcasts to them
         Bytes that a shard must write anew before it can read them, see `count_copied`.
     """
-    products, cells = (np.array([pick(d) for d in mesh.devices]) for pick in (_product_rate, _cell_rate))
+    products = np.array([d.flop_per_second for d in mesh.devices])
+    cells = np.array([d.cell_rate for d in mesh.devices])
     if product in (0.0, 1.0) or (products == cells).all():
         busy = flop / (products if product else cells)
     else:
@@ -868,14 +869,6 @@ def compute_seconds(
     start = np.array([d.launch_seconds + operands * d.operand_seconds for d in mesh.devices])
     seconds: NDArray[np.float64] = launches * start + np.maximum(busy, nbytes / memory) + copied / memory
     return seconds
-
-
-def _product_rate(device: Device) -> float:
-    return device.flop_per_second
-
-
-def _cell_rate(device: Device) -> float:
-    return device.cell_rate
 
 
 def find_product_share(op: Op, attrs: Attrs, signature: Signature, flop: float, cells: int) -> float:
