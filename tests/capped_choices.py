@@ -55,7 +55,7 @@ def every_choice(problem: Problem, step: int = 1) -> list[Tried]:
     """Each choice of layouts, or one of so many, written down as steps."""
     out = []
     for choice in list(product(*map(range, problem.sizes)))[::step]:
-        steps = lower_choice(problem, choice, None)
+        steps = lower_choice(problem, choice, None, capped=True)
         out.append(Tried(choice, problem.count_cost(choice), steps.peak_nbytes, most_held(steps)))
     return out
 

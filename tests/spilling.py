@@ -9,10 +9,11 @@ from random import Random
 
 import numpy as np
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_plan import HOST, Graph, Mesh, ShardPlan, Tensor, concat, plan
 from tapestry_plan.ops import conv, logsumexp, matmul, relu
-from tapestry_plan.steps import Alloc, Compute, Copy, Fetch, Free, Reduce, Spill, Step
+from tapestry_plan.steps import Alloc, Compute, Copy, Fetch, Free, Reduce, Spill, Step, lower
 
 LENGTHS = (16, 40, 64, 130, 256)
 """Of the vectors that programs begin with: blocks of 64 to 1,024 bytes, not all of them multiples of a cache line."""
@@ -103,6 +104,16 @@ def planned(program: Program) -> ShardPlan:
         if is_whole and tensors[at].name in g.stored:
             layout[f"y{at}"] = {}
     return plan(g, Mesh(devices), fix=fix, layout=layout, placement="single" if is_single else "free")
+
+
+def apart(p: ShardPlan) -> ShardPlan:
+    """The same plan where no buffer lies within another one, as plans that spill are."""
+    made = lower(p.graph, p.mesh, p.choices, apart=True)
+    peaks = [0] * p.mesh.size
+    for buffer in made.buffers:
+        peaks[buffer.device] = max(peaks[buffer.device], buffer.offset + padded(buffer.nbytes))
+    found = p.with_steps(buffers=made.buffers, steps=made.steps, outputs=made.outputs)
+    return replace(found, peak_nbytes=tuple(peaks))
 
 
 def arrays_for(p: ShardPlan, seed: int = 0) -> dict[str, np.ndarray]:

@@ -68,12 +68,12 @@ def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
     >>> pack(a, (0, 0), [Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2)))]).tolist()
     [4, 6, 8, 10]
     """
-    return Strips.of(array, start, regions, pack_transfers).gather()
+    return Strips.of(array, row_major(array.shape), start, regions, pack_transfers).gather()
 
 
 def unpack(payload: Array, array: Array, start: Ints, regions: Sequence[Region]) -> None:
     """Scatter what `pack` gathered from the same regions; ValueError when the sizes differ, TypeError the dtypes."""
-    Strips.of(array, start, regions, unpack_transfers).scatter(payload)
+    Strips.of(array, row_major(array.shape), start, regions, unpack_transfers).scatter(payload)
 
 
 class _Views(NamedTuple):
@@ -135,15 +135,15 @@ class Strips(Struct, frozen=True, eq=False):
     only: Array | None
 
     @classmethod
-    def of(cls, array: Array, start: Ints, regions: Sequence[Region], form: Form) -> Strips:
-        """The views of an array over the box that begins at `start`, by `pack_transfers` or `unpack_transfers`."""
-        copies = strided_copies(form, array.itemsize, array.shape, start, tuple(regions))
+    def of(cls, array: Array, strides: Ints, start: Ints, regions: Sequence[Region], form: Form) -> Strips:
+        """The views of an array by `pack_transfers` or `unpack_transfers`, whose arguments these are."""
+        copies = strided_copies(form, array.itemsize, strides, start, tuple(regions))
         parts = []
-        for item, dims, offset, steps, at, strides in copies.views:
+        for item, dims, offset, steps, at, places in copies.views:
             if form is unpack_transfers:
-                offset, steps, at, strides = at, strides, offset, steps
+                offset, steps, at, places = at, places, offset, steps
             kind = item or array.dtype
-            parts.append((np.ndarray(dims, kind, array, offset, steps), dims, kind, at, strides))
+            parts.append((np.ndarray(dims, kind, array, offset, steps), dims, kind, at, places))
         only = parts[0][0] if len(parts) == 1 and _is_ordered(*parts[0]) else None
         return cls(array, regions, copies.size, tuple(parts), only)
 

@@ -1,4 +1,4 @@
-"""Strided copies: a region, or a view's piece, as nested strides between two contiguous arrays.
+"""Strided copies: a region, or a view's piece, as nested strides between two arrays.
 
 Everything here is arithmetic on integers; each backend carries the copies out in its own way. A product of
 nested stripes has one dimension for each level of each axis; clipped last periods are copies of their own. No
@@ -15,7 +15,7 @@ from math import prod
 from msgspec import Struct
 
 from tapestry_exec.copies import tuning
-from tapestry_plan.steps import Linear, find_strides, linearize, row_major
+from tapestry_plan.steps import Buffer, Linear, find_strides, linearize, row_major
 from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
@@ -106,15 +106,17 @@ class Transfer(Struct, frozen=True):
 
 
 @lru_cache(maxsize=tuning.KEPT)
-def pack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
+def pack_transfers(strides: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
     """From an array over a box to a payload of rank 1 that holds the regions one after the other, each row-major.
 
     Parameters
     ----------
-    shape, start : tuple of int
-        The box that the contiguous source array holds.
+    strides : tuple of int
+        Of the source array, in elements.
+    start : tuple of int
+        The cell that comes first in it.
     regions : tuple of Region
-        Inside the box, in absolute coordinates.
+        Inside the box that it holds, in absolute coordinates.
 
     Returns
     -------
@@ -123,10 +125,9 @@ def pack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tup
 
     Examples
     --------
-    >>> pack_transfers((3, 4), (0, 0), (Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2))),))
+    >>> pack_transfers((4, 1), (0, 0), (Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2))),))
     (Transfer(dims=(4,), src_offset=4, src_strides=(2,), dst_offset=0, dst_strides=(1,), guards=()),)
     """
-    strides = row_major(shape)
     found: list[Transfer] = []
     at = 0
     for region in regions:
@@ -138,52 +139,51 @@ def pack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tup
 
 
 @lru_cache(maxsize=tuning.KEPT)
-def unpack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
+def unpack_transfers(strides: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
     """From the payload that `pack_transfers` fills to the array over the box."""
-    return tuple(transfer.swap() for transfer in pack_transfers(shape, start, regions))
+    return tuple(transfer.swap() for transfer in pack_transfers(strides, start, regions))
 
 
 @lru_cache(maxsize=tuning.KEPT)
 def between(
-    src_shape: Ints, src_start: Ints, dst_shape: Ints, dst_start: Ints, regions: tuple[Region, ...]
+    src_strides: Ints, src_start: Ints, dst_strides: Ints, dst_start: Ints, regions: tuple[Region, ...]
 ) -> tuple[Transfer, ...]:
     """From an array over one box to an array over another box of the same coordinates.
 
     Parameters
     ----------
-    src_shape, src_start, dst_shape, dst_start : tuple of int
-        The boxes that the contiguous arrays hold.
+    src_strides, src_start, dst_strides, dst_start : tuple of int
+        Of the arrays, as of `pack_transfers`.
     regions : tuple of Region
         Inside both.
 
     Examples
     --------
-    >>> between((6,), (0,), (4,), (2,), (Region.from_bounds((6,), (3,), (5,)),))
+    >>> between((1,), (0,), (1,), (2,), (Region.from_bounds((6,), (3,), (5,)),))
     (Transfer(dims=(2,), src_offset=3, src_strides=(1,), dst_offset=1, dst_strides=(1,), guards=()),)
     """
-    boxes = (dst_shape, dst_start), (src_shape, src_start)
-    return tuple(map(Transfer.of, together(boxes, regions)))
+    arrays = (dst_strides, dst_start), (src_strides, src_start)
+    return tuple(map(Transfer.of, together(arrays, regions)))
 
 
 @lru_cache(maxsize=tuning.KEPT)
-def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) -> tuple[Digits, ...]:
+def together(arrays: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) -> tuple[Digits, ...]:
     """Where the cells of regions lie in several arrays over boxes of the same coordinates: a form for each array.
 
     Parameters
     ----------
-    boxes : tuple of (shape, start)
-        What the contiguous arrays hold.
+    arrays : tuple of (strides, start)
+        As of `pack_transfers`.
     regions : tuple of Region
         Inside all of them.
 
     Examples
     --------
-    >>> together((((6,), (0,)), ((4,), (2,))), (Region.from_bounds((6,), (3,), (5,)),))
+    >>> together((((1,), (0,)), ((1,), (2,))), (Region.from_bounds((6,), (3,), (5,)),))
     (Digits(origin=(3, 1), digits=((2, 1, 1),)),)
     """
-    strides = [(row_major(shape), start) for shape, start in boxes]
     return tuple(
-        _digits_of(runs, [_cells(runs, steps, start) for steps, start in strides])
+        _digits_of(runs, [_cells(runs, steps, start) for steps, start in arrays])
         for region in regions
         for runs in product(*region.grids())
     )
@@ -237,7 +237,7 @@ def _digits_of(runs: Sequence[StridedRun], forms: Sequence[Linear]) -> Digits:
 
 
 def _cells(runs: Sequence[StridedRun], strides: Ints, start: Ints) -> Linear:
-    """Where a grid's cells lie in a contiguous array that begins at `start`."""
+    """Where a grid's cells lie in an array that begins at `start`."""
     offset = sum((run.first - a) * s for run, a, s in zip(runs, start, strides, strict=True))
     return tuple(step * s for run, s in zip(runs, strides, strict=True) for _, step in run.levels), offset
 
@@ -254,13 +254,12 @@ def _places(runs: Sequence[StridedRun], ranks: Ints, at: int) -> Linear:
 # ------------------------------------------------------------------------------------- reading through views
 
 
-def lay_block(buffer: Box, block: Box, piece: Piece | None) -> Linear:
-    """Strides of a block in the contiguous array of a buffer, and the place of its first cell, in elements.
+def lay_block(buffer: Buffer, block: Box, piece: Piece | None) -> Linear:
+    """Strides of a block in a buffer, and the place of its first cell behind the buffer's, in elements.
 
     Parameters
     ----------
-    buffer : Box
-        What the array holds.
+    buffer : Buffer
     block : Box
         In the same coordinates, or with a piece in those of a view.
     piece : Piece or None
@@ -272,9 +271,9 @@ def lay_block(buffer: Box, block: Box, piece: Piece | None) -> Linear:
         When the block's cells do not lie at even strides there.
     """
     if piece is None:
-        strides = row_major(buffer.shape)
+        strides = buffer.strides
         return strides, sum((a - b) * s for a, b, s in zip(block.start, buffer.start, strides, strict=True))
-    found = find_strides(piece, buffer, block)
+    found = None if buffer.within else find_strides(piece, buffer.box, block)
     if found is None:
         raise ValueError(f"lay_block: {block} of a view does not lie at even strides in {buffer}, through {piece}")
     return found

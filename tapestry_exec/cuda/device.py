@@ -27,7 +27,7 @@ from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.rewrite import Derived, list_inside, with_ops
-from tapestry_plan.steps import HOST, Buffer, align
+from tapestry_plan.steps import HOST, Buffer, Within, align
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
@@ -188,7 +188,7 @@ class CupyDevice:
     def leave(self) -> None:
         """Give up all buffers that are left but those that stay."""
         for number, block in self._blocks.items():
-            if number not in self._held:
+            if number not in self._held and block.buffer.within is None:
                 self._tell(block, False)
         self._blocks = dict(self._held)
 
@@ -205,10 +205,20 @@ class CupyDevice:
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: cells outside the tensor get the buffer's fill, others poison if that is asked for."""
-        stop = buffer.offset + align(buffer.nbytes)
+        if buffer.within is not None:
+            self._take_within(buffer, buffer.within)
+            return
+        stop = buffer.offset + buffer.room
         self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + stop)
         uses = Uses(self._ground.take(buffer.offset, stop))
         self._take(buffer, self._arena + buffer.offset, uses, tensor_shape)
+
+    def _take_within(self, buffer: Buffer, within: Within) -> None:
+        """A buffer in the place of another one: behind those who used that place before."""
+        host = self._ready(self._blocks[within.buffer].buffer, self.compute)
+        memory = self._arena + buffer.offset
+        uses = Uses(host.uses.all)
+        self._blocks[buffer.id] = Block(buffer, memory, memory.ptr, uses, None, np.dtype(buffer.dtype))
 
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take memory of its own for a buffer, which stays until the device is closed."""
@@ -229,13 +239,18 @@ class CupyDevice:
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back; whoever takes it waits for those who still use it."""
         block = self._blocks.pop(buffer.id)
+        if buffer.within is not None:
+            host = self._blocks[buffer.within.buffer]
+            host.uses.writes += block.uses.writes
+            host.uses.reads += block.uses.reads
+            return
         self._ground.leave(buffer.offset, buffer.offset + align(buffer.nbytes), block.uses)
         self._tell(block, False)
 
     def pack(self, buffer: Buffer, regions: Regions) -> Payload:
         """The regions' cells, each region row-major, as one payload; as they lie where that is contiguous."""
         block = self._ready(buffer, self.out)
-        transfers = copies.pack_transfers(buffer.shape, buffer.start, tuple(regions))
+        transfers = copies.pack_transfers(buffer.strides, buffer.start, tuple(regions))
         size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
         at = _run_of(transfers, size, "src")
         if at is not None and size * itemsize >= DIRECT_NBYTES:
@@ -255,7 +270,7 @@ class CupyDevice:
     def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions."""
         block = self._target(buffer, regions, self.incoming)
-        transfers = copies.unpack_transfers(buffer.shape, buffer.start, tuple(regions))
+        transfers = copies.unpack_transfers(buffer.strides, buffer.start, tuple(regions))
         size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
         if payload.nbytes != size * itemsize:
             raise ValueError(f"unpack: the payload has {payload.nbytes:,} B, the regions have {size * itemsize:,} B")
@@ -274,13 +289,17 @@ class CupyDevice:
         return made
 
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
-        """Copy cells between two buffers of this device."""
-        transfers = copies.between(src.shape, src.start, dst.shape, dst.start, tuple(regions))
+        """Copy cells between two buffers of this device; nothing where they lie in place."""
+        if self._lies(src, dst):
+            return
+        transfers = copies.between(src.strides, src.start, dst.strides, dst.start, tuple(regions))
         self._count(transfers, dst)
         self._copy(src, self._target(dst, regions, self.compute), transfers)
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
-        """Fill cells of a view's block through one of the view's pieces."""
+        """Fill cells of a view's block through one of the view's pieces; nothing where they lie in place."""
+        if self._lies(src, dst):
+            return
         lane, cells = self.compute, tuple(regions)
         target = self._ready(dst, lane) if piece.guards else self._target(dst, regions, lane)
         if piece.fill is None:
@@ -329,6 +348,13 @@ class CupyDevice:
         reads = tuple(item[0] for item in inputs if item is not None)
         writes = (*(buffer for buffer, _ in outputs), *(() if workspace is None else (workspace,)))
         return StepWork(op, inputs, outputs, reads, writes, given, made, told, way)
+
+    def _lies(self, src: Buffer, dst: Buffer) -> bool:
+        """Whether what is copied lies in its place: who reads that then waits for who wrote the source."""
+        if src.within is None or src.within.buffer != dst.id:
+            return False
+        self._blocks[dst.id].uses.writes += self._blocks[src.id].uses.writes
+        return True
 
     # -- its own -----------------------------------------------------------------------------------------
 
@@ -435,7 +461,7 @@ class CupyDevice:
         cupy, blocks = self.shared.cupy, (target, *parts)
         out, *whole = (self._whole(block) for block in blocks)
         function = merging(monoid, [block.dtype for block in blocks], len(parts), fan_in)
-        for box in copies.together(tuple((b.buffer.shape, b.buffer.start) for b in blocks), tuple(regions)):
+        for box in copies.together(tuple((b.buffer.strides, b.buffer.start) for b in blocks), tuple(regions)):
             offsets, (dims, *strides) = box.origin, box.columns()
             if function is not None:
                 addresses = (b.address + at * b.dtype.itemsize for b, at in zip(blocks, offsets, strict=True))
@@ -443,13 +469,13 @@ class CupyDevice:
                 self._launch(kernels.merges(function, target.dtype.name, dims, places, fan_in))
                 continue
             states = [
-                tuple(_strided(cupy, component, dims, at, steps) for component in components_of(array))
-                for array, at, steps in zip(whole, offsets[1:], strides[1:], strict=True)
+                tuple(_strided(cupy, component, b.dtype, dims, at, steps) for component in components_of(array))
+                for b, array, at, steps in zip(parts, whole, offsets[1:], strides[1:], strict=True)
             ]
             state, goals = merge_states(monoid, cupy, states, fan_in), components_of(out)
             made = (monoid.unwrap(cupy, state, attrs),) if target.buffer.part < 0 or monoid.is_plain else state
             for goal, cells in zip(goals, made, strict=True):
-                _strided(cupy, goal, dims, offsets[0], strides[0])[...] = cells
+                _strided(cupy, goal, target.dtype, dims, offsets[0], strides[0])[...] = cells
 
     def _run(self, known: StepWork) -> None:
         if known.way is not None:
@@ -534,7 +560,7 @@ class CupyDevice:
 
     def _view(self, block: Block, box: Box, piece: Piece | None = None) -> Any:
         """The cells of a box of a block, or with a piece of a view of it."""
-        size, (strides, at) = block.dtype.itemsize, copies.lay_block(block.buffer.box, box, piece)
+        size, (strides, at) = block.dtype.itemsize, copies.lay_block(block.buffer, box, piece)
         place = block, at * size, box.shape, tuple(s * size for s in strides)
         if block.dtype.fields is None:
             return self._array(block.dtype, *place)
@@ -570,9 +596,9 @@ def _fills(transfers: Sequence[Transfer], dtype: np.dtype[Any], value: float, ds
     return kernels.fills(transfers, np.array(value, dtype).tobytes(), dst)
 
 
-def _strided(cupy: Any, array: Any, dims: Ints, offset: int, strides: Ints) -> Any:
-    """A view of a contiguous array, or of one of an array of states' components, by offset and strides in cells."""
-    step = array.strides[-1] if array.ndim else array.dtype.itemsize
+def _strided(cupy: Any, array: Any, cell: np.dtype[Any], dims: Ints, offset: int, strides: Ints) -> Any:
+    """A view of an array of cells, or of one component of theirs, by offset and strides in cells."""
+    step = cell.itemsize
     return cupy.ndarray(dims, array.dtype, array.data + offset * step, tuple(s * step for s in strides))
 
 

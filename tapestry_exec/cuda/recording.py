@@ -16,7 +16,7 @@ from msgspec import Struct
 from tapestry_exec.copies import Array, pack_transfers, strided_copies
 from tapestry_exec.cuda.lanes import Lane, Uses
 from tapestry_exec.cuda.payloads import Payload
-from tapestry_plan.steps import HOST, ShardPlan
+from tapestry_plan.steps import HOST, ShardPlan, row_major
 from tapestry_sets.regions import Region
 
 
@@ -181,5 +181,5 @@ class Recordings:
 
 def copy_placed(array: Array, regions: Sequence[Region], cells: Array) -> None:
     """Write cells of a host array one behind the other."""
-    copies = strided_copies(pack_transfers, array.itemsize, array.shape, (0,) * array.ndim, tuple(regions))
+    copies = strided_copies(pack_transfers, array.itemsize, row_major(array.shape), (0,) * array.ndim, tuple(regions))
     copies.carry(np.asarray(array, order="C"), cells)

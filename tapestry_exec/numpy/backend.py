@@ -18,7 +18,6 @@ from tapestry_exec.numpy import tuning
 from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, check_room
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import Buffer, align
-from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece
 
@@ -125,8 +124,8 @@ class NumpyDevice:
 
     def __init__(self, memory: NDArray[np.uint8]) -> None:
         self.memory = memory
-        self._known: dict[int, tuple[Buffer, Array]] = {}
-        """Arrays of buffers in the arena, by number, as they were allocated last."""
+        self._known: dict[int, tuple[Buffer, Array, Array]] = {}
+        """Arrays of buffers in the arena, by number, as they were allocated last; and all from first to last cell."""
         self._launches: dict[int, Launched] = {}
         """By the identity of a step's inputs."""
         self._packs: dict[tuple[int, int], copies.Strips] = {}
@@ -162,15 +161,16 @@ class NumpyDevice:
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
-        taken = align(buffer.nbytes)
-        self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + buffer.offset + taken)
         known = self._known.get(buffer.id)
         if known is None or known[0] is not buffer:
-            known = buffer, np.ndarray(buffer.shape, buffer.dtype, self.memory, buffer.offset)
-            self._known[buffer.id] = known
+            known = self._known[buffer.id] = buffer, *_lay(buffer, self.memory)
         self._arrays[buffer.id] = known[1]
-        # Poisoned just before the first use, unless that writes every cell.
-        self._fresh[buffer.id] = tuple(tensor_shape)
+        if buffer.within is None:
+            self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + buffer.offset + buffer.room)
+            # Poisoned just before the first use, unless that writes every cell.
+            self._fresh[buffer.id] = tuple(tensor_shape)
+        elif (host := buffer.within.buffer) in self._fresh:
+            self._array(self._known[host][0])  # poisoned with its host
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back."""
@@ -184,6 +184,10 @@ class NumpyDevice:
             _poison(self.memory[buffer.offset : buffer.offset + buffer.nbytes], array, buffer, tensor_shape)
         return array
 
+    def _span(self, buffer: Buffer, array: Array) -> Array:
+        """The array of a buffer from its first to its last cell: of one within another one with what lies between."""
+        return array if buffer.within is None else self._known[buffer.id][2]
+
     def _target(self, buffer: Buffer, regions: Regions) -> Array:
         """The array of a buffer whose cells in `regions` are about to be written."""
         if buffer.id in self._fresh and len(regions) == 1 and regions[0].size == self._arrays[buffer.id].size:
@@ -192,10 +196,11 @@ class NumpyDevice:
 
     def pack(self, buffer: Buffer, regions: Regions) -> Array:
         """The regions' cells, each region row-major, as one contiguous payload."""
-        array = self._array(buffer)
+        array = self._span(buffer, self._array(buffer))
         known = self._packs.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
-            known = _keep(self._packs, copies.Strips.of(array, buffer.start, regions, copies.pack_transfers))
+            where = array, buffer.strides, buffer.start, regions
+            known = _keep(self._packs, copies.Strips.of(*where, copies.pack_transfers))
         return known.gather()
 
     def spill(self, buffer: Buffer) -> Array:
@@ -204,22 +209,27 @@ class NumpyDevice:
 
     def unpack(self, payload: Array, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions."""
-        array = self._target(buffer, regions)
+        array = self._span(buffer, self._target(buffer, regions))
         known = self._unpacks.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
-            known = _keep(self._unpacks, copies.Strips.of(array, buffer.start, regions, copies.unpack_transfers))
+            where = array, buffer.strides, buffer.start, regions
+            known = _keep(self._unpacks, copies.Strips.of(*where, copies.unpack_transfers))
         known.scatter(payload)
 
     def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
-        """Copy cells between two buffers of this device."""
-        source, target = self._array(src), self._target(dst, regions)
-        where = src.shape, src.start, dst.shape, dst.start, tuple(regions)
+        """Copy cells between two buffers of this device; nothing where they lie in place."""
+        if src.within is not None and src.within.buffer == dst.id:
+            return
+        source, target = self._span(src, self._array(src)), self._span(dst, self._target(dst, regions))
+        where = src.strides, src.start, dst.strides, dst.start, tuple(regions)
         strided = copies.strided_copies(copies.between, source.itemsize, *where)
         strided.carry(source, target)
         self.copied_nbytes += strided.size * target.itemsize
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
-        """Fill cells of a view's block through one of the view's pieces."""
+        """Fill cells of a view's block through one of the view's pieces; nothing where they lie in place."""
+        if src.within is not None and src.within.buffer == dst.id:
+            return
         target = self._array(dst) if piece.guards else self._target(dst, regions)
         source = target if src.id == dst.id else self._array(src)
         for region in regions:
@@ -232,7 +242,7 @@ class NumpyDevice:
         """Merge partial results in the order given, and unwrap the merged state, unless it is a part itself."""
         target = self._target(output, regions)
         if monoid.is_plain and (fan_in is None or len(parts) <= 2):
-            self._merge_in_place(getattr(np, monoid.ufunc), parts, target, output.start, regions)
+            self._merge_in_place(getattr(np, monoid.ufunc), parts, output, self._span(output, target), regions)
             return
         states = [components_of(self.pack(part, regions)) for part in parts]
         state = merge_states(monoid, np, states, fan_in)
@@ -242,18 +252,20 @@ class NumpyDevice:
             merged_cells = np.empty(state[0].shape, target.dtype)
             for component, cells in zip(components_of(merged_cells), state, strict=True):
                 component[...] = cells
-        copies.unpack(merged_cells, target, output.start, regions)
+        where = self._span(output, target), output.strides, output.start, regions
+        copies.Strips.of(*where, copies.unpack_transfers).scatter(merged_cells)
 
     def _merge_in_place(
-        self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Regions
+        self, ufunc: Any, parts: Sequence[Buffer], output: Buffer, target: Array, regions: Regions
     ) -> None:
         first, *others = parts
-        where = first.shape, first.start, target.shape, start, tuple(regions)
+        lies = output.strides, output.start
+        where = first.strides, first.start, *lies, tuple(regions)
         copies.strided_copies(copies.between, target.itemsize, *where).carry(self._array(first), target)
         for region in regions:
             for part in others:
                 source = self._array(part)
-                for t in copies.between(part.shape, part.start, target.shape, start, (region,)):
+                for t in copies.between(part.strides, part.start, *lies, (region,)):
                     mine = copies.strided_view(target, t.dst_offset, t.dims, t.dst_strides)
                     theirs = copies.strided_view(source, t.src_offset, t.dims, t.src_strides)
                     ufunc(mine, theirs, out=mine)
@@ -286,11 +298,22 @@ class NumpyDevice:
         """A block that is read: of a view as its cells lie in the buffer."""
         if piece is None:
             return self._block(buffer, box)
-        strides, first = copies.lay_block(buffer.box, box, piece)
+        strides, first = copies.lay_block(buffer, box, piece)
         return copies.strided_view(self._array(buffer), first, box.shape, strides)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return copies.block_of(self._array(buffer), buffer.start, box)
+
+
+def _lay(buffer: Buffer, memory: NDArray[np.uint8]) -> tuple[Array, Array]:
+    """The array of a buffer in an arena, and all that lies there from its first to its last cell."""
+    dtype = np.dtype(buffer.dtype)
+    if buffer.within is None:
+        array: Array = np.ndarray(buffer.shape, dtype, memory, buffer.offset)
+        return array, array
+    strides = [step * dtype.itemsize for step in buffer.strides]
+    span: Array = np.ndarray((buffer.nbytes // dtype.itemsize,), dtype, memory, buffer.offset)
+    return np.ndarray(buffer.shape, dtype, span, 0, strides), span
 
 
 def _keep(known: dict[tuple[int, int], copies.Strips], strips: copies.Strips) -> copies.Strips:

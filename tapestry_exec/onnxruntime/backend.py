@@ -133,9 +133,10 @@ class OnnxruntimeDevice(NumpyDevice):
 
     def _bind(self, op: Op, known: Launched) -> Any:
         """A session on the arrays of a step; None where there is none, or they do not lie side by side."""
-        arrays = [array for array in (*known.read, *known.write) if array is not None]
-        is_even = all(array.flags.c_contiguous and array.dtype == np.float32 for array in arrays)
-        if not is_even or len(known.write) != 1 or known.shard.index.size < tuning.MIN_POINTS:
+        arrays = [array for array in known.read if array is not None]
+        is_even = all(array.flags.c_contiguous for array in arrays)
+        is_float = all(array.dtype == np.float32 for array in (*arrays, *known.write))
+        if not (is_even and is_float) or len(known.write) != 1 or known.shard.index.size < tuning.MIN_POINTS:
             return None
         given = list[Given | None]()
         for item, array in zip(known.inputs, known.read, strict=True):
@@ -150,5 +151,13 @@ class OnnxruntimeDevice(NumpyDevice):
             if one is not None and array is not None and one.value is None:
                 binding.bind_input(f"x{k}", "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         (out,) = known.write
-        binding.bind_output("y", "cpu", 0, out.dtype.type, out.shape, out.ctypes.data)
-        return lambda: session.run_with_iobinding(binding)
+        made = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+        binding.bind_output("y", "cpu", 0, made.dtype.type, made.shape, made.ctypes.data)
+        if made is out:
+            return lambda: session.run_with_iobinding(binding)
+
+        def run() -> None:
+            session.run_with_iobinding(binding)
+            out[...] = made
+
+        return run

@@ -34,11 +34,15 @@ from tapestry_plan.steps import (
     Spill,
     Step,
     Tags,
+    Within,
     align,
     check_choices,
     find_contradiction,
     find_misfit,
+    find_place,
     find_strides,
+    is_place,
+    list_place,
     name_stage,
     shard_of,
 )
@@ -69,6 +73,8 @@ class Held(Struct):
     read: list[DisjointRegions] = field(default_factory=list)
     spilled: bool = False
     """Whether other buffers, or the host, hold the same: then what was copied and read is common to all of them."""
+    guests: dict[int, DisjointRegions] = field(default_factory=dict)
+    """Live buffers that lie within, with the cells of this one that are theirs."""
     fetched: tuple[int, int, int] | None = None
     """The step that brought it back from the host, and how often it had been read and written to by then."""
 
@@ -138,6 +144,8 @@ class _Follow:
         self.freed: list[Held] = []
         """Buffers that are gone, though what they held may still be read in others."""
         self.placed: dict[tuple[str, int], list[DisjointRegions]] = {}
+        self.claims: dict[int, DisjointRegions] = {}
+        """Of buffers within others the cells of these where they lie."""
         self.places: list[list[tuple[int, int]]] = [[] for _ in range(plan.mesh.size)]
         self.parts: dict[str, dict[int, Slabs]] = {}
         self.apart: set[tuple[str, tuple[int, ...]]] = set()
@@ -156,6 +164,9 @@ class _Follow:
     def follow(self) -> None:
         for buffer in self.plan.buffers:
             self._check_buffer(buffer)
+        for buffer in self.plan.buffers:
+            if buffer.within is not None:
+                self._check_within(buffer, buffer.within)
         follow: dict[type[Step], Callable[[Any], None]] = {
             Alloc: self._alloc,
             Free: self._free,
@@ -202,7 +213,10 @@ class _Follow:
         need(is_state or dtype.kind in "biufc", "{!r} is not a dtype of numbers or booleans", b.dtype)
         is_box = len(b.start) == len(b.shape) and all(n >= 0 for n in b.shape)
         need(is_box, "start {} and shape {} make no box", b.start, b.shape)
-        nbytes = prod(b.shape) * dtype.itemsize
+        is_laid = b.within is None or (len(b.within.strides) == len(b.shape) and all(s > 0 for s in b.within.strides))
+        need(is_laid, "strides {} do not fit shape {}", b.strides, b.shape)
+        reach = 1 + sum(s * (n - 1) for s, n in zip(b.strides, b.shape, strict=True)) if prod(b.shape) else 0
+        nbytes = reach * dtype.itemsize
         need(b.nbytes == nbytes, "{} bytes for shape {} of {}, {} needed", b.nbytes, b.shape, b.dtype, nbytes)
         unit = ALIGNMENT_NBYTES if is_state else dtype.itemsize
         need(b.offset >= 0 and not b.offset % unit, "offset {} must be >= 0 and a multiple of {}", b.offset, unit)
@@ -214,9 +228,35 @@ class _Follow:
             need(len(shape) == len(b.shape), "shape {} has another rank than the tensor's {}", b.shape, shape)
             wanted = self._source(b.tensor).dtype if b.part < 0 else self._written(b.tensor)
             need(wanted == b.dtype, "dtype {} where the tensor has {}", b.dtype, wanted)
-        end, most = b.offset + align(b.nbytes), self.plan.peak_nbytes[b.device]
+        end, most = b.offset + (b.room or b.nbytes), self.plan.peak_nbytes[b.device]
         need(end <= most, "it ends at byte {}, device {} holds {} at most", end, b.device, most)
         self.buffers[b.id] = b
+
+    def _check_within(self, b: Buffer, within: Within) -> None:
+        """A buffer lies within another one cell by cell, each in a cell of its own."""
+
+        def need(holds: object, message: str, *about: Any) -> None:
+            self._need(holds, "buffer {} of {!r}: " + message, b.id, b.tensor, *about)
+
+        need(within.buffer in self.buffers and within.buffer != b.id, "it lies within {}, no buffer", within.buffer)
+        host = self.buffers[within.buffer]
+        same = (host.device, host.dtype, host.part) == (b.device, b.dtype, b.part) == (b.device, b.dtype, -1)
+        need(same, "it lies within buffer {}, which has another device, dtype or part", host.id)
+        first, rest = divmod(b.offset - host.offset, np.dtype(b.dtype).itemsize)
+        fits = not rest and b.offset >= host.offset and b.offset + b.nbytes <= host.offset + host.nbytes
+        need(fits, "it reaches out of buffer {}, within which it lies", host.id)
+        if host.within is None:
+            place = b.strides, first
+            found = list_place(host.box, b.shape, place, self._source(host.tensor).shape)
+        else:  # then both have the same coordinates
+            at = sum((x - y) * s for x, y, s in zip(b.start, host.start, host.strides, strict=True))
+            fits = (b.tensor, b.strides, first) == (host.tensor, host.strides, at) and host.box.contains(b.box)
+            need(fits, "it lies within buffer {}, but not where that one has its cells", host.id)
+            shape = self._source(b.tensor).shape
+            found = DisjointRegions(shape, (Region.from_bounds(shape, b.box.start, b.box.stop),))
+        if found is None or found.size != b.box.size:
+            self._fail("buffer {} of {!r}: its cells meet in buffer {}", b.id, b.tensor, host.id)
+        self.claims[b.id] = found
 
     def _maker(self, tensor: str, where: str = "") -> OpNode:
         self._need(tensor in self.makers, "no operator makes {!r}; only results have parts" + where, tensor)
@@ -244,6 +284,13 @@ class _Follow:
         self._need(step.buffer in self.buffers, "buffer {} does not exist", step.buffer)
         self._need(step.buffer not in self.live, "the buffer is allocated already")
         b = self.buffers[step.buffer]
+        if b.within is not None:
+            host, mine = self._held(b.within.buffer), self.claims[b.id]
+            for used in (*host.cells, *host.guests.values()):
+                told = "cells {} of buffer {}, within which it lies, are used already"
+                self._need(used.isdisjoint(mine), told, mine, host.buffer.id)
+            self.live[b.id], host.guests[b.id] = Held(b), mine
+            return
         first, end = b.offset, b.offset + align(b.nbytes)
         # By their first bytes; live buffers do not meet, so of all others the two beside it are the nearest. Empty ones
         # have no bytes.
@@ -260,6 +307,7 @@ class _Follow:
 
     def _free(self, step: Free) -> None:
         held = self._held(step.buffer)
+        self._need(not held.guests, "buffers {} lie within it", sorted(held.guests))
         self._check_fetched(held)
         if held.spilled:
             self.freed.append(held)
@@ -267,7 +315,9 @@ class _Follow:
             self._check_use(held)
         del self.live[step.buffer]
         b, places = held.buffer, self.places[held.buffer.device]
-        if b.nbytes:
+        if b.within is not None:
+            del self.live[b.within.buffer].guests[b.id]
+        elif b.nbytes:
             del places[bisect_left(places, (b.offset, b.id))]
 
     def _check_use(self, held: Held) -> None:
@@ -283,6 +333,8 @@ class _Follow:
         held = self._held(step.buffer)
         self._need(step.buffer not in self.host, "the host keeps cells of the buffer already")
         self._need(held.cells, "the buffer holds nothing")
+        is_apart = held.buffer.within is None and not held.guests
+        self._need(is_apart, "only a buffer that lies within no other one, nor has one within, can be spilled")
         held.spilled = True
         self.host[step.buffer] = Held(held.buffer, list(held.cells), held.copied, held.read, True), self.at
 
@@ -295,6 +347,7 @@ class _Follow:
             told = "the {} of buffer {} is {!r}, that of the spilled one {!r}"
             self._need(ours == theirs, told, name, step.buffer, ours, theirs)
         self._need(not target.cells, "buffer {} holds cells already", step.buffer)
+        self._need(target.buffer.within is None, "buffer {} lies within another one", step.buffer)
         target.cells, target.copied, target.read, target.spilled = list(kept.cells), kept.copied, kept.read, True
         target.fetched = self.at, len(target.read), len(target.cells)
         if step.keep:
@@ -351,8 +404,11 @@ class _Follow:
             self.held[key] = have, cells, cells <= have
         return self.held[key][2]
 
-    def _write(self, held: Held, cells: DisjointRegions, copied: bool = False) -> None:
+    def _write(self, held: Held, cells: DisjointRegions, copied: bool = False, source: int | None = None) -> None:
         self._inside(held, cells)
+        for guest, claim in held.guests.items():
+            told = "writes cells of {} in buffer {} where buffer {} lies"
+            self._need(guest == source or claim.isdisjoint(cells), told, cells, held.buffer.id, guest)
         apart = all(have.isdisjoint(cells) for have in held.cells)
         self._need(apart, "writes cells of {} that buffer {} holds already", cells, held.buffer.id)
         held.cells.append(cells)
@@ -396,7 +452,25 @@ class _Follow:
         self._need(source.buffer.part == b.part, "copies part {} into a buffer of part {}", source.buffer.part, b.part)
         self._read(source, cells)
         # What a tensor is shared out to rests there whether or not somebody reads it, as what is placed does.
-        self._write(target, cells, copied=step.node != name_stage("landing", step.tensor))
+        self._write(target, cells, step.node != name_stage("landing", step.tensor), self._lies(source, target, cells))
+
+    def _lies(self, source: Held, target: Held, cells: DisjointRegions, piece: Piece | None = None) -> int | None:
+        """The source of a copy where it lies within the target: then each cell must lie where it is copied to."""
+        b, host = source.buffer, target.buffer
+        if b.within is None or b.within.buffer != host.id:
+            return None
+        place = b.strides, (b.offset - host.offset) // np.dtype(b.dtype).itemsize
+        if piece is not None:
+            fits = host.within is None and is_place(host.box, b.box, place, piece, self._source(b.tensor).shape)
+        else:
+            found = find_place(host.box, b.box)
+            along = [k for k, n in enumerate(b.shape) if n > 1]
+            fits = host.within is not None or (
+                found is not None and found[1] == place[1] and all(found[0][k] == b.strides[k] for k in along)
+            )
+        fits = fits and cells <= self.claims[b.id]
+        self._need(fits, "the cells of buffer {} lie in buffer {}, but not where they are copied to", b.id, host.id)
+        return b.id
 
     def _place(self, step: Copy, target: Held, cells: DisjointRegions) -> None:
         b = target.buffer
@@ -413,13 +487,16 @@ class _Follow:
         view = self._source(target.buffer.tensor)
         told = "the piece is not one of the {} pieces of {!r}"
         self._need(piece in view.pieces, told, len(view.pieces), target.buffer.tensor)
+        written = cells & domain_of(piece, view.shape)
+        guest = None
         if piece.source >= 0:
             source = self._held(step.src, target.buffer.device)
             stored, b = view.stored[piece.source], source.buffer
             fits = b.tensor == step.tensor == stored and b.part == -1
             self._need(fits, "buffer {} holds {!r}, the piece reads {!r}", step.src, b.tensor, stored)
             self._read(source, piece_image(piece, cells, within=self.graph.stored[stored].shape))
-        self._write(target, cells & domain_of(piece, view.shape), copied=True)
+            guest = self._lies(source, target, written, piece)
+        self._write(target, written, True, guest)
 
     def _compute(self, step: Compute) -> None:
         self._need(step.node in self.graph.nodes, "the graph has no operator {!r}", step.node)

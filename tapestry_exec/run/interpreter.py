@@ -179,12 +179,12 @@ class Interpreter:
     def _alloc(self, k: int, step: Alloc, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
         self.memory.alloc(buffer, self.work.shapes.get(buffer.tensor, buffer.shape))
-        return self._told(k, "alloc", buffer.tensor, start, buffer.nbytes)
+        return self._told(k, "alloc", buffer.tensor, start, buffer.nbytes if buffer.room else 0)
 
     def _free(self, k: int, step: Free, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
         self.memory.free(buffer)
-        return self._told(k, "free", buffer.tensor, start, buffer.nbytes)
+        return self._told(k, "free", buffer.tensor, start, buffer.nbytes if buffer.room else 0)
 
     def _copy(self, k: int, step: Copy, start: float) -> TraceEvent:
         #   with a piece     a view's block is filled where it lies    the device counts what it copies

@@ -41,6 +41,9 @@ from tapestry_plan.steps import (
 )
 from tapestry_sets.limits import quote
 
+OWN_PLACES = "each block in a place of its own"
+"""What is known of plans under a cap: without one a block may be made inside another one."""
+
 
 class Other(Struct, frozen=True):
     """A graph that computes the same as one that is planned: what runs again in it, was expanded, or is one block."""
@@ -277,18 +280,20 @@ class PlansByMemory:
         capped = min(found, key=lambda one: one.least_nbytes)
         if is_every and all(one.shortage for one in found):
             raise InfeasiblePlan(
-                f"{asked}every plan has a moment at which {capped.shortage}; {mend}",
+                f"{asked}every plan has a moment at which {capped.shortage}, {OWN_PLACES}; {mend}",
                 fastest,
             )
         if is_every and all(one.none or one.shortage for one in found):
             raise InfeasiblePlan(
-                f"{asked}of all layouts that may keep that, laid out one by one, none does; {mend}", fastest
+                f"{asked}of all layouts that may keep that, laid out one by one, {OWN_PLACES}, none does; {mend}",
+                fastest,
             )
         many = sum(one.tried for one in found)
         none = [f"none of {many} plans that were laid out in arenas keeps that"] if many else []
         if capped.least_nbytes or not none:
             apart = "" if all(one.holds_in_blocks for one in tried) else ", its operators apart,"
-            none.append(f"of the graph as given{apart} every plan needs {capped.least_nbytes:,} bytes or more")
+            least = f"every plan needs {capped.least_nbytes:,} bytes or more, {OWN_PLACES}"
+            none.append(f"of the graph as given{apart} {least}")
         raise NotFound(
             f"{asked}{', and '.join(none)}; {mend}",
             fastest,

@@ -10,6 +10,8 @@ From the ground up; each row stands on rows above it:
     layouts/placed                       where a tensor lies, said device by device
     layouts/holders  layouts/reads       who holds a tensor, by device; which cells operators read
     layouts/local  layouts/merging       which blocks a device must write anew to read them; parts merged in stages
+    layouts/places  arenas/first_fit     where a block lies inside another one; an arena, filled as steps are written
+    arenas/nesting                       blocks that are made inside the block for which they would be copied
     choices  inside                      all that a plan decides; what devices compute of operators inside of blocks
     documents                            plain data of plans and programs
     schedule                             when each step runs, where copies run beside work
@@ -58,11 +60,11 @@ from tapestry_plan.steps.layouts.local import (
     is_turned,
     linearize,
     may_copy,
-    row_major,
 )
 from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, PartTable, find_part_table, list_merge_stages
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
 from tapestry_plan.steps.layouts.placed import Placed, lay_tensor
+from tapestry_plan.steps.layouts.places import find_place, is_place, list_place
 from tapestry_plan.steps.layouts.rates import Device, Link
 from tapestry_plan.steps.layouts.reads import (
     IndexBlock,
@@ -107,8 +109,11 @@ from tapestry_plan.steps.step import (
     Send,
     Spill,
     Step,
+    Within,
     Written,
+    is_in_place,
     list_written,
+    row_major,
     ungroup,
 )
 from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers

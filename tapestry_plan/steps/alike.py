@@ -31,16 +31,17 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Operand, OpNode, take_no_workspace
+from tapestry_plan.steps.arenas.nesting import find_place_in_view
 from tapestry_plan.steps.choices import Choices, list_stages_of
 from tapestry_plan.steps.layouts.cells import CellAlgebra, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
-from tapestry_plan.steps.layouts.layout import Layout
-from tapestry_plan.steps.layouts.local import find_strided
+from tapestry_plan.steps.layouts.layout import Bounds, Layout
+from tapestry_plan.steps.layouts.local import find_strided, list_pieces
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.layouts.reads import Reads
 from tapestry_plan.steps.layouts.routes import BoolArray
 from tapestry_plan.steps.lowering import Lowered, lower, shard_of
-from tapestry_sets.regions import DisjointRegions
+from tapestry_sets.regions import Box, DisjointRegions
 
 Column = NDArray[np.int64]
 """Numbers by device, or by device and axis."""
@@ -140,6 +141,7 @@ class _Classes:
         same: dict[Layout, Layout] = {}
         self.layouts = {place: same.setdefault(layout, layout) for place, layout in chosen.layouts.items()}
         self.algebra = CellAlgebra()
+        self.makers = {name: node for node in graph.nodes.values() for name in node.outputs}
         self.of_tensor: defaultdict[str, dict[int, Blocks]] = defaultdict(dict)
         """What is held and read of each stored tensor: alike stages have the same object."""
         self.of_view: defaultdict[str, list[Blocks]] = defaultdict(list)
@@ -224,6 +226,7 @@ class _Classes:
             self.of_view[name].append(around)
             if not source.direct:  # a buffer of its own is made, or its source's is read as it lies
                 self._add_other(self.algebra.fact(("strided", k, *kind), partial(self._list_strided, node, k, layout)))
+                self._add_places(node, k, layout)
         op = self.graph.ops[node.op]
         if op.workspace is not take_no_workspace:
             self._add_other(self.algebra.fact(("workspace", *kind), partial(self._list_workspace, node, layout)))
@@ -232,6 +235,51 @@ class _Classes:
         """Whether each device can read its block of a view as it lies."""
         boxes = (None if box is None else find_strided(self.reads, node, operand, box) for box in layout.boxes)
         return np.array([piece is not None for piece in boxes], np.int64)
+
+    def _add_places(self, node: OpNode, operand: int, layout: Layout) -> None:
+        """Where blocks that each device makes, or gets, lie in its block of a view, if they may be made there."""
+        source = self.graph.source(node.inputs[operand])
+        for k, name in enumerate(source.stored):
+            boxes = [self._read_boxes(node, operand, name, layout)]
+            maker = self.makers.get(name)
+            if maker is not None:
+                made = self.graph.signature(maker.name).outputs[maker.outputs.index(name)]
+                boxes.append(_list_boxes(project_bounds(made, self.layouts["operator", maker.name])))
+            if ("landing", name) in self.layouts:
+                boxes.append(_list_boxes(self.layouts["landing", name].bounds))
+            for each in boxes if self.graph.stored[name].kind == "result" else ():
+                numbers = (
+                    self._number_place(node, operand, k, index, box)
+                    for index, box in zip(layout.boxes, each, strict=True)
+                )
+                self._add_other(np.array([*numbers], np.int64))
+
+    def _read_boxes(self, node: OpNode, operand: int, stored: str, layout: Layout) -> list[Box | None]:
+        """The boxes around what devices read of a stored tensor."""
+        found = []
+        for index in layout.boxes:
+            bounds = None if index is None else self.reads.of_operand(node, operand, index)[stored].bounds()
+            found.append(None if bounds is None else Box.from_bounds(*bounds))
+        return found
+
+    def _number_place(self, node: OpNode, operand: int, k: int, index: Box | None, box: Box | None) -> int:
+        """Whether a block of a stored tensor may be made in the block of a view that an index box reads."""
+        if index is None or box is None:
+            return -1
+        name, host = node.inputs[operand], self.graph.signature(node.name).input_box(operand, index)
+        if host is None:
+            return -1
+
+        def found() -> int:
+            stored = self.graph.source(name).stored[k]
+            places = (
+                find_place_in_view(self.graph, stored, box, name, host, piece, cells.members)
+                for piece, cells in list_pieces(self.graph, node, operand, index)
+                if piece.source == k
+            )
+            return sum(1 << at for at, place in enumerate(places) if place is not None)
+
+        return self.algebra.fact(("place", self.reads.kind(node), operand, k, index, box), found)
 
     def _list_workspace(self, node: OpNode, layout: Layout) -> Column:
         """Bytes of scratch memory on each device."""
@@ -288,6 +336,12 @@ def _of_boxes(busy: BoolArray, low: Column, high: Column) -> Blocks:
     """Boxes that some devices have: their extents are their form."""
     here = busy[:, None]
     return Blocks(np.column_stack([np.where(busy, 0, -1), (high - low) * here]), low * here, high * here)
+
+
+def _list_boxes(bounds: Bounds) -> list[Box | None]:
+    """The boxes of devices by their bounds."""
+    busy, low, high = (each.tolist() for each in bounds)
+    return [Box.from_bounds(a, b) if here else None for here, a, b in zip(busy, low, high, strict=True)]
 
 
 def _of_made(operand: Operand, layout: Layout) -> Blocks:

@@ -28,6 +28,12 @@ def derive_program(graph: Graph, mesh: Mesh, choices: Choices, device: int) -> P
     return write_program(device, _derive(graph, mesh, choices, device))
 
 
+def derive_apart(graph: Graph, mesh: Mesh, choices: Choices) -> Written:
+    """The steps of all devices where each buffer has a place of its own: one may be given back without another."""
+    lowered = lower(graph, mesh, choices, apart=True)
+    return Written(lowered.buffers, lowered.steps, lowered.outputs)
+
+
 def cut_program(graph: Graph, written: Written, device: int, grouped: Sequence[GroupedStep] | None = None) -> Program:
     """The program of one device, from the steps of all; with its collectives, where these are given in their places."""
     steps = tuple(cut_steps(graph, written.buffers, written.steps if grouped is None else grouped, device))

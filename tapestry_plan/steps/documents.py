@@ -14,7 +14,7 @@ from tapestry_plan.steps.choices import Choices
 from tapestry_plan.steps.layouts.layout import Layout, Lot, SplitAxis
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.layouts.rates import Device, Link
-from tapestry_plan.steps.step import Buffer, Output, OutputBlock, Written
+from tapestry_plan.steps.step import Buffer, Output, OutputBlock, Within, Written
 from tapestry_sets.limits import list_names, quote, read_json
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
@@ -239,6 +239,10 @@ def _read_piece(piece: Any) -> Piece | None:
     return None if piece is None else piece_from_dict(piece)
 
 
+def _read_within(within: Any) -> Within | None:
+    return None if within is None else _read(Within, within)
+
+
 def _read_blocks(blocks: Sequence[Any]) -> tuple[OutputBlock, ...]:
     return tuple((buffer, region_from_dict(region)) for buffer, region in blocks)
 
@@ -250,5 +254,6 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "pieces": partial(read_all, _read_piece),
     "blocks": _read_blocks,
     "replicas": _read_blocks,
+    "within": _read_within,
 }
 """The same of what is in these."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
-from math import inf, prod
+from math import prod
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from msgspec import Struct, field
 
 from tapestry_plan.ir import Graph, OpNode, Shard, Stored
+from tapestry_plan.steps.arenas.first_fit import Arena
+from tapestry_plan.steps.arenas.nesting import Nested, nest
 from tapestry_plan.steps.choices import Choices
 from tapestry_plan.steps.collectives import find_groups
 from tapestry_plan.steps.layouts.cells import CellAlgebra
@@ -21,7 +21,7 @@ from tapestry_plan.steps.layouts.holders import Holders, meets, project_bounds
 from tapestry_plan.steps.layouts.layout import Layout, Lot
 from tapestry_plan.steps.layouts.local import find_strided, find_strides, list_pieces
 from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, list_merge_stages
-from tapestry_plan.steps.layouts.mesh import Mesh, align
+from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.layouts.reads import Reads
 from tapestry_plan.steps.layouts.routes import BoolArray
 from tapestry_plan.steps.step import (
@@ -64,45 +64,6 @@ class Lowered(Written, frozen=True):
     def nbytes_by_link(self) -> dict[tuple[int, int], int]:
         """Bytes from device to device."""
         return dict(sum(map(Counter, self.moved.values()), Counter()))
-
-
-class Arena(Struct):
-    """First-fit allocation in one device's memory, and its high-water mark.
-
-    The free places are listed, which are few, not the taken ones::
-
-        0 ██████░░░░███░░░░░██████████░░░░░░░░ …     starts [ 6, 13, 28]
-                                                     stops  [10, 18,  ∞]
-    """
-
-    starts: list[int] = field(default_factory=lambda: [0])
-    stops: list[float] = field(default_factory=lambda: [inf])
-    peak: int = 0
-
-    def take(self, nbytes: int) -> int:
-        """Offset of a free place; the lowest one that is large enough."""
-        size = align(nbytes)
-        at = next(k for k, start in enumerate(self.starts) if start + size <= self.stops[k])
-        offset = self.starts[at]
-        if offset + size == self.stops[at]:
-            del self.starts[at], self.stops[at]
-        else:
-            self.starts[at] += size
-        self.peak = max(self.peak, offset + size)
-        return offset
-
-    def give(self, offset: int, nbytes: int) -> None:
-        """Free a place."""
-        stop = offset + align(nbytes)
-        at = bisect(self.starts, offset)
-        if at < len(self.starts) and self.starts[at] == stop:
-            self.starts[at] = offset
-        else:
-            self.starts.insert(at, offset)
-            self.stops.insert(at, stop)
-        if at and self.stops[at - 1] == offset:
-            self.stops[at - 1] = self.stops[at]
-            del self.starts[at], self.stops[at]
 
 
 class Resident(NamedTuple):
@@ -868,11 +829,13 @@ def lower(
     *,
     reads: Reads | None = None,
     devices: Sequence[int] | None = None,
+    apart: bool = False,
 ) -> Lowered:
     """Write down the steps of a choice of layouts.
 
     Every buffer lives from the step that fills it to the last one that reads it; arenas are laid out
-    first-fit as the steps are written, so the high-water marks are those that a run has.
+    first-fit as the steps are written, so the high-water marks are those that a run has. Where no memory is given, what
+    is copied whole into a block of its device is made there (`nest`).
 
     Parameters
     ----------
@@ -884,6 +847,8 @@ def lower(
     devices : sequence of int, optional
         Those whose steps are wanted, ascending: they are their steps of all, in the same order, but for copies between
         them and others, of which they have their own half. All devices by default.
+    apart : bool
+        Whether each buffer has a place of its own, as under a cap, where arenas are laid out buffer by buffer.
     """
     devices = range(mesh.size) if devices is None else devices
     lowering = _Lowering(graph, mesh, chosen, Reads(graph) if reads is None else reads, devices)
@@ -895,14 +860,18 @@ def lower(
         lowering.run_node(node)
         lowering.free_all(read_last[position])
     outputs = lowering.outputs()  # which adds steps
+    buffers, steps = tuple(lowering.buffers), tuple(lowering.steps)
+    made = Nested(buffers, steps, {device: arena.peak for device, arena in lowering.arenas.items()})
+    if not apart and chosen.memory_nbytes is None and chosen.spill_nbytes is None:
+        made = nest(graph, *made)
     return Lowered(
-        tuple(lowering.buffers),
-        tuple(lowering.steps),
+        made.buffers,
+        made.steps,
         outputs,
         tuple(devices),
         {key: dict(value) for key, value in lowering.moved.items()},
         tuple(lowering.placed.values()),
-        tuple(arena.peak for arena in lowering.arenas.values()),
+        tuple(made.peak_nbytes.values()),
     )
 
 

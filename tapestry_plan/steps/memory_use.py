@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from tapestry_plan.ir import Graph
-from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import WORKSPACE
 from tapestry_plan.steps.step import Alloc, Buffer, Free, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
@@ -115,15 +114,15 @@ def list_memory(
             buffer, takes = buffers[step.buffer], isinstance(step, Alloc)
             (first if takes else last)[step.buffer] = number
             before = held[buffer.device][-1][1] if held[buffer.device] else 0
-            held[buffer.device].append((number, before + align(buffer.nbytes) * (1 if takes else -1)))
+            held[buffer.device].append((number, before + buffer.room * (1 if takes else -1)))
             mine[buffer.device] += [buffer] if takes else []
     end = len(steps) - 1
     for device, behind in enumerate(held):
         at, nbytes = max(behind, key=lambda one: (one[1], -one[0]), default=(-1, 0))
         there = [
-            HeldBuffer(b, _tell_what(graph, b), align(b.nbytes), first[b.id], last.get(b.id, end))
+            HeldBuffer(b, _tell_what(graph, b), b.room, first[b.id], last.get(b.id, end))
             for b in mine[device]
-            if first[b.id] <= at and last.get(b.id, len(steps)) > at
+            if b.within is None and first[b.id] <= at and last.get(b.id, len(steps)) > at
         ]
         there.sort(key=lambda one: (-one.nbytes, one.first))
         yield MemoryUse(device, tuple(behind), at, nbytes, arenas_nbytes[device], tuple(there))

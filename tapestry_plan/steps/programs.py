@@ -43,7 +43,7 @@ from tapestry_plan.steps.step import (
     ungroup,
 )
 
-PROGRAM_FORMAT = "tapestry-program/2"
+PROGRAM_FORMAT = "tapestry-program/3"
 
 
 class Program(Struct, frozen=True):
@@ -109,7 +109,7 @@ def write_program(device: int, written: Written, steps: Sequence[GroupedStep] | 
     other = {n: k for n, k in numbers.items() if n != k}
     return Program(
         device,
-        tuple(replace(buffer, id=numbers[buffer.id]) for buffer in mine),
+        tuple(_number(buffer, numbers) for buffer in mine),
         tuple(renumber(step, other) for step in _hoist(written.steps if steps is None else steps)),
         tuple(
             replace(
@@ -120,6 +120,12 @@ def write_program(device: int, written: Written, steps: Sequence[GroupedStep] | 
             for out in written.outputs
         ),
     )
+
+
+def _number(buffer: Buffer, numbers: Mapping[int, int]) -> Buffer:
+    """A buffer under another number, as is the one within which it lies."""
+    within = buffer.within and replace(buffer.within, buffer=numbers[buffer.within.buffer])
+    return replace(buffer, id=numbers[buffer.id], within=within)
 
 
 def _hoist(steps: Sequence[GroupedStep]) -> Iterator[GroupedStep]:

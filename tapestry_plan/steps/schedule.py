@@ -41,6 +41,7 @@ from tapestry_plan.steps.step import (
     Reduce,
     Spill,
     Step,
+    is_in_place,
     list_buffers,
 )
 from tapestry_sets.limits import freeze_dicts
@@ -199,6 +200,9 @@ class _Lister:
     # -- places ------------------------------------------------------------------------------------------
 
     def _take(self, buffer: Buffer) -> None:
+        if buffer.within is not None:
+            self.before[buffer.id] = self.before[buffer.within.buffer]
+            return
         start, stop = buffer.offset, buffer.offset + align(buffer.nbytes)
         left, users = [], set[int]()
         for place in self.places[buffer.device]:
@@ -214,6 +218,9 @@ class _Lister:
 
     def _give(self, buffer: Buffer) -> None:
         users = frozenset((*self.read[buffer.id], *self.written[buffer.id])) or self.before[buffer.id]
+        if buffer.within is not None:  # who takes the host's place waits for them, too
+            self.read[buffer.within.buffer] += users
+            return
         self.places[buffer.device].append(_Place(buffer.offset, buffer.offset + align(buffer.nbytes), users))
 
     # -- times -------------------------------------------------------------------------------------------
@@ -232,7 +239,7 @@ class _Lister:
             return self._time_host(nbytes), [("from host", target.device, 0)]
         sender = self.buffers[step.src].device
         if sender == target.device:
-            taken = nbytes if is_assembling(step, target) else 0
+            taken = nbytes if is_assembling(step, target) and not is_in_place(step, self.buffers) else 0
             return taken / self.mesh.devices[sender].memory_nbytes_per_second, [("work", sender, 0)]
         port = int(self.ports[sender, target.device])
         link = self.mesh.ports[port]

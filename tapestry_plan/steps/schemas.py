@@ -169,7 +169,7 @@ def describe_document(kind: DocumentKind) -> dict[str, Any]:
     Examples
     --------
     >>> describe_document("program")["properties"]["format"]
-    {'enum': ['tapestry-program/2']}
+    {'enum': ['tapestry-program/3']}
     """
     graph = _describe(GraphDocument)
     if kind == "graph":

@@ -41,7 +41,7 @@ from tapestry_plan.steps.transfers import PlannedTransfers, list_transfers
 from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote
 from tapestry_sets.regions import Box
 
-PLAN_FORMAT = "tapestry-plan/5"
+PLAN_FORMAT = "tapestry-plan/6"
 T = TypeVar("T")
 
 
@@ -516,7 +516,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Bytes of cells that each device copies within itself, counted from the steps when they are asked for.
 
         They are of blocks that are not strided in one buffer (`nbytes_local`), and of its own cells beside others
-        that come, as of rows beside a halo, which are in `seconds` too. A run counts them.
+        that come, as of rows beside a halo, which are in `seconds` too. What is made where it is read (`nest`) is
+        copied by nobody, though `seconds` and `nbytes_local` have it as if it were. A run counts them.
         """
         return count_local(self.graph, self.buffers, self.steps, self.mesh.size)
 

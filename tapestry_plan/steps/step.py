@@ -8,12 +8,36 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tapestry_plan.steps.layouts.mesh import align
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
 T = TypeVar("T", bound=Struct)
 HOST = -1
 """The place that graph inputs and constants come from; no device of the mesh."""
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a contiguous array of this shape."""
+    strides = [1] * len(shape)
+    for k in range(len(shape) - 2, -1, -1):
+        strides[k] = strides[k + 1] * shape[k + 1]
+    return tuple(strides)
+
+
+class Within(Struct, frozen=True):
+    """The place of a buffer inside that of another one of its device, the host: there its cells are read, too.
+
+    Parameters
+    ----------
+    buffer : int
+        Number of the host.
+    strides : tuple of int
+        Of the buffer's axes, in elements.
+    """
+
+    buffer: int
+    strides: tuple[int, ...]
 
 
 class Buffer(Struct, frozen=True):
@@ -30,11 +54,13 @@ class Buffer(Struct, frozen=True):
         The box of coordinates that it holds, row-major. It may reach outside the tensor (padding).
     dtype : str
     offset, nbytes : int
-        Place in the arena, in bytes.
+        Place in the arena, in bytes; from the first to the last cell.
     part : int
         Which partial result of a sharded reduction it holds; -1 for complete values.
     fill : float, optional
         Value of the cells outside the tensor.
+    within : Within, optional
+        Where the place is part of another buffer's: its cells lie where that one has them (see `nest`).
     """
 
     id: int
@@ -47,11 +73,22 @@ class Buffer(Struct, frozen=True):
     nbytes: int
     part: int = -1
     fill: float | None = None
+    within: Within | None = None
 
     @property
     def box(self) -> Box:
         """The coordinates that the buffer holds."""
         return Box(self.start, self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of its axes, in elements."""
+        return row_major(self.shape) if self.within is None else self.within.strides
+
+    @property
+    def room(self) -> int:
+        """Bytes of the arena that it takes for itself: whole cache lines, none within another buffer."""
+        return 0 if self.within is not None else align(self.nbytes)
 
 
 class Alloc(Struct, frozen=True, tag="alloc"):
@@ -338,6 +375,12 @@ def list_buffers(step: GroupedStep, names: Mapping[type[Struct], Sequence[str]])
     values = (getattr(step, name) for name in names.get(type(step), ()))
     every = (n for value in values for n in (value if isinstance(value, tuple) else (value,)))
     return [n for n in every if n is not None and n != HOST]
+
+
+def is_in_place(step: Copy, buffers: Mapping[int, Buffer]) -> bool:
+    """Whether a copy moves nothing, as its source lies within its target: it tells when the cells are there."""
+    within = buffers[step.src].within if step.src != HOST else None
+    return within is not None and within.buffer == step.dst
 
 
 def list_written(step: ProgramStep) -> list[int]:

@@ -175,8 +175,8 @@ def gathers(bench: Bench) -> Iterator[Row]:
         shape = payload // run_nbytes, 2 * n
         region = Region.from_bounds(shape, (0, 0), (shape[0], n))
         share = sectors(run_nbytes, 2 * run_nbytes)
-        there = pack_transfers(shape, (0, 0), (region,)), cells.data.ptr, packed_cells.data.ptr
-        back = unpack_transfers(shape, (0, 0), (region,)), packed_cells.data.ptr, cells.data.ptr
+        there = pack_transfers((shape[1], 1), (0, 0), (region,)), cells.data.ptr, packed_cells.data.ptr
+        back = unpack_transfers((shape[1], 1), (0, 0), (region,)), packed_cells.data.ptr, cells.data.ptr
         for what, (transfers, src, dst) in (("gather", there), ("scatter", back)):
             launches = kernels.copies(transfers, 4, src, dst)
             pitches = (run_nbytes, 2 * run_nbytes) if what == "gather" else (2 * run_nbytes, run_nbytes)
@@ -207,7 +207,7 @@ def overlaps(bench: Bench) -> Iterator[Row]:
     source, target = cupy.ones(size // 2, np.float32), cupy.empty(size // 4, np.float32)
     shape = size // 1024, 512
     pack = kernels.copies(
-        pack_transfers(shape, (0, 0), (Region.from_bounds(shape, (0, 0), (shape[0], 256)),)),
+        pack_transfers((shape[1], 1), (0, 0), (Region.from_bounds(shape, (0, 0), (shape[0], 256)),)),
         4,
         source.data.ptr,
         target.data.ptr,

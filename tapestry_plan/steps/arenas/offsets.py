@@ -16,7 +16,7 @@ Y. Pisarchyk, J. Lee, Efficient Memory Management for Deep Neural Net Inference,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -32,6 +32,19 @@ class Stay(NamedTuple):
     first: int
     last: int
     nbytes: int
+
+
+def count_most(stays: Iterable[Stay]) -> int:
+    """The most bytes that lie there at once."""
+    change: dict[int, int] = {}
+    for stay in stays:
+        change[stay.first] = change.get(stay.first, 0) + stay.nbytes
+        change[stay.last + 1] = change.get(stay.last + 1, 0) - stay.nbytes
+    most = now = 0
+    for moment in sorted(change):
+        now += change[moment]
+        most = max(most, now)
+    return most
 
 
 def assign_offsets(stays: Sequence[Stay], memory_nbytes: int) -> list[int] | None:

@@ -9,12 +9,12 @@ it is, from each buffer's coming to its going, and all of them are placed at onc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, search_offsets
+from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, count_most, search_offsets
 from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import Lowered
 from tapestry_plan.steps.step import Alloc, Buffer, Free
@@ -63,7 +63,7 @@ def pack(lowered: Lowered, memory_nbytes: int | Sequence[int], known: KnownPlace
             continue
         key = caps[at], tuple(stays.values())
         if key not in found:
-            most = _count_most(key[1])
+            most = count_most(key[1])
             if most > caps[at]:
                 found[key] = most, assign_offsets(key[1], most)
             else:
@@ -73,12 +73,18 @@ def pack(lowered: Lowered, memory_nbytes: int | Sequence[int], known: KnownPlace
         if places is not None:
             offsets.update(zip(stays, places, strict=True))
             peak[at] = max(place + stay.nbytes for place, stay in zip(places, key[1], strict=True))
-    buffers = tuple(_move(buffer, offsets) for buffer in lowered.buffers)
+    before = {buffer.id: buffer for buffer in lowered.buffers}
+    buffers = tuple(_move(before, buffer, offsets) for buffer in lowered.buffers)
     return Packed(replace(lowered, buffers=buffers, peak_nbytes=tuple(peak)), tuple(least))
 
 
-def _move(buffer: Buffer, offsets: dict[int, int]) -> Buffer:
-    return replace(buffer, offset=offsets[buffer.id]) if buffer.id in offsets else buffer
+def _move(buffers: Mapping[int, Buffer], buffer: Buffer, offsets: Mapping[int, int]) -> Buffer:
+    """A buffer in its new place, one within another one with that."""
+    around = buffer
+    while around.within is not None:
+        around = buffers[around.within.buffer]
+    new = offsets.get(around.id, around.offset)
+    return buffer if new == around.offset else replace(buffer, offset=buffer.offset + new - around.offset)
 
 
 def _list_stays(lowered: Lowered) -> list[dict[int, Stay]]:
@@ -87,6 +93,8 @@ def _list_stays(lowered: Lowered) -> list[dict[int, Stay]]:
     now = dict.fromkeys(lowered.devices, 0)
     stays: dict[int, dict[int, Stay]] = {device: {} for device in now}
     for step in lowered.steps:
+        if isinstance(step, Alloc | Free) and buffers[step.buffer].within is not None:
+            continue
         if isinstance(step, Alloc):
             buffer = buffers[step.buffer]
             now[buffer.device] += 1
@@ -98,16 +106,3 @@ def _list_stays(lowered: Lowered) -> list[dict[int, Stay]]:
         {number: stay if stay.last >= 0 else stay._replace(last=now[device]) for number, stay in mine.items()}
         for device, mine in stays.items()
     ]
-
-
-def _count_most(stays: Sequence[Stay]) -> int:
-    """The most bytes that lie there at once."""
-    change: dict[int, int] = {}
-    for stay in stays:
-        change[stay.first] = change.get(stay.first, 0) + stay.nbytes
-        change[stay.last + 1] = change.get(stay.last + 1, 0) - stay.nbytes
-    most = now = 0
-    for moment in sorted(change):
-        now += change[moment]
-        most = max(most, now)
-    return most

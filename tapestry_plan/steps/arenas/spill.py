@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tapestry_plan.steps.arenas.eviction import Eviction
-from tapestry_plan.steps.arenas.spilling import evict_all, find_tight, write_evictions
+from tapestry_plan.steps.arenas.spilling import evict_all, find_reach, find_tight, write_evictions
 from tapestry_plan.steps.arenas.timeline import find_widest, list_timelines
+from tapestry_plan.steps.deriving import derive_apart
+from tapestry_plan.steps.layouts.rates import Link
 from tapestry_plan.steps.shard_plan import ShardPlan, Stage
 from tapestry_plan.steps.step import Compute, Copy, Reduce, Written
 from tapestry_sets.limits import check_arguments, quote
@@ -71,20 +73,35 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
             f"memory_nbytes is {quote(memory_nbytes)}, and the plan, which spills already, takes {had} B by "
             "device: it cannot be laid out anew in less; give the plan that it was made from"
         )
-    evictions = evict_all(plan.graph, plan.written, tight)
-    seconds = _time_transfers(plan, evictions)
-    peak, placed, moved = list(plan.peak_nbytes), list(plan.nbytes_placed), list(plan.nbytes_spilled)
+    written = _write_apart(plan)
+    tight = find_tight(written, dict(enumerate(given)))
+    evictions = evict_all(plan.graph, written, tight)
+    seconds = _time_transfers(written, plan.mesh.host, evictions)
+    peak = list(plan.peak_nbytes) if written is plan.written else find_reach(written, plan.mesh.size)
+    placed, moved = list(plan.nbytes_placed), list(plan.nbytes_spilled)
     for eviction in evictions:
         device = eviction.timeline.device
         peak[device], placed[device], moved[device] = eviction.peak, eviction.nbytes_placed, eviction.nbytes
     return replace(
-        _with_written(plan, write_evictions(plan.written, evictions), tuple(given)),
+        _with_written(plan, write_evictions(written, evictions), tuple(given)),
         stages=_time_stages(plan, seconds),
         nbytes_placed=tuple(placed),
         peak_nbytes=tuple(peak),
         seconds=plan.seconds + sum(seconds.values()),
         nbytes_spilled=tuple(moved),
     )
+
+
+def _write_apart(plan: ShardPlan) -> Written:
+    """A plan's steps where no buffer lies within another one: they give way one by one."""
+    if all(buffer.within is None for buffer in plan.buffers):
+        return plan.written
+    if plan.explicit is not None:
+        raise ValueError(
+            "plan.explicit has buffers within others, which cannot be spilled one by one; spill the plan that it was "
+            "made from"
+        )
+    return derive_apart(plan.graph, plan.mesh, plan.choices)
 
 
 def _with_written(plan: ShardPlan, written: Written, spill_nbytes: tuple[int, ...]) -> ShardPlan:
@@ -114,7 +131,7 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     TypeError
         If `plan` is not a plan.
     """
-    timelines = list_timelines(plan.written, range(plan.mesh.size))
+    timelines = list_timelines(_write_apart(plan), range(plan.mesh.size))
     return tuple(find_widest(timelines[device])[1] for device in range(plan.mesh.size))
 
 
@@ -138,13 +155,12 @@ def _time_stages(plan: ShardPlan, seconds: dict[str, float]) -> tuple[Stage, ...
     return tuple(out)
 
 
-def _time_transfers(plan: ShardPlan, evictions: Sequence[Eviction]) -> dict[str, float]:
+def _time_transfers(written: Written, link: Link, evictions: Sequence[Eviction]) -> dict[str, float]:
     """For each operator, the modeled seconds of the device that spills and fetches the longest before its steps."""
-    link = plan.mesh.host
     taken: dict[str, Counter[int]] = {}
     for eviction in evictions:
         for at, transfers in eviction.moved.items():
-            step = plan.steps[at] if at < len(plan.steps) else None
+            step = written.steps[at] if at < len(written.steps) else None
             node = step.node if isinstance(step, Copy | Compute | Reduce) else OUTPUTS
             seconds = len(transfers) * link.latency_seconds + sum(transfers) / link.nbytes_per_second
             devices = taken.setdefault(node, Counter())

@@ -33,7 +33,9 @@ from tapestry_sets.limits import quote
 
 
 class InfeasiblePlan(ValueError):
-    """No plan keeps what was asked for: that is proved.
+    """No plan keeps what was asked for: that is proved, of plans in which each block has a place of its own.
+
+    Without a cap a plan may make a block inside another one (`nest`); under one it does not.
 
     Parameters
     ----------
@@ -47,12 +49,18 @@ class InfeasiblePlan(ValueError):
         self.fastest = fastest
 
 
+def find_reach(written: Written, size: int) -> list[int]:
+    """By device, of some first ones, how far its buffers reach in its arena."""
+    reach = [0] * size
+    for buffer in written.buffers:
+        if buffer.device < size and buffer.within is None:
+            reach[buffer.device] = max(reach[buffer.device], buffer.offset + buffer.room)
+    return reach
+
+
 def find_tight(written: Written, memory_nbytes: Mapping[int, int]) -> dict[int, int]:
     """The devices whose buffers reach further than they have bytes, with these, of some devices."""
-    reach = dict.fromkeys(memory_nbytes, 0)
-    for buffer in written.buffers:
-        if buffer.device in reach:
-            reach[buffer.device] = max(reach[buffer.device], buffer.offset + align(buffer.nbytes))
+    reach = find_reach(written, max(memory_nbytes, default=-1) + 1)
     return {device: nbytes for device, nbytes in memory_nbytes.items() if reach[device] > nbytes}
 
 

@@ -34,7 +34,7 @@ from tapestry_plan.rewrite import follow_cells
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.layout import PeriodicBlock, SplitAxis
 from tapestry_plan.steps.layouts.reads import IndexBlock, Reads, list_images
-from tapestry_plan.steps.step import HOST, Buffer, Copy, ProgramStep
+from tapestry_plan.steps.step import HOST, Buffer, Copy, ProgramStep, is_in_place, row_major
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
@@ -80,7 +80,7 @@ def count_local(graph: Graph, buffers: Iterable[Buffer], steps: Iterable[Program
     """
     total, known = [0] * size, {buffer.id: buffer for buffer in buffers}
     for step in steps:
-        if not isinstance(step, Copy) or (step.piece is None and step.src == HOST):
+        if not isinstance(step, Copy) or (step.piece is None and step.src == HOST) or is_in_place(step, known):
             continue
         target = known[step.dst]
         if step.piece is not None or known[step.src].device == target.device:
@@ -93,7 +93,7 @@ def _count_cells(graph: Graph, step: Copy, target: Buffer) -> int:
     if step.piece is None or not step.piece.guards:
         return sum(region.size for region in step.regions)
     shape = graph.source(target.tensor).shape
-    domain = _find_domain(step.piece, Box.of(shape), front=False)
+    domain = find_domain(step.piece, Box.of(shape), front=False)
     return sum((region & domain).size for region in step.regions)
 
 
@@ -290,7 +290,7 @@ def _find_pieces(source: Source, seen: DisjointRegions) -> Iterator[tuple[Piece,
     for piece in source.pieces:
         cells = seen
         if _has_guards(piece, front=True):
-            cells = seen & _find_domain(piece, Box(seen.start, seen.shape), front=True)
+            cells = seen & find_domain(piece, Box(seen.start, seen.shape), front=True)
         if cells.size and _reads_any(source, piece, cells):
             yield piece, cells
 
@@ -299,7 +299,7 @@ def _reads_any(source: Source, piece: Piece, cells: DisjointRegions) -> bool:
     """Whether cells read something through a piece that lets them through in front."""
     if piece.source < 0 or not _has_guards(piece, front=False):
         return True
-    domain = ask_one((TooManyPieces,), _find_domain, piece, Box(cells.start, cells.shape), False)
+    domain = ask_one((TooManyPieces,), find_domain, piece, Box(cells.start, cells.shape), False)
     if domain is OPEN:
         return bool(piece_image(piece, cells, within=source.stored_shapes[piece.source]).size)
     return bool((cells & domain).size)
@@ -311,7 +311,7 @@ def _has_guards(piece: Piece, front: bool) -> bool:
 
 
 @lru_cache(maxsize=tuning.KEPT_FORMS)
-def _find_domain(piece: Piece, box: Box, front: bool) -> DisjointRegions:
+def find_domain(piece: Piece, box: Box, front: bool) -> DisjointRegions:
     """The cells of a box that read through a piece, or, in front, that its guards on view coordinates let through."""
     guards = tuple(guard for guard in piece.guards if guard.prefix == 0) if front else piece.guards
     return piece_domain(Piece(piece.source, guards, piece.map, piece.fill), box)
@@ -390,11 +390,3 @@ def _in_number_order(box: Box, shape: Sequence[int]) -> bool:
     """
     axes = [k for k, n in enumerate(box.shape) if n > 1]
     return not axes or all(box.shape[k] == shape[k] for k in range(axes[0] + 1, len(shape)))
-
-
-def row_major(shape: Sequence[int]) -> Ints:
-    """Strides, in elements, of a contiguous array of this shape."""
-    strides = [1] * len(shape)
-    for k in range(len(shape) - 2, -1, -1):
-        strides[k] = strides[k + 1] * shape[k + 1]
-    return tuple(strides)

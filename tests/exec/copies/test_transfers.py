@@ -24,7 +24,7 @@ from tapestry_exec.copies.strided import (
 )
 from tapestry_sets import AffineMap, Box, Region, Sett, Stripe, TooHard, View, allocate
 from tapestry_sets.views import IndexMap, Piece, identity_piece
-from tests.exec.numpy.test_on_numpy import Point, around, needed_block, nested_regions
+from tests.exec.numpy.test_on_numpy import Point, around, needed_block, nested_regions, strides_of
 from tests.oracles import memory_for, readers
 from tests.strategies import views
 
@@ -96,10 +96,10 @@ def test_what_is_even_on_one_side_only_stays_apart() -> None:
 def test_a_payload_holds_each_region_row_major(case: tuple[Region, list[Point]], data: st.DataObject) -> None:
     region, points = case
     box = around(data.draw, region)
-    found = pairs(pack_transfers(box.shape, box.start, (region, region)))
+    found = pairs(pack_transfers(strides_of(box), box.start, (region, region)))
     expected = [(offset(p, box), k) for k, p in enumerate(points * 2)]
     assert sorted(found, key=lambda pair: pair[1]) == expected
-    back = pairs(unpack_transfers(box.shape, box.start, (region, region)))
+    back = pairs(unpack_transfers(strides_of(box), box.start, (region, region)))
     assert sorted(back) == [(k, cell) for cell, k in expected]
 
 
@@ -107,7 +107,7 @@ def test_a_payload_holds_each_region_row_major(case: tuple[Region, list[Point]],
 def test_between_two_boxes(case: tuple[Region, list[Point]], data: st.DataObject) -> None:
     region, points = case
     one, two = around(data.draw, region), around(data.draw, region)
-    found = pairs(between(one.shape, one.start, two.shape, two.start, (region,)))
+    found = pairs(between(strides_of(one), one.start, strides_of(two), two.start, (region,)))
     assert sorted(found) == sorted((offset(p, one), offset(p, two)) for p in points)
 
 

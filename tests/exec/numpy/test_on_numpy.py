@@ -57,6 +57,11 @@ def over(box: Box) -> np.ndarray:
     return np.arange(1, box.size + 1, dtype=np.int64).reshape(box.shape)
 
 
+def strides_of(box: Box) -> tuple[int, ...]:
+    """Of an array over a box, in elements."""
+    return tuple(n // 8 for n in over(box).strides)
+
+
 def around(draw: Callable[..., int], region: Region) -> Box:
     """A box that holds a region's box, perhaps with cells around it."""
     margins = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in region.shape]
@@ -104,8 +109,8 @@ def test_strips_pack_and_unpack_what_the_array_holds_by_then(
     region, points = case
     box = around(data.draw, region)
     array = np.zeros(box.shape, np.int64)
-    source = Strips.of(array, box.start, [region] * copies, pack_transfers)
-    target = Strips.of(array, box.start, [region], unpack_transfers)
+    source = Strips.of(array, strides_of(box), box.start, [region] * copies, pack_transfers)
+    target = Strips.of(array, strides_of(box), box.start, [region], unpack_transfers)
     assert source.gather().tolist() == [0] * (copies * len(points))
     array[...] = over(box)
     payload = source.gather()
@@ -120,7 +125,7 @@ def test_strips_pack_and_unpack_what_the_array_holds_by_then(
 
 def test_strips_reject_another_payload_and_write_nothing() -> None:
     array = np.zeros(3)
-    target = Strips.of(array, (0,), [Region.full((3,))], unpack_transfers)
+    target = Strips.of(array, (1,), (0,), [Region.full((3,))], unpack_transfers)
     with pytest.raises(ValueError, match="unpack: the payload has 2 cells, the regions have 3"):
         target.scatter(np.ones(2))
     with pytest.raises(TypeError, match="unpack: cells are float32, the target's are float64; convert them first"):
@@ -133,7 +138,7 @@ def test_copies_between_different_boxes(case: tuple[Region, list[Point]], data: 
     region, points = case
     one, two = around(data.draw, region), around(data.draw, region)
     source, target = over(one), np.zeros(two.shape, np.int64)
-    where = one.shape, one.start, two.shape, two.start, (region,)
+    where = strides_of(one), one.start, strides_of(two), two.start, (region,)
     strided_copies(between, source.itemsize, *where).carry(source, target)
     assert at(target, two, points) == at(source, one, points)
     assert np.count_nonzero(target) == len(points)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tapestry_exec import InvalidPlan, check_plan, evaluate, run
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, concat, ops, plan
 from tapestry_plan.onnx import load_onnx
-from tapestry_plan.steps import Compute, Copy, find_strides
+from tapestry_plan.steps import Compute, Copy, count_local, derive_steps, find_strides
 from tapestry_sets.regions import AffineMap, Box
 from tapestry_sets.views import IndexMap, Pad, Piece, Relinearize, ViewKind
 from tests.exec.run.test_same_bits import of_floats
@@ -244,11 +244,11 @@ def test_a_block_that_is_not_even_in_the_buffer_that_there_is_is_copied(wide: bo
 # --------------------------------------------------------------------------------- blocks that several readers share
 
 
-def joined_readers() -> Graph:
+def joined_readers(made: bool = False) -> Graph:
     """Two tensors side by side, read by three operators, none of which fits another one's block."""
     g = Graph()
     x, y = g.input("x", (6, 4)), g.input("y", (6, 4))
-    both = concat([ops.relu(x, name="a"), ops.relu(y, name="b")], 1)
+    both = concat([ops.relu(x, name="a"), ops.relu(y, name="b")] if made else [x, y], 1)
     for k, make in enumerate((ops.exp, ops.tanh, lambda v: ops.softmax(v, name="rows"))):
         g.output(make(both), f"y{k}")
     return g
@@ -260,16 +260,29 @@ def test_what_several_readers_assemble_is_written_once() -> None:
     r = run(p, of_floats(g), verify=True)
     assert p.nbytes_copied == r.nbytes_copied == (6 * 8 * 4,)
     assert p.nbytes_local == (3 * 6 * 8 * 4,)  # each reader is priced for itself
-    shared = [step.inputs for step in p.steps if isinstance(step, Compute) and step.node not in ("a", "b")]
+    shared = [step.inputs for step in p.steps if isinstance(step, Compute)]
     assert len(shared) == 3 and len(set(shared)) == 1
+
+
+def test_what_several_readers_assemble_is_made_there() -> None:
+    g = joined_readers(made=True)
+    p = plan(g, Mesh((1,)), fuse=False)
+    assert run(p, of_floats(g), verify=True).nbytes_copied == p.nbytes_copied == (0,)
 
 
 def test_under_a_cap_no_block_stays_for_later_readers() -> None:
     g = joined_readers()
-    most = plan(g, Mesh((1,)), fuse=False).peak_nbytes[0]
-    p = plan(g, Mesh((1,)), fuse=False, memory_nbytes=most - 1)
-    assert p.peak_nbytes[0] < most and p.nbytes_copied == (3 * 6 * 8 * 4,)
-    run(p, of_floats(g), verify=True)
+    p = plan(g, Mesh((1,)), fuse=False)
+    capped = derive_steps(g, p.mesh, replace(p.choices, memory_nbytes=p.peak_nbytes))
+    assert count_local(g, capped.buffers, capped.steps, 1) == (3 * 6 * 8 * 4,)
+
+
+def test_under_a_cap_no_block_is_made_inside_another_one() -> None:
+    g = joined_readers(made=True)
+    p = plan(g, Mesh((1,)), fuse=False)
+    capped = derive_steps(g, p.mesh, replace(p.choices, memory_nbytes=(1 << 20,)))
+    assert any(buffer.within for buffer in p.buffers) and not any(buffer.within for buffer in capped.buffers)
+    assert count_local(g, capped.buffers, capped.steps, 1) == (3 * 6 * 8 * 4,)
 
 
 @given(

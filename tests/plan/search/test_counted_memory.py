@@ -21,7 +21,7 @@ def some_choices(problem: Problem, rng: random.Random, many: int) -> list[tuple[
     out = []
     for _ in range(many):
         choice = tuple(rng.randrange(size) for size in problem.sizes)
-        out.append((choice, most_held(lower_choice(problem, choice, None))))
+        out.append((choice, most_held(lower_choice(problem, choice, None, capped=True))))
     return out
 
 

@@ -250,7 +250,7 @@ def test_whatever_is_chosen_costs_what_its_steps_do() -> None:
                 tuple(int(t[tuple(choice[v] for v in one.scope)]) for t in (one.ticks, one.nbytes)) for one in tables
             ]
             assert tuple(map(sum, zip(*each, strict=True))) == (counted.ticks, counted.nbytes)
-            held = most_held(lower_choice(problem, choice, None))
+            held = most_held(lower_choice(problem, choice, None, capped=True))
             assert tuple(memory.count(choice).max() for memory in memories) == held
             landed += any(stage.op == "landing" for stage in p.stages)
             in_stages += len(p.choices.merged)

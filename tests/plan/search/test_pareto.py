@@ -37,7 +37,7 @@ def list_pairs(problem: Problem) -> list[tuple[int, int]]:
     out = []
     for choice in product(*map(range, problem.sizes)):
         layouts: dict[Any, Any] = {(v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)}
-        steps = lower(problem.graph, problem.mesh, Choices(layouts, tuple(problem.asked_outputs)))
+        steps = lower(problem.graph, problem.mesh, Choices(layouts, tuple(problem.asked_outputs)), apart=True)
         buffers = {buffer.id: buffer for buffer in steps.buffers}
         now, most = [0] * problem.mesh.size, 0
         for step in steps.steps:

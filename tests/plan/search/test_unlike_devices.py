@@ -160,7 +160,9 @@ def test_plans_in_unlike_memories_are_the_best_of_all_choices(caps: tuple[int, i
     best = None
     for choice in product(*map(range, problem.sizes)):
         layouts = {(v.kind, v.name): v.layouts[choice[at]] for at, v in enumerate(problem.variables)}
-        packed = pack(lower(g, mesh, Choices(layouts, tuple(problem.asked_outputs))), caps).lowered.peak_nbytes
+        packed = pack(
+            lower(g, mesh, Choices(layouts, tuple(problem.asked_outputs)), apart=True), caps
+        ).lowered.peak_nbytes
         if all(peak <= cap for peak, cap in zip(packed, caps, strict=True)):
             cost = problem.count_cost(choice)
             best = cost if best is None else min(best, cost)

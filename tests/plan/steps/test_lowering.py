@@ -258,7 +258,7 @@ def stays_of(p: ShardPlan, device: int) -> list[tuple[int, int, int]]:
     """For each buffer its first step, the step that frees it, and the whole lines that it takes."""
     taken = {step.buffer: k for k, step in enumerate(p.steps) if isinstance(step, Alloc)}
     freed = {step.buffer: k for k, step in enumerate(p.steps) if isinstance(step, Free)}
-    mine = (b for b in p.buffers if b.device == device and b.nbytes)
+    mine = (b for b in p.buffers if b.device == device and b.nbytes and b.within is None)
     return [(taken[b.id], freed.get(b.id, len(p.steps)), padded(b.nbytes)) for b in mine]
 
 

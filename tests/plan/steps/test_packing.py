@@ -32,6 +32,11 @@ def check_places(lowered: Lowered) -> list[int]:
         if isinstance(step, Alloc | Free):
             buffer = buffers[step.buffer]
             here = there[buffer.device]
+            if buffer.within is not None:
+                around = buffers[buffer.within.buffer]
+                assert around.offset <= buffer.offset
+                assert buffer.offset + buffer.nbytes <= around.offset + around.nbytes
+                continue
             if isinstance(step, Free):
                 del here[buffer.id]
                 continue

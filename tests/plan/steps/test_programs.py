@@ -124,16 +124,22 @@ def test_programs_together_are_the_plan_and_end_in_any_order(case: Case, seed: i
 def highest(program: Program) -> int:
     """The last byte of an arena in which no two blocks share a byte."""
     taken: dict[int, tuple[int, int]] = {}
+    within: dict[int, int] = {}
     peak = 0
     for step in program.steps:
         if isinstance(step, Alloc):
             buffer = program.buffers[step.buffer]
+            if buffer.within is not None:
+                assert buffer.within.buffer in {**taken, **within}, "who lies within another one comes after it"
+                within[step.buffer] = buffer.within.buffer
+                continue
             low, high = buffer.offset, buffer.offset + align(buffer.nbytes)
             assert all(high <= a or b <= low for a, b in taken.values() if a < b and low < high)
             taken[step.buffer] = low, high
             peak = max(peak, high)
         elif isinstance(step, Free):
-            del taken[step.buffer]
+            assert step.buffer not in within.values(), "and leaves before it"
+            (within if step.buffer in within else taken).pop(step.buffer)
     return peak
 
 

@@ -78,12 +78,17 @@ def depends(p: ShardPlan, early: int, late: int) -> bool:
         return True
     buffers = {buffer.id: buffer for buffer in p.buffers}
 
+    def root(n: int) -> int:
+        within = buffers[n].within
+        return n if within is None else root(within.buffer)
+
     def place(n: int) -> tuple[int, range]:
+        n = root(n)
         return buffers[n].device, range(buffers[n].offset, buffers[n].offset + -(-buffers[n].nbytes // 64) * 64)
 
     for n, now in product(reads | writes, reads_now | writes_now):
         (device, old), (there, new) = place(n), place(now)
-        if n != now and device == there and max(old.start, new.start) < min(old.stop, new.stop):
+        if root(n) != root(now) and device == there and max(old.start, new.start) < min(old.stop, new.stop):
             return True  # both lived there, so one was gone before the other came
     return False
 

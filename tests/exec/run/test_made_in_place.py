@@ -1,0 +1,187 @@
+"""Blocks that are made inside the block that reads them: what plans say against what runs copy, and planted faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from tapestry_exec import InvalidPlan, check_plan, evaluate, run
+from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, concat, ops, plan
+from tapestry_plan.onnx import load_onnx
+from tapestry_plan.steps import Alloc, Buffer, Copy, Free, Program, count_local, lower
+from tapestry_sets.views import Interleave, Pad
+from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
+from tests.exec.run.test_same_bits import of_floats
+from tests.ways_of_running import Threads, assert_same
+
+# ---------------------------------------------------------------------------------------- what is made where
+
+
+def heads(x: Tensor) -> Tensor:
+    """Four heads of 6 rows, laid side by side."""
+    return x.permute_dims((1, 0, 2)).reshape(6, 8)
+
+
+def riffled(a: Tensor, b: Tensor) -> Tensor:
+    """The columns of two tensors by turns."""
+    return concat([a.reshape(6, 4, 1), b.reshape(6, 4, 1)], 2).reshape(6, 8)
+
+
+WORDS: dict[str, tuple[tuple[int, ...], Callable[[Tensor, Tensor], Tensor]]] = {
+    "side by side": ((6, 4), lambda a, b: concat([a, b], 1)),
+    "one below the other": ((6, 4), lambda a, b: concat([a, b], 0)),
+    "a pad's inside": ((6, 4), lambda a, b: a.view(Pad(((1, 2), (0, 3)))) + b.view(Pad(((1, 2), (0, 3))))),
+    "columns by turns": ((6, 4), lambda a, b: a.apply(Interleave(1), b)),
+    "columns by turns, through reshapes": ((6, 4), riffled),
+    "heads": ((4, 6, 2), lambda a, b: concat([heads(a), heads(b)], 1)),
+    "turned": ((6, 4), lambda a, b: concat([a.T, b.T], 1)),
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_what_is_put_together_is_made_in_its_place(word: str, devices: int) -> None:
+    shape, put = WORDS[word]
+    g = Graph()
+    x, y = g.input("x", shape), g.input("y", shape)
+    g.output(ops.softmax(put(ops.exp(x, name="a"), ops.tanh(y, name="b")), name="last"), "z")
+    p = plan(g, Mesh(devices), fuse=False, expand=False)
+    feeds = of_floats(g)
+    r = run(p, feeds, verify=True)
+    if devices == 1:
+        padding = 2 * (9 * 7 - 6 * 4) * 4 if "pad" in word else 0
+        assert p.nbytes_copied == r.nbytes_copied == (padding,)
+        assert sum(buffer.within is not None for buffer in p.buffers) == 2
+    np.testing.assert_allclose(r.outputs["z"], evaluate(g, feeds)["z"], rtol=1e-6)
+    assert_same(run(p, feeds, backend=Threads()), run(p, feeds, backend="serial"))
+
+
+@pytest.mark.parametrize(("name", "most"), [("bert", 24_576), ("gpt2", 16_384)])
+def test_networks_copy_little(name: str, most: int) -> None:
+    p = plan(load_onnx(f"tests/models/{name}.onnx"), Mesh(4))
+    apart = lower(p.graph, p.mesh, p.choices, apart=True)
+    assert sum(p.nbytes_copied) <= most < sum(count_local(p.graph, apart.buffers, apart.steps, 4)) / 1.9
+    assert all(one <= other for one, other in zip(p.peak_nbytes, apart.peak_nbytes, strict=True))
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(k, marks=pytest.mark.heavy) for k in range(8, 60))])
+def test_no_arena_grows(seed: int) -> None:
+    rng = random.Random(seed)
+    p, _ = make_plan(make_graph(rng), rng)
+    apart = lower(p.graph, p.mesh, p.choices, apart=True)
+    if p.choices.memory_nbytes is None:
+        assert all(one <= other for one, other in zip(p.peak_nbytes, apart.peak_nbytes, strict=True))
+    else:
+        assert not any(buffer.within for buffer in p.buffers)
+
+
+# ------------------------------------------------------------------------------------------------ planted faults
+
+
+def halo() -> ShardPlan:
+    """Rows that two devices make, and read with a row of the other one beside them; columns that lie side by side."""
+    g = Graph()
+    x = ops.relu(g.input("x", (1, 2, 8, 4)), name="a")
+    y = ops.conv(x, g.input("w", (2, 2, 3, 3)), pads=(0, 1, 0, 1), name="c")
+    g.output(ops.exp(concat([ops.tanh(y, name="d"), ops.relu(y, name="e")], 3), name="f"), "z")
+    fix = {"a": {"i2": 2}, "c": {"h": 2}, "d": {"i2": 2}, "e": {"i2": 2}, "f": {"i2": 2}}
+    return plan(g, Mesh(2), fix=fix, fuse=False, expand=False)
+
+
+def guests(p: ShardPlan) -> list[Buffer]:
+    found = [buffer for buffer in p.buffers if buffer.within is not None]
+    assert len(found) == 6, "rows of `a` and columns of `d` and `e`, on both devices"
+    return found
+
+
+def with_buffer(p: ShardPlan, buffer: Buffer, **change: Any) -> ShardPlan:
+    return p.with_steps(buffers=tuple(replace(b, **change) if b.id == buffer.id else b for b in p.buffers))
+
+
+def test_the_plan_is_right() -> None:
+    p = halo()
+    assert len(guests(p)) == 6 and p.nbytes_copied == (0, 0)
+    feeds = of_floats(p.graph)
+    np.testing.assert_allclose(run(p, feeds, verify=True).outputs["z"], evaluate(p.graph, feeds)["z"], rtol=1e-5)
+    check_plan(p)
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_place_that_is_not_the_cells_own_is_refused(at: int) -> None:
+    p = halo()
+    guest = guests(p)[at]
+    within = guest.within
+    assert within is not None
+    wrong = [
+        {"offset": guest.offset + 4},
+        {"offset": guest.offset - 4},
+        {"within": replace(within, buffer=guest.id)},
+        {"within": replace(within, buffer=len(p.buffers))},
+        {"within": replace(within, buffer=next(b.id for b in p.buffers if b.device != guest.device))},
+        {"within": replace(within, strides=within.strides[:-1])},
+        {"within": replace(within, strides=(*within.strides[:-1], 0))},
+        {"within": replace(within, strides=(*within.strides[:-1], -1))},
+        {"within": replace(within, strides=(within.strides[0], *within.strides[2:], within.strides[1]))},
+        {"within": None},
+        {"nbytes": guest.nbytes + 4},
+        {"dtype": "int32"},
+    ]
+    for change in wrong:
+        with pytest.raises(InvalidPlan, match=f"buffer|{guest.tensor}"):
+            check_plan(with_buffer(p, guest, **change))
+
+
+def test_steps_that_spoil_a_place_are_refused() -> None:
+    p = halo()
+    for guest in guests(p):
+        assert guest.within is not None
+        host, steps = guest.within.buffer, list(p.steps)
+        taken = {step.buffer: k for k, step in enumerate(steps) if isinstance(step, Alloc)}
+        given = {step.buffer: k for k, step in enumerate(steps) if isinstance(step, Free)}
+        (copy,) = [
+            k for k, step in enumerate(steps) if isinstance(step, Copy) and (step.src, step.dst) == (guest.id, host)
+        ]
+        swapped = [*steps]
+        swapped[taken[host]], swapped[taken[guest.id]] = swapped[taken[guest.id]], swapped[taken[host]]
+        early = [step for k, step in enumerate(steps) if k != given[host]]
+        early.insert(given[guest.id] - (given[host] < given[guest.id]), steps[given[host]])
+        for wrong in (swapped, early, [step for k, step in enumerate(steps) if k != copy]):
+            with pytest.raises(InvalidPlan):
+                check_plan(p.with_steps(steps=tuple(wrong)))
+
+
+def test_cells_of_others_are_not_put_over_a_guest() -> None:
+    """The row that comes from the other device is sent to a row that is made here."""
+    p = halo()
+    steps = list(p.steps)
+    at, copy = next(
+        (k, step)
+        for k, step in enumerate(steps)
+        if isinstance(step, Copy) and step.tensor == "a" and step.src >= 0 and p.buffers[step.src].device == 1
+        and p.buffers[step.dst].device == 0
+    )  # fmt: skip
+    guest = next(b for b in guests(p) if b.device == 0 and b.tensor == "a")
+    host = p.buffers[copy.dst]
+    assert guest.within is not None and guest.within.buffer == host.id
+    moved = with_buffer(p, guest, offset=guest.offset + 4 * 4)  # a row further down
+    with pytest.raises(InvalidPlan):
+        check_plan(moved)
+    with pytest.raises(InvalidPlan):
+        steps.insert(at, copy)
+        check_plan(p.with_steps(steps=tuple(steps)))
+
+
+def test_a_program_tells_where_its_guests_lie() -> None:
+    p = halo()
+    for device in range(2):
+        program = p.program(device)
+        assert sum(buffer.within is not None for buffer in program.buffers) == 3
+        assert Program.from_json(program.to_json()) == program
+    hosts = {(b.device, p.buffers[b.within.buffer].tensor) for b in guests(p) if b.within}
+    assert len(hosts) == 4 and len(set(product(range(2), [name for _, name in hosts]))) == 4
