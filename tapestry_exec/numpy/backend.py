@@ -296,10 +296,12 @@ class NumpyDevice:
 
     def _taken(self, buffer: Buffer, box: Box, piece: Piece | None) -> Array:
         """A block that is read: of a view as its cells lie in the buffer."""
-        if piece is None:
-            return self._block(buffer, box)
-        strides, first = copies.lay_block(buffer, box, piece)
-        return copies.strided_view(self._array(buffer), first, box.shape, strides)
+        return _find_block(self._array(buffer), buffer, box, piece)
+
+    def foresee(self, buffer: Buffer, box: Box, piece: Piece | None = None) -> Array:
+        """Where a block will lie when its buffer has taken its place; of one that stays where it lies."""
+        there = self._held.get(buffer.id)
+        return _find_block(_lay(buffer, self.memory)[0] if there is None else there, buffer, box, piece)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return copies.block_of(self._array(buffer), buffer.start, box)
@@ -314,6 +316,14 @@ def _lay(buffer: Buffer, memory: NDArray[np.uint8]) -> tuple[Array, Array]:
     strides = [step * dtype.itemsize for step in buffer.strides]
     span: Array = np.ndarray((buffer.nbytes // dtype.itemsize,), dtype, memory, buffer.offset)
     return np.ndarray(buffer.shape, dtype, span, 0, strides), span
+
+
+def _find_block(array: Array, buffer: Buffer, box: Box, piece: Piece | None) -> Array:
+    """A block in the array of a buffer, with a piece that of a view."""
+    if piece is None:
+        return copies.block_of(array, buffer.start, box)
+    strides, first = copies.lay_block(buffer, box, piece)
+    return copies.strided_view(array, first, box.shape, strides)
 
 
 def _keep(known: dict[tuple[int, int], copies.Strips], strips: copies.Strips) -> copies.Strips:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.copies import aligned_bytes
+from tapestry_exec.copies import Array, aligned_bytes
 from tapestry_exec.numpy import Launched, NumpyBackend, NumpyDevice
 from tapestry_exec.onnxruntime import tuning
 from tapestry_exec.onnxruntime.blocks import Given, NotLocal, is_ours, make_graph
-from tapestry_exec.run import BackendUnavailable, Deployed, LocalSession, Session
-from tapestry_plan.ir import Op, Shard, UnsupportedOp
+from tapestry_exec.onnxruntime.segments import Block, Program, Segment
+from tapestry_exec.run import BackendUnavailable, Deployed, LocalSession, Reads, Session, Writes, find_blocks
+from tapestry_plan.ir import Graph, Op, Shard, UnsupportedOp
 from tapestry_plan.onnx import to_onnx
-from tapestry_plan.steps import Alloc
+from tapestry_plan.steps import Alloc, Buffer, Compute, DeviceStep
 
 
 class OnnxruntimeBackend(NumpyBackend):
@@ -69,8 +70,16 @@ class OnnxruntimeBackend(NumpyBackend):
 
     def _begin_session(self, op: Op, shard: Shard, given: Sequence[Given | None]) -> Any:
         try:
-            model = to_onnx(make_graph(op, shard, given))
-        except (NotLocal, UnsupportedOp):
+            graph = make_graph(op, shard, given)
+        except NotLocal:
+            return None
+        return self.open_session(graph)
+
+    def open_session(self, graph: Graph) -> Any:
+        """A session of a graph; None where ONNX, or ONNX Runtime, has no such operators."""
+        try:
+            model = to_onnx(graph)
+        except UnsupportedOp:
             return None
         options = self._library.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -79,6 +88,19 @@ class OnnxruntimeBackend(NumpyBackend):
             return self._library.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         except Exception:  # what it raises of an operator or dtype that it has no kernel for is of no one class
             return None
+
+
+class _Part(NamedTuple):
+    """What a step of a segment does: nothing but copy what would be gone, and at last run the session."""
+
+    block: Block
+    copies: Sequence[tuple[Array, Array]]
+    run: Callable[[], None] | None
+
+
+def _copy_all(pairs: Sequence[tuple[Array, Array]]) -> None:
+    for target, source in pairs:
+        target[...] = source
 
 
 class OnnxruntimeSession(LocalSession):
@@ -94,6 +116,9 @@ class OnnxruntimeSession(LocalSession):
                 is_constant = {b.id for b in buffers if b.tensor in stored and stored[b.tensor].kind == "constant"}
                 memory.constants = frozenset(is_constant)
         super().place()
+        for memory, program in zip(self.devices, stays.programs if stays is not None else (), strict=False):
+            if isinstance(memory, OnnxruntimeDevice):
+                memory.find_segments(self.what, program)
 
 
 class OnnxruntimeDevice(NumpyDevice):
@@ -113,10 +138,86 @@ class OnnxruntimeDevice(NumpyDevice):
         self.constants: Collection[int] = ()
         """Buffers whose cells never change."""
         self._bound: dict[int, tuple[Launched, Op, Any]] = {}
+        self._parts: dict[int, _Part] = {}
+        """By the identity of a step's shard what the step does of its segment."""
+
+    def find_segments(self, what: Deployed, program: Sequence[DeviceStep]) -> None:
+        """Let steps of a program share sessions, where these can be had; what stays is in its place."""
+        work, ops, graph = what.prepared.work, what.ops, what.prepared.plan.graph
+
+        def find(at: int, one: DeviceStep) -> Block | None:
+            assert isinstance(one.step, Compute), "segments ask about these alone"
+            shard = work.shards[one.number]
+            inputs, outputs, _ = find_blocks(work, one.step, shard)
+            arrays = tuple(None if item is None else self.foresee(*item) for item in inputs)
+            write = tuple(self.foresee(*item) for item in outputs)
+            if len(write) != 1 or any(a.dtype != np.float32 for a in (*arrays, *write) if a is not None):
+                return None
+            given = tuple(
+                None
+                if item is None or array is None
+                else Given(array.shape, array.dtype.name, array if item[0].id in self.constants else None)
+                for item, array in zip(inputs, arrays, strict=True)
+            )
+            node = work.nodes[one.step.node]
+            return Block(at, ops[node.op], shard, inputs, outputs, given, arrays, write, node.inputs)
+
+        found = Program(program, graph, work, find)
+        left = [*found.list_segments()]
+        while left:
+            segment = left.pop()
+            is_worth = sum(block.shard.index.size for block in segment.blocks) >= tuning.MIN_POINTS
+            session = self.backend.open_session(segment.graph) if is_worth else None
+            if session is not None:
+                self._bind_segment(segment, session)
+            elif is_worth and len(segment.items) > 2:
+                half = len(segment.items) // 2
+                left += [*found.cut(segment.items[:half]), *found.cut(segment.items[half:])]
+
+    def _bind_segment(self, segment: Segment, session: Any) -> None:
+        binding, early, late = session.io_binding(), dict[int, list[tuple[Array, Array]]](), list[tuple[Array, Array]]()
+        for name, block, array, is_early in segment.inputs:
+            room = array if array.flags.c_contiguous and not is_early else np.empty(array.shape, array.dtype)
+            if is_early:
+                early.setdefault(id(block.shard), []).append((room, array))
+            elif room is not array:
+                late.append((room, array))
+            binding.bind_input(name, "cpu", 0, room.dtype.type, room.shape, room.ctypes.data)
+        made = list[tuple[Array, Array]]()
+        for k, block in enumerate(segment.outputs):
+            (out,) = block.write
+            room = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+            if room is not out:
+                made.append((out, room))
+            binding.bind_output(f"y{k}", "cpu", 0, room.dtype.type, room.shape, room.ctypes.data)
+        buffers = [block.outputs[0][0] for block in segment.outputs]
+
+        def run() -> None:
+            for buffer in buffers:
+                if buffer.id in self._fresh:
+                    self._array(buffer)
+            _copy_all(late)
+            session.run_with_iobinding(binding)
+            _copy_all(made)
+
+        last = segment.blocks[-1]
+        for block in segment.blocks:
+            self._parts[id(block.shard)] = _Part(block, early.get(id(block.shard), []), run if block is last else None)
+
+    def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
+        """Run an operator's block function, its session, or a part of a segment's work."""
+        part = self._parts.get(id(shard))
+        if part is None:
+            super().launch(op, inputs, outputs, shard, workspace)
+            return
+        _copy_all(part.copies)
+        if part.run is not None:
+            part.run()
 
     def leave(self) -> None:
         """Give up all buffers."""
         self._bound.clear()
+        self._parts.clear()
         self.constants = ()
         super().leave()
 

@@ -12,7 +12,7 @@ shard's index space; else there is no such graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tapestry_exec.copies import Array
 from tapestry_plan.ir import BUILTIN_OPS, Attrs, Graph, Op, Shard, Tensor
@@ -47,8 +47,21 @@ def make_graph(op: Op, shard: Shard, given: Sequence[Given | None]) -> Graph:
             tensors.append(graph.input(f"x{k}", one.shape, one.dtype))
         else:
             tensors.append(graph.constant(f"x{k}", one.value))
-    graph.output(_add(graph, op, shard, tensors), "y")
+    graph.output(add_block(graph, op, shard, tensors), "y")
     return graph
+
+
+def add_whole(graph: Graph, op: Op, attrs: Attrs, tensors: Sequence[Tensor | None]) -> Tensor:
+    """Add a whole operator to a graph, with the attributes that it has; else as `add_block`."""
+    fusion = open_block(op, attrs)
+    if fusion is not None:
+        count = len(fusion.first_signature.inputs)
+        between = add_whole(graph, fusion.first, fusion.first_attrs, tensors[:count])
+        rest = iter(tensors[count:])
+        total = len(fusion.second_signature.inputs)
+        operands = [between if k in fusion.at else next(rest) for k in range(total)]
+        return add_whole(graph, fusion.second, fusion.second_attrs, operands)
+    return _add_op(graph, op, tensors, dict(attrs))
 
 
 def is_ours(op: Op, attrs: Attrs) -> bool:
@@ -59,16 +72,36 @@ def is_ours(op: Op, attrs: Attrs) -> bool:
     return is_ours(fusion.first, fusion.first_attrs) and is_ours(fusion.second, fusion.second_attrs)
 
 
-def _add(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -> Tensor:
+def add_block(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -> Tensor:
+    """Add a block to a graph, behind the tensors that it is given.
+
+    Raises
+    ------
+    NotLocal
+        As `make_graph`; operators of the block that came before may be there then.
+    """
     fusion = open_block(op, shard.attrs)
     if fusion is not None:
         count = len(fusion.first_signature.inputs)
         one, two = fusion.plan(shard)
         if one is None or any(two.input_boxes[k] != one.output_boxes[0] for k in fusion.at):
             raise NotLocal("the second operator reads padding, or not all that the first one makes")
-        between, rest = _add(graph, fusion.first, one, tensors[:count]), iter(tensors[count:])
+        between, rest = add_block(graph, fusion.first, one, tensors[:count]), iter(tensors[count:])
         operands = [between if k in fusion.at else next(rest) for k in range(len(two.input_boxes))]
-        return _add(graph, fusion.second, two, operands)
+        return add_block(graph, fusion.second, two, operands)
+    if op is not BUILTIN_OPS.get(op.name):
+        raise NotLocal(f"{op.name} is an operator of the user's")
+    found = op.attributes_of_blocks(shard, [tensor.shape for tensor in tensors if tensor is not None])
+    if found is None:
+        raise NotLocal(f"{op.name} depends on where its cells lie")
+    made = _add_op(graph, op, tensors, {key: value for key, value in found.items() if value is not None})
+    signature = graph.signature(made.name)
+    if signature.index_shape != shard.index.shape or made.shape != shard.output_boxes[0].shape:
+        raise NotLocal(f"over its blocks {op.name} has another index space")
+    return made
+
+
+def _add_op(graph: Graph, op: Op, tensors: Sequence[Tensor | None], attrs: dict[str, Any]) -> Tensor:
     if op is not BUILTIN_OPS.get(op.name):
         raise NotLocal(f"{op.name} is an operator of the user's")
     if op.has_states:
@@ -77,17 +110,10 @@ def _add(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -
         tensors = tensors[:-1]
     if any(tensor is None for tensor in tensors):
         raise NotLocal("an operand before others is not there")
-    found = op.attributes_of_blocks(shard, [tensor.shape for tensor in tensors if tensor is not None])
-    if found is None:
-        raise NotLocal(f"{op.name} depends on where its cells lie")
-    attrs = {key: value for key, value in found.items() if value is not None}
     try:
         made = graph.op(op, *tensors, **attrs)
     except ValueError as error:
         raise NotLocal(str(error)) from None
     if not isinstance(made, Tensor):
         raise NotLocal(f"{op.name} has several outputs")
-    signature = graph.signature(made.name)
-    if signature.index_shape != shard.index.shape or made.shape != shard.output_boxes[0].shape:
-        raise NotLocal(f"over its blocks {op.name} has another index space")
     return made

@@ -40,7 +40,7 @@ from tapestry_exec.run.deployment import (
     run,
 )
 from tapestry_exec.run.evaluate import difference, evaluate, read_array
-from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts
+from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, find_blocks
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch

@@ -244,27 +244,13 @@ class Interpreter:
     def _compute(self, k: int, step: Compute, start: float) -> TraceEvent:
         shard = self.work.shards[k]
         op = self.ops[self.work.nodes[step.node].op]
-        inputs, outputs, workspace = self._find_blocks(step, shard)
+        inputs, outputs, workspace = find_blocks(self.work, step, shard)
         self.memory.launch(op, inputs, outputs, shard, workspace)
         counted = shard.known.get("flop")
         if counted is None or counted[0] is not op:
             counted = shard.known["flop"] = op, op.flop_per_point(shard.signature, shard.attrs) * shard.index.size
         self.flop += counted[1]
         return self._told(k, "compute", step.node, start)
-
-    def _find_blocks(self, step: Compute, shard: Shard) -> tuple[Reads, Writes, Buffer | None]:
-        """Where a step's blocks lie: the same objects in every run."""
-        found: tuple[Reads, Writes, Buffer | None] | None = shard.known.get("launch")
-        if found is None:
-            buffers, pieces = self.work.buffers, step.pieces or (None,) * len(step.inputs)
-            inputs = tuple(
-                None if number is None or box is None else (buffers[number], box, piece)
-                for number, box, piece in zip(step.inputs, shard.input_boxes, pieces, strict=True)
-            )
-            outputs = tuple((buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True))
-            workspace = None if step.workspace is None else buffers[step.workspace]
-            found = shard.known["launch"] = inputs, outputs, workspace
-        return found
 
     def _reduce(self, k: int, step: Reduce, start: float) -> TraceEvent:
         """Merge parts by the monoid of the operator that made them."""
@@ -275,6 +261,21 @@ class Interpreter:
         assert monoid is not None and monoid.name == step.monoid, "checked before the first step"
         self.memory.merge(monoid, maker.attrs, parts, output, step.regions, step.fan_in)
         return self._told(k, "reduce", step.node, start)
+
+
+def find_blocks(work: StepFacts, step: Compute, shard: Shard) -> tuple[Reads, Writes, Buffer | None]:
+    """Where a step's blocks and its scratch memory lie: the same objects in every run."""
+    found: tuple[Reads, Writes, Buffer | None] | None = shard.known.get("launch")
+    if found is None:
+        buffers, pieces = work.buffers, step.pieces or (None,) * len(step.inputs)
+        inputs = tuple(
+            None if number is None or box is None else (buffers[number], box, piece)
+            for number, box, piece in zip(step.inputs, shard.input_boxes, pieces, strict=True)
+        )
+        outputs = tuple((buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True))
+        workspace = None if step.workspace is None else buffers[step.workspace]
+        found = shard.known["launch"] = inputs, outputs, workspace
+    return found
 
 
 _new: Callable[[tuple[Any, ...]], TraceEvent] = TraceEvent._make

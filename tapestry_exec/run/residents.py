@@ -134,9 +134,9 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
     for number, b in prepared.work.buffers.items():
         if number in stays or number in carried:
             held[b.device] += align(b.nbytes)
-        else:
+        elif b.within is None:
             arenas[b.device] = max(arenas[b.device], b.offset + b.nbytes)
-            most[b.device] = max(most[b.device], b.offset + align(b.nbytes))
+            most[b.device] = max(most[b.device], b.offset + b.room)
     ids = set(map(id, left))
     in_runs, outputs, size = [*left, *(at for each in given.values() for at in each)], prepared.plan.outputs, len(held)
     return Residents(

@@ -23,6 +23,8 @@ from tapestry_sets.views import (
     Concat,
     Lookup,
     Pad,
+    Piece,
+    Relinearize,
     Reshape,
     Shape,
     Step,
@@ -90,32 +92,59 @@ def _write_by_nodes(to: Writer, view: Selection, names: Sequence[str], shapes: S
         if _makes(kind(view.shape), tuple(shapes), view):
             to.node(node, [names[0], to.number(view.shape)], out)
             return
-    steps = list(view.pieces[0].map.steps) or [AffineMap.identity(len(view.shape))]  # the source, or its first cells
-    _check_steps(steps, shapes[0])
+    steps = list(_part_steps(view.pieces[0].map.steps)) or [AffineMap.identity(len(view.shape))]  # its first cells
     befores = [view.shape, *(_find_shape(steps, k, shapes[0]) for k in range(1, len(steps)))]
+    _check_steps(steps, shapes[0], befores)
     name = names[0]
     for k in reversed(range(len(steps))):
         after = befores[k + 1] if k + 1 < len(steps) else tuple(shapes[0])
         name = _write_step(to, steps[k], name, after, befores[k], out if k == 0 else "")
 
 
+def _part_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps of a chain, with a choice of the first cells where one numbers some of those of the next."""
+    for k, step in enumerate(steps):
+        yield step
+        after = steps[k + 1] if k + 1 < len(steps) else None
+        if isinstance(step, Relinearize) and isinstance(after, Relinearize) and step.to_shape != after.from_shape:
+            yield AffineMap.identity(len(step.to_shape))
+
+
 def _makes(kind: ViewKind, shapes: tuple[Shape, ...], view: Selection) -> bool:
     """Whether a kind of view makes a view of tensors of these shapes."""
     try:
-        return kind.out_shape(shapes) == view.shape and kind.pieces(shapes) == view.pieces
+        return kind.out_shape(shapes) == view.shape and _same_pieces(kind.pieces(shapes), view.pieces)
     except ValueError:
         return False
 
 
-def _check_steps(steps: Sequence[Step], source: Shape) -> None:
+def _same_pieces(ones: Sequence[Piece], others: Sequence[Piece]) -> bool:
+    """Whether pieces are the same, steps that change nothing left out."""
+    return list(map(_simplify, ones)) == list(map(_simplify, others))
+
+
+def _simplify(piece: Piece) -> Piece:
+    if any(guard.prefix for guard in piece.guards):  # which say behind which step they stand
+        return piece
+    return Piece(piece.source, piece.guards, piece.map.simplify(), piece.fill)
+
+
+def _check_steps(steps: Sequence[Step], source: Shape, befores: Sequence[Shape]) -> None:
     """Raise NotWritten, before anything is written, for a chain that nodes do not make."""
     for k, step in enumerate(steps):
-        if k:
-            _find_shape(steps, k, source)
         if isinstance(step, AffineMap):
-            _list_read(step)
+            last = k == len(steps) - 1
+            _check_reach(step, source if last else _find_shape(steps, k + 1, source), befores[k])
         elif not isinstance(step, Lookup) and k == len(steps) - 1 and step.to_shape != tuple(source):
             raise NotWritten(f"it renumbers {step.to_shape}, where {tuple(source)} is read")
+
+
+def _check_reach(step: AffineMap, source: Sequence[int], shape: Shape) -> None:
+    """Raise NotWritten where some cells of a step would be read outside: those that a step before it leaves out."""
+    for axis, (row, first) in enumerate(zip(_list_read(step), step.offset, strict=True)) if 0 not in shape else ():
+        last = first + sum(c * (shape[k] - 1) for k, c in row)
+        if min(first, last) < 0 or max(first, last) >= source[axis]:
+            raise NotWritten("it chooses some of the cells behind a step that has more of them")
 
 
 def _list_read(step: AffineMap) -> list[list[tuple[int, int]]]:

@@ -93,6 +93,7 @@ from tapestry_plan.steps.shard_plan import (
 )
 from tapestry_plan.steps.step import (
     HOST,
+    READ,
     Alloc,
     Buffer,
     Collective,
@@ -112,6 +113,7 @@ from tapestry_plan.steps.step import (
     Within,
     Written,
     is_in_place,
+    list_buffers,
     list_written,
     row_major,
     ungroup,

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps.documents import read_written, require_fields, seal, to_plain, unseal
-from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.lowering import Tags
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.step import (
@@ -71,7 +70,7 @@ class Program(Struct, frozen=True):
     @property
     def peak_nbytes(self) -> int:
         """How far the device's arena reaches."""
-        return max((buffer.offset + align(buffer.nbytes) for buffer in self.buffers), default=0)
+        return max((buffer.offset + buffer.room for buffer in self.buffers if buffer.within is None), default=0)
 
     def to_json(self) -> str:
         """The program as a JSON document with its own SHA-256; operators are named as in the plan's graph."""

@@ -37,6 +37,8 @@ class Arena(Struct):
 
     def give(self, offset: int, nbytes: int) -> None:
         """Free a place."""
+        if not nbytes:
+            return
         stop = offset + align(nbytes)
         at = bisect(self.starts, offset)
         if at < len(self.starts) and self.starts[at] == stop:

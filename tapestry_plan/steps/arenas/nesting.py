@@ -105,8 +105,6 @@ class _Uses(Struct):
 
     copies: list[Copy] = field(default_factory=list)
     """That take cells of it to another one of the device, in order."""
-    at: int = -1
-    """The first of these."""
     is_plain: bool = True
     """Whether all others read and write its cells under their own coordinates."""
 
@@ -116,10 +114,8 @@ def _find_places(
 ) -> dict[int, tuple[int, Linear]]:
     """By guest its host, and its place there."""
     found: dict[int, tuple[int, Linear]] = {}
-    # A host may be a guest itself, of which is known here: it is copied later than its own guests are.
-    used = _list_uses(buffers, steps)
-    for number in sorted(used, key=lambda number: -used[number].at):
-        guest, mine = buffers[number], used[number]
+    for number, mine in _list_uses(buffers, steps).items():
+        guest = buffers[number]
         tensor = graph.stored.get(guest.tensor)
         if not mine.is_plain or tensor is None or tensor.kind != "result" or guest.part >= 0 or guest.fill is not None:
             continue
@@ -138,10 +134,9 @@ def _find_places(
 def _list_uses(buffers: Sequence[Buffer], steps: Sequence[ProgramStep]) -> dict[int, _Uses]:
     """What is done with the buffers that are copied within their device."""
     found: defaultdict[int, _Uses] = defaultdict(_Uses)
-    for at, step in enumerate(steps):
+    for step in steps:
         if isinstance(step, Copy) and step.src != HOST and buffers[step.src].device == buffers[step.dst].device:
             mine = found[step.src]
-            mine.at = at if mine.at < 0 else mine.at
             mine.copies.append(step)
             found[step.dst].is_plain &= step.piece is None
         elif isinstance(step, Copy):

@@ -49,7 +49,8 @@ class Watched(OnnxruntimeBackend):
     def count(self) -> tuple[int, int]:
         """Steps in sessions, and all."""
         bound = [run for device in self.devices for _, _, run in device._bound.values()]
-        return sum(run is not None for run in bound), len(bound)
+        shared = sum(len(device._parts) for device in self.devices)
+        return shared + sum(run is not None for run in bound), shared + len(bound)
 
 
 def assert_alike(found: RunResult, wanted: RunResult, wide: float = 1e-5) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tapestry_exec import InvalidPlan, check_plan, evaluate, run
+from tapestry_exec import InvalidPlan, check_plan, deploy, evaluate, run
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, concat, ops, plan
 from tapestry_plan.onnx import load_onnx
 from tapestry_plan.steps import Alloc, Buffer, Copy, Free, Program, count_local, lower
-from tapestry_sets.views import Interleave, Pad
+from tapestry_sets.views import Interleave, Pad, Tile
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_same_bits import of_floats
 from tests.ways_of_running import Threads, assert_same
@@ -34,6 +34,7 @@ def riffled(a: Tensor, b: Tensor) -> Tensor:
 
 
 WORDS: dict[str, tuple[tuple[int, ...], Callable[[Tensor, Tensor], Tensor]]] = {
+    "side by side, far": ((12, 40), lambda a, b: concat([a, b], 1)),
     "side by side": ((6, 4), lambda a, b: concat([a, b], 1)),
     "one below the other": ((6, 4), lambda a, b: concat([a, b], 0)),
     "a pad's inside": ((6, 4), lambda a, b: a.view(Pad(((1, 2), (0, 3)))) + b.view(Pad(((1, 2), (0, 3))))),
@@ -54,6 +55,9 @@ def test_what_is_put_together_is_made_in_its_place(word: str, devices: int) -> N
     p = plan(g, Mesh(devices), fuse=False, expand=False)
     feeds = of_floats(g)
     r = run(p, feeds, verify=True)
+    assert tuple(p.program(device).peak_nbytes for device in range(devices)) == p.peak_nbytes
+    with deploy(p, backend="serial") as placed:  # which counts what stays beside the arenas
+        assert placed.run(feeds, verify=True).outputs["z"].tobytes() == r.outputs["z"].tobytes()
     if devices == 1:
         padding = 2 * (9 * 7 - 6 * 4) * 4 if "pad" in word else 0
         assert p.nbytes_copied == r.nbytes_copied == (padding,)
@@ -62,9 +66,70 @@ def test_what_is_put_together_is_made_in_its_place(word: str, devices: int) -> N
     assert_same(run(p, feeds, backend=Threads()), run(p, feeds, backend="serial"))
 
 
+def repeated(a: Tensor, b: Tensor) -> Tensor:
+    return concat([a.apply(Tile((2, 1))), b.apply(Tile((2, 1)))], 1)
+
+
+@pytest.mark.parametrize(
+    ("put", "guests"),
+    [
+        (lambda a, b: concat([a, b], 1)[:, 1:], 1),  # not all of a
+        (lambda a, b: concat([a[1:], b], 0), 1),
+        (lambda a, b: concat([a, a, b], 1), 1),  # a lies at two places
+        (lambda a, b: concat([a, a[::-1], b], 1), 1),
+        (repeated, 0),
+        (lambda a, b: concat([a[::-1], b], 1), 1),  # turned around: no positive strides
+        (lambda a, b: concat([a, b], 1).apply(Tile((1, 2))), 0),
+    ],
+)
+def test_what_does_not_go_to_one_place_is_copied(put: Callable[[Tensor, Tensor], Tensor], guests: int) -> None:
+    g = Graph()
+    x, y = g.input("x", (6, 4)), g.input("y", (6, 4))
+    g.output(ops.softmax(put(ops.exp(x, name="a"), ops.tanh(y, name="b")), name="last"), "z")
+    p, feeds = plan(g, Mesh(1), fuse=False, expand=False), of_floats(g)
+    assert sum(buffer.within is not None for buffer in p.buffers) == guests
+    r = run(p, feeds, verify=True)
+    np.testing.assert_allclose(r.outputs["z"], evaluate(g, feeds)["z"], rtol=1e-6)
+    assert r.nbytes_copied == p.nbytes_copied > (0,)
+
+
+def test_who_else_reads_a_guest_reads_it_there() -> None:
+    """As it is, or beside other cells of its tensor; but not through a view of another form, which is copied of it."""
+    for turned in (False, True):
+        g = Graph()
+        x, y = g.input("x", (6, 6)), g.input("y", (6, 6))
+        a, b = ops.exp(x, name="a"), ops.tanh(y, name="b")
+        both = ops.softmax(concat([a, b], 1), name="both")
+        other = ops.softmax(concat([a.T, b], 1), name="other") if turned else ops.relu(a, name="other")
+        g.output(both, "z")
+        g.output(other, "w")
+        p, feeds = plan(g, Mesh(1), fuse=False, expand=False), of_floats(g)
+        guests = {buffer.tensor for buffer in p.buffers if buffer.within is not None}
+        assert guests == (set() if turned else {"a", "b"})
+        for name, array in run(p, feeds, verify=True).outputs.items():
+            np.testing.assert_allclose(array, evaluate(g, feeds)[name], rtol=1e-6)
+
+
+def test_a_guest_of_a_view_is_sent_and_copied_from_there() -> None:
+    """Rows lie beside others in what their device reads, each apart; the other device gets some of them."""
+    g = Graph()
+    x, y = g.input("x", (1, 2, 8, 4)), g.input("y", (1, 2, 8, 4))
+    a = ops.relu(x, name="a")
+    g.output(ops.exp(concat([a, ops.tanh(y, name="b")], 3), name="both"), "z")
+    g.output(ops.conv(a, g.input("w", (2, 2, 3, 3)), pads=1, name="c"), "v")
+    fix = {"a": {"i2": 2}, "b": {"i2": 2}, "both": {"i2": 2}, "c": {"h": 2}}
+    p, feeds = plan(g, Mesh(2), fix=fix, fuse=False, expand=False), of_floats(g)
+    assert {b.tensor for b in p.buffers if b.within} == {"a", "b"} and p.nbytes_moved
+    for name, array in run(p, feeds, verify=True).outputs.items():
+        np.testing.assert_allclose(array, evaluate(g, feeds)[name], rtol=1e-5)
+
+
 @pytest.mark.parametrize(("name", "most"), [("bert", 24_576), ("gpt2", 16_384)])
 def test_networks_copy_little(name: str, most: int) -> None:
-    p = plan(load_onnx(f"tests/models/{name}.onnx"), Mesh(4))
+    g = load_onnx(f"tests/models/{name}.onnx")
+    p, feeds = plan(g, Mesh(4)), of_floats(g)
+    for label, array in run(p, feeds).outputs.items():
+        np.testing.assert_allclose(array, evaluate(g, feeds)[label], rtol=1e-3, atol=1e-5)
     apart = lower(p.graph, p.mesh, p.choices, apart=True)
     assert sum(p.nbytes_copied) <= most < sum(count_local(p.graph, apart.buffers, apart.steps, 4)) / 1.9
     assert all(one <= other for one, other in zip(p.peak_nbytes, apart.peak_nbytes, strict=True))

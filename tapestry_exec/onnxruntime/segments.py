@@ -1,0 +1,376 @@
+"""Segments: runs of steps of one device between which nothing is copied, as one session.
+
+A session of a single block brings cells into ONNX Runtime's own order and back. Where a step reads what the one before
+made, and nothing comes or goes in between, both are one model, and what is between them stays with the session::
+
+    recv  conv  relu  conv  send  add  relu          steps of a device
+          └── one session ─┘      └─ one ┘           what `send` reads is an output of the first
+
+All steps of a segment but the last do nothing then; the last one runs the session. What a step reads of a buffer that
+is given back before that is copied when the step comes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tapestry_exec.copies import Array, block_of
+from tapestry_exec.onnxruntime.blocks import Given, NotLocal, add_block, add_whole
+from tapestry_exec.run import Reads, StepFacts, Writes
+from tapestry_plan.ir import Graph, Op, Shard, Tensor
+from tapestry_plan.steps import (
+    READ,
+    Alloc,
+    Buffer,
+    Compute,
+    Copy,
+    DeviceStep,
+    Free,
+    is_in_place,
+    list_buffers,
+)
+from tapestry_sets.regions import AffineMap, Box
+from tapestry_sets.views import IndexMap, Pad, Piece
+
+
+class Block(NamedTuple):
+    """One step's work: where its blocks lie, as arrays too."""
+
+    at: int
+    """The step's place in the program."""
+    op: Op
+    shard: Shard
+    inputs: Reads
+    outputs: Writes
+    read: tuple[Given | None, ...]
+    """What is read, with its cells in `Given.value` where they never change."""
+    arrays: tuple[Array | None, ...]
+    write: tuple[Array, ...]
+    views: tuple[str, ...]
+    """What its operator reads, by name."""
+
+
+class Joined(NamedTuple):
+    """A guest in its host: a part of a view that was made in place."""
+
+    at: int
+    src: int
+    dst: int
+    piece: Piece | None
+
+
+Item = Block | Joined
+OWN = -1
+"""In place of the number of a view's source: the host has the coordinates of the guest."""
+
+
+class Input(NamedTuple):
+    """What a segment reads of others: its name in the graph, and the first block that reads it."""
+
+    name: str
+    block: Block
+    array: Array
+    is_early: bool
+    """Whether its place is given back before the last step."""
+
+
+class Segment(Struct, frozen=True):
+    """Steps that one session does.
+
+    Parameters
+    ----------
+    graph : Graph
+        Its outputs are y0, y1, …
+    items : tuple of Block or Joined
+        The last block does the work of all.
+    inputs : tuple of Input
+    outputs : tuple of Block
+        Those whose results others read.
+    """
+
+    graph: Graph
+    items: tuple[Item, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Block, ...]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The steps that are computed."""
+        return [item for item in self.items if isinstance(item, Block)]
+
+
+class Held(NamedTuple):
+    """A tensor of the segment's graph, and the box of cells that it is."""
+
+    tensor: Tensor
+    box: Box
+
+
+class Local(NamedTuple):
+    """A view of blocks in their own coordinates, as a view kind."""
+
+    shape: tuple[int, ...]
+    parts: tuple[Piece, ...]
+
+    def out_shape(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """The block's extents."""
+        return self.shape
+
+    def pieces(self, shapes: Sequence[Sequence[int]]) -> tuple[Piece, ...]:
+        """Where its cells are read."""
+        return self.parts
+
+
+class Program:
+    """The steps of a device, and who reads each buffer.
+
+    Parameters
+    ----------
+    steps : sequence of DeviceStep
+    graph : Graph
+        Whose operators they compute.
+    work : StepFacts
+    find : function
+        The block of a `Compute` and its place in the program; None where a session cannot have it.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[DeviceStep],
+        graph: Graph,
+        work: StepFacts,
+        find: Callable[[int, DeviceStep], Block | None],
+    ) -> None:
+        self.steps, self.graph, self.work, self.find = steps, graph, work, find
+        self.readers: defaultdict[int, list[int]] = defaultdict(list)
+        self.freed: dict[int, int] = {}
+        self.hosts: dict[int, int] = {}
+        """Of guests that are copied in place the host."""
+        for at, (_, _, step) in enumerate(steps):
+            if isinstance(step, Free):
+                self.freed[step.buffer] = at
+            elif isinstance(step, Copy) and is_in_place(step, work.buffers):
+                self.hosts[step.src] = step.dst
+            else:
+                for number in list_buffers(step, READ):
+                    self.readers[number].append(at)
+        self.kept = {number for out in work.outputs for number, _ in (*out.blocks, *out.replicas)}
+
+    def list_runs(self) -> Iterator[list[Item]]:
+        """The longest runs of blocks between which nothing comes, goes, or is copied."""
+        run: list[Item] = []
+        for at, one in enumerate(self.steps):
+            step = one.step
+            if isinstance(step, Alloc | Free):
+                continue
+            block = self.find(at, one) if isinstance(step, Compute) else None
+            if block is not None:
+                run.append(block)
+            elif isinstance(step, Copy) and is_in_place(step, self.work.buffers):
+                run.append(Joined(at, step.src, step.dst, step.piece))
+            elif run:
+                yield run
+                run = []
+        if run:
+            yield run
+
+    def list_segments(self) -> Iterator[Segment]:
+        """Segments of two blocks and more."""
+        for run in self.list_runs():
+            yield from self.cut(run)
+
+    def cut(self, run: Sequence[Item]) -> Iterator[Segment]:
+        """The segments of a run: each as long as its blocks make one graph."""
+        writer, items = _Writer(self), list[Item]()
+        for item in run:
+            try:
+                writer.add(item)
+                items.append(item)
+            except NotLocal:
+                yield from writer.finish(items)
+                writer, items = _Writer(self), []
+                if isinstance(item, Block):  # by itself, or the first one of the next segment
+                    try:
+                        writer.add(item)
+                        items.append(item)
+                    except NotLocal:
+                        writer = _Writer(self)
+        yield from writer.finish(items)
+
+    def escapes(self, number: int, inside: frozenset[int]) -> bool:
+        """Whether somebody else reads a buffer, or the host that it lies in."""
+        if number in self.kept or not inside.issuperset(self.readers[number]):
+            return True
+        return number in self.hosts and self.escapes(self.hosts[number], inside)
+
+
+class _Writer:
+    """Writes blocks one behind the other into a graph."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.graph = program, Graph("segment")
+        self.made: dict[int, Held] = {}
+        self.joined: defaultdict[int, dict[int, Held]] = defaultdict(dict)
+        """By host the parts of its view that lie there, by source of the view."""
+        self.inputs: dict[tuple[int, Box, Piece | None], tuple[Tensor, Block, Array | None]] = {}
+
+    def add(self, item: Item) -> None:
+        """Write a block, or note what lies in a host.
+
+        Raises
+        ------
+        NotLocal
+            Where the block cannot be written behind those that are there.
+        """
+        if isinstance(item, Joined):
+            if item.src in self.made or item.src in self.joined:
+                parts = self.joined[item.dst]
+                if item.src in self.made:
+                    parts[OWN if item.piece is None else item.piece.source] = self.made[item.src]
+            return
+        made = self._add_whole(item) if item.shard.index == item.shard.signature.index else None
+        if made is None:
+            operands = [self._read(item, k) for k in range(len(item.inputs))]
+            made = add_block(self.graph, item.op, item.shard, operands)
+        ((buffer, box),) = item.outputs
+        if made.shape != box.shape:
+            raise NotLocal("over its blocks it makes another shape")
+        self.made[buffer.id] = Held(made, box)
+
+    def _add_whole(self, block: Block) -> Tensor | None:
+        """The block as the operator that it is, which then does its own padding; None where it has not all operands."""
+        try:
+            operands = [self._read_whole(block, k) for k in range(len(block.inputs))]
+        except NotLocal:
+            return None
+        return add_whole(self.graph, block.op, block.shard.attrs, operands)
+
+    def _read(self, block: Block, k: int) -> Tensor | None:
+        found, given = block.inputs[k], block.read[k]
+        if found is None or given is None:
+            return None
+        buffer, box, piece = found
+        held = self.made.get(buffer.id)
+        if held is not None and (piece is not None or held.box.contains(box)):
+            if piece is None and held.box == box:
+                return held.tensor
+            rank = len(box.shape)
+            read = Piece(0, (), IndexMap((AffineMap.identity(rank),), rank)) if piece is None else piece
+            return self._select(box, [replace_source(read)], [held], block.views[k])
+        if buffer.id in self.joined or held is not None:
+            if piece is not None or held is not None:
+                raise NotLocal("a view of what is put together here")
+            return self._read_padded(buffer, box) if OWN in self.joined[buffer.id] else self._read_joined(buffer, box)
+        return self._ask(block, k, box)
+
+    def _ask(self, block: Block, k: int, box: Box) -> Tensor:
+        """An input of the graph, or a constant: of an operand's block the cells in a box."""
+        found, given, array = block.inputs[k], block.read[k], block.arrays[k]
+        assert found is not None and given is not None and array is not None, "the operand is read"
+        buffer, whole, piece = found
+        key = buffer.id, box, piece
+        if key not in self.inputs:
+            name = f"x{len(self.inputs)}"
+            part = block_of(array, whole.start, box)
+            if given.value is None:
+                tensor = self.graph.input(name, part.shape, given.dtype)
+            else:
+                tensor = self.graph.constant(name, part)
+            self.inputs[key] = tensor, block, None if given.value is not None else part
+        return self.inputs[key][0]
+
+    def _read_whole(self, block: Block, k: int) -> Tensor | None:
+        """All of an operand, without its padding."""
+        found = block.inputs[k]
+        if found is None:
+            return None
+        buffer, box, piece = found
+        source = self.program.graph.source(block.views[k])
+        whole = Box.of(source.shape)
+        held = self.made.get(buffer.id)
+        parts = self.joined.get(buffer.id, {})
+        if held is None and OWN in parts:
+            held = parts[OWN]
+        if held is not None:
+            if held.box not in map(Box.of, source.stored_shapes) or (piece is None) != source.direct:
+                raise NotLocal("a part of an operand")
+            if piece is None:
+                return held.tensor
+            return self._select(whole, [replace_source(piece)], [held], block.views[k])
+        if buffer.id in self.joined:
+            return self._read_joined(buffer, whole)
+        if not box.contains(whole):
+            raise NotLocal("a part of an operand")
+        return self._ask(block, k, whole)
+
+    def _read_padded(self, buffer: Buffer, box: Box) -> Tensor:
+        """A block of a tensor in its padding, all of which was made here."""
+        held, whole = self.joined[buffer.id][OWN], Box.of(self.program.graph.source(buffer.tensor).shape)
+        if buffer.box.intersect(whole) != held.box or box != buffer.box:
+            raise NotLocal("some of a block is not made here")
+        widths = [(a - b, e - f) for a, b, e, f in zip(held.box.start, box.start, box.stop, held.box.stop, strict=True)]
+        return self.graph.select(Pad(tuple(widths), value=buffer.fill or 0.0), held.tensor)
+
+    def _read_joined(self, buffer: Buffer, box: Box) -> Tensor:
+        """A block of a view all of whose parts were made here."""
+        parts = self.joined[buffer.id]
+        pieces = self.program.graph.source(buffer.tensor).pieces
+        used = sorted({piece.source for piece in pieces if piece.source >= 0})
+        if not pieces or any(source not in parts for source in used):
+            raise NotLocal("some of a view is not made here")
+        order = {source: k for k, source in enumerate(used)}
+        read = [piece if piece.source < 0 else replace_source(piece, order[piece.source]) for piece in pieces]
+        return self._select(box, read, [parts[source] for source in used], buffer.tensor)
+
+    def _select(self, box: Box, pieces: Sequence[Piece], held: Sequence[Held], view: str) -> Tensor:
+        """A block of a view of blocks: as the view is, where all of these are whole."""
+        source = self.program.graph.source(view)
+        is_whole = box == Box.of(source.shape) and all(one.box in map(Box.of, source.stored_shapes) for one in held)
+        local = pieces if is_whole else [_move(piece, box, [one.box for one in held]) for piece in pieces]
+        try:
+            return self.graph.select(Local(box.shape, tuple(local)), *(one.tensor for one in held))
+        except ValueError as error:
+            raise NotLocal(str(error)) from None
+
+    def finish(self, items: Sequence[Item]) -> Iterator[Segment]:
+        """The segment of what was written, if it is more than one block."""
+        blocks = [item for item in items if isinstance(item, Block)]
+        if len(blocks) < 2:
+            return
+        inside = frozenset(block.at for block in blocks)
+        outputs = [block for block in blocks if self.program.escapes(block.outputs[0][0].id, inside)]
+        for k, block in enumerate(outputs):
+            self.graph.output(self.made[block.outputs[0][0].id].tensor, f"y{k}")
+        last = blocks[-1].at
+        inputs = [
+            Input(tensor.name, block, array, self.program.freed.get(number, last) < last)
+            for (number, _, _), (tensor, block, array) in self.inputs.items()
+            if array is not None
+        ]
+        if outputs:
+            yield Segment(self.graph, tuple(items), tuple(inputs), tuple(outputs))
+
+
+def replace_source(piece: Piece, source: int = 0) -> Piece:
+    """A piece that reads another one of some tensors."""
+    return Piece(source, piece.guards, piece.map, piece.fill)
+
+
+def _move(piece: Piece, box: Box, sources: Sequence[Box]) -> Piece:
+    """A piece in the coordinates of a block of its view, and of blocks of its sources.
+
+    Raises
+    ------
+    NotLocal
+        Where a part is read through more than strides: ONNX numbers the cells of whole tensors.
+    """
+    rank, there = len(box.shape), () if piece.source < 0 else sources[piece.source].start
+    if piece.guards or not all(isinstance(step, AffineMap) for step in piece.map.steps):
+        raise NotLocal("a part of a view that is read through more than strides")
+    begin = AffineMap(AffineMap.identity(rank).matrix, box.start, rank)
+    end = AffineMap(AffineMap.identity(len(there)).matrix, tuple(-a for a in there), len(there))
+    return Piece(piece.source, (), IndexMap((begin, *piece.map.steps, end), rank).simplify(), piece.fill)
