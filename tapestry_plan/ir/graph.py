@@ -163,6 +163,9 @@ class Op(Struct, frozen=True):
         ``(shard, shapes of its input blocks) -> attrs or None``: the attributes with which the operator, applied to
         the blocks alone, gives what the shard does; None where that depends on where the blocks lie. Without it that is
         taken to be so, but of operators that work cell by cell.
+    rows : bool
+        Whether results have the same bits where rows of blocks, their runs along the last axis, lie apart in memory.
+        Plans make blocks inside others only where that is so, or where these lie side by side.
     """
 
     name: str
@@ -182,6 +185,7 @@ class Op(Struct, frozen=True):
     needed: tuple[str, ...] = ()
     points_per_launch: Callable[[Signature, Attrs], int] | None = None
     local: Callable[[Shard, Sequence[Shape]], Attrs | None] | None = None
+    rows: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)

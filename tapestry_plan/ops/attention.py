@@ -197,6 +197,7 @@ def _attention_workspace(shard: Shard, itemsize: int) -> int:
     workspace=_attention_workspace,
     work=_all_heads,
     expansions=(matmul_softmax_matmul,),
+    rows=True,
 )
 def attention(
     q: Tensor,

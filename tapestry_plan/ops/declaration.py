@@ -46,7 +46,8 @@ def operator(
     Parameters
     ----------
     block, signature, **fields
-        As in `Op`. By default the operands broadcast against each other, and each index point writes one cell.
+        As in `Op`. By default the operands broadcast against each other, and each index point writes one cell; `rows`
+        then holds unless it is said otherwise.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def operator(
             defaults=tuple(defaults.items()),
             kinds=tuple((p.name, kind_of(hints[p.name])) for p in attributes),
             needed=tuple(p.name for p in attributes if p.default is Parameter.empty and p.kind is not p.VAR_KEYWORD),
-            **fields,
+            **{"rows": signature is elementwise_signature, **fields},
         )
 
         def add(made: Made | None, *values: Any) -> Made:

@@ -425,6 +425,7 @@ def fuse_ops(first: Op, second: Op) -> Derived:
         workspace=workspace,
         attributes=FUSED_ATTRIBUTES,
         work=work,
+        rows=first.rows and second.rows,
     )
 
 

@@ -561,6 +561,7 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
         deploy(p, backend=Threads()) as threads,
         deploy(p, backend="processes") as processes,
         deploy(p, backend="onnxruntime") as sessions,
+        deploy(plan(graph, Mesh((1,))), backend="onnxruntime") as one,
     ):
         calls: dict[str, Callable[[], object]] = {
             "ONNX Runtime": lambda: session.run(None, fed),
@@ -571,6 +572,7 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
             "threads": keep("threads", lambda: threads.run(inputs)),
             "processes": keep("processes", lambda: processes.run(inputs)),
             "sessions": lambda: sessions.run(inputs),
+            "sessions on one device": lambda: one.run(inputs),
         }
         for call in calls.values():
             call()
@@ -594,19 +596,22 @@ def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
         "",
         "Medians of wall time in milliseconds, in turns, BLAS on one thread; all ways but the sessions give the "
         "same bits. `run` places inputs and constants; in the ways behind it constants stay: one loop, a thread "
-        "for each device, a process for each, and blocks in sessions of ONNX Runtime, with threads where work is "
-        "long. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of "
-        "ONNX Runtime 2, 3, 6 and 1.5 (GPT), 6 for PP-OCR's detection (of the wheel rapidocr-onnxruntime); the loop "
-        "0.55 of ONNX's reference on the GPT (4 layers of width 768, 128 tokens, weights in the model). Bytes are of "
-        "one run, predicted and counted alike, on all devices together.",
+        "for each device, a process for each, and sessions of ONNX Runtime, with threads where work is long, and on "
+        "one device. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of "
+        "ONNX Runtime 2, 3, 6 and 1.5 (GPT), 6 for PP-OCR's detection (of the wheel rapidocr-onnxruntime), sessions "
+        "on one device 1.2; the loop 0.55 of ONNX's reference on the GPT (4 layers of width 768, 128 tokens, weights "
+        "in the model). Bytes are of one run, predicted and counted alike, on all devices together.",
         "",
-        "| network | " + " | ".join(heads) + " | unsharded / ONNX Runtime | loop / unsharded | best / loop | "
+        "| network | "
+        + " | ".join(heads)
+        + " | unsharded / ONNX Runtime | sessions on one / ONNX Runtime | loop / unsharded | best / loop | "
         "loop / reference | B moved | B placed | B copied within |",
-        "|" + "---|" * (len(heads) + 8),
+        "|" + "---|" * (len(heads) + 9),
     ]
     for row in rows:
         ratios = (
             row["unsharded"] / row["ONNX Runtime"],
+            row["sessions on one device"] / row["ONNX Runtime"],
             row["loop"] / row["unsharded"],
             min(row["threads"], row["processes"]) / row["loop"],
             row["loop"] / row["ONNX's reference"],

@@ -114,6 +114,7 @@ _BY_GEMM: dict[str, Any] = {
     "reduction": "sum",
     "work": _product,
     "local": same_anywhere,
+    "rows": True,
 }
 """What the products have in common: a product and an addition at each index point."""
 

@@ -276,6 +276,7 @@ def local_response_normalization(
     adjoint=adjoints.softmax,
     work=_softmax_form,
     local=same_anywhere,
+    rows=True,
 )
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along an axis, which no plan splits."""
@@ -286,6 +287,7 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     expansions=(expansions.minus_logsumexp,),
     adjoint=adjoints.log_softmax,
     local=same_anywhere,
+    rows=True,
 )
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """x − log Σ exp(x) along an axis, which no plan splits."""

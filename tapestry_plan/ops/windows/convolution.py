@@ -143,11 +143,13 @@ def _count_plane(shard: Shard) -> tuple[int, int]:
 
 def _conv_direct(xp: Any, x: Any, matrix: Any, bias: Any, out: Any) -> None:
     """One kernel cell, no stride: a product of matrices on the tensor itself."""
-    if x.flags.c_contiguous and out.flags.c_contiguous:
-        flat = out.reshape(out.shape[0], -1)
-        xp.matmul(matrix, x.reshape(x.shape[0], -1), out=flat)
-    else:  # a block inside a larger buffer: row by row, still without a copy
-        xp.matmul(matrix, xp.moveaxis(x, 0, -2), out=xp.moveaxis(out, 0, -2))
+    # A block inside a larger buffer is brought together first: one product is faster than one for each row, and has
+    # the same bits wherever blocks lie.
+    cells = x.reshape(x.shape[0], -1)
+    if out.flags.c_contiguous:
+        xp.matmul(matrix, cells, out=out.reshape(out.shape[0], -1))
+    else:
+        out[...] = xp.matmul(matrix, cells).reshape(out.shape)
     if bias is not None:
         out += bias.reshape(-1, *(1,) * (out.ndim - 1))
 
@@ -245,6 +247,7 @@ def _local_conv(shard: Shard, shapes: Sequence[Shape]) -> Attrs | None:
     adjoint=adjoints.Through(expansions.windows_einsum),
     work=_correlation,
     local=_local_conv,
+    rows=True,
 )
 def conv(
     x: Tensor,

@@ -42,7 +42,7 @@ def _folded_by(fold: str, merge: str, pad: float = 0.0) -> dict[str, Any]:
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         _fold_windows(getattr(xp, fold), inputs[0], outputs[0], shard)
 
-    return {"block": block, "signature": partial(_pool_signature, pad=pad), "reduction": merge}
+    return {"block": block, "signature": partial(_pool_signature, pad=pad), "reduction": merge, "rows": True}
 
 
 def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -128,6 +128,7 @@ def max_pool(
     dtype=floating,
     expansions=(windows_mean,),
     local=_local_average,
+    rows=True,
 )
 def average_pool(
     x: Tensor,

@@ -43,6 +43,7 @@ from tapestry_plan.steps.step import (
     Free,
     ProgramStep,
     Within,
+    row_major,
 )
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Piece
@@ -107,6 +108,8 @@ class _Uses(Struct):
     """That take cells of it to another one of the device, in order."""
     is_plain: bool = True
     """Whether all others read and write its cells under their own coordinates."""
+    nodes: set[str] = field(default_factory=set)
+    """The operators whose blocks lie in it."""
 
 
 def _find_places(
@@ -125,7 +128,7 @@ def _find_places(
             if any(other is not copy for other in others):
                 continue
             place = _find_place(graph, guest, host, copy)
-            if place is not None:
+            if place is not None and _keeps_bits(graph, mine.nodes, guest.shape, place[0]):
                 found[number] = copy.dst, place
                 break
     return found
@@ -145,7 +148,19 @@ def _list_uses(buffers: Sequence[Buffer], steps: Sequence[ProgramStep]) -> dict[
             for number, piece in zip(step.inputs, step.pieces, strict=False):
                 if number is not None and piece is not None:
                     found[number].is_plain = False
+            for number in (*step.inputs, *step.outputs):
+                if number is not None:
+                    found[number].nodes.add(step.node)
     return {number: mine for number, mine in found.items() if mine.copies}
+
+
+def _keeps_bits(graph: Graph, nodes: Iterable[str], shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether operators make the same of a block with these strides as of one by itself, to the last bit."""
+    apart = [(a, b) for a, b, n in zip(strides, row_major(shape), shape, strict=True) if n > 1]
+    if all(a == b for a, b in apart):
+        return True
+    is_rows = strides[-1] == 1 and shape[-1] > 1
+    return is_rows and all(graph.ops[graph.nodes[name].op].rows for name in nodes)
 
 
 def _find_place(graph: Graph, guest: Buffer, host: Buffer, copy: Copy) -> Linear | None:
