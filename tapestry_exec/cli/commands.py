@@ -39,7 +39,7 @@ from tapestry_exec.run import (
     run,
 )
 from tapestry_plan.ir import Graph, Stored
-from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
+from tapestry_plan.onnx import before_softmax, demo_model, load_onnx, to_onnx
 from tapestry_plan.rewrite import fix_bits
 from tapestry_plan.search import ParetoOptions, pareto, plan
 from tapestry_plan.steps import (
@@ -47,6 +47,7 @@ from tapestry_plan.steps import (
     InfeasiblePlan,
     Mesh,
     NotFound,
+    Shardings,
     ShardPlan,
     describe_document,
     spill,
@@ -56,6 +57,8 @@ from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.limits import escape_controls, list_names, quote
 from tapestry_sets.views import Allocation
 
+LIBRARIES = ("jax", "dtensor", "dask", "onnx")
+"""In whose words `export` says where tensors lie."""
 QUEUES = {
     "work": "the work of",
     "send": "what is sent by",
@@ -410,6 +413,43 @@ def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str
     echo(f"bytes moved: {p.nbytes_moved:,}; of blocks written anew within devices: {sum(p.nbytes_local):,}")
     if any(p.nbytes_spilled):
         echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
+
+
+@main.command("export")
+@planning
+@click.option("--to", "library", required=True, type=click.Choice(LIBRARIES), help="Whose words.")
+@click.option("--output", metavar="FILE", type=PATH, help="Write them to this file; a model of ONNX needs one.")
+def export_command(asked: Planning, mesh: Mesh | None, library: str, output: Path | None) -> None:
+    """Say where a plan's tensors lie, as other libraries do: one line of Python for each, or a model of ONNX.
+
+    Exact; tensors that the library cannot say are named with the reason, and the exit status is then 1.
+
+    For example: tapestry export model.onnx --mesh 2x2 --to jax --output shardings.py
+    """
+    if library == "onnx" and output is None:
+        raise click.UsageError("--to onnx writes a model; name its file with --output")
+    target = None if output is None else check_target(output, "--output")
+    p = plan_model(asked, load_model(asked), asked.find_mesh(mesh))
+    if library == "onnx" and target is not None:
+        model = to_onnx(p).SerializeToString()
+        with replace_file(target) as file:
+            file.write(model)
+        return
+    try:
+        found: Shardings[Any] = {"jax": p.to_jax, "dtensor": p.to_dtensor, "dask": p.to_dask_chunks}[library]()
+    except ImportError as error:
+        raise click.UsageError(str(error)) from None
+    extents = ", ".join(f"{name} of {n}" for name, n in zip(found.mesh.names, found.mesh.shape, strict=True))
+    text = f"# axes of the mesh: {extents or 'none'}\n{found.to_code()}"
+    if target is None:
+        echo(text)
+    else:
+        with replace_file(target) as file:
+            file.write(f"{text}\n".encode())
+    for name, why in found.refused.items():
+        echo(f"refused: {quote(name)}: {why}", err=True)
+    if found.refused:
+        _fail(f"{len(found.refused)} of {len(found) + len(found.refused)} tensors are not told by {library}", 1)
 
 
 @main.command("pareto")

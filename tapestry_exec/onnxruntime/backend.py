@@ -12,7 +12,7 @@ from tapestry_exec.copies import Array, aligned_bytes
 from tapestry_exec.numpy import Launched, NumpyBackend, NumpyDevice
 from tapestry_exec.onnxruntime import tuning
 from tapestry_exec.onnxruntime.blocks import Given, NotLocal, is_ours, make_graph
-from tapestry_exec.onnxruntime.segments import Block, Program, Segment
+from tapestry_exec.onnxruntime.segments import Program, StepBlock, Stretch
 from tapestry_exec.run import BackendUnavailable, Deployed, LocalSession, Reads, Session, Writes, find_blocks
 from tapestry_plan.ir import Graph, Op, Shard, UnsupportedOp
 from tapestry_plan.onnx import to_onnx
@@ -93,7 +93,7 @@ class OnnxruntimeBackend(NumpyBackend):
 class _Part(NamedTuple):
     """What a step of a segment does: nothing but copy what would be gone, and at last run the session."""
 
-    block: Block
+    block: StepBlock
     copies: Sequence[tuple[Array, Array]]
     run: Callable[[], None] | None
 
@@ -145,7 +145,7 @@ class OnnxruntimeDevice(NumpyDevice):
         """Let steps of a program share sessions, where these can be had; what stays is in its place."""
         work, ops, graph = what.prepared.work, what.ops, what.prepared.plan.graph
 
-        def find(at: int, one: DeviceStep) -> Block | None:
+        def find(at: int, one: DeviceStep) -> StepBlock | None:
             assert isinstance(one.step, Compute), "segments ask about these alone"
             shard = work.shards[one.number]
             inputs, outputs, _ = find_blocks(work, one.step, shard)
@@ -160,7 +160,7 @@ class OnnxruntimeDevice(NumpyDevice):
                 for item, array in zip(inputs, arrays, strict=True)
             )
             node = work.nodes[one.step.node]
-            return Block(at, ops[node.op], shard, inputs, outputs, given, arrays, write, node.inputs)
+            return StepBlock(at, ops[node.op], shard, inputs, outputs, given, arrays, write, node.inputs)
 
         found = Program(program, graph, work, find)
         left = [*found.list_segments()]
@@ -174,7 +174,7 @@ class OnnxruntimeDevice(NumpyDevice):
                 half = len(segment.items) // 2
                 left += [*found.cut(segment.items[:half]), *found.cut(segment.items[half:])]
 
-    def _bind_segment(self, segment: Segment, session: Any) -> None:
+    def _bind_segment(self, segment: Stretch, session: Any) -> None:
         binding, early, late = session.io_binding(), dict[int, list[tuple[Array, Array]]](), list[tuple[Array, Array]]()
         for name, block, array, is_early in segment.inputs:
             room = array if array.flags.c_contiguous and not is_early else np.empty(array.shape, array.dtype)

@@ -37,7 +37,7 @@ from tapestry_sets.regions import AffineMap, Box
 from tapestry_sets.views import IndexMap, Pad, Piece
 
 
-class Block(NamedTuple):
+class StepBlock(NamedTuple):
     """One step's work: where its blocks lie, as arrays too."""
 
     at: int
@@ -63,47 +63,45 @@ class Joined(NamedTuple):
     piece: Piece | None
 
 
-Item = Block | Joined
-OWN = -1
-"""In place of the number of a view's source: the host has the coordinates of the guest."""
+Item = StepBlock | Joined
 
 
 class Input(NamedTuple):
     """What a segment reads of others: its name in the graph, and the first block that reads it."""
 
     name: str
-    block: Block
+    block: StepBlock
     array: Array
     is_early: bool
     """Whether its place is given back before the last step."""
 
 
-class Segment(Struct, frozen=True):
+class Stretch(Struct, frozen=True):
     """Steps that one session does.
 
     Parameters
     ----------
     graph : Graph
         Its outputs are y0, y1, …
-    items : tuple of Block or Joined
+    items : tuple of StepBlock or Joined
         The last block does the work of all.
     inputs : tuple of Input
-    outputs : tuple of Block
+    outputs : tuple of StepBlock
         Those whose results others read.
     """
 
     graph: Graph
     items: tuple[Item, ...]
     inputs: tuple[Input, ...]
-    outputs: tuple[Block, ...]
+    outputs: tuple[StepBlock, ...]
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[StepBlock]:
         """The steps that are computed."""
-        return [item for item in self.items if isinstance(item, Block)]
+        return [item for item in self.items if isinstance(item, StepBlock)]
 
 
-class Held(NamedTuple):
+class HeldBlock(NamedTuple):
     """A tensor of the segment's graph, and the box of cells that it is."""
 
     tensor: Tensor
@@ -143,7 +141,7 @@ class Program:
         steps: Sequence[DeviceStep],
         graph: Graph,
         work: StepFacts,
-        find: Callable[[int, DeviceStep], Block | None],
+        find: Callable[[int, DeviceStep], StepBlock | None],
     ) -> None:
         self.steps, self.graph, self.work, self.find = steps, graph, work, find
         self.readers: defaultdict[int, list[int]] = defaultdict(list)
@@ -178,12 +176,12 @@ class Program:
         if run:
             yield run
 
-    def list_segments(self) -> Iterator[Segment]:
+    def list_segments(self) -> Iterator[Stretch]:
         """Segments of two blocks and more."""
         for run in self.list_runs():
             yield from self.cut(run)
 
-    def cut(self, run: Sequence[Item]) -> Iterator[Segment]:
+    def cut(self, run: Sequence[Item]) -> Iterator[Stretch]:
         """The segments of a run: each as long as its blocks make one graph."""
         writer, items = _Writer(self), list[Item]()
         for item in run:
@@ -193,7 +191,7 @@ class Program:
             except NotLocal:
                 yield from writer.finish(items)
                 writer, items = _Writer(self), []
-                if isinstance(item, Block):  # by itself, or the first one of the next segment
+                if isinstance(item, StepBlock):  # by itself, or the first one of the next segment
                     try:
                         writer.add(item)
                         items.append(item)
@@ -213,10 +211,10 @@ class _Writer:
 
     def __init__(self, program: Program) -> None:
         self.program, self.graph = program, Graph("segment")
-        self.made: dict[int, Held] = {}
-        self.joined: defaultdict[int, dict[int, Held]] = defaultdict(dict)
-        """By host the parts of its view that lie there, by source of the view."""
-        self.inputs: dict[tuple[int, Box, Piece | None], tuple[Tensor, Block, Array | None]] = {}
+        self.made: dict[int, HeldBlock] = {}
+        self.joined: defaultdict[int, dict[int | None, HeldBlock]] = defaultdict(dict)
+        """By host the parts of its view that lie there, by source of the view; None: of its own tensor."""
+        self.inputs: dict[tuple[int, Box, Piece | None], tuple[Tensor, StepBlock, Array | None]] = {}
 
     def add(self, item: Item) -> None:
         """Write a block, or note what lies in a host.
@@ -230,7 +228,7 @@ class _Writer:
             if item.src in self.made or item.src in self.joined:
                 parts = self.joined[item.dst]
                 if item.src in self.made:
-                    parts[OWN if item.piece is None else item.piece.source] = self.made[item.src]
+                    parts[None if item.piece is None else item.piece.source] = self.made[item.src]
             return
         made = self._add_whole(item) if item.shard.index == item.shard.signature.index else None
         if made is None:
@@ -239,9 +237,9 @@ class _Writer:
         ((buffer, box),) = item.outputs
         if made.shape != box.shape:
             raise NotLocal("over its blocks it makes another shape")
-        self.made[buffer.id] = Held(made, box)
+        self.made[buffer.id] = HeldBlock(made, box)
 
-    def _add_whole(self, block: Block) -> Tensor | None:
+    def _add_whole(self, block: StepBlock) -> Tensor | None:
         """The block as the operator that it is, which then does its own padding; None where it has not all operands."""
         try:
             operands = [self._read_whole(block, k) for k in range(len(block.inputs))]
@@ -249,7 +247,7 @@ class _Writer:
             return None
         return add_whole(self.graph, block.op, block.shard.attrs, operands)
 
-    def _read(self, block: Block, k: int) -> Tensor | None:
+    def _read(self, block: StepBlock, k: int) -> Tensor | None:
         found, given = block.inputs[k], block.read[k]
         if found is None or given is None:
             return None
@@ -264,10 +262,10 @@ class _Writer:
         if buffer.id in self.joined or held is not None:
             if piece is not None or held is not None:
                 raise NotLocal("a view of what is put together here")
-            return self._read_padded(buffer, box) if OWN in self.joined[buffer.id] else self._read_joined(buffer, box)
+            return self._read_padded(buffer, box) if None in self.joined[buffer.id] else self._read_joined(buffer, box)
         return self._ask(block, k, box)
 
-    def _ask(self, block: Block, k: int, box: Box) -> Tensor:
+    def _ask(self, block: StepBlock, k: int, box: Box) -> Tensor:
         """An input of the graph, or a constant: of an operand's block the cells in a box."""
         found, given, array = block.inputs[k], block.read[k], block.arrays[k]
         assert found is not None and given is not None and array is not None, "the operand is read"
@@ -283,7 +281,7 @@ class _Writer:
             self.inputs[key] = tensor, block, None if given.value is not None else part
         return self.inputs[key][0]
 
-    def _read_whole(self, block: Block, k: int) -> Tensor | None:
+    def _read_whole(self, block: StepBlock, k: int) -> Tensor | None:
         """All of an operand, without its padding."""
         found = block.inputs[k]
         if found is None:
@@ -293,8 +291,8 @@ class _Writer:
         whole = Box.of(source.shape)
         held = self.made.get(buffer.id)
         parts = self.joined.get(buffer.id, {})
-        if held is None and OWN in parts:
-            held = parts[OWN]
+        if held is None and None in parts:
+            held = parts[None]
         if held is not None:
             if held.box not in map(Box.of, source.stored_shapes) or (piece is None) != source.direct:
                 raise NotLocal("a part of an operand")
@@ -309,7 +307,7 @@ class _Writer:
 
     def _read_padded(self, buffer: Buffer, box: Box) -> Tensor:
         """A block of a tensor in its padding, all of which was made here."""
-        held, whole = self.joined[buffer.id][OWN], Box.of(self.program.graph.source(buffer.tensor).shape)
+        held, whole = self.joined[buffer.id][None], Box.of(self.program.graph.source(buffer.tensor).shape)
         if buffer.box.intersect(whole) != held.box or box != buffer.box:
             raise NotLocal("some of a block is not made here")
         widths = [(a - b, e - f) for a, b, e, f in zip(held.box.start, box.start, box.stop, held.box.stop, strict=True)]
@@ -326,7 +324,7 @@ class _Writer:
         read = [piece if piece.source < 0 else replace_source(piece, order[piece.source]) for piece in pieces]
         return self._select(box, read, [parts[source] for source in used], buffer.tensor)
 
-    def _select(self, box: Box, pieces: Sequence[Piece], held: Sequence[Held], view: str) -> Tensor:
+    def _select(self, box: Box, pieces: Sequence[Piece], held: Sequence[HeldBlock], view: str) -> Tensor:
         """A block of a view of blocks: as the view is, where all of these are whole."""
         source = self.program.graph.source(view)
         is_whole = box == Box.of(source.shape) and all(one.box in map(Box.of, source.stored_shapes) for one in held)
@@ -336,9 +334,9 @@ class _Writer:
         except ValueError as error:
             raise NotLocal(str(error)) from None
 
-    def finish(self, items: Sequence[Item]) -> Iterator[Segment]:
+    def finish(self, items: Sequence[Item]) -> Iterator[Stretch]:
         """The segment of what was written, if it is more than one block."""
-        blocks = [item for item in items if isinstance(item, Block)]
+        blocks = [item for item in items if isinstance(item, StepBlock)]
         if len(blocks) < 2:
             return
         inside = frozenset(block.at for block in blocks)
@@ -352,7 +350,7 @@ class _Writer:
             if array is not None
         ]
         if outputs:
-            yield Segment(self.graph, tuple(items), tuple(inputs), tuple(outputs))
+            yield Stretch(self.graph, tuple(items), tuple(inputs), tuple(outputs))
 
 
 def replace_source(piece: Piece, source: int = 0) -> Piece:

@@ -1,4 +1,4 @@
-"""How does an ONNX model become a graph, and a graph a model?
+"""How does an ONNX model become a graph, and a graph or a plan a model?
 
 The importer with its table of operators, the way back, and real networks with seeded weights; no other wing imports
 onnx.

@@ -6,6 +6,8 @@ KNOWN_OPSET = 28
 """The newest opset that the importers follow; an operator whose schema changed later is refused."""
 MIN_OPSET = 18
 """Models are written in this version of ONNX's operators, or in a later one that an operator needs."""
+SHARDED_IR_VERSION = 11
+"""That which has shardings."""
 IR_VERSION = 10
 """Of the format of written models: what ONNX Runtime of 2024 reads."""
 BEFORE_ALL = -(2**31)

@@ -15,7 +15,9 @@ import numpy as np
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection, UnsupportedOp
 from tapestry_plan.onnx import tuning
+from tapestry_plan.onnx.sharding import add_shardings
 from tapestry_plan.onnx.view_writing import NotWritten, write_view
+from tapestry_plan.steps import ShardPlan
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
 
 TYPES = {"float32": "float", "float64": "double"}
@@ -444,12 +446,13 @@ WRITERS: Mapping[str, Write] = FrozenDict(_ROWS)
 
 
 @check_arguments(graph="make one with Graph(), load_onnx or the operators of tapestry_plan.ops")
-def to_onnx(graph: Graph) -> Any:
-    """Return a graph as an ONNX model.
+def to_onnx(graph: Graph | ShardPlan) -> Any:
+    """Return a graph as an ONNX model; the graph of a plan with where its tensors lie, as `ShardingSpecProto`s.
 
     Parameters
     ----------
-    graph : Graph
+    graph : Graph or ShardPlan
+        Blocks of several operators are none of ONNX: plan with ``fuse=False``.
 
     Returns
     -------
@@ -461,6 +464,8 @@ def to_onnx(graph: Graph) -> Any:
     ------
     UnsupportedOp
         Listing every operator and view that ONNX does not have.
+    NotExported
+        For a plan some of whose tensors lie as ONNX cannot say, with the reasons: see `ShardPlan.to_jax`.
     ValueError
         For a graph that does not hold together, and for constants that it names but does not carry.
 
@@ -482,6 +487,8 @@ def to_onnx(graph: Graph) -> Any:
     ----------
     ONNX IR and operators.
     """
+    plan = graph if isinstance(graph, ShardPlan) else None
+    graph = graph.graph if isinstance(graph, ShardPlan) else graph
     graph.validate()
     absent = [name for name, stored in graph.stored.items() if stored.kind == "constant" and stored.data is None]
     if absent:
@@ -493,7 +500,11 @@ def to_onnx(graph: Graph) -> Any:
     except NotWritten as error:
         raise UnsupportedOp(f"to_onnx: {error}") from None
     if not wrong:
-        return Writing(graph).write()
+        writing = Writing(graph)
+        model = writing.write()
+        if plan is not None:
+            add_shardings(model, plan, writing.names)
+        return model
     raise UnsupportedOp(f"to_onnx: ONNX does not have {len(wrong)} of the graph's parts:\n" + "\n".join(wrong))
 
 

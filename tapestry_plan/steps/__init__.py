@@ -23,6 +23,8 @@ From the ground up; each row stands on rows above it:
     arenas/eviction                      which buffers leave a full arena, and when they come back
     arenas/spilling                      steps again, with less memory
     deriving                             from choices to steps, of all devices or of one
+    exports/placements                   tensors in blocks along a mesh's axes
+    exports/shardings                    the same in the words of JAX, PyTorch and Dask
     shard_plan                           the plan, and its document
     arenas/spill  schemas                a plan again, with less memory; what documents are, as JSON Schema
 """
@@ -34,6 +36,8 @@ from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.documents import PlanVersionError
+from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported
+from tapestry_plan.steps.exports.shardings import Shardings
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.cells import Facts, unite
 from tapestry_plan.steps.layouts.holders import project_bounds

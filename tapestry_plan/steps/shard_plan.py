@@ -28,6 +28,8 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
+from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, list_placements
+from tapestry_plan.steps.exports.shardings import Shardings, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, open_blocks, tell_block
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_local
@@ -500,6 +502,66 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         return self.explicit == other.explicit or self.written == other.written
 
     __hash__ = None  # type: ignore[assignment]  # plans have dictionaries
+
+    # -- to take home ------------------------------------------------------------------------------------
+
+    @check_arguments
+    def to_jax(self, mesh: object = None) -> Shardings[Any]:
+        """Where tensors lie, as JAX says it: what inputs and weights are put to, and what results are constrained to.
+
+        Exact, or refused: parts of one size, in the order of the mesh. Where a device is given cells beside an even
+        part, as rows with a halo, it is the part: JAX moves the halo itself.
+
+        Parameters
+        ----------
+        mesh : jax.sharding.Mesh, optional
+            With the axes that `Shardings.mesh` says. With it there are `NamedSharding`s, else `PartitionSpec`s.
+
+        Returns
+        -------
+        Shardings
+            By tensor; those that JAX cannot say are in `refused`, and asking for one raises `NotExported`.
+
+        Raises
+        ------
+        ImportError
+            Without JAX.
+        ValueError
+            For a mesh with other axes.
+        """
+        return say_jax(*self._placements[::-1], mesh)
+
+    def to_dtensor(self) -> Shardings[Any]:
+        """Where tensors lie, as the placements of PyTorch's DTensor: one for each axis of the mesh.
+
+        Parts are even, and an axis that is cut along several axes of the mesh is so in their order; others are
+        refused, as by `to_jax`.
+
+        Raises
+        ------
+        ImportError
+            Without PyTorch.
+        """
+        return say_dtensor(*self._placements[::-1])
+
+    def to_dask_chunks(self) -> Shardings[tuple[tuple[int, ...], ...]]:
+        """The chunks of tensors, as Dask has them: for each axis the extents of its parts, of any sizes.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> from tapestry_plan.ops import relu
+        >>> g = Graph()
+        >>> _ = g.output(relu(g.input("x", (8, 6)), name="y"))
+        >>> p = plan(g, Mesh(3), fix={"y": {"i0": 3}})
+        >>> p.to_dask_chunks()["y"]
+        ((3, 3, 2), (6,))
+        """
+        return say_dask(*self._placements[::-1])
+
+    @cached_property
+    def _placements(self) -> tuple[FineMesh, dict[str, MeshPlacement | str]]:
+        return list_placements(self.graph, self.mesh, self.buffers, self.steps)
 
     @property
     def nbytes_moved(self) -> int:

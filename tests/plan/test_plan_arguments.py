@@ -25,6 +25,7 @@ from tapestry_plan import (
     Link,
     Mesh,
     Monoid,
+    NotExported,
     NotFound,
     Op,
     Operand,
@@ -32,6 +33,7 @@ from tapestry_plan import (
     Placed,
     PlanVersionError,
     Shard,
+    Shardings,
     ShardPlan,
     Signature,
     Tensor,
@@ -234,6 +236,7 @@ ROWS: dict[str, Row] = {
     "ShardPlan.explain": Row(ShardPlan.explain, lambda: {"self": planned(), "node": "fc"}, says=NAMED),
     "ShardPlan.from_json": Row(ShardPlan.from_json, lambda: {"text": text_of_plan()}, says={"text": "text|plan"}),
     "ShardPlan.program": Row(ShardPlan.program, lambda: {"self": planned(), "device": 0}, refuses={"device": (-1, 7)}),
+    "Shardings.of_kind": Row(Shardings.of_kind, lambda: {"self": planned().to_dask_chunks(), "kind": "input"}),
     "ShardPlan.transfers": Row(
         ShardPlan.transfers, lambda: {"self": planned()}, refuses={"source": (-1, 7), "target": (-1, 7)}
     ),
@@ -413,6 +416,10 @@ NOT_WALKED = {
     "MemoryUse": "plans make it",
     "PlannedTransfer": "plans make it",
     "PlannedTransfers": "plans make it",
+    "MeshPlacement": "plans make it",
+    "Shardings": "plans make it",
+    "ShardPlan.to_jax": "takes a mesh of JAX, which need not be there; tests/plan/steps/test_exports.py",
+    "Shardings.check_even": "for the export to ONNX",
     "PlannedTransfers.nbytes_by": "takes names alone; tests/plan/steps/test_planned_transfers.py",
     "Monoid.reduced": "works on arrays of any library",
     "Operand.from_exprs": "takes expressions of sympy; tests/plan/ir/test_signature.py",
@@ -421,7 +428,7 @@ NOT_WALKED = {
     "ops.number_axes": "for signatures, which get shapes that Graph.op has checked",
     "ops.operator": "the operator of tapestry_plan",
 }
-ERRORS = (InfeasiblePlan, NotFound, PlanVersionError, UnsupportedOp, Warning)
+ERRORS = (InfeasiblePlan, NotExported, NotFound, PlanVersionError, UnsupportedOp, Warning)
 
 
 def methods_of(cls: type) -> list[str]:

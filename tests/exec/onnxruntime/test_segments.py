@@ -24,12 +24,12 @@ def small_blocks_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[segments.Segment]:
+def found(monkeypatch: pytest.MonkeyPatch) -> list[segments.Stretch]:
     """The segments that get a session."""
-    seen: list[segments.Segment] = []
+    seen: list[segments.Stretch] = []
     plain = OnnxruntimeDevice._bind_segment
 
-    def bind(self: OnnxruntimeDevice, segment: segments.Segment, session: Any) -> None:
+    def bind(self: OnnxruntimeDevice, segment: segments.Stretch, session: Any) -> None:
         seen.append(segment)
         plain(self, segment, session)
 
@@ -54,7 +54,7 @@ def weights(*shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["resnet50", "squeezenet"])
 def test_a_network_on_one_device_is_one_session_with_the_bits_of_the_whole(
-    name: str, found: list[segments.Segment]
+    name: str, found: list[segments.Stretch]
 ) -> None:
     model = light_model(name, seed=1)
     g = load_onnx(model)
@@ -75,7 +75,7 @@ def test_a_network_on_one_device_is_one_session_with_the_bits_of_the_whole(
             np.testing.assert_allclose(made, array, rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_given_back_before_the_last_step_is_kept(found: list[segments.Segment]) -> None:
+def test_what_is_given_back_before_the_last_step_is_kept(found: list[segments.Stretch]) -> None:
     """`x` is read by the first step alone; what the third one makes takes its place before the session reads it."""
     g = Graph()
     h = g.input("x", (16, 16))
@@ -109,7 +109,7 @@ def put_together(words: str, a: Tensor, b: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("words", ["joined", "turned", "reshaped", "part", "reversed", "padded"])
 @pytest.mark.parametrize("devices", [1, 2])
-def test_views_inside_of_segments(words: str, devices: int, found: list[segments.Segment]) -> None:
+def test_views_inside_of_segments(words: str, devices: int, found: list[segments.Stretch]) -> None:
     g = Graph()
     x, w = g.input("x", (8, 8)), g.constant("w", weights(8, 8))
     a, b = ops.tanh(ops.linear(x, w), name="a"), ops.exp(x * 0.1, name="b")
@@ -119,7 +119,7 @@ def test_views_inside_of_segments(words: str, devices: int, found: list[segments
     assert found and (devices > 1 or max(len(one.blocks) for one in found) >= 3)
 
 
-def test_convolutions_do_their_own_padding(found: list[segments.Segment]) -> None:
+def test_convolutions_do_their_own_padding(found: list[segments.Stretch]) -> None:
     """Whole ones as they are; of channels in parts the padding is written out."""
     for fix in ({}, {"one": {"c": 2}, "two": {"c": 2}}):
         g = Graph()
@@ -131,7 +131,7 @@ def test_convolutions_do_their_own_padding(found: list[segments.Segment]) -> Non
     assert {"Conv", "Relu", "MaxPool"} in kinds, "without a Pad"
 
 
-def test_operators_of_one_s_own_part_a_run(found: list[segments.Segment]) -> None:
+def test_operators_of_one_s_own_part_a_run(found: list[segments.Stretch]) -> None:
     g = Graph()
     h = g.input("x", (8, 8))
     for k in range(6):

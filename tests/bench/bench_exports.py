@@ -1,0 +1,254 @@
+"""Plans taken home: the same tensors in the same places in JAX and in PyTorch, what comes out, and what XLA moves.
+
+python tests/bench/bench_exports.py [--write]
+
+Needs jax and torch (the extra `export`). Each program is written a second time in `jax.numpy`, with
+`with_sharding_constraint` at every result of which the plan tells where it lies, and compiled for forced CPU devices.
+Values are compared with the unsharded ones, and the bytes of XLA's collectives (`xla_bytes.py`) with those of the plan.
+With DTensor four processes on gloo make the same of local tensors. Whether each device, or process, has the cells that
+the plan gives it is compared too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import xla_bytes  # noqa: E402 - which forces the devices, before the first one is asked for
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import distribute_tensor  # noqa: E402
+
+from tapestry_exec import evaluate  # noqa: E402
+from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan  # noqa: E402
+
+RESULTS = HERE / "results" / "exports.md"
+Constrain = Callable[[str, Any], Any]
+
+
+class Case(NamedTuple):
+    """A graph, the same in a library's words, and a mesh."""
+
+    graph: Callable[[], Graph]
+    words: Callable[[Any, Mapping[str, Any], Constrain], Any]
+    mesh: Mesh
+    asked: dict[str, Any]
+
+
+def mlp() -> Graph:
+    g = Graph()
+    x, w, v = g.input("x", (256, 512)), g.input("w", (512, 1024)), g.input("v", (1024, 512))
+    h = ops.relu(ops.matmul(x, w, name="first"), name="act")
+    g.output(ops.matmul(h, v, name="second"), "y")
+    return g
+
+
+def say_mlp(xp: Any, given: Mapping[str, Any], at: Constrain) -> Any:
+    h = at("act", xp.maximum(at("first", given["x"] @ given["w"]), 0))
+    return at("second", h @ given["v"])
+
+
+def say_mlp_in_torch(given: Mapping[str, Any], at: Constrain) -> Any:
+    return at("second", at("act", torch.relu(at("first", given["x"] @ given["w"]))) @ given["v"])
+
+
+def convolved() -> Graph:
+    g = Graph()
+    y = ops.conv(g.input("x", (1, 8, 64, 64)), g.input("w", (16, 8, 3, 3)), pads=1, name="one")
+    g.output(ops.conv(ops.relu(y, name="act"), g.input("v", (8, 16, 3, 3)), pads=1, name="two"), "y")
+    return g
+
+
+def say_convolved(xp: Any, given: Mapping[str, Any], at: Constrain) -> Any:
+    def conv(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, w, (1, 1), [(1, 1)] * 2)
+
+    y = at("act", jnp.maximum(at("one", conv(given["x"], given["w"])), 0))
+    return at("two", conv(y, given["v"]))
+
+
+def attended() -> Graph:
+    g = Graph()
+    x = g.input("x", (256, 256))
+
+    def split(t: Any) -> Any:
+        return t.reshape(256, 8, 32).permute_dims((1, 0, 2))
+
+    q, k, v = (split(ops.matmul(x, g.input(f"w{n}", (256, 256)), name=n)) for n in "qkv")
+    seen = ops.matmul(ops.softmax(ops.matmul(q, k.permute_dims((0, 2, 1)), name="scores"), name="soft"), v, name="seen")
+    g.output(ops.matmul(seen.permute_dims((1, 0, 2)).reshape(256, 256), g.input("wo", (256, 256)), name="out"), "y")
+    return g
+
+
+def say_attended(xp: Any, given: Mapping[str, Any], at: Constrain) -> Any:
+    def split(t: Any) -> Any:
+        return t.reshape(256, 8, 32).transpose(1, 0, 2)
+
+    q, k, v = (split(at(n, given["x"] @ given[f"w{n}"])) for n in "qkv")
+    soft = at("soft", jax.nn.softmax(at("scores", q @ k.transpose(0, 2, 1))))
+    return at("out", at("seen", soft @ v).transpose(1, 0, 2).reshape(256, 256) @ given["wo"])
+
+
+CASES: dict[str, Case] = {
+    "MLP, 4 devices": Case(mlp, say_mlp, Mesh(4), {}),
+    "MLP, 2×4": Case(mlp, say_mlp, Mesh((2, 4)), {}),
+    "MLP, hidden layer in parts": Case(
+        mlp, say_mlp, Mesh(4), {"fix": {"first": {"n": 4}, "act": {"i1": 4}, "second": {"k": 4}}, "expand": False}
+    ),
+    "two convolutions, rows": Case(
+        convolved,
+        say_convolved,
+        Mesh(4),
+        {"fix": {"one": {"h": 4}, "act": {"i2": 4}, "two": {"h": 4}}, "expand": False},
+    ),
+    "attention, 4 devices": Case(attended, say_attended, Mesh(4), {"expand": False}),
+    "attention, 2×2": Case(attended, say_attended, Mesh((2, 2)), {"expand": False}),
+}
+
+
+def make(case: Case) -> tuple[Graph, ShardPlan, dict[str, np.ndarray]]:
+    g = case.graph()
+    rng = np.random.default_rng(0)
+    feeds = {t.name: 0.1 * rng.standard_normal(t.shape, np.float32) for t in g.stored.values() if t.kind == "input"}
+    return g, plan(g, case.mesh, space="mesh", fuse=False, **case.asked), feeds
+
+
+def run_jax(case: Case) -> dict[str, Any]:
+    """What comes out in JAX, and what XLA moves."""
+    g, p, feeds = make(case)
+    words = p.to_jax().mesh
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[: p.mesh.size]).reshape(words.shape), words.names)
+    said = p.to_jax(mesh)
+    said.check()
+
+    def constrain(name: str, value: Any) -> Any:
+        return jax.lax.with_sharding_constraint(value, said[name])
+
+    names = list(feeds)
+
+    def function(*values: Any) -> Any:
+        return case.words(jnp, dict(zip(names, values, strict=True)), constrain)
+
+    (result,) = g.outputs.values()
+    jitted = jax.jit(function, in_shardings=tuple(said[name] for name in names), out_shardings=said[result])
+    text = jitted.lower(*(jax.ShapeDtypeStruct(feeds[name].shape, jnp.float32) for name in names)).compile().as_text()
+    made = jitted(*(jax.device_put(feeds[name], said[name]) for name in names))
+    wanted = evaluate(g, feeds)["y"]
+    _, moved = xla_bytes.count_bytes(text, p.mesh.size)
+    apart = {
+        shard.device.id: [range(*each.indices(n)) for each, n in zip(shard.index, made.shape, strict=True)]
+        for shard in made.addressable_shards
+    }
+    buffers = {b.device: b for b in reversed(p.buffers) if b.tensor == result and b.part < 0}
+    same = all(
+        [range(a, a + n) for a, n in zip(buffers[d].start, buffers[d].shape, strict=True)] == spans
+        for d, spans in apart.items()
+    )
+    return {
+        "tensors": len(said),
+        "difference": float(np.abs(np.asarray(made) - wanted).max() / np.abs(wanted).max()),
+        "in its place": same,
+        "xla": moved,
+        "plan": p.nbytes_moved,
+    }
+
+
+def run_rank(rank: int, port: int, results: Any) -> None:
+    """One of four processes that make the MLP of local tensors."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=4)
+    found = {}
+    for name in ("MLP, 4 devices", "MLP, hidden layer in parts"):
+        case = CASES[name]
+        g, p, feeds = make(case)
+        said = p.to_dtensor()
+        mesh = init_device_mesh("cpu", said.mesh.shape, mesh_dim_names=said.mesh.names)
+        given = {key: distribute_tensor(torch.from_numpy(value), mesh, said[key]) for key, value in feeds.items()}
+        placed = all(
+            tuple(given[key].to_local().shape)
+            == tuple(
+                sizes[0] for sizes in said.placements[key].sizes
+            )
+            for key in given
+        )  # fmt: skip
+
+        def constrain(key: str, value: Any, said: Any = said, mesh: Any = mesh) -> Any:
+            return value.redistribute(mesh, said[key])
+
+        made = say_mlp_in_torch(given, constrain)
+        whole, wanted = made.full_tensor().numpy(), evaluate(g, feeds)["y"]
+        local = made.to_local().numpy()
+        buffer = next(b for b in reversed(p.buffers) if b.tensor == "second" and b.part < 0 and b.device == rank)
+        mine = wanted[tuple(slice(a, a + n) for a, n in zip(buffer.start, buffer.shape, strict=True))]
+        same = local.shape == mine.shape and bool(np.abs(local - mine).max() < 1e-3 * np.abs(wanted).max())
+        found[name] = float(np.abs(whole - wanted).max() / np.abs(wanted).max()), placed and same
+    results[rank] = found
+    dist.destroy_process_group()
+
+
+def run_torch() -> dict[str, tuple[float, bool]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with torch.multiprocessing.get_context("spawn").Manager() as manager:
+        results = manager.dict()
+        torch.multiprocessing.spawn(run_rank, (port, results), nprocs=4)
+        ranks = [results[rank] for rank in range(4)]
+    return {name: (max(one[name][0] for one in ranks), all(one[name][1] for one in ranks)) for name in ranks[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    write = parser.parse_args().write
+    lines = [
+        "# Plans in JAX and PyTorch",
+        "",
+        f"{datetime.date.today()}, Python {platform.python_version()}, JAX {jax.__version__}, PyTorch "
+        f"{torch.__version__}, forced CPU devices. Written by `python tests/bench/bench_exports.py --write`.",
+        "",
+        "Differences are of the largest value, against the unsharded run. Bytes are what all devices receive: of XLA's "
+        "collectives as rings run them, and of the plan, which gives inputs with their halos.",
+        "",
+        "| JAX | tensors told | difference | devices have the plan's cells | B XLA moves | B the plan moves | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, case in CASES.items():
+        row = run_jax(case)
+        assert row["difference"] < 1e-4 and row["in its place"], (name, row)
+        ratio = f"{row['xla'] / row['plan']:.2f}" if row["plan"] else "–"
+        lines.append(
+            f"| {name} | {row['tensors']} | {row['difference']:.0e} | yes | {row['xla']:,} | {row['plan']:,} | "
+            f"{ratio} |"
+        )
+        print(lines[-1])
+    lines += [
+        "",
+        "| DTensor, four processes on gloo | difference | processes have the plan's cells |",
+        "|---|---|---|",
+    ]
+    for name, (difference, same) in run_torch().items():
+        assert difference < 1e-4 and same, (name, difference, same)
+        lines.append(f"| {name} | {difference:.0e} | yes |")
+        print(lines[-1])
+    if write:
+        RESULTS.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""`tapestry export`: what it prints and writes, and what it says of wrong input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+
+from tapestry_exec.cli import main
+from tapestry_plan import Mesh, load_onnx, plan
+
+GPT2 = "tests/models/gpt2.onnx"
+
+
+def called(*words: str) -> Result:
+    return CliRunner().invoke(main, ["export", *words, "--quiet"])
+
+
+def test_chunks_are_printed_as_the_plan_tells_them() -> None:
+    found = called(GPT2, "--mesh", "2x2", "--space", "mesh", "--to", "dask")
+    assert found.exit_code == 0
+    told = plan(load_onnx(GPT2), Mesh((2, 2)), space="mesh").to_dask_chunks()
+    assert found.stdout == f"# axes of the mesh: x of 2, y of 2\n{told.to_code()}\n"
+
+
+def test_what_is_refused_is_told_with_the_reason() -> None:
+    found = called("tests/models/bert.onnx", "--mesh", "2x2", "--space", "mesh", "--to", "dask")
+    assert found.exit_code == 1 and found.stdout.count("\nchunks[") > 50
+    assert "refused: 'node_tanh': device 2 has none of it" in found.stderr
+    assert "error: 2 of 59 tensors are not told by dask" in found.stderr
+
+
+def test_a_model_says_where_its_tensors_lie(tmp_path: Path) -> None:
+    target = tmp_path / "sharded.onnx"
+    asked = ("tests/models/resnet.onnx", "--mesh", "2", "--space", "mesh", "--no-fuse", "--to", "onnx")
+    assert called(*asked, "--output", str(target)).exit_code == 0
+    model = onnx.load(target)
+    assert model.configuration[0].num_devices == 2
+    assert any(node.device_configurations for node in model.graph.node)
+    assert [path.name for path in tmp_path.iterdir()] == ["sharded.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((GPT2, "--to", "onnx"), "name its file with --output"),
+        ((GPT2, "--to", "numpy"), "'numpy' is not one of 'jax', 'dtensor', 'dask', 'onnx'"),
+        ((GPT2,), "Missing option '--to'"),
+        (("nothing.onnx", "--to", "dask"), "there is no file 'nothing.onnx'"),
+        ((GPT2, "--to", "dask", "--output", "nowhere/x.py"), "nowhere"),
+        ((GPT2, "--to", "onnx", "--mesh", "2", "--output", "x.onnx"), "fused"),
+    ],
+)
+def test_wrong_input_is_named(words: tuple[str, ...], message: str) -> None:
+    found = called(*words)
+    assert found.exit_code == 2 and message in " ".join(found.stderr.split()), found.stderr
+    assert not Path("x.onnx").exists()
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.delitem(sys.modules, "jax.sharding", raising=False)
+    found = called(GPT2, "--to", "jax", "--mesh", "2")
+    assert found.exit_code == 2 and "pip install jax" in found.stderr
