@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import partial
 from os import cpu_count
 from pathlib import Path
-from time import perf_counter
 from typing import Any, get_args
 
 import click
@@ -19,18 +15,15 @@ import numpy as np
 
 from tapestry_exec.cli import tuning
 from tapestry_exec.cli.expression import parse_views
-from tapestry_exec.cli.planning import PATH, Planning, parse_mesh, planning, quiet_option, read_file
+from tapestry_exec.cli.planning import PATH, Planning, find_file, parse_mesh, planning, quiet_option, read_file
+from tapestry_exec.cli.terminal import Commands, echo, escape_json, fail, print_table, progress_bar, timed
 from tapestry_exec.copies import Array
 from tapestry_exec.run import (
     BACKENDS,
     DIFFERENCE_BOUND,
-    BackendUnavailable,
-    OrderingFault,
     PreparedPlan,
     ResultMismatch,
     RunResult,
-    StepFailed,
-    TransferMismatch,
     calibrate,
     check_target,
     difference,
@@ -69,71 +62,7 @@ QUEUES = {
 """The queues of a schedule, in words."""
 
 
-class _Commands(click.Group):
-    """A group whose errors are one line.
-
-    The exit status is 2 for what the user gave, 1 for a run that went wrong, 130 after Ctrl-C.
-    """
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            if sys.stderr.isatty():  # behind the ^C that the terminal shows
-                click.echo(err=True)
-            raise click.Abort from None
-
-    def main(self, *args: Any, **extra: Any) -> Any:
-        try:
-            status = super().main(*args, **{**extra, "standalone_mode": False})
-        except click.ClickException as error:
-            _fail(error.format_message(), 2)
-        except click.Abort:
-            _fail("stopped by Ctrl-C", 130)
-        except (TransferMismatch, StepFailed, ResultMismatch, OrderingFault) as error:
-            _fail(str(error), 1)
-        except (ValueError, TypeError, IndexError, OSError, MemoryError, BackendUnavailable) as error:
-            _fail(str(error) or type(error).__name__, 2)
-        sys.exit(status if isinstance(status, int) else 0)
-
-
-def _fail(message: str, status: int) -> None:
-    echo("error: " + " ".join(message.split()), err=True)
-    sys.exit(status)
-
-
-@contextmanager
-def _naming_stdout() -> Iterator[None]:
-    """Let an error of the system, as of a disk that is full, say that standard output is meant."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        with suppress(OSError):  # what is left in its buffer is not tried again at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise OSError(error.errno, error.strerror or str(error), "standard output") from error
-
-
-def echo(text: str, err: bool = False) -> None:
-    """Print a text; what terminals would obey is shown escaped."""
-    if err:
-        return click.echo(escape_controls(text), err=True)
-    with _naming_stdout():
-        click.echo(escape_controls(text))
-
-
-def _plain(text: str) -> str:
-    """A text of one line as rich shows it: no controls, no markup."""
-    return escape_controls(text, keep="").replace("[", r"\[")
-
-
-def _escape_json(document: str) -> str:
-    """The same document; what is not printable is written as JSON's escapes."""
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tapestry")
 def main() -> None:
     """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
@@ -178,86 +107,7 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
     return out
 
 
-# ------------------------------------------------------------------------------------------------ progress
-
-
-@contextmanager
-def progress_bar(label: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress callback for runs that last: a bar on a terminal, a line for each tenth elsewhere, on stderr."""
-    if quiet:
-        yield lambda done, total, name: None
-        return
-    with ExitStack() as stack:
-        shown: list[Callable[[int, int, str], None]] = []
-        begin = perf_counter()
-
-        def report(done: int, total: int, name: str) -> None:
-            if not shown and perf_counter() - begin >= tuning.SHOWN_AFTER:
-                shown.append(stack.enter_context(_bar(label)) if sys.stderr.isatty() else _plain_lines(label))
-            for each in shown:
-                each(done, total, name)
-
-        yield report
-
-
-@contextmanager
-def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total, name: bar.update(
-            task, completed=done, total=total, description=_plain(f"{label} {name}")
-        )
-
-
-def _plain_lines(label: str) -> Callable[[int, int, str], None]:
-    tenths = 0
-
-    def report(done: int, total: int, name: str) -> None:
-        nonlocal tenths
-        if total and done * 10 // total > tenths:
-            tenths = done * 10 // total
-            echo(f"{label}: {tenths * 10} % ({done} of {total} steps, {name})", err=True)
-
-    return report
-
-
-@contextmanager
-def timed(label: str, quiet: bool = False) -> Iterator[None]:
-    """Say what is being done, and how long it took: a spinner on a terminal, a plain line elsewhere."""
-    begin = perf_counter()
-    if sys.stderr.isatty() and not quiet:
-        from rich.console import Console
-
-        with Console(stderr=True).status(label):
-            yield
-    else:
-        yield
-    if not quiet:
-        echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
-
-
 # -------------------------------------------------------------------------------------------------- tables
-
-
-def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> None:
-    """Print a table to stdout; columns in `numbers` are aligned at the right."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE, pad_edge=False)
-    for k, head in enumerate(heads):
-        table.add_column(head, justify="right" if k in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_plain(cell) for cell in row))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110, highlight=False)
-    with _naming_stdout():
-        if title:  # in a line of its own, however narrow the table is
-            console.print(_plain(title), style="italic", soft_wrap=True)
-        console.print(table)
 
 
 def print_operators(p: ShardPlan, title: str) -> None:
@@ -377,7 +227,7 @@ def reference_outputs(model: Any, graph: Graph, inputs: Mapping[str, Array]) -> 
 
 def load_model(asked: Planning) -> Graph:
     """The graph of the model that is asked for."""
-    return load_onnx(_file(asked.model), shapes=asked.shapes, values=asked.values)
+    return load_onnx(find_file(asked.model), shapes=asked.shapes, values=asked.values)
 
 
 def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
@@ -404,7 +254,7 @@ def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str
     devices = asked.find_mesh(mesh)
     p = plan_model(asked, load_model(asked), devices)
     if as_json:
-        return echo(_escape_json(p.to_json()))
+        return echo(escape_json(p.to_json()))
     if explain is not None:
         return echo(p.explain(explain))
     print_operators(p, f"{asked.model.name} on {devices.size} devices")
@@ -449,7 +299,7 @@ def export_command(asked: Planning, mesh: Mesh | None, library: str, output: Pat
     for name, why in found.refused.items():
         echo(f"refused: {quote(name)}: {why}", err=True)
     if found.refused:
-        _fail(f"{len(found.refused)} of {len(found) + len(found.refused)} tensors are not told by {library}", 1)
+        fail(f"{len(found.refused)} of {len(found) + len(found.refused)} tensors are not told by {library}", 1)
 
 
 @main.command("pareto")
@@ -573,7 +423,7 @@ def _npz_target(path: Path) -> Path:
 
 def _planned_before(asked: Planning, file: Path) -> tuple[ShardPlan, Graph]:
     """The plan in a file, in the memory that there is, and the model's graph, if the plan was made for that."""
-    p = ShardPlan.from_json(_file(file).read_bytes())
+    p = ShardPlan.from_json(find_file(file).read_bytes())
     graph, memory_nbytes = load_model(asked), asked.options["memory_nbytes"]
     if any(node.op.startswith("leaves(") for node in p.graph.nodes.values()):  # made with --same-bits
         graph = fix_bits(graph)
@@ -638,12 +488,6 @@ def _entries_apart(
     return None
 
 
-def _file(path: Path) -> Path:
-    if not path.is_file():
-        raise click.UsageError(f"there is no file {quote(str(path))}")
-    return path
-
-
 @main.command("schema")
 @click.argument("document", type=click.Choice(get_args(DocumentKind)))
 def schema_command(document: DocumentKind) -> None:
@@ -656,7 +500,8 @@ def schema_command(document: DocumentKind) -> None:
 @click.option("--table", is_flag=True, help="Print what each view reads of each allocation, as a table.")
 @click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
 @click.option("--svg", "svg_file", type=PATH, help="Write the picture to this file, as SVG.")
-def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | None) -> None:
+@click.option("--exit-code", is_flag=True, help="Exit with 1 where views share a cell, with 0 where none do.")
+def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | None, exit_code: bool) -> int:
     """Say which views share cells, and where.
 
     VIEWS is for example 'A[27]; A.reshape(3,3,3)[:2,:2,:2]; A[2::5]': declarations of memory, then views; with
@@ -671,6 +516,7 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
         )
     names, given = [name for name, _ in found], [view for _, view in found]
     pairs = [(names[j], names[k], overlap(given[j], given[k])) for k in range(len(found)) for j in range(k)]
+    status = int(exit_code and any(shared for _, _, shared in pairs))
     if svg_file is not None:
         if not svg_file.absolute().parent.is_dir():
             raise click.UsageError(
@@ -680,13 +526,14 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
             file.write(show_views(*given, names=names).svg.encode())
     if as_json:
         echo(json.dumps([_pair_dict(*pair) for pair in pairs], indent=1))
-        return
+        return status
     for a, b, shared in pairs:
         echo(f"{a}  and  {b}:\n  {describe_overlap(shared)}")
     if table:
         echo(f"\n{origins_table(*given, names=names)}")
     if len(found) <= tuning.SHOWN_VIEWS:
         echo(f"\n{show_views(*given, names=names, indices=False).text}")
+    return status
 
 
 def _pair_dict(a: str, b: str, o: Overlap[Allocation]) -> dict[str, Any]:

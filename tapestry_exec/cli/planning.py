@@ -134,6 +134,13 @@ def _parse_number(text: str) -> bool | int | float:
     return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
 
 
+def find_file(path: Path) -> Path:
+    """The path of a file, if there is one."""
+    if not path.is_file():
+        raise click.UsageError(f"there is no file {quote(str(path))}")
+    return path
+
+
 def read_file(option: str, item: str, file: str) -> Array:
     """The array of a file that an option names."""
     try:

@@ -13,7 +13,7 @@ from tapestry_exec.run import tuning
 from tapestry_exec.run.evaluate import difference, evaluate_with_scale, most_apart
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_plan.steps import ShardPlan
-from tapestry_sets.limits import FrozenDict, hide_fields, quote
+from tapestry_sets.limits import FrozenDict, cut_text, quote
 
 Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all, and the operator."""
@@ -72,7 +72,14 @@ class RunResult(Struct, frozen=True):
     nbytes_spilled: tuple[int, ...] = ()
     nbytes_copied: tuple[int, ...] = ()
 
-    __repr__ = hide_fields("outputs", "nbytes_by_link", "timeline")
+    def __repr__(self) -> str:
+        names, peak = cut_text(", ".join(self.outputs), 40), max(self.peak_nbytes, default=0)
+        apart = max((self.difference or {}).values(), default=None)
+        verified = "" if apart is None else f", differs by {apart:.1e}"
+        return (
+            f"RunResult({names}: {self.nbytes_moved:,} B moved, {sum(self.nbytes_placed):,} B placed, "
+            f"at most {peak:,} B on a device, {self.seconds * 1e3:,.2f} ms{verified})"
+        )
 
     @property
     def nbytes_moved(self) -> int:

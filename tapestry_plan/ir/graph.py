@@ -37,10 +37,10 @@ from tapestry_sets.limits import (
     check_cell,
     check_fields,
     conform,
+    cut_text,
     describe,
     drop_item,
     freeze_array,
-    hide_fields,
     kind_of,
     list_names,
     put_fields,
@@ -186,6 +186,10 @@ class Op(Struct, frozen=True):
     points_per_launch: Callable[[Signature, Attrs], int] | None = None
     local: Callable[[Shard, Sequence[Shape]], Attrs | None] | None = None
     rows: bool = False
+
+    def __repr__(self) -> str:
+        merged = "" if self.monoid is None else f", parts merge by {self.monoid.name}"
+        return f"{type(self).__name__}({cut_text(quote(self.name), 80)}{merged})"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -595,7 +599,7 @@ class Graph(Guarded):
 
     def __repr__(self) -> str:
         return (
-            f"<Graph {self.name!r}: {len(self.nodes)} operators, {len(self.selections)} selections, "
+            f"<Graph {cut_text(quote(self.name), 80)}: {len(self.nodes)} operators, {len(self.selections)} selections, "
             f"{len(self.stored)} stored tensors>"
         )
 
@@ -826,7 +830,8 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
     graph: Graph
     name: str
 
-    __repr__ = hide_fields("graph")
+    def __repr__(self) -> str:
+        return f"Tensor({cut_text(quote(self.name), 80)}, {cut_text(quote(self.shape), 80)}, {self.dtype})"
 
     def __eq__(self, other: object) -> bool:
         """Whether two tensors are the same one of a graph; a graph has no values that could be compared.

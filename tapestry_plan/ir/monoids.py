@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_sets.limits import FrozenDict, check_arguments, check_fields
+from tapestry_sets.limits import FrozenDict, check_arguments, check_fields, cut_text, quote
 
 State = tuple[Any, ...]
 """The components of a state: arrays of one shape."""
@@ -76,6 +76,9 @@ class Monoid(Struct, frozen=True):
     fold: Callable[[Any, Any, Any], State] | None = None
     ufunc: str = ""
     is_commutative: bool = True
+
+    def __repr__(self) -> str:
+        return f"Monoid({cut_text(quote(self.name), 80)}{'' if self.is_commutative else ', in order'})"
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -12,7 +12,7 @@ from tapestry_plan.ir.cover import check_cover, check_partition
 from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.signature import Operand, Signature
 from tapestry_plan.ir.tensors import OpNode
-from tapestry_sets.limits import check_arguments, check_fields, quote
+from tapestry_sets.limits import check_arguments, check_fields, cut_text, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -53,6 +53,10 @@ class Operation(Struct, frozen=True):
 
     graph: Graph
     node: OpNode
+
+    def __repr__(self) -> str:
+        name, op = cut_text(quote(self.node.name), 30), cut_text(self.node.op, 20)
+        return f"Operation({name}: {op}, {cut_text(repr(self.signature), 120)})"
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
-from tapestry_sets.limits import check_arguments, check_fields, conform, is_int, kind_of, list_names, quote
+from tapestry_sets.limits import check_arguments, check_fields, conform, cut_text, is_int, kind_of, list_names, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
@@ -268,6 +268,13 @@ class Signature(Struct, frozen=True, dict=True):
     axes: tuple[Axis, ...]
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
+
+    def __repr__(self) -> str:
+        summed = {"reduction": " summed"}
+        axes = ", ".join(f"{axis.name}:{axis.size}{summed.get(axis.kind, '')}" for axis in self.axes)
+        return (
+            f"Signature({cut_text(axes, 120) or 'one point'}; {len(self.inputs)} inputs, {len(self.outputs)} outputs)"
+        )
 
     def __post_init__(self) -> None:
         check_fields(self)

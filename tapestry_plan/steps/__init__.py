@@ -18,6 +18,7 @@ From the ground up; each row stands on rows above it:
     collectives                          steps that are one operation of a group
     lowering  arenas/timeline            a graph and its layouts as steps; when each buffer is used
     transfers  memory_use                what goes from device to device, and why; what arenas hold, step by step
+    reasons                              what an operator's shards read, and from where
     programs  alike                      the steps of one device; devices that need as much memory as others
     arenas/packing                       arenas of written steps, laid out anew
     arenas/eviction                      which buffers leave a full arena, and when they come back

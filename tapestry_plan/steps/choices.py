@@ -17,7 +17,7 @@ from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, list_mer
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.layouts.placed import check_lots
 from tapestry_plan.steps.step import Written
-from tapestry_sets.limits import freeze_dicts, quote
+from tapestry_sets.limits import cut_text, freeze_dicts, quote
 from tapestry_sets.regions import Box
 
 
@@ -53,6 +53,16 @@ class Choices(Struct, frozen=True, dict=True):
     def __post_init__(self) -> None:
         force_setattr(self, "layouts", freeze_dicts(self.layouts))
         force_setattr(self, "merged", freeze_dicts(self.merged))
+
+    def __repr__(self) -> str:
+        kinds = ("operator", "source", "landing", "output")
+        counts = ", ".join(f"{kind}s: {len(self.of_kind(kind))}" for kind in kinds if self.of_kind(kind))
+        more = "".join(
+            f", {name}={cut_text(str(given), 30)}"
+            for name in ("fan_in", "memory_nbytes", "spill_nbytes")
+            if (given := getattr(self, name)) is not None
+        )
+        return f"Choices({counts or 'none'}{more})"
 
     def of_kind(self, kind: str) -> dict[str, Layout]:
         """The layouts of one kind, by name."""

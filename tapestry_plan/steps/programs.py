@@ -67,6 +67,12 @@ class Program(Struct, frozen=True):
     steps: tuple[GroupedStep, ...]
     outputs: tuple[Output, ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"Program(device {self.device}: {len(self.steps)} steps, {len(self.buffers)} buffers, an arena of "
+            f"{self.peak_nbytes:,} B)"
+        )
+
     @property
     def peak_nbytes(self) -> int:
         """How far the device's arena reaches."""

@@ -87,6 +87,13 @@ class Schedule(Struct, frozen=True):
     def __post_init__(self) -> None:
         force_setattr(self, "busy_seconds", freeze_dicts(self.busy_seconds))
 
+    def __repr__(self) -> str:
+        busiest = "" if self.busiest is None else f", busiest {self.busiest[0]} of device {self.busiest[1]}"
+        return (
+            f"Schedule({len(self.starts)} operations in {self.seconds * 1e6:,.2f} us, the longest chain "
+            f"{self.critical_seconds * 1e6:,.2f} us{busiest})"
+        )
+
     @property
     def busiest(self) -> Queue | None:
         """The queue with the most to do; None where nothing takes any time."""

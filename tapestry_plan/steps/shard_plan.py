@@ -13,6 +13,7 @@ from msgspec.structs import asdict, force_setattr, replace
 
 from tapestry_plan.ir import Graph, Op, same_graph
 from tapestry_plan.rewrite import Derivation, list_readers
+from tapestry_plan.steps import tuning
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
@@ -37,10 +38,11 @@ from tapestry_plan.steps.layouts.mesh import Mesh, Space
 from tapestry_plan.steps.memory_use import MemoryUse, list_memory
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
+from tapestry_plan.steps.reasons import OperandReads, list_reads
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
 from tapestry_plan.steps.transfers import PlannedTransfers, list_transfers
-from tapestry_sets.limits import FrozenDict, check_arguments, freeze_dicts, hide_fields, list_names, quote
+from tapestry_sets.limits import FrozenDict, check_arguments, cut_text, freeze_dicts, list_names, quote
 from tapestry_sets.regions import Box
 
 PLAN_FORMAT = "tapestry-plan/6"
@@ -75,6 +77,12 @@ class Stage(msgspec.Struct, frozen=True):
     flop: tuple[float, ...]
     seconds: float
     work_seconds: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"Stage({cut_text(self.node, 50)} ({cut_text(self.op, 40)}) {_sharding_text(self.sharding)}: receives "
+            f"{sum(self.nbytes_received):,} B, shares {self.nbytes_shared:,} B, {self.seconds * 1e6:,.2f} us)"
+        )
 
     def __post_init__(self) -> None:
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
@@ -246,18 +254,14 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     explicit: Written | None = None
     """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
 
-    __repr__ = hide_fields(
-        "graph",
-        "choices",
-        "stages",
-        "nbytes_by_link",
-        "alternatives",
-        "expansions",
-        "unified",
-        "fused",
-        "recomputed",
-        "explicit",
-    )
+    def __repr__(self) -> str:
+        peak = max(self.peak_nbytes, default=0)
+        nodes, devices = len(self.graph.nodes), self.mesh.size
+        return (
+            f"ShardPlan({nodes} operator{'s' * (nodes != 1)} on {devices} device{'s' * (devices != 1)}, "
+            f"space={self.space!r}: {self.seconds * 1e6:,.2f} us modeled, gap {self.gap:.1%}, "
+            f"{self.nbytes_moved:,} B moved, at most {peak:,} B on a device)"
+        )
 
     def __post_init__(self) -> None:
         for name in ("nbytes_by_link", "alternatives", "unified", "recomputed"):
@@ -651,9 +655,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @check_arguments
     def explain(self, node: str) -> str:
-        """Why an operator is sharded as it is: its costs otherwise, all else being equal.
+        """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
 
-        Each other sharding has the totals of the whole graph, and by how much they differ from the plan's.
+        Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest.
+        Each other sharding has the totals of the whole graph, all else being equal, and by how much they differ from
+        the plan's.
 
         Raises
         ------
@@ -681,6 +687,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             f"{node} ({tell_block(stage.op)}): {_sharding_text(stage.sharding)}",
             f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
             f"{stage.seconds * 1e6:.2f} us in this plan",
+            *(f"  {one}" for one in self._list_reads(node)),
             f"  with every other operator as it is, and {_COMPARED[self.space]}, the graph would take:"
             if self.alternatives.get(node)
             else f"  (not compared with other shardings{_WHY_NOT[node in self.alternatives]})",
@@ -702,6 +709,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
                 f"{other.nbytes_moved:14,} B moved{mark or more}"
             )
         return "\n".join(lines)
+
+    def _list_reads(self, node: str) -> Iterable[OperandReads]:
+        if self.mesh.size > tuning.TOLD_DEVICES:
+            return ()
+        return list_reads(self.graph, node, self.placement[node], self._transfers)
 
     def _list_inside(self, block: str) -> list[str]:
         """The operators inside of a block, in the order in which they run."""

@@ -447,3 +447,8 @@ class Written(Struct, frozen=True):
     buffers: tuple[Buffer, ...]
     steps: tuple[ProgramStep, ...]
     outputs: tuple[Output, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self.steps)} steps, {len(self.buffers)} buffers, {len(self.outputs)} outputs)"
+        )

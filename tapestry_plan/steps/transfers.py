@@ -13,15 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, overload
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.ir import Graph
+from tapestry_plan.steps.documents import to_plain
 from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.regions import Region
+from tapestry_sets.regions import Box, Region
 
 
 class PlannedTransfer(Struct, frozen=True):
@@ -57,6 +59,16 @@ class PlannedTransfer(Struct, frozen=True):
     nbytes: int
     part: int
     why: str
+
+    @property
+    def cells(self) -> str:
+        """The box around the cells in words, and how many of it they are where they are not all."""
+        bounds = [region.bounds() for region in self.regions]
+        lows, highs = zip(*(each for each in bounds if each is not None), strict=True)
+        low, high = (tuple(map(pick, zip(*each, strict=True))) for pick, each in ((min, lows), (max, highs)))
+        told = "×".join(f"[{a}, {b})" for a, b in zip(low, high, strict=True)) or "one cell"
+        count = sum(region.size for region in self.regions)
+        return f"cells {told}" if count == Box.from_bounds(low, high).size else f"{count:,} cells in {told}"
 
 
 COLUMNS = PlannedTransfer.__struct_fields__
@@ -128,6 +140,10 @@ class PlannedTransfers(Struct, frozen=True):
             When pandas is not installed.
         """
         return import_module("pandas").DataFrame({name: [getattr(row, name) for row in self.rows] for name in COLUMNS})
+
+    def to_json(self) -> str:
+        """A JSON list with an object for each; regions as plans' documents have them."""
+        return msgspec.json.encode(to_plain(self.rows)).decode()
 
     def __repr__(self) -> str:
         links = len({(row.source, row.target) for row in self.rows})

@@ -41,5 +41,7 @@ NEAR_USES = (None, 0, 1, 2, 4, 8)
 MAX_TOLD_PARTS = 4
 """Of a block of more operators the first and the last are named."""
 
+TOLD_DEVICES = 64
+"""On so many devices `explain` says what shards read, which needs the steps of all of them."""
 SHOWN_ROWS = 20
 """Transfers of a table that are shown; of more the last line says how many there are."""

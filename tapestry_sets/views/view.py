@@ -27,6 +27,7 @@ from tapestry_sets.limits import (
     as_int,
     as_ints,
     current,
+    cut_text,
     quote,
 )
 from tapestry_sets.views import hook, tuning
@@ -122,8 +123,8 @@ class View(Questions, Frozen):
         return self
 
     def __repr__(self) -> str:
-        names = dict.fromkeys(a.name or f"{a.shape}" for a in sort_views(self) if isinstance(a, Allocation))
-        return f"View({self.shape} of {', '.join(names)})"
+        names = dict.fromkeys(a.name or quote(a.shape) for a in sort_views(self) if isinstance(a, Allocation))
+        return f"View({cut_text(quote(self.shape), 80)} of {cut_text(', '.join(names), 100)})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return draw_views.views_mimebundle(self)
@@ -551,8 +552,9 @@ class Allocation(View, Struct, eq=False, metaclass=Checked):
         return id(self.memory)
 
     def __repr__(self) -> str:
-        color = f", color={self.color!r}" if self.color != 0 else ""
-        return f"Allocation({self.shape}, name={self.name!r}, itemsize={self.itemsize}{color})"
+        color = f", color={cut_text(quote(self.color), 30)}" if self.color != 0 else ""
+        shape, name = cut_text(quote(self.shape), 60), cut_text(quote(self.name), 60)
+        return f"Allocation({shape}, name={name}, itemsize={self.itemsize}{color})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Allocation, (self.shape, self.name, self.itemsize, self.color)

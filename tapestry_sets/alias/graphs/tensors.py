@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.overlap import Overlap, overlap, overlaps
-from tapestry_sets.limits import Frozen, put_fields
+from tapestry_sets.limits import Frozen, cut_text, put_fields, quote
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import InternalOverlap, Order, View, Viewable, ViewKind, check_color
 
@@ -62,9 +62,9 @@ class AliasTensor(Viewable, Frozen):
 
     def __repr__(self) -> str:
         node = self._node
-        name = f" {node.name!r}" if node.name else ""
+        name = f" {cut_text(quote(node.name), 50)}" if node.name else ""
         what = "allocation" if node.kind is None else f"{kind_text(node.kind)} of {', '.join(map(str, node.inputs))}"
-        return f"AliasTensor({self.id}{name}: {what}, shape {node.shape})"
+        return f"AliasTensor({self.id}{name}: {cut_text(what, 60)}, shape {cut_text(quote(node.shape), 50)})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         bundle = self.view._repr_mimebundle_(include, exclude)

@@ -223,6 +223,9 @@ def test_the_seed_example_of_aliasing() -> None:
 
 
 def test_all_pairs_of_views() -> None:
+    assert call("overlap", "A[10]; A[:4]; A[3:6]; A[7:]", "--exit-code").exit_code == 1
+    assert call("overlap", "A[10]; A[:4]; A[3:6]", "--exit-code", "--json").exit_code == 1
+    assert call("overlap", "A[10]; A[:4]; A[4:6]; A[7:]", "--exit-code").exit_code == 0
     result = call("overlap", "A[10]; B[3]; A[:4]; A[3:6]; B[::2]")
     assert result.exit_code == 0
     assert result.stdout.count("  and  ") == 3

@@ -1,0 +1,107 @@
+"""`tapestry explain`, `transfers` and `verify`: what they say of a saved plan, and of what is none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from tapestry_exec.cli import main
+from tapestry_plan import Mesh, ShardPlan, load_onnx, plan
+
+MODEL = "tests/models/resnet.onnx"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("plans") / "plan.json"
+    file.write_text(plan(load_onnx(MODEL), Mesh((2, 2))).to_json())
+    return file
+
+
+def called(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def resealed(file: Path, **changes: Any) -> str:
+    """The document with other fields, and the digest that they have: as somebody would forge it."""
+    body = {**json.loads(file.read_text()), **changes}
+    del body["sha256"]
+    format_ = body.pop("format")
+    digest = hashlib.sha256(msgspec.json.encode({"format": format_, **body}, order="sorted")).hexdigest()
+    return json.dumps({"format": format_, **body, "sha256": digest})
+
+
+def test_decisions_of_a_saved_plan_are_explained(saved: Path) -> None:
+    p = ShardPlan.from_json(saved.read_bytes())
+    one, two = (stage.node for stage in p.stages[:2])
+    found = called("explain", saved, one, two)
+    assert found.exit_code == 0 and found.stdout == f"{p.explain(one)}\n\n{p.explain(two)}\n"
+
+
+def test_transfers_are_those_of_the_plan(saved: Path) -> None:
+    p = ShardPlan.from_json(saved.read_bytes())
+    assert p.nbytes_moved > 0
+    rows = json.loads(called("transfers", saved, "--json").stdout)
+    counted: dict[tuple[int, int], int] = {}
+    for row in rows:
+        link = row["source"], row["target"]
+        counted[link] = counted.get(link, 0) + row["nbytes"]
+        assert row["regions"] and row["why"]
+    assert counted == p.nbytes_by_link
+    (source, target), nbytes = next(iter(p.nbytes_by_link.items()))
+    some = called("transfers", saved, "--from", source, "--to", target).stdout
+    assert f", {nbytes:,} B; in the whole plan {p.nbytes_moved:,} B" in some
+    row = rows[0]
+    words = ("--tensor", row["tensor"], "--producer", row["producer"], "--consumer", row["consumer"])
+    mine = [each for each in rows if all(each[k] == row[k] for k in ("tensor", "producer", "consumer"))]
+    assert json.loads(called("transfers", saved, *words, "--json").stdout) == mine
+
+
+def test_a_plan_that_is_whole_is_verified(saved: Path) -> None:
+    p = ShardPlan.from_json(saved.read_bytes())
+    found = called("verify", saved)
+    assert found.exit_code == 0, found.stderr
+    assert f"{len(p.steps):,} steps with " in found.stdout
+    assert found.stdout.endswith(f" shards fit together; bytes moved: {p.nbytes_moved:,}\n")
+
+
+def test_plans_that_do_not_fit_themselves_are_refused(saved: Path, tmp_path: Path) -> None:
+    document = json.loads(saved.read_text())
+    edited, forged, cut = (tmp_path / name for name in ("edited.json", "forged.json", "cut.json"))
+    edited.write_text(json.dumps({**document, "seconds": document["seconds"] * 2}))
+    links = document["nbytes_by_link"]
+    links[0][-1] += 4
+    forged.write_text(resealed(saved, nbytes_by_link=links))
+    cut.write_text(saved.read_text()[:-40])
+    for file, told in (
+        (edited, "its SHA-256 does not match, it was edited"),
+        (forged, "its steps move"),
+        (cut, "this is not a JSON document"),
+    ):
+        found = called("verify", file)
+        assert found.exit_code == 2 and not found.stdout, file
+        assert found.stderr.count("\n") == 1 and str(file) in found.stderr and told in found.stderr, found.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("explain", "{}", "nothing"), "the plan has no operator 'nothing'"),
+        (("explain", "{}"), "Missing argument 'OPERATOR...'"),
+        (("transfers", "{}", "--to", "4"), "the mesh has devices 0 to 3"),
+        (("transfers", "{}", "--from", "-1"), "Invalid value for '--from'"),
+        (("transfers", "{}", "--tensor", "nothing"), "no tensor is 'nothing'"),
+        (("verify", "nothing.json"), "there is no file 'nothing.json'"),
+        (("verify", MODEL), "plan document"),
+    ],
+)
+def test_wrong_input_is_named(saved: Path, words: tuple[str, ...], told: str) -> None:
+    found = called(*(word.format(saved) for word in words))
+    assert found.exit_code == 2 and not found.stdout
+    assert told in " ".join(found.stderr.split()), found.stderr

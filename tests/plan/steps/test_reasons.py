@@ -1,0 +1,83 @@
+"""What `explain` says of what shards read, against cells that are looked up one by one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tapestry_plan import Graph, Mesh, ShardPlan, operation, ops, plan
+from tapestry_plan.steps import tuning
+from tapestry_plan.steps.reasons import list_reads
+from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
+from tests.oracles import cell_read
+
+
+def cells_read(p: ShardPlan, node: str, tensor: str, device: int) -> set[tuple[int, ...]]:
+    """The cells of a stored tensor that a device's shards read, through views cell by cell."""
+    g, found = p.graph, set[tuple[int, ...]]()
+    for box in p.placement[node].get(device, ()):
+        for name, region in zip(g.nodes[node].inputs, operation(g, node).region(box).inputs, strict=True):
+            source = g.source(name)
+            for point in (tuple(map(int, point)) for point in region.points()):
+                for piece in source.pieces:
+                    if piece.source >= 0 and source.stored[piece.source] == tensor:
+                        at = cell_read(piece, point)
+                        found |= {at} if at is not None else set()
+    return found
+
+
+def check(p: ShardPlan) -> int:
+    told = 0
+    stages = {stage.node: sum(stage.nbytes_received) for stage in p.stages}
+    for node in p.graph.nodes:
+        if node not in p.placement:
+            continue
+        found = list(list_reads(p.graph, node, p.placement[node], p.transfers()))
+        assert sum(one.nbytes_received for one in found) == stages[node]
+        for one in found:
+            itemsize = np.dtype(p.graph.stored[one.tensor].dtype).itemsize
+            each = [cells_read(p, node, one.tensor, device) for device in range(p.mesh.size)]
+            assert one.nbytes_read == sum(map(len, each)) * itemsize
+            assert (one.witness is None) == (one.nbytes_received == 0)
+            if one.witness is not None:
+                told += 1
+                row = one.witness
+                assert row in p.transfers(row.source, row.target) and (row.consumer, row.tensor) == (node, one.tensor)
+                cells = {tuple(map(int, point)) for region in row.regions for point in region.points()}
+                assert cells <= each[row.target] and f"from device {row.source} to {row.target}" in str(one)
+            assert str(one) in p.explain(node) or p.explain(node).startswith(f"{node}: ")
+    return told
+
+
+@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy) for k in range(10, 100, 10))])
+def test_plans_of_every_kind(begin: int) -> None:
+    told = 0
+    for seed in range(begin, begin + 10):
+        rng = random.Random(seed)
+        told += check(make_plan(make_graph(rng), rng)[0])
+    assert told > 3
+
+
+def columns() -> ShardPlan:
+    g = Graph()
+    x, w = g.input("x", (64, 64)), g.input("w", (64, 64))
+    g.output(ops.relu(ops.matmul(x, w, name="product"), name="act").T, "y")
+    return plan(g, Mesh(2), fix={"product": {"n": 2}, "act": {"i0": 2}}, fuse=False, expand=False)
+
+
+def test_it_is_said_in_words() -> None:
+    text = columns().explain("act")
+    assert (
+        "reads 16,384 B of result product; 8,192 B come from other devices, as cells [0, 32)×[32, 64) from device 1"
+        in text
+    )
+    text = columns().explain("product")
+    assert "  reads 32,768 B of input x, all of it where it is placed\n" in text
+    assert "  reads 16,384 B of input w, all of it where it is placed\n" in text
+
+
+def test_of_many_devices_steps_are_not_written_down_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "TOLD_DEVICES", 1)
+    assert "reads" not in columns().explain("act")

@@ -1,0 +1,90 @@
+"""What public values say of themselves: one short line that holds the answer, whatever they were made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapestry_exec import run
+from tapestry_plan import MONOIDS, Device, Graph, Link, Mesh, Tensor, operation, ops, plan
+from tapestry_sets import AliasGraph, allocate, overlap, overlaps
+
+MOST = 200
+"""Characters of what a value says of itself."""
+
+LONG = "tensor\x1b[2J" * 2_000
+
+
+def _perceptron(name: str) -> tuple[Graph, Tensor]:
+    g = Graph()
+    x, w = g.input(name, (8, 6)), g.input(f"{name} w", (6, 4))
+    hidden = ops.matmul(x, w, name=f"{name} product")
+    g.output(ops.relu(hidden, name=f"{name} relu"), f"{name} out")
+    return g, x
+
+
+def _values(name: str) -> dict[str, Any]:
+    g, x = _perceptron(name)
+    mesh = Mesh((2, 2), names=(name, "y"), link={name: Link(1e-5, 1e9), "y": Link(1e-6, 1e11)})
+    chosen = plan(g, mesh)
+    ran = run(chosen, {name: np.ones((8, 6), np.float32), f"{name} w": np.ones((6, 4), np.float32)}, verify=True)
+    memory = allocate((27,), name=name)
+    a = memory.reshape(3, 3, 3)[:2, :2, :2]
+    node = next(iter(g.nodes))
+    return {
+        "plan": chosen,
+        "run": ran,
+        "stage": chosen.stages[0],
+        "mesh": mesh,
+        "signature": g.signature(node),
+        "operation": operation(g, node),
+        "operator": g.ops["matmul"],
+        "tensor": x,
+        "monoid": MONOIDS["sum"],
+        "choices": chosen.choices,
+        "program": chosen.program(0),
+        "written": chosen.written,
+        "schedule": chosen.schedule,
+        "transfers": chosen.transfers(),
+        "memory": chosen.memory[0],
+        "overlap": overlap(a, memory[2::5]),
+        "no overlap": overlap(memory[::2], memory[1::2]),
+        "graph": g,
+    }
+
+
+@pytest.mark.parametrize("name", ["x", LONG], ids=["short", "long"])
+def test_public_values_say_the_answer_in_one_short_line(name: str) -> None:
+    for kind, value in _values(name).items():
+        said = repr(value)
+        assert said.isprintable(), f"{kind}: {said!r}"
+        assert len(said) <= MOST, f"{kind}: {len(said)} characters"
+        assert " at 0x" not in said, kind
+
+
+def test_answers_are_those_of_the_values() -> None:
+    values = _values("x")
+    chosen, ran = values["plan"], values["run"]
+    for number in (chosen.nbytes_moved, max(chosen.peak_nbytes)):
+        assert f"{number:,} B" in repr(chosen)
+    assert f"{ran.nbytes_moved:,} B moved" in repr(ran)
+    assert f"{sum(ran.nbytes_placed):,} B placed" in repr(ran)
+    assert repr(values["overlap"]) == "Overlap(1 cell, 1 B: x[12] = a[1, 1, 0] = b[2])"
+    assert repr(values["no overlap"]).startswith("Overlap(no cell: ")
+    assert repr(values["signature"]) == "Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)"
+    assert repr(values["tensor"]) == "Tensor('x', (8, 6), float32)"
+    assert repr(Mesh(2, device=[Device(flop_per_second=3e12), Device(flop_per_second=1e12)])).count("up to 3 TFLOP/s")
+
+
+def test_overlaps_of_any_size_and_of_tensors_say_how_much_they_share() -> None:
+    wide = allocate((10**12, 10**12), name="wide", itemsize=4)
+    found = repr(overlap(wide[::3], wide[::5]))
+    assert f"{10**12 * ((10**12 - 1) // 15 + 1)} cells" in found
+    assert overlaps(wide[::3], wide[::5])
+    vast = allocate((10**5000,), name="vast")
+    assert len(repr(overlap(vast[1:], vast[::2]))) <= MOST
+    g = AliasGraph()
+    t = g.allocate((4, 4), name="t")
+    assert repr(overlap(t.view[:2], t.view[1:])).startswith("Overlap(4 cells")
