@@ -43,6 +43,7 @@ from tapestry_plan.steps import (
     Shardings,
     ShardPlan,
     describe_document,
+    import_library,
     spill,
     tell_block,
 )
@@ -52,6 +53,8 @@ from tapestry_sets.views import Allocation
 
 LIBRARIES = ("jax", "dtensor", "dask", "onnx")
 """In whose words `export` says where tensors lie."""
+IMPORTED = {"jax": {"jax": "jax"}, "dtensor": {"torch.distributed.tensor": "torch"}}
+"""What must be importable for that, and what it is called where it is installed from."""
 QUEUES = {
     "work": "the work of",
     "send": "what is sent by",
@@ -267,39 +270,51 @@ def plan_command(asked: Planning, mesh: Mesh | None, as_json: bool, explain: str
 
 @main.command("export")
 @planning
-@click.option("--to", "library", required=True, type=click.Choice(LIBRARIES), help="Whose words.")
+@click.option(
+    "--to",
+    "library",
+    required=True,
+    type=click.Choice(LIBRARIES),
+    help="In whose words: jax's PartitionSpecs, dtensor's placements, dask's chunks, or onnx's ShardingSpecProtos.",
+)
 @click.option("--output", metavar="FILE", type=PATH, help="Write them to this file; a model of ONNX needs one.")
 def export_command(asked: Planning, mesh: Mesh | None, library: str, output: Path | None) -> None:
-    """Say where a plan's tensors lie, as other libraries do: one line of Python for each, or a model of ONNX.
+    """Say where a plan's tensors lie, as other libraries do: lines of Python that run, or a model of ONNX.
 
-    Exact; tensors that the library cannot say are named with the reason, and the exit status is then 1.
+    Exact. Tensors that the library cannot say are named with the reason, and the exit status is then 1. A model of ONNX
+    is written where all can be said, of a plan without blocks of several operators.
 
     For example: tapestry export model.onnx --mesh 2x2 --to jax --output shardings.py
+
+    Or: tapestry export model.onnx --mesh 2 --no-fuse --to onnx --output sharded.onnx
     """
     if library == "onnx" and output is None:
         raise click.UsageError("--to onnx writes a model; name its file with --output")
     target = None if output is None else check_target(output, "--output")
+    try:
+        for module, package in IMPORTED.get(library, {}).items():
+            import_library(module, package)
+    except ImportError as error:
+        raise click.UsageError(str(error)) from None
     p = plan_model(asked, load_model(asked), asked.find_mesh(mesh))
     if library == "onnx" and target is not None:
         model = to_onnx(p).SerializeToString()
         with replace_file(target) as file:
             file.write(model)
         return
-    try:
-        found: Shardings[Any] = {"jax": p.to_jax, "dtensor": p.to_dtensor, "dask": p.to_dask_chunks}[library]()
-    except ImportError as error:
-        raise click.UsageError(str(error)) from None
-    extents = ", ".join(f"{name} of {n}" for name, n in zip(found.mesh.names, found.mesh.shape, strict=True))
-    text = f"# axes of the mesh: {extents or 'none'}\n{found.to_code()}"
+    found: Shardings[Any] = {"jax": p.to_jax, "dtensor": p.to_dtensor, "dask": p.to_dask_chunks}[library]()
+    text = found.to_code()
     if target is None:
         echo(text)
     else:
         with replace_file(target) as file:
             file.write(f"{text}\n".encode())
-    for name, why in found.refused.items():
-        echo(f"refused: {quote(name)}: {why}", err=True)
-    if found.refused:
-        fail(f"{len(found.refused)} of {len(found) + len(found.refused)} tensors are not told by {library}", 1)
+    refused = found.every_refusal
+    for name, why in refused.items():
+        echo(f"refused: {name}: {why}", err=True)
+    if refused:
+        told = len(found) + len(found.outputs)
+        fail(f"{len(refused)} of {told + len(refused)} tensors and outputs are not told by {library}", 1)
 
 
 @main.command("pareto")

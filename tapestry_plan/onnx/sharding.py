@@ -1,28 +1,31 @@
-"""Where a plan's tensors lie, in its ONNX model: `ShardingSpecProto`s of IR version 11.
+"""How a plan cuts its operators, in its ONNX model: `ShardingSpecProto`s of IR version 11.
 
-A node says of each tensor that it reads or makes along which axes it is cut in how many parts, and which device has
-each part, row-major. Where several devices have a part it names a group of them::
+A node says of each tensor that it reads how it is cut when the node runs, and of each that it makes where it is made:
+along which axes, in how many parts, and which device has each part, row-major. Where several devices have a part it
+names a group of them::
 
     rows in two parts, on devices 0 1 and 2 3      sharded_dim: axis 0, 2 shards
                                                    device: -1, -2        -1: 0, 1    -2: 2, 3
+
+    product with k in two parts                    a: axis 1, 2 shards    b: axis 0, 2 shards
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from tapestry_plan.ir import OpNode
 from tapestry_plan.onnx import tuning
-from tapestry_plan.steps import FineMesh, MeshPlacement, ShardPlan
+from tapestry_plan.steps import NotExported, ShardPlan, TensorBlocks, check_even, cut_boxes
+from tapestry_sets.limits import quote
+from tapestry_sets.regions import Box
 
 CONFIGURATION = "plan"
 
 
-def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str]) -> None:
-    """Write into a model where a plan's tensors lie.
+def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str], made_for: Sequence[str]) -> None:
+    """Write into a model how a plan cuts its operators.
 
     Parameters
     ----------
@@ -31,66 +34,89 @@ def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str]) -> None
     plan : ShardPlan
     names : mapping of str to str
         What each tensor of the graph is called in the model.
+    made_for : sequence of str
+        Of each node of the model the operator of the graph that it is a part of.
 
     Raises
     ------
+    ImportError
+        For an onnx package that has no shardings.
     NotExported
         Where some tensor lies as cannot be said; with all reasons.
     """
-    from onnx import DeviceConfigurationProto, NodeDeviceConfigurationProto
+    try:
+        from onnx import DeviceConfigurationProto, NodeDeviceConfigurationProto
+    except ImportError:
+        raise ImportError("onnx has no ShardingSpecProto before its version 1.18; pip install --upgrade onnx") from None
 
-    found = plan.to_dask_chunks()  # parts of any sizes: a sharding of ONNX has no sizes, so that they must be even
-    found.check()
-    found.check_even("ONNX")
+    refused: list[str] = []
+    specs = {name: dict(_list_specs(plan, node, names, refused)) for name, node in plan.graph.nodes.items()}
+    if refused:
+        raise NotExported(f"to_onnx: {len(refused)} tensors are not in even blocks: {'; '.join(refused)}")
     model.ir_version = max(model.ir_version, tuning.SHARDED_IR_VERSION)
     devices = [f"device {device}" for device in range(plan.mesh.size)]
     model.configuration.append(DeviceConfigurationProto(name=CONFIGURATION, num_devices=plan.mesh.size, device=devices))
-    specs = {
-        names[name]: _write_spec(names[name], placement, found.mesh)
-        for name, placement in found.placements.items()
-        if name in names
-    }
-    for node in model.graph.node:
-        mine = [specs[name] for name in dict.fromkeys((*node.input, *node.output)) if name in specs]
+    for node, operator in zip(model.graph.node, made_for, strict=True):
+        known = specs.get(operator, {})
+        mine = [known[name] for name in dict.fromkeys((*node.input, *node.output)) if name in known]
         if mine:
             node.device_configurations.append(
                 NodeDeviceConfigurationProto(configuration_id=CONFIGURATION, sharding_spec=mine)
             )
 
 
-def _write_spec(name: str, placement: MeshPlacement, mesh: FineMesh) -> Any:
+def _list_specs(
+    plan: ShardPlan, node: OpNode, names: Mapping[str, str], refused: list[str]
+) -> Iterator[tuple[str, Any]]:
+    """What is said of each tensor that an operator reads or makes; reasons where nothing can be are put to others."""
+    made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
+    found = {name: made.placements.get(name, made.refused.get(name, "it is not made")) for name in node.outputs}
+    for k, name in enumerate(node.inputs):
+        read = _find_reads(plan, node, k)
+        found[name] = "it is read twice, in two ways" if found.setdefault(name, read) != read else read
+    for name, blocks in found.items():
+        try:
+            if isinstance(blocks, str):
+                raise NotExported(blocks)
+            check_even(blocks, "ONNX")
+        except NotExported as error:
+            refused.append(f"{quote(name)} at operator {quote(node.name)}: {error}")
+            continue
+        yield names[name], _write_spec(names[name], blocks)
+
+
+def _find_reads(plan: ShardPlan, node: OpNode, operand: int) -> TensorBlocks | str:
+    """The blocks of an operand as the operator's shards read it."""
+    signature, source = plan.graph.signature(node.name), plan.graph.source(node.inputs[operand])
+    boxes: dict[int, Box] = {}
+    for device, mine in plan.placement[node.name].items():
+        read = [box for each in mine if (box := signature.input_box(operand, each)) is not None]
+        bounds = [(max(0, min(a)), min(n, max(b))) for a, b, n in _span(read, source.shape)]
+        if read and all(low < high for low, high in bounds):
+            low, high = (tuple(each[side] for each in bounds) for side in (0, 1))
+            boxes[device] = Box.from_bounds(low, high)
+    if not boxes:
+        return "none of it is read"
+    return cut_boxes("result", source.shape, boxes, are_reads=True)
+
+
+def _span(boxes: Sequence[Box], shape: Sequence[int]) -> list[tuple[list[int], list[int], int]]:
+    """For each axis where some boxes begin and end, and its extent."""
+    return [([box.start[k] for box in boxes], [box.stop[k] for box in boxes], n) for k, n in enumerate(shape)]
+
+
+def _write_spec(name: str, blocks: TensorBlocks) -> Any:
     from onnx import IntIntListEntryProto, ShardedDimProto, ShardingSpecProto, SimpleShardedDimProto
 
     spec = ShardingSpecProto(tensor_name=name)
-    for axis, sizes in enumerate(placement.sizes):
+    for axis, sizes in enumerate(blocks.sizes):
         if len(sizes) > 1:
-            parts = SimpleShardedDimProto(dim_value=placement.shape[axis], num_shards=len(sizes))
+            parts = SimpleShardedDimProto(dim_value=blocks.shape[axis], num_shards=len(sizes))
             spec.sharded_dim.append(ShardedDimProto(axis=axis, simple_sharding=[parts]))
-    groups = list_devices(placement, mesh)
-    for number, group in enumerate(groups):
+    for number, group in enumerate(blocks.devices):
         if len(group) == 1:
             spec.device.append(group[0])
         else:
             spec.device.append(-number - 1)
             spec.index_to_device_group_map.append(IntIntListEntryProto(key=-number - 1, value=group))
     return spec
-
-
-def list_devices(placement: MeshPlacement, mesh: FineMesh) -> list[list[int]]:
-    """The devices that have each part of a tensor, of its parts in row-major order.
-
-    Examples
-    --------
-    >>> mesh = FineMesh((2, 2), ("a", "b"))
-    >>> list_devices(MeshPlacement((4, 6), "result", (("b",), ()), ((2, 2), (6,)), (0, 0)), mesh)
-    [[0, 2], [1, 3]]
-    """
-    numbers = np.arange(int(np.prod(mesh.shape, dtype=np.int64))).reshape(mesh.shape)
-    axes = [mesh.names.index(name) for along in placement.axes for name in along]
-    found = []
-    for at in product(*(range(mesh.shape[axis]) for axis in axes)):
-        where: list[Any] = [slice(None)] * len(mesh.shape)
-        for axis, k in zip(axes, at, strict=True):
-            where[axis] = k
-        found.append(np.ravel(numbers[tuple(where)]).tolist())
-    return found

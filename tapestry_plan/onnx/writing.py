@@ -30,6 +30,8 @@ class Writing:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.opset = graph, tuning.MIN_OPSET
         self.nodes: list[Any] = []
+        self.made_for: list[str] = []
+        """Of each node the operator or view of the graph that it is a part of; "" for none."""
         self.constants: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         """Of the graph's tensors, in the model."""
@@ -58,6 +60,7 @@ class Writing:
 
         given = {key: value for key, value in attrs.items() if value is not None}
         self._check_types(kind, inputs)
+        self.made_for.append(self._at)
         self.nodes.append(helper.make_node(kind, list(inputs), list(outputs), name=name, **given))
 
     def _check_types(self, kind: str, inputs: Sequence[str]) -> None:
@@ -122,7 +125,7 @@ class Writing:
                 read = [graph.tensor(name) for name in item.inputs]
                 shapes = [tensor.shape for tensor in read]
                 write_view(self, item, [self.names[t.name] for t in read], shapes, self.names[item.name])
-        outputs = []
+        outputs, self._at = [], ""
         for label, name in graph.outputs.items():
             if self.names[name] != label:
                 self.add("Identity", [self.names[name]], [label], self.fresh(f"{label}.output"))
@@ -488,6 +491,11 @@ def to_onnx(graph: Graph | ShardPlan) -> Any:
     ONNX IR and operators.
     """
     plan = graph if isinstance(graph, ShardPlan) else None
+    if plan is not None and plan.fused:
+        raise UnsupportedOp(
+            f"to_onnx: the plan has {len(plan.fused)} blocks of several operators, as {quote(plan.fused[0].second)}, "
+            "for which ONNX has no words; plan with fuse=False, on the command line with --no-fuse"
+        )
     graph = graph.graph if isinstance(graph, ShardPlan) else graph
     graph.validate()
     absent = [name for name, stored in graph.stored.items() if stored.kind == "constant" and stored.data is None]
@@ -503,7 +511,7 @@ def to_onnx(graph: Graph | ShardPlan) -> Any:
         writing = Writing(graph)
         model = writing.write()
         if plan is not None:
-            add_shardings(model, plan, writing.names)
+            add_shardings(model, plan, writing.names, writing.made_for)
         return model
     raise UnsupportedOp(f"to_onnx: ONNX does not have {len(wrong)} of the graph's parts:\n" + "\n".join(wrong))
 

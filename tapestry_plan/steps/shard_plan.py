@@ -29,8 +29,8 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
-from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, list_placements
-from tapestry_plan.steps.exports.shardings import Shardings, say_dask, say_dtensor, say_jax
+from tapestry_plan.steps.exports.placements import Lying, find_blocks
+from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, open_blocks, tell_block
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_local
@@ -514,12 +514,14 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Where tensors lie, as JAX says it: what inputs and weights are put to, and what results are constrained to.
 
         Exact, or refused: parts of one size, in the order of the mesh. Where a device is given cells beside an even
-        part, as rows with a halo, it is the part: JAX moves the halo itself.
+        part, as rows with a halo, it is the part: JAX moves the halo itself. `Shardings.outputs` says where the graph's
+        outputs are in the end, for ``out_shardings``.
 
         Parameters
         ----------
         mesh : jax.sharding.Mesh, optional
-            With the axes that `Shardings.mesh` says. With it there are `NamedSharding`s, else `PartitionSpec`s.
+            With the axes that `Shardings.mesh` says, as the code of `Shardings.to_code` makes one. With it there are
+            `NamedSharding`s, else `PartitionSpec`s.
 
         Returns
         -------
@@ -530,23 +532,41 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ------
         ImportError
             Without JAX.
-        ValueError
-            For a mesh with other axes.
+        TypeError, ValueError
+            For what is not a mesh of JAX, and for one with other axes.
         """
-        return say_jax(*self._placements[::-1], mesh)
+        return say_jax(self._lying, mesh)
+
+    def to_mesh_axes(self) -> Shardings[tuple[tuple[str, ...], ...]]:
+        """Where tensors lie: for each of their axes the axes of the mesh that it is cut along, the outermost first.
+
+        What `to_jax` and `to_dtensor` say in these libraries' words, parts of several sizes too.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> from tapestry_plan.ops import relu
+        >>> g = Graph()
+        >>> _ = g.output(relu(g.input("x", (8, 6)), name="act"), "y")
+        >>> found = plan(g, Mesh((2, 2)), fix={"act": {"i0": ("x",), "i1": ("y",)}}).to_mesh_axes()
+        >>> found["act"], found.outputs["y"]
+        ((('x',), ('y',)), (('x',), ('y',)))
+        """
+        return say_axes(self._lying)
 
     def to_dtensor(self) -> Shardings[Any]:
         """Where tensors lie, as the placements of PyTorch's DTensor: one for each axis of the mesh.
 
-        Parts are even, and an axis that is cut along several axes of the mesh is so in their order; others are
-        refused, as by `to_jax`.
+        Parts are those of `torch.chunk`, and an axis that is cut along several axes of the mesh is so in their order;
+        others are refused, as by `to_jax`. DTensor moves no halos: of convolutions and windows that are cut along their
+        rows it computes each part by itself, padded, and says nothing.
 
         Raises
         ------
         ImportError
             Without PyTorch.
         """
-        return say_dtensor(*self._placements[::-1])
+        return say_dtensor(self._lying)
 
     def to_dask_chunks(self) -> Shardings[tuple[tuple[int, ...], ...]]:
         """The chunks of tensors, as Dask has them: for each axis the extents of its parts, of any sizes.
@@ -561,11 +581,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> p.to_dask_chunks()["y"]
         ((3, 3, 2), (6,))
         """
-        return say_dask(*self._placements[::-1])
+        return say_dask(self._lying)
 
     @cached_property
-    def _placements(self) -> tuple[FineMesh, dict[str, MeshPlacement | str]]:
-        return list_placements(self.graph, self.mesh, self.buffers, self.steps)
+    def _lying(self) -> Lying:
+        return find_blocks(self.graph, self.mesh, self.buffers, self.steps, self.outputs)
 
     @property
     def nbytes_moved(self) -> int:
@@ -683,13 +703,14 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             known = list_names(self.stage, node, "operators")
             raise ValueError(f"explain: the plan has no operator {quote(node)}; {known}")
         stage = self.stage[node]
+        others = self.alternatives.get(node, ())  # a graph that was changed since is refused here
         lines = [
             f"{node} ({tell_block(stage.op)}): {_sharding_text(stage.sharding)}",
             f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
             f"{stage.seconds * 1e6:.2f} us in this plan",
             *(f"  {one}" for one in self._list_reads(node)),
             f"  with every other operator as it is, and {_COMPARED[self.space]}, the graph would take:"
-            if self.alternatives.get(node)
+            if others
             else f"  (not compared with other shardings{_WHY_NOT[node in self.alternatives]})",
         ]
         if node in found:
@@ -701,7 +722,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             for entry in self.expansions
             if node in entry.nodes
         ]
-        for other in self.alternatives.get(node, ()):
+        for other in others:
             mark = " <- chosen" if other.sharding == stage.sharding else ""
             more = f" ({(other.seconds - self.cost) * 1e6:+.2f} us, {other.nbytes_moved - self.nbytes_moved:+,} B)"
             lines.append(

@@ -45,3 +45,6 @@ TOLD_DEVICES = 64
 """On so many devices `explain` says what shards read, which needs the steps of all of them."""
 SHOWN_ROWS = 20
 """Transfers of a table that are shown; of more the last line says how many there are."""
+
+TRIED_ORDERS = 24
+"""So many orders of the factors of a mesh's axes are tried for an export; more than four prime factors have more."""

@@ -21,7 +21,7 @@ from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twic
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
-from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, as_items, ask_one, count_question, cut_text, quote
+from tapestry_sets.limits import OPEN, Open, TooHard, as_items, ask_one, attempt, count_question, cut_text, quote
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.solvers import equation
 from tapestry_sets.views import (
@@ -192,18 +192,21 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
 
     def __repr__(self) -> str:
         """The answer: how much is shared, and one of the cells; or that this is not known at once."""
-        names = f"a = {cut_text(repr(self.a), 60)}, b = {cut_text(repr(self.b), 60)}"
-        try:
-            if not self:
-                return f"Overlap(no cell: {names})"
-            one = self.witness
-            assert one is not None, "views that overlap share a cell"
-            many = f"{quote(self.size)} {'cell' if self.size == 1 else 'cells'}, {quote(self.nbytes)} B"
-            memory = self.allocations[0].name or "memory"
-            where = f"{memory}{quote(list(one.cell))} = a{quote(list(one.a))} = b{quote(list(one.b))}"
-        except (TooHard, TooManyPieces):
-            return f"Overlap(too hard to tell in a line: {names})"
-        return f"Overlap({cut_text(f'{many}: {where}', 180)})"
+        told = attempt(self._tell)
+        if isinstance(told, Open):
+            told = "too hard to tell in a line: " + self._tell_views()
+        return f"Overlap({cut_text(told, 180)})"
+
+    def _tell(self) -> str:
+        one = self.witness if self else None
+        if one is None:
+            return "no cell: " + self._tell_views()
+        many = f"{quote(self.size)} {'cell' if self.size == 1 else 'cells'}, {quote(self.nbytes)} B"
+        memory = self.allocations[0].name or "memory"
+        return f"{many}: {memory}{quote(list(one.cell))} = a{quote(list(one.a))} = b{quote(list(one.b))}"
+
+    def _tell_views(self) -> str:
+        return f"a = {cut_text(repr(self.a), 60)}, b = {cut_text(repr(self.b), 60)}"
 
     @cached_property
     def shared(self) -> tuple[tuple[M, Cells, Cells], ...]:

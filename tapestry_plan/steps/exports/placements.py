@@ -1,4 +1,4 @@
-"""Tensors in blocks along the axes of a mesh, as most libraries say where they lie.
+"""Tensors in blocks, and these along the axes of a mesh, as most libraries say where they lie.
 
 ::
 
@@ -14,8 +14,10 @@ a device is given beside an even part of its own, a halo, the part is told, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -23,59 +25,94 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph
+from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.mesh import Mesh
-from tapestry_plan.steps.step import HOST, Buffer, Compute, Copy, Reduce, Step
+from tapestry_plan.steps.step import HOST, Buffer, Compute, Copy, Output, Reduce, Step
 from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
+
+Called = TypeVar("Called", bound=Hashable)
 
 
 class NotExported(ValueError):
     """A tensor does not lie as a library can say it; the message names the tensor and the reason."""
 
 
-class MeshPlacement(Struct, frozen=True):
-    """Where the blocks of a tensor lie on a mesh.
+class TensorBlocks(Struct, frozen=True):
+    """A tensor cut into parts axis by axis, and the devices that have each block.
 
     Parameters
     ----------
     shape : tuple of int
         Of the tensor.
     kind : str
-        "input", "constant" or "result".
-    axes : tuple of tuple of str
-        For each axis of the tensor the axes of the mesh that it is cut along, the outermost first.
+        "input", "constant", "result" or "output".
     sizes : tuple of tuple of int
         For each axis of the tensor the extents of its parts, in order.
     halos : tuple of int
         For each axis the cells beside its part that a device is given too, at most: 0 where there are none.
+    devices : tuple of tuple of int
+        The devices that have each block, of the blocks in row-major order.
     """
 
     shape: tuple[int, ...]
     kind: str
-    axes: tuple[tuple[str, ...], ...]
     sizes: tuple[tuple[int, ...], ...]
     halos: tuple[int, ...]
+    devices: tuple[tuple[int, ...], ...]
+
+
+class MeshPlacement(TensorBlocks, frozen=True):
+    """TensorBlocks along the axes of a mesh, on all of its devices.
+
+    Parameters
+    ----------
+    axes : tuple of tuple of str
+        For each axis of the tensor the axes of the mesh that it is cut along, the outermost first.
+    """
+
+    axes: tuple[tuple[str, ...], ...]
 
 
 class FineMesh(Struct, frozen=True):
-    """The axes of a mesh, those whose parts some tensor is cut along taken apart into prime factors.
+    """The axes of a mesh, those whose parts some tensor is cut along taken apart into factors.
 
     A mesh of four devices on one axis cuts tensors in two as well: along an axis ``x.0`` of two, of which each has two
     devices along ``x.1``.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    names : tuple of str
+    owners : tuple of int
+        The axis of the mesh that each is a part of.
     """
 
     shape: tuple[int, ...]
     names: tuple[str, ...]
+    owners: tuple[int, ...]
 
     @classmethod
-    def of(cls, mesh: Mesh) -> FineMesh:
-        """All axes, in their prime factors."""
-        names, shape = list[str](), list[int]()
-        for name, extent in zip(mesh.names, mesh.shape, strict=True):
-            factors = _list_primes(extent)
-            shape += factors
-            names += [name] if len(factors) == 1 else [f"{name}.{k}" for k in range(len(factors))]
-        return cls(tuple(shape), tuple(names))
+    def list_all(cls, mesh: Mesh) -> Iterator[FineMesh]:
+        """All axes in their prime factors, the smallest first, then in other orders; not more than can be tried.
+
+        Examples
+        --------
+        >>> [fine.shape for fine in FineMesh.list_all(Mesh((6, 1)))]
+        [(2, 3, 1), (3, 2, 1)]
+        """
+        orders = [list(islice(_list_orders(_list_primes(n)), tuning.TRIED_ORDERS)) for n in mesh.shape]
+        for factors in islice(product(*orders), tuning.TRIED_ORDERS):
+            taken, names, owners = {*mesh.names}, list[str](), list[int]()
+            for axis, (name, mine) in enumerate(zip(mesh.names, factors, strict=True)):
+                for k in range(len(mine)):
+                    called = name if len(mine) == 1 else f"{name}.{k}"
+                    while len(mine) > 1 and called in taken:
+                        called += "_"
+                    taken.add(called)
+                    names.append(called)
+                    owners.append(axis)
+            yield cls(tuple(n for mine in factors for n in mine), tuple(names), tuple(owners))
 
 
 def _list_primes(number: int) -> list[int]:
@@ -85,42 +122,38 @@ def _list_primes(number: int) -> list[int]:
             found.append(factor)
             number //= factor
         factor += 1
-    return found
+    return found or [1]
 
 
-def join_axes(mesh: Mesh, found: Mapping[str, MeshPlacement | str]) -> tuple[FineMesh, dict[str, MeshPlacement | str]]:
-    """Placements on a fine mesh where axes that no tensor is cut along in part are whole again."""
-    fine = FineMesh.of(mesh)
-    extents = dict(zip(fine.names, fine.shape, strict=True))
-    placed = [each for one in found.values() if isinstance(one, MeshPlacement) for each in one.axes]
-    names: dict[str, str] = {}
-    """Of each axis of the fine mesh what it is called."""
-    for name in mesh.names:
-        mine = [one for one in fine.names if one == name or one.startswith(f"{name}.")]
-        is_whole = all(_has_whole(each, mine) for each in placed)
-        names |= {one: name if is_whole else one for one in mine}
-    shape: dict[str, int] = {}
-    for one, name in names.items():
-        shape[name] = shape.get(name, 1) * extents[one]
-
-    def join(placement: MeshPlacement) -> MeshPlacement:
-        axes = (tuple(dict.fromkeys(names[one] for one in along)) for along in placement.axes)
-        return replace(placement, axes=tuple(axes))
-
-    made = {name: one if isinstance(one, str) else join(one) for name, one in found.items()}
-    return FineMesh(tuple(shape.values()), tuple(shape)), made
+def _list_orders(factors: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Each order of some numbers once."""
+    if not factors:
+        yield ()
+    for first in sorted(set(factors)):
+        rest = list(factors)
+        rest.remove(first)
+        for order in _list_orders(rest):
+            yield first, *order
 
 
-def _has_whole(along: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether all parts of an axis stand side by side, in order, or none is there."""
-    at = [along.index(one) for one in parts if one in along]
-    return not at or at == list(range(at[0], at[0] + len(parts)))
+class Lying(Struct, frozen=True):
+    """Where a plan's tensors lie, and where its outputs end; a reason for what is not in blocks.
+
+    Parameters
+    ----------
+    mesh : Mesh
+    tensors, outputs : dict of str to TensorBlocks or str
+    """
+
+    mesh: Mesh
+    tensors: dict[str, TensorBlocks | str]
+    outputs: dict[str, TensorBlocks | str]
 
 
-def list_placements(
-    graph: Graph, mesh: Mesh, buffers: Sequence[Buffer], steps: Sequence[Step]
-) -> tuple[FineMesh, dict[str, MeshPlacement | str]]:
-    """A mesh's axes, and of each tensor that a plan's steps place or make, its placement, or why it has none.
+def find_blocks(
+    graph: Graph, mesh: Mesh, buffers: Sequence[Buffer], steps: Sequence[Step], outputs: Sequence[Output]
+) -> Lying:
+    """Where a plan's steps place or make the tensors of its graph, and where its outputs are in the end.
 
     Of an input or constant it is what devices are given; of a result the complete cells that each device makes, or
     merges first.
@@ -140,9 +173,9 @@ def list_placements(
                 mine.setdefault(buffer.device, []).extend(regions)
             else:
                 mine.setdefault(buffer.device, list(regions))
-    fine = FineMesh.of(mesh)
-    tensors = {name: graph.stored[name] for name in held}
-    return join_axes(mesh, {name: _place(t.kind, t.shape, fine, held[name]) for name, t in tensors.items()})
+    stored = graph.stored
+    tensors = {name: _cut(stored[name].kind, stored[name].shape, mine) for name, mine in held.items()}
+    return Lying(mesh, tensors, {output.name: _find_end(graph, known, output) for output in outputs})
 
 
 def _list_complete(step: Step) -> Iterable[tuple[int, tuple[Region, ...] | None]]:
@@ -154,53 +187,62 @@ def _list_complete(step: Step) -> Iterable[tuple[int, tuple[Region, ...] | None]
     return [(step.dst, step.regions)] if isinstance(step, Copy) and step.src == HOST and step.piece is None else []
 
 
-def _place(
-    kind: str, shape: tuple[int, ...], mesh: FineMesh, held: Mapping[int, Sequence[Region]]
-) -> MeshPlacement | str:
-    boxes: list[Box] = []
-    for device in range(prod(mesh.shape)):
-        cells = DisjointRegions(shape, held.get(device, ()))
+def _find_end(graph: Graph, buffers: Mapping[int, Buffer], output: Output) -> TensorBlocks | str:
+    source = graph.source(output.tensor)
+    if not source.direct:
+        return f"it is a view of {', '.join(map(quote, source.stored))}, which is not made apart"
+    held: dict[int, list[Region]] = {}
+    for number, region in (*output.blocks, *output.replicas):
+        held.setdefault(buffers[number].device, []).append(region)
+    return _cut("output", output.shape, held)
+
+
+def _cut(kind: str, shape: tuple[int, ...], held: Mapping[int, Sequence[Region]]) -> TensorBlocks | str:
+    boxes: dict[int, Box] = {}
+    for device in sorted(held):
+        cells = DisjointRegions(shape, held[device])
         bounds = cells.bounds()
         if bounds is None:
-            return f"device {device} has none of it"
+            continue
         box = Box.from_bounds(*bounds)
         if cells.size != box.size:
             return f"device {device} has {cells.size} cells of it that do not make a box"
-        boxes.append(box)
-    return place_boxes(kind, shape, mesh, boxes)
+        boxes[device] = box
+    return cut_boxes(kind, shape, boxes)
 
 
-def place_boxes(kind: str, shape: tuple[int, ...], mesh: FineMesh, boxes: Sequence[Box]) -> MeshPlacement | str:
-    """The placement of a tensor of which each device has a box; a reason where these are not blocks along its mesh.
+def cut_boxes(
+    kind: str, shape: tuple[int, ...], boxes: Mapping[int, Box], are_reads: bool = False
+) -> TensorBlocks | str:
+    """The blocks of a tensor of which devices have boxes; a reason where these are not blocks.
+
+    Of boxes that are reads the parts are even: cells between them, which nobody reads, are in these too.
 
     Examples
     --------
-    >>> from tapestry_plan.steps.layouts.mesh import Mesh
     >>> from tapestry_sets import Box
-    >>> rows, mesh = [Box((4 * k, 0), (4, 6)) for k in (0, 0, 1, 1)], FineMesh.of(Mesh(4))
-    >>> mesh.names, place_boxes("result", (8, 6), mesh, rows).axes
-    (('x.0', 'x.1'), (('x.0',), ()))
-    >>> place_boxes("result", (8, 6), mesh, rows[::-1])
-    'parts along axis 0 are not in the order of the mesh: device 0 has part 1'
+    >>> cut_boxes("result", (8, 6), {k: Box((k // 2 * 4, 0), (4, 6)) for k in range(4)})
+    TensorBlocks(shape=(8, 6), kind='result', sizes=((4, 4), (6,)), halos=(0, 0), devices=((0, 1), (2, 3)))
+    >>> cut_boxes("result", (8, 6), {0: Box((0, 0), (3, 6)), 1: Box((4, 0), (4, 6))})
+    'parts along axis 0 leave cells out: 3 to 3'
     """
-    axes, sizes, halos, used = list[tuple[str, ...]](), list[tuple[int, ...]](), list[int](), dict[str, int]()
+    sizes, halos, every = list[tuple[int, ...]](), list[int](), list[list[tuple[int, int]]]()
     for axis, extent in enumerate(shape):
-        spans = sorted({(box.start[axis], box.stop[axis]) for box in boxes})
-        parts = _part_spans(spans, extent)
+        spans = sorted({(box.start[axis], box.stop[axis]) for box in boxes.values()})
+        parts = _part_evenly(spans, extent) if are_reads else _part_spans(spans, extent)
         if isinstance(parts, str):
             return f"parts along axis {axis} {parts}"
-        index = np.array([spans.index((box.start[axis], box.stop[axis])) for box in boxes]).reshape(mesh.shape)
-        along = _find_axes(mesh, index, len(spans))
-        if isinstance(along, str):
-            return f"parts along axis {axis} {along}"
-        for name in along:
-            if name in used:
-                return f"axes {used[name]} and {axis} are both cut along the mesh's axis {quote(name)}"
-            used[name] = axis
-        axes.append(along)
+        every.append(spans)
         sizes.append(tuple(high - low for low, high in parts))
-        halos.append(max(max(a - low, high - b) for (low, high), (a, b) in zip(spans, parts, strict=True)))
-    return MeshPlacement(shape, kind, tuple(axes), tuple(sizes), tuple(halos))
+        halos.append(max(max(a - low, high - b, 0) for (low, high), (a, b) in zip(spans, parts, strict=True)))
+    groups: dict[tuple[int, ...], list[int]] = {at: [] for at in product(*(range(len(spans)) for spans in every))}
+    for device, box in boxes.items():
+        spans_of = zip(every, box.start, box.stop, strict=True)
+        groups[tuple([spans.index((low, high)) for spans, low, high in spans_of])].append(device)
+    for at, group in groups.items():
+        if not group:
+            return f"no device has its block {at}"
+    return TensorBlocks(shape, kind, tuple(sizes), tuple(halos), tuple(map(tuple, groups.values())))
 
 
 def _part_spans(spans: Sequence[tuple[int, int]], extent: int) -> list[tuple[int, int]] | str:
@@ -214,13 +256,73 @@ def _part_spans(spans: Sequence[tuple[int, int]], extent: int) -> list[tuple[int
         end = high
     else:
         return list(spans) if end == extent else f"leave cells out: {end} to {extent - 1}"
+    parts = _part_evenly(spans, extent)
+    if isinstance(parts, str):
+        return parts
+    if any(low > a or high < b for (low, high), (a, b) in zip(spans, parts, strict=True)):
+        return f"overlap, and do not make {len(spans)} even parts with what lies beside them"
+    return parts
+
+
+def _part_evenly(spans: Sequence[tuple[int, int]], extent: int) -> list[tuple[int, int]] | str:
+    """As many even parts as there are spans, each with cells of its own span; else a reason."""
     if extent % len(spans):
-        return f"overlap, and {extent} cells are no {len(spans)} even parts"
+        return f"are {len(spans)}, of {extent} cells, which make no even parts"
     even = extent // len(spans)
     parts = [(k * even, (k + 1) * even) for k in range(len(spans))]
-    if any(low > a or high < b for (low, high), (a, b) in zip(spans, parts, strict=True)):
-        return f"overlap, and are no {len(spans)} even parts with what lies beside them"
+    if any(low >= b or high <= a for (low, high), (a, b) in zip(spans, parts, strict=True)):
+        return f"do not make {len(spans)} even parts with what lies beside them"
     return parts
+
+
+# -- along a mesh ------------------------------------------------------------------------------------------
+
+
+def place_all(
+    mesh: Mesh, found: Mapping[Called, TensorBlocks | str]
+) -> tuple[FineMesh, dict[Called, MeshPlacement | str]]:
+    """The factors of a mesh's axes along which most tensors are cut, and of each its placement or a reason."""
+    best: tuple[int, FineMesh, dict[Called, MeshPlacement | str]] | None = None
+    for fine in FineMesh.list_all(mesh):
+        placed = {key: one if isinstance(one, str) else place_blocks(one, fine) for key, one in found.items()}
+        refused = sum(isinstance(one, str) for one in placed.values())
+        if best is None or refused < best[0]:
+            best = refused, fine, placed
+        if not refused:
+            break
+    assert best is not None, "a mesh has an axis"
+    return best[1:]
+
+
+def place_blocks(blocks: TensorBlocks, mesh: FineMesh) -> MeshPlacement | str:
+    """TensorBlocks along the axes of a mesh; a reason where they are not.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Box
+    >>> rows, mesh = [Box((4 * k, 0), (4, 6)) for k in (0, 0, 1, 1)], next(FineMesh.list_all(Mesh(4)))
+    >>> mesh.names, place_blocks(cut_boxes("result", (8, 6), dict(enumerate(rows))), mesh).axes
+    (('x.0', 'x.1'), (('x.0',), ()))
+    >>> place_blocks(cut_boxes("result", (8, 6), dict(enumerate(rows[::-1]))), mesh)
+    'parts along axis 0 are not in the order of the mesh: device 0 has part 1'
+    """
+    parts = tuple(map(len, blocks.sizes))
+    number_of = {device: number for number, group in enumerate(blocks.devices) for device in group}
+    for device in range(prod(mesh.shape)):
+        if device not in number_of:
+            return f"device {device} has none of it"
+    numbers = np.array([number_of[device] for device in sorted(number_of)])
+    axes, used = list[tuple[str, ...]](), dict[str, int]()
+    for axis, index in enumerate(np.unravel_index(numbers, parts) if parts else ()):
+        along = _find_axes(mesh, index.reshape(mesh.shape), parts[axis])
+        if isinstance(along, str):
+            return f"parts along axis {axis} {along}"
+        for name in along:
+            if name in used:
+                return f"axes {used[name]} and {axis} are both cut along the mesh's axis {quote(name)}"
+            used[name] = axis
+        axes.append(along)
+    return MeshPlacement(blocks.shape, blocks.kind, blocks.sizes, blocks.halos, blocks.devices, tuple(axes))
 
 
 def _find_axes(mesh: FineMesh, index: NDArray[np.int64], parts: int) -> tuple[str, ...] | str:
@@ -228,8 +330,8 @@ def _find_axes(mesh: FineMesh, index: NDArray[np.int64], parts: int) -> tuple[st
     if parts == 1:
         return ()
     steps: dict[int, int] = {}
-    for axis in range(len(mesh.shape)):
-        step = int(np.take(index, 1, axis).flat[0] - np.take(index, 0, axis).flat[0])
+    for axis, extent in enumerate(mesh.shape):
+        step = int(np.take(index, 1, axis).flat[0] - np.take(index, 0, axis).flat[0]) if extent > 1 else 0
         if step:
             steps[axis] = step
     order = sorted(steps, key=lambda axis: -steps[axis])
@@ -240,6 +342,39 @@ def _find_axes(mesh: FineMesh, index: NDArray[np.int64], parts: int) -> tuple[st
     if (numbers == index).all():
         return tuple(mesh.names[axis] for axis in order)
     if prod(mesh.shape[axis] for axis in order) != parts:
-        return f"are {parts}, which axes of the mesh do not make"
+        return (
+            f"are {parts}, not on devices that lie along axes of the mesh; plan with space='mesh', or fix its operator "
+            "along these axes by their names"
+        )
     device = int(np.flatnonzero((numbers != index).ravel())[0])
     return f"are not in the order of the mesh: device {device} has part {int(index.flat[device])}"
+
+
+def join_axes(
+    mesh: Mesh, fine: FineMesh, found: Mapping[Called, MeshPlacement]
+) -> tuple[FineMesh, dict[Called, MeshPlacement]]:
+    """Placements on a fine mesh where axes that none of them is cut along in part are whole again."""
+    placed = [each for one in found.values() for each in one.axes]
+    names: dict[str, str] = {}
+    """Of each axis of the fine mesh what it is called."""
+    for axis, name in enumerate(mesh.names):
+        mine = [one for one, owner in zip(fine.names, fine.owners, strict=True) if owner == axis]
+        is_whole = all(_has_whole(each, mine) for each in placed)
+        names |= {one: name if is_whole else one for one in mine}
+    shape, owners = dict[str, int](), dict[str, int]()
+    for one, n, owner in zip(fine.names, fine.shape, fine.owners, strict=True):
+        shape[names[one]] = shape.get(names[one], 1) * n
+        owners[names[one]] = owner
+
+    def join(placement: MeshPlacement) -> MeshPlacement:
+        axes = (tuple(dict.fromkeys(names[one] for one in along)) for along in placement.axes)
+        return replace(placement, axes=tuple(axes))
+
+    joined = FineMesh(tuple(shape.values()), tuple(shape), tuple(owners.values()))
+    return joined, {key: join(one) for key, one in found.items()}
+
+
+def _has_whole(along: Sequence[str], parts: Sequence[str]) -> bool:
+    """Whether all parts of an axis stand side by side, in order, or none is there."""
+    at = [along.index(one) for one in parts if one in along]
+    return not at or at == list(range(at[0], at[0] + len(parts)))

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from math import prod
 from typing import Any, Generic, Literal, TypeVar
 
-from msgspec import Struct
-
-from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported
+from tapestry_plan.steps.exports.placements import (
+    FineMesh,
+    Lying,
+    MeshPlacement,
+    NotExported,
+    TensorBlocks,
+    join_axes,
+    place_all,
+)
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.limits import FrozenDict, Guarded, check_arguments, list_names, put_fields, quote
+from tapestry_sets.limits import FrozenDict, Guarded, check_arguments, cut_text, list_names, put_fields, quote
 
 Said = TypeVar("Said")
 HEADS = ("tensor", "what", "shape", "where it lies")
+PlacedKey = tuple[bool, str]
+"""Whether it is an output, and its name."""
 
 
 class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
@@ -27,35 +36,53 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         By tensor.
     refused : mapping of str to str
         The reasons, by tensor.
-    placements : mapping of str to MeshPlacement
-    mesh : FineMesh
+    placements : mapping of str to TensorBlocks
+        Those of `MeshPlacement` where a mesh is spoken of.
+    mesh : FineMesh, optional
         The axes that it is said by: those of the plan's mesh, or their factors, as ``x.0`` and ``x.1``.
-    code : callable
+    head : str
+        Lines of Python that stand before those of the tensors.
+    line : callable
         One line of the library's Python, of a tensor's name and what is said of it.
+    outputs : Shardings, optional
+        The same of the graph's outputs, by their labels, as they lie when the plan has run; a plan may move them there
+        from where they are made.
     """
 
     def __init__(
         self,
         said: Mapping[str, Said],
         refused: Mapping[str, str],
-        placements: Mapping[str, MeshPlacement],
-        mesh: FineMesh,
-        code: Callable[[str, Said], str],
+        placements: Mapping[str, TensorBlocks],
+        mesh: FineMesh | None,
+        head: str,
+        line: Callable[[str, str, Said], str],
+        outputs: Shardings[Said] | None = None,
     ) -> None:
-        self._said, self._code = dict(said), code
-        put_fields(self, refused=FrozenDict(refused), placements=FrozenDict(placements), mesh=mesh)
+        self._said, self._head, self._line = dict(said), head, line
+        put_fields(self, refused=FrozenDict(refused), placements=FrozenDict(placements), mesh=mesh, outputs=outputs)
 
     refused: Mapping[str, str]
-    placements: Mapping[str, MeshPlacement]
+    placements: Mapping[str, TensorBlocks]
     mesh: FineMesh
+    outputs: Shardings[Said]
 
     def __getitem__(self, name: str) -> Said:
         if name in self._said:
             return self._said[name]
         if name in self.refused:
             raise NotExported(f"tensor {quote(name)}: {self.refused[name]}")
+        if self.outputs is not None and (name in self.outputs or name in self.outputs.refused):
+            raise KeyError(f"{quote(name)} is an output of the graph; ask for .outputs[{quote(name)}]")
         known = list_names([*self._said, *self.refused], name, "tensors")
         raise KeyError(f"the plan places and makes no tensor {quote(name)}; {known}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._said
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """What is said of a tensor; the default for one that is refused or not there."""
+        return self._said.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._said)
@@ -68,24 +95,36 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         """Those of inputs ("input"), weights ("constant"), or what operators make ("result")."""
         return {name: said for name, said in self._said.items() if self.placements[name].kind == kind}
 
-    def check(self) -> None:
-        """Raise `NotExported`, with all reasons, where some tensor cannot be said."""
-        if self.refused:
-            told = "; ".join(f"{quote(name)}: {why}" for name, why in self.refused.items())
-            raise NotExported(f"{len(self.refused)} of {len(self) + len(self.refused)} tensors: {told}")
+    @property
+    def _ends(self) -> Shardings[Said]:
+        if self.outputs is not None:
+            return self.outputs
+        return Shardings({}, {}, {}, self.mesh, "", self._line)
 
-    @check_arguments
-    def check_even(self, library: str) -> None:
-        """Raise `NotExported` where parts of some tensor have several sizes."""
-        for name, placement in self.placements.items():
-            try:
-                _check_even(placement, library)
-            except NotExported as error:
-                raise NotExported(f"tensor {quote(name)}: {error}") from None
+    def map(self, change: Callable[[Said], Any]) -> Shardings[Any]:
+        """The same tensors with other words for where they lie, each made of the word that stands."""
+        said = {name: change(value) for name, value in self._said.items()}
+        ends = None if self.outputs is None else self.outputs.map(change)
+        return Shardings(said, self.refused, self.placements, self.mesh, self._head, self._line, ends)
+
+    @property
+    def every_refusal(self) -> dict[str, str]:
+        """The reasons, of tensors and of outputs, by what each is called in a message."""
+        mine = {f"tensor {quote(name)}": why for name, why in self.refused.items()}
+        return mine | {f"output {quote(name)}": why for name, why in self._ends.refused.items()}
+
+    def check(self) -> None:
+        """Raise `NotExported`, with all reasons, where some tensor, or the end of an output, cannot be said."""
+        refused = self.every_refusal
+        if refused:
+            told = "; ".join(f"{name}: {why}" for name, why in refused.items())
+            raise NotExported(f"{len(refused)} of {len(self) + len(self._ends) + len(refused)} tensors: {told}")
 
     def to_code(self) -> str:
-        """The same as lines of Python to take along."""
-        return "\n".join(self._code(name, said) for name, said in self._said.items())
+        """The same as lines of Python that run, to take along."""
+        lines = [self._line("placed", name, said) for name, said in self._said.items()]
+        ends = [self._line("outputs", name, said) for name, said in self._ends.items()]
+        return "\n".join([self._head, "placed = {}", *lines, "outputs = {}", *ends])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} tensors, {len(self.refused)} refused)"
@@ -99,99 +138,194 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
     def _list_rows(self) -> Iterator[list[str]]:
         for name, said in self._said.items():
             placement = self.placements[name]
-            halo = f", with {max(placement.halos)} cells beside" if any(placement.halos) else ""
-            yield [name, placement.kind, "×".join(map(str, placement.shape)) or "one cell", _shown(said) + halo]
+            halos = [f"{n} cells beside along axis {axis}" for axis, n in enumerate(placement.halos) if n]
+            beside = f", with {' and '.join(halos)}" if halos else ""
+            shape = "×".join(map(str, placement.shape)) or "one cell"
+            yield [cut_text(name), placement.kind, shape, str(getattr(said, "spec", said)) + beside]
         for name, why in self.refused.items():
-            yield [name, "", "", f"refused: {why}"]
+            yield [cut_text(name), "", "", f"refused: {why}"]
 
 
-def _shown(said: Any) -> str:
-    return str(getattr(said, "spec", said))
+# -- what libraries can say --------------------------------------------------------------------------------
 
 
-class _Said(Struct, frozen=True):
-    said: dict[str, Any]
-    refused: dict[str, str]
-    placements: dict[str, MeshPlacement]
+def _list_keyed(lying: Lying) -> dict[PlacedKey, TensorBlocks | str]:
+    ends = {(True, name): one for name, one in lying.outputs.items()}
+    return {(False, name): one for name, one in lying.tensors.items()} | ends
 
 
-def _say(found: Mapping[str, MeshPlacement | str], say: Callable[[MeshPlacement], Any]) -> _Said:
-    said, refused, placements = dict[str, Any](), dict[str, str](), dict[str, MeshPlacement]()
-    for name, placement in found.items():
-        if isinstance(placement, str):
-            refused[name] = placement
-            continue
+def _split(
+    every: Mapping[PlacedKey, Any],
+    refused: Mapping[PlacedKey, str],
+    placements: Mapping[PlacedKey, TensorBlocks],
+    mesh: FineMesh | None,
+    head: str,
+    line: Callable[[str, str, Any], str],
+) -> Shardings[Any]:
+    """Shardings of tensors that have those of the outputs with them."""
+
+    def part(of_outputs: bool, values: Mapping[PlacedKey, Any]) -> dict[str, Any]:
+        return {name: value for (is_output, name), value in values.items() if is_output == of_outputs}
+
+    outputs, tensors = (
+        (part(which, every), part(which, refused), part(which, placements), mesh, head, line) for which in (True, False)
+    )
+    return Shardings(*tensors, outputs=Shardings(*outputs))
+
+
+def _say_each(
+    found: Mapping[PlacedKey, Any], refused: dict[PlacedKey, str], say: Callable[[Any], Any]
+) -> tuple[dict[PlacedKey, Any], dict[PlacedKey, Any]]:
+    """What is said of each, and the placements of these; reasons of the others are put to those refused."""
+    said, placements = dict[PlacedKey, Any](), dict[PlacedKey, Any]()
+    for key, placement in found.items():
         try:
-            said[name] = say(placement)
-            placements[name] = placement
+            said[key] = say(placement)
+            placements[key] = placement
         except NotExported as error:
-            refused[name] = str(error)
-    return _Said(said, refused, placements)
+            refused[key] = str(error)
+    return said, placements
 
 
-def _check_even(placement: MeshPlacement, library: str) -> None:
+def _say_on_mesh(
+    lying: Lying,
+    say: Callable[[MeshPlacement, FineMesh], Any],
+    head: Callable[[FineMesh], str],
+    line: Callable[[str, str, Any], str],
+) -> Shardings[Any]:
+    """What a library says by axes of a mesh, these taken apart no further than what it can say needs."""
+    fine, placed = place_all(lying.mesh, _list_keyed(lying))
+    refused = {key: one for key, one in placed.items() if isinstance(one, str)}
+    able = {key: one for key, one in placed.items() if isinstance(one, MeshPlacement)}
+    _, able = _say_each(able, refused, lambda one: say(one, fine))
+    mesh, joined = join_axes(lying.mesh, fine, able)
+    said, placements = _say_each(joined, refused, lambda one: say(one, mesh))
+    return _split(said, refused, placements, mesh, head(mesh), line)
+
+
+def check_even(placement: TensorBlocks, library: str) -> None:
+    """Raise `NotExported` where parts have several sizes."""
     for axis, sizes in enumerate(placement.sizes):
         if len(set(sizes)) > 1:
             told = ", ".join(map(str, sizes))
             raise NotExported(f"parts along axis {axis} are {told} cells; those of {library} are even")
 
 
-def say_jax(found: Mapping[str, MeshPlacement | str], mesh: FineMesh, on: Any = None) -> Shardings[Any]:
+def say_axes(lying: Lying) -> Shardings[tuple[tuple[str, ...], ...]]:
+    """The axes of the mesh that each tensor is cut along, in words that are nobody's."""
+    return _say_on_mesh(lying, lambda one, mesh: one.axes, _tell_mesh, _write_value)
+
+
+def _tell_mesh(mesh: FineMesh) -> str:
+    return f"mesh = {dict(zip(mesh.names, mesh.shape, strict=True))!r}"
+
+
+def _write_value(table: str, name: str, said: Any) -> str:
+    return f"{table}[{name!r}] = {said!r}"
+
+
+# -- JAX ---------------------------------------------------------------------------------------------------
+
+
+def say_jax(lying: Lying, on: Any = None) -> Shardings[Any]:
     """PartitionSpecs, or NamedShardings on a mesh of JAX.
 
     Raises
     ------
+    TypeError
+        For what is not a mesh of JAX.
     ValueError
         When that mesh has other axes.
     """
     sharding = import_library("jax.sharding", "jax")
-    if on is not None:
-        theirs, ours = dict(on.shape), dict(zip(mesh.names, mesh.shape, strict=True))
-        if list(theirs.items()) != list(ours.items()):
-            raise ValueError(
-                f"the mesh of JAX has axes {quote(theirs)}; the plan's tensors are cut along {quote(ours)}"
-            )
+    if on is not None and not isinstance(on, (sharding.Mesh, sharding.AbstractMesh)):
+        raise TypeError(f"to_jax: mesh is {quote(on)}; give a jax.sharding.Mesh, or none for PartitionSpecs")
 
-    def say(placement: MeshPlacement) -> Any:
-        _check_even(placement, "JAX")
-        entries = [each[0] if len(each) == 1 else each or None for each in placement.axes]
-        spec = sharding.PartitionSpec(*entries)
-        return spec if on is None else sharding.NamedSharding(on, spec)
+    def say(placement: MeshPlacement, mesh: FineMesh) -> Any:
+        check_even(placement, "JAX")
+        return sharding.PartitionSpec(*(each[0] if len(each) == 1 else each or None for each in placement.axes))
 
-    def code(name: str, said: Any) -> str:
-        spec = getattr(said, "spec", said)
-        return f"shardings[{name!r}] = NamedSharding(mesh, P({', '.join(map(repr, spec))}))"
+    found = _say_on_mesh(lying, say, _open_jax, _write_jax)
+    if on is None:
+        return found
+    mesh = found.mesh
+    if list(on.shape.items()) != list(zip(mesh.names, mesh.shape, strict=True)):
+        raise ValueError(
+            f"to_jax: the mesh of JAX has axes {quote(dict(on.shape))}; the plan's tensors are cut along "
+            f"{quote(dict(zip(mesh.names, mesh.shape, strict=True)))}: make it of these, as the first lines of "
+            "to_jax().to_code() do"
+        )
+    return found.map(lambda spec: sharding.NamedSharding(on, spec))
 
-    split = _say(found, say)
-    return Shardings(split.said, split.refused, split.placements, mesh, code)
+
+def _open_jax(mesh: FineMesh) -> str:
+    return (
+        "import jax\nimport numpy as np\nfrom jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n\n"
+        f"mesh = Mesh(np.array(jax.devices()[:{prod(mesh.shape)}]).reshape({mesh.shape}), {mesh.names})"
+    )
 
 
-def say_dtensor(found: Mapping[str, MeshPlacement | str], mesh: FineMesh) -> Shardings[Any]:
+def _write_jax(table: str, name: str, said: Any) -> str:
+    return f"{table}[{name!r}] = NamedSharding(mesh, P({', '.join(map(repr, getattr(said, 'spec', said)))}))"
+
+
+# -- PyTorch -----------------------------------------------------------------------------------------------
+
+
+def say_dtensor(lying: Lying) -> Shardings[Any]:
     """Placements of PyTorch's DTensor, one for each axis of the mesh."""
     tensor = import_library("torch.distributed.tensor", "torch")
 
-    def say(placement: MeshPlacement) -> Any:
-        _check_even(placement, "DTensor")
-        cut = {name: axis for axis, names in enumerate(placement.axes) for name in names}
-        for axis, names in enumerate(placement.axes):
+    def say(placement: MeshPlacement, mesh: FineMesh) -> Any:
+        extents = dict(zip(mesh.names, mesh.shape, strict=True))
+        for axis, (names, sizes) in enumerate(zip(placement.axes, placement.sizes, strict=True)):
             if sorted(names, key=mesh.names.index) != list(names):
                 told = " then ".join(names)
                 raise NotExported(f"axis {axis} is cut along {told}; DTensor cuts along a mesh's axes in their order")
+            theirs = _chunk(placement.shape[axis], [extents[name] for name in names])
+            if theirs != list(sizes):
+                mine, theirs_told = (", ".join(map(str, each)) for each in (sizes, theirs))
+                raise NotExported(f"parts along axis {axis} are {mine} cells; those of DTensor are {theirs_told}")
+        cut = {name: axis for axis, names in enumerate(placement.axes) for name in names}
         return tuple(tensor.Shard(cut[name]) if name in cut else tensor.Replicate() for name in mesh.names)
 
-    def code(name: str, said: Any) -> str:
-        words = (f"Shard({one.dim})" if hasattr(one, "dim") else "Replicate()" for one in said)
-        return f"placements[{name!r}] = [{', '.join(words)}]"
-
-    split = _say(found, say)
-    return Shardings(split.said, split.refused, split.placements, mesh, code)
+    return _say_on_mesh(lying, say, _open_dtensor, _write_dtensor)
 
 
-def say_dask(found: Mapping[str, MeshPlacement | str], mesh: FineMesh) -> Shardings[tuple[tuple[int, ...], ...]]:
+def _chunk(extent: int, counts: list[int]) -> list[int]:
+    """The parts of an axis as `torch.chunk` makes them, of parts of parts where there are several counts.
+
+    >>> _chunk(8, [3]), _chunk(7, [3]), _chunk(8, [2, 2])
+    ([3, 3, 2], [3, 3, 1], [2, 2, 2, 2])
+    """
+    parts = [extent]
+    for count in counts:
+        parts = [max(0, min(-(-n // count), n - k * -(-n // count))) for n in parts for k in range(count)]
+    return parts
+
+
+def _open_dtensor(mesh: FineMesh) -> str:
+    return (
+        "from torch.distributed.tensor import Replicate, Shard\n\n"
+        f"# in each process: init_device_mesh(device_type, {mesh.shape}, mesh_dim_names={mesh.names})"
+    )
+
+
+def _write_dtensor(table: str, name: str, said: Any) -> str:
+    words = (f"Shard({one.dim})" if hasattr(one, "dim") else "Replicate()" for one in said)
+    return f"{table}[{name!r}] = [{', '.join(words)}]"
+
+
+# -- Dask --------------------------------------------------------------------------------------------------
+
+
+def say_dask(lying: Lying) -> Shardings[tuple[tuple[int, ...], ...]]:
     """Chunks of Dask, which may be of any sizes; which device has which is not said by them."""
-    split = _say(found, lambda placement: placement.sizes)
-    code: Callable[[str, Any], str] = lambda name, said: f"chunks[{name!r}] = {said!r}"  # noqa: E731 - as of the others
-    return Shardings(split.said, split.refused, split.placements, mesh, code)
+    found = _list_keyed(lying)
+    refused = {key: one for key, one in found.items() if isinstance(one, str)}
+    blocks = {key: one for key, one in found.items() if isinstance(one, TensorBlocks)}
+    said = {key: one.sizes for key, one in blocks.items()}
+    return _split(said, refused, blocks, None, "# chunks of each axis", _write_value)
 
 
 def import_library(module: str, package: str) -> Any:

@@ -37,25 +37,35 @@ def cells_of(spec: Any, shape: tuple[int, ...]) -> dict[int, set[tuple[int, ...]
 
 
 def check(model: Any, p: Any) -> int:
+    """Results lie as steps make them; operands as operators read them, whole and on the devices that do."""
     onnx.checker.check_model(model, full_check=True)
     (configuration,) = model.configuration
     assert (configuration.num_devices, len(configuration.device)) == (p.mesh.size,) * 2 and model.ir_version >= 11
     lies, seen = held(p), set[str]()
+    labels = {label: name for label, name in p.graph.outputs.items() if name in p.graph.stored}
     for node in model.graph.node:
         for one in node.device_configurations:
             assert one.configuration_id == configuration.name
-            assert {spec.tensor_name for spec in one.sharding_spec} <= {*node.input, *node.output}
+            names = [spec.tensor_name for spec in one.sharding_spec]
+            assert {*names} <= {*node.input, *node.output} and len({*names}) == len(names)
+            made = [name for name in node.output if labels.get(name, name) in lies]
+            assert {*made} <= {*names}
             for spec in one.sharding_spec:
+                tensor = labels.get(spec.tensor_name, spec.tensor_name)
                 seen.add(spec.tensor_name)
-                if spec.tensor_name in lies:
-                    told = cells_of(spec, p.graph.stored[spec.tensor_name].shape)
-                    assert told.keys() == set(range(p.mesh.size))
-                    assert all(told[device] <= lies[spec.tensor_name][device] for device in told)
+                if spec.tensor_name in node.output:
+                    told = cells_of(spec, p.graph.stored[tensor].shape)
+                    assert told == lies[tensor]
+                    continue
+                told = cells_of(spec, p.graph.source(tensor).shape)
+                assert set.union(*told.values()) == set(product(*map(range, p.graph.source(tensor).shape)))
+                operators = {each for output in node.output if output in lies for each in lies[output]}
+                assert not operators or operators <= told.keys()
     return len(seen)
 
 
 @pytest.mark.parametrize("mesh", [Mesh(2), Mesh((2, 2))])
-@pytest.mark.parametrize("name", ["gpt2", "resnet"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "resnet"])
 def test_networks_say_where_their_tensors_lie(name: str, mesh: Mesh) -> None:
     g = load_onnx(f"tests/models/{name}.onnx")
     p = plan(g, mesh, space="mesh", fuse=False, expand=False)
@@ -79,17 +89,47 @@ def test_groups_are_told_where_several_devices_have_a_part() -> None:
     p = plan(graph(), Mesh((2, 2)), fix={"a": {"i0": ("y",)}, "b": {"i0": ("x", "y")}}, fuse=False)
     model = to_onnx(p)
     assert check(model, p) == 3
-    specs = {one.tensor_name: one for node in model.graph.node for one in node.device_configurations[0].sharding_spec}
-    assert list(specs["a"].device) == [-1, -2] and list(specs["y"].device) == [0, 1, 2, 3]
-    assert [list(entry.value) for entry in specs["a"].index_to_device_group_map] == [[0, 2], [1, 3]]
+    first, second = specs_of(model)
+    assert list(first["a"].device) == [-1, -2] and list(second["y"].device) == [0, 1, 2, 3]
+    assert [list(entry.value) for entry in first["a"].index_to_device_group_map] == [[0, 2], [1, 3]]
+    assert list(second["a"].device) == [0, 1, 2, 3]  # as the second operator reads it
+
+
+def specs_of(model: Any) -> list[dict[str, Any]]:
+    """By node what is said of each tensor."""
+    return [{one.tensor_name: one for one in node.device_configurations[0].sharding_spec} for node in model.graph.node]
+
+
+def axes_of(spec: Any) -> dict[int, int]:
+    return {cut.axis: cut.simple_sharding[0].num_shards for cut in spec.sharded_dim}
+
+
+def test_operands_are_cut_as_their_operator_reads_them() -> None:
+    """Both sides of a sum along the axis that is summed, both addends alike, whatever made them."""
+    g = Graph()
+    x, w, z = g.input("x", (8, 8)), g.input("w", (8, 8)), g.input("z", (8, 8))
+    product_ = ops.matmul(ops.relu(x, name="a"), w, name="mm")
+    g.output(ops.add(product_, ops.exp(z, name="b"), name="sum"), "y")
+    fix = {"a": {"i0": 4}, "mm": {"k": 4}, "b": {"i1": 4}, "sum": {"i0": 4}}
+    model = to_onnx(plan(g, Mesh(4), fix=fix, fuse=False, expand=False))
+    by_name = {node.name: specs for node, specs in zip(model.graph.node, specs_of(model), strict=True)}
+    assert axes_of(by_name["a"]["a"]) == {0: 4}
+    assert axes_of(by_name["mm"]["a"]) == {1: 4} and axes_of(by_name["mm"]["w"]) == {0: 4}
+    assert axes_of(by_name["sum"]["mm"]) == axes_of(by_name["sum"]["b"]) == axes_of(by_name["sum"]["y"]) == {0: 4}
+    assert axes_of(by_name["b"]["b"]) == {1: 4}
+
+
+def test_devices_that_have_nothing_are_in_no_group() -> None:
+    p = plan(graph(), Mesh(3), fix={"a": {"i0": 2}, "b": {"i0": 2}}, fuse=False)
+    model = to_onnx(p)
+    assert check(model, p) == 3 and list(specs_of(model)[0]["a"].device) == [0, 1]
 
 
 def test_what_onnx_cannot_say_is_refused() -> None:
     with pytest.raises(
-        NotExported, match=r"tensor '\w+': parts along axis 0 are 3, 2, 2 cells; those of ONNX are even"
+        NotExported,
+        match=r"'a' at operator 'a': parts along axis 0 are 3, 2, 2 cells; those of ONNX are even; 'x' at operator 'a'",
     ):
         to_onnx(plan(graph(7), Mesh(3), fix={"a": {"i0": 3}, "b": {"i0": 3}}, fuse=False))
-    with pytest.raises(NotExported, match="device 2 has none of it"):
-        to_onnx(plan(graph(), Mesh(3), fix={"a": {"i0": 2}, "b": {"i0": 2}}, fuse=False))
-    with pytest.raises(UnsupportedOp, match=r"fused\(relu,exp\)"):
+    with pytest.raises(UnsupportedOp, match=r"1 blocks of several operators, as 'b'.* fuse=False"):
         to_onnx(plan(graph(), Mesh(2)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 from itertools import pairwise, product
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -66,12 +68,15 @@ def part_of(shardings: Shardings[Any], name: str, device: int) -> tuple[range, .
 
 def check(p: ShardPlan) -> tuple[int, int]:
     """What is said is where cells are, also within halos; what is refused is none of the keys. How many are both."""
-    shardings, lies = p.to_dask_chunks(), held(p)
-    assert {*shardings, *shardings.refused} == {name for name in lies if name in p.graph.stored}
+    shardings, lies, chunks = p.to_mesh_axes(), held(p), p.to_dask_chunks()
+    assert {*shardings} <= {*chunks} and {*shardings, *shardings.refused} == {
+        name for name in lies if name in p.graph.stored
+    }
     assert prod(shardings.mesh.shape) == p.mesh.size
     for name in shardings:
         placement = shardings.placements[name]
-        assert shardings[name] == placement.sizes and tuple(map(sum, placement.sizes)) == p.graph.stored[name].shape
+        assert chunks[name] == placement.sizes and shardings[name] == placement.axes
+        assert tuple(map(sum, placement.sizes)) == p.graph.stored[name].shape
         for device in range(p.mesh.size):
             mine, part = lies[name][device], part_of(shardings, name, device)
             own = set(product(*part))
@@ -82,8 +87,25 @@ def check(p: ShardPlan) -> tuple[int, int]:
     for name, why in shardings.refused.items():
         with pytest.raises(NotExported, match="tensor '") as error:
             shardings[name]
-        assert why in str(error.value)
+        assert why in str(error.value) and name not in shardings and shardings.get(name) is None
+    check_ends(p)
     return len(shardings), len(shardings.refused)
+
+
+def check_ends(p: ShardPlan) -> None:
+    """What is said of outputs is where their blocks are when the plan has run."""
+    found, buffers = p.to_mesh_axes().outputs, {buffer.id: buffer for buffer in p.buffers}
+    assert {*found, *found.refused} == {*p.graph.outputs}
+    for output in p.outputs:
+        if output.name not in found:
+            continue
+        mine: dict[int, Cells] = {}
+        for number, region in (*output.blocks, *output.replicas):
+            cells = {tuple(map(int, point)) for point in region.points()}
+            mine.setdefault(buffers[number].device, set()).update(cells)
+        for device in range(p.mesh.size):
+            own = set(product(*part_of(found, output.name, device)))
+            assert own == mine[device] or (own < mine[device] and any(found.placements[output.name].halos))
 
 
 @settings(max_examples=max(25, settings.default.max_examples // 4), deadline=None)
@@ -100,7 +122,8 @@ def test_every_even_plan_of_a_network_is_said(name: str, mesh: Mesh) -> None:
     p = plan(load_onnx(f"tests/models/{name}.onnx"), mesh, space="mesh")
     said, refused = check(p)
     assert said >= 35 and refused <= 2
-    assert all("has none of it" in why for why in p.to_dask_chunks().refused.values())
+    assert all("has none of it" in why for why in p.to_mesh_axes().refused.values())
+    assert not p.to_dask_chunks().refused
 
 
 def test_known_words() -> None:
@@ -108,17 +131,23 @@ def test_known_words() -> None:
     x, w = g.input("x", (8, 12)), g.constant("w", np.ones((12, 8), np.float32))
     g.output(ops.relu(ops.matmul(x, w, name="mm"), name="act"), "y")
     p = plan(g, Mesh((2, 2), names=("a", "b")), fix={"mm": {"m": ("a",), "k": ("b",)}, "act": {"i0": ("a", "b")}})
-    found = p.to_dask_chunks()
-    assert found.mesh.names == ("a", "b")
-    assert {name: found.placements[name].axes for name in found} == {
+    axes = p.to_mesh_axes()
+    assert axes.mesh.names == ("a", "b") and axes.mesh.shape == (2, 2)
+    assert dict(axes) == {
         "x": (("a",), ("b",)),
         "w": (("b",), ()),
         "mm": (("a", "b"), ()),
         "act": (("a", "b"), ()),
     }
+    found = p.to_dask_chunks()
     assert found["x"] == ((4, 4), (6, 6)) and found["act"] == ((2,) * 4, (8,))
     assert set(found.of_kind("input")) == {"x"} and set(found.of_kind("constant")) == {"w"}
-    assert found.to_code().splitlines()[0] == "chunks['x'] = ((4, 4), (6, 6))"
+    for said in (axes, found):
+        ran: dict[str, Any] = {}
+        exec(said.to_code(), ran)
+        assert ran["placed"] == dict(said) and ran["outputs"] == dict(said.outputs)
+        again = pickle.loads(pickle.dumps(said))
+        assert dict(again) == dict(said) and again.to_code() == said.to_code()
     assert "act" in str(found) and "<td>act" in found._repr_html_() and repr(found) == "Shardings(4 tensors, 0 refused)"
     found.check()
 
@@ -127,17 +156,59 @@ def test_an_axis_is_taken_apart_where_tensors_are_cut_along_a_part_of_it() -> No
     g = Graph()
     g.output(ops.relu(ops.exp(g.input("x", (8, 6)), name="a").T, name="b"))
     p = plan(g, Mesh(4), fix={"a": {"i0": 2, "i1": 2}, "b": {"i0": 2}}, fuse=False)
-    found = p.to_dask_chunks()
+    found = p.to_mesh_axes()
     assert found.mesh.names == ("x.0", "x.1") and found.mesh.shape == (2, 2)
-    assert found.placements["a"].axes == (("x.0",), ("x.1",))
+    assert found["a"] == (("x.0",), ("x.1",))
+    check(p)
+
+
+def chain(shape: tuple[int, ...] = (8, 6)) -> Graph:
+    g = Graph()
+    g.output(ops.exp(ops.relu(g.input("x", shape), name="a"), name="b"), "y")
+    return g
+
+
+@pytest.mark.parametrize("names", [("x", "x.0"), ("x.0", "x"), ("x", "x.1"), ("x.0", "x.0_"), ("x", "x.0.0")])
+def test_names_of_parts_are_nobody_elses(names: tuple[str, str]) -> None:
+    p = plan(chain((16, 16)), Mesh((4, 4), names=names), fix={"a": {"i0": 2}, "b": {"i0": 2, "i1": 2}}, fuse=False)
+    found = p.to_mesh_axes()
+    assert len(set(found.mesh.names)) == len(found.mesh.names) and prod(found.mesh.shape) == 16
+    check(p)
+
+
+def test_axes_of_one_device_are_axes_too() -> None:
+    found = plan(chain(), Mesh((1, 4)), fix={"a": {"i0": 4}, "b": {"i0": 4}}, fuse=False).to_mesh_axes()
+    assert found.mesh.shape == (1, 4) and found.mesh.names == ("x", "y") and found["a"] == (("y",), ())
+    assert plan(chain(), Mesh(1)).to_mesh_axes().mesh.shape == (1,)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_factors_are_tried_in_other_orders(parts: int) -> None:
+    p = plan(chain((24, 6)), Mesh(6), fix={"a": {"i0": parts}, "b": {"i0": parts}}, fuse=False)
+    assert not p.to_mesh_axes().refused
+    check(p)
+
+
+def test_outputs_are_told_where_they_end() -> None:
+    g = Graph()
+    g.output(ops.relu(g.input("x", (8, 8)), name="a"), "y")
+    p = plan(g, Mesh(4), layout={"x": {0: 4}, "y": {1: 4}}, fix={"a": {"i0": 4}}, fuse=False)
+    found = p.to_mesh_axes()
+    assert found["a"] == (("x",), ()) and found.outputs["y"] == ((), ("x",))
+    with pytest.raises(KeyError, match=r"outputs\['y'\]"):
+        found["y"]
+    p = plan(g, Mesh(4), layout={"y": Placed({0: ...})}, fix={"a": {"i0": 4}}, fuse=False)
+    with pytest.raises(NotExported, match="output 'y': device 1 has none of it"):
+        p.to_mesh_axes().check()
 
 
 def test_halos_are_told_beside_the_part() -> None:
     g = Graph()
     g.output(ops.conv(g.input("x", (1, 2, 16, 8)), g.input("w", (2, 2, 3, 3)), pads=1, name="c"), "y")
     found = plan(g, Mesh(4), fix={"c": {"h": 4}}, expand=False).to_dask_chunks()
+    assert ("c" in found) is True
     assert found["x"] == ((1,), (2,), (4, 4, 4, 4), (8,)) and found.placements["x"].halos == (0, 0, 1, 0)
-    assert "with 1 cells beside" in str(found)
+    assert "with 1 cells beside along axis 2" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -154,13 +225,15 @@ def test_what_cannot_be_said_is_refused_with_a_reason(
 ) -> None:
     g = Graph()
     g.output(ops.relu(g.input("x", shape), name="y"))
-    found = plan(g, Mesh(mesh), fuse=False, **asked).to_dask_chunks()
+    p = plan(g, Mesh(mesh), fuse=False, **asked)
+    found, chunks = p.to_mesh_axes(), p.to_dask_chunks()
+    assert (name in chunks) == (why != "a box")  # chunks of Dask have no devices
     if why is None:  # chunks of Dask may be uneven; those of JAX are not
-        assert found[name] == ((3, 2, 2), (6,))
+        assert chunks[name] == ((3, 2, 2), (6,)) and found[name] == (("x",), ())
         return
     with pytest.raises(NotExported, match=why):
         found[name]
-    with pytest.raises(NotExported, match=rf"of {len(found) + len(found.refused)} tensors: .*{why}"):
+    with pytest.raises(NotExported, match=rf"of \d+ tensors: .*{why}"):
         found.check()
 
 
@@ -196,21 +269,78 @@ def test_jax_means_the_same(shape: tuple[int, ...]) -> None:
     sharding = pytest.importorskip("jax.sharding")
     p = plan(joined(), Mesh(shape), space="mesh")
     specs = p.to_jax()
-    mesh = sharding.AbstractMesh(specs.mesh.shape, specs.mesh.names)
-    lies = held(p)
-    for name in specs:
-        assert isinstance(specs[name], sharding.PartitionSpec)
-        tensor = p.graph.stored[name]
-        local = sharding.NamedSharding(mesh, specs[name]).shard_shape(tensor.shape)
-        assert all(prod(local) == len(lies[name][device]) for device in range(p.mesh.size))
-    with pytest.raises(ValueError, match="the mesh of JAX has axes"):
+    assert len(specs) > 3 and jax.__version__
+    axes, number = p.to_mesh_axes(), {name: k for k, name in enumerate(specs.mesh.names)}
+    for name, spec in (*specs.items(), *specs.outputs.items()):
+        assert isinstance(spec, sharding.PartitionSpec)
+        cut = axes.get(name, axes.outputs.get(name))
+        said = [() if one is None else (one,) if isinstance(one, str) else one for one in spec]
+        assert tuple(said) == cut and all(one in number for each in said for one in each)
+    named = p.to_jax(sharding.AbstractMesh(specs.mesh.shape, specs.mesh.names))
+    assert all(isinstance(one, sharding.NamedSharding) and one.spec == specs[name] for name, one in named.items())
+    with pytest.raises(ValueError, match=r"the mesh of JAX has axes .* make it of these"):
         p.to_jax(sharding.AbstractMesh((p.mesh.size,), ("other",)))
-    assert "NamedSharding(mesh, P(" in specs.to_code() and jax.__version__
+    for wrong in (5, p.mesh, specs.mesh):
+        with pytest.raises(TypeError, match=r"give a jax\.sharding\.Mesh"):
+            p.to_jax(wrong)
+    code = specs.to_code()
+    compile(code, "code", "exec")
+    assert "NamedSharding(mesh, P(" in code and "import PartitionSpec" not in code
+
+
+class FakeShard:
+    """What DTensor's `Shard` is to these placements: an axis of the tensor."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+
+class FakeReplicate:
+    """DTensor's `Replicate`."""
+
+
+def local_cells(placements: tuple[Any, ...], shape: tuple[int, ...], mesh: tuple[int, ...], device: int) -> Cells:
+    """The cells of a process as DTensor defines them: for each axis of the mesh, a chunk of what is left."""
+    spans = [range(n) for n in shape]
+    for placement, n, at in zip(placements, mesh, np.unravel_index(device, mesh), strict=True):
+        if isinstance(placement, FakeShard):
+            size = -(-len(spans[placement.dim]) // n)
+            spans[placement.dim] = spans[placement.dim][int(at) * size : (int(at) + 1) * size]
+    return set(product(*spans))
+
+
+@pytest.mark.parametrize("extents", [(8, 6), (8, 8), (7, 6), (5, 4)])
+@pytest.mark.parametrize("shape", [(2,), (3,), (4,), (2, 2), (2, 3)])
+def test_dtensor_means_the_same(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], extents: tuple[int, int]
+) -> None:
+    """The words of DTensor against the cells of the steps, with its own rule of who has which chunk."""
+    module = SimpleNamespace(Shard=FakeShard, Replicate=FakeReplicate)
+    monkeypatch.setattr("tapestry_plan.steps.exports.shardings.import_library", lambda *_: module)
+    mesh = Mesh(shape)
+    some = told = 0
+    for first, second in (("i0", "i1"), ("i1", "i0")):
+        for axes in {(mesh.names[-1],), tuple(mesh.names), tuple(reversed(mesh.names))}:
+            parts = prod(mesh.shape[mesh.names.index(axis)] for axis in axes)
+            if parts > min(extents):
+                continue
+            p = plan(chain(extents), mesh, fix={"a": {first: axes}, "b": {second: axes}}, fuse=False)
+            found, lies = p.to_dtensor(), held(p)
+            some += len(lies)
+            told += len(found)
+            for name, placements in found.items():
+                assert len(placements) == len(found.mesh.shape)
+                for device in range(mesh.size):
+                    cells = local_cells(placements, extents, found.mesh.shape, device)
+                    assert cells == lies[name][device], (name, device)
+            for why in found.refused.values():
+                assert "those of DTensor are" in why or "in their order" in why or "none of it" in why
+    assert some and (told or extents == (7, 6) or extents == (5, 4))
 
 
 def test_parts_of_a_tensor_begin_where_others_end() -> None:
     g = Graph()
     g.output(ops.relu(g.input("x", (24, 6)), name="act"))
-    found = plan(g, Mesh((2, 3)), fix={"act": {"i0": 6}}).to_dask_chunks()
+    found = plan(g, Mesh((2, 3)), fix={"act": {"i0": 6}}).to_mesh_axes()
     parts = [part_of(found, "act", device)[0] for device in range(6)]
     assert parts[0].start == 0 and parts[-1].stop == 24 and all(a.stop == b.start for a, b in pairwise(parts))

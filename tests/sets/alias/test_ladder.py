@@ -169,12 +169,12 @@ def test_public_errors_are_caught_in_the_loop_alone() -> None:
 
 SWALLOW = {
     "tapestry_exec/cli/commands.py: _planned_before",
-    "tapestry_exec/cli/commands.py: main",
+    "tapestry_exec/cli/terminal.py: main",
     "tapestry_exec/cli/expression.py: _declaration",
     "tapestry_exec/cli/expression.py: _try",
     "tapestry_exec/cli/planning.py: _parse_boxes",
     "tapestry_exec/cuda/recording.py: abandon",
-    "tapestry_exec/onnxruntime/backend.py: _begin_session",
+    "tapestry_exec/onnxruntime/backend.py: open_session",
     "tapestry_exec/processes/worker.py: _made_to_travel",
     "tapestry_exec/processes/worker.py: serve",
     "tapestry_exec/run/check.py: _check_buffer",
