@@ -308,7 +308,9 @@ class CupyDevice:
             transfers = copies.fill_transfers(piece, dst.box, cells)
         if transfers is None:
             source = target if piece.source < 0 else self._ready(src, lane)
-            self._do(lane, [source], [target], partial(self._by_tables, piece, source, target, cells))
+            # Cells that a table names may lie anywhere in the target, between those of blocks that lie within it.
+            beside = self._list_beside(target)
+            self._do(lane, [source], [target, *beside], partial(self._by_tables, piece, source, target, cells))
         elif piece.fill is not None:
             self._count(transfers, dst)
             fills = _fills(transfers, target.dtype, piece.fill, target.address)
@@ -356,7 +358,16 @@ class CupyDevice:
         self._blocks[dst.id].uses.writes += self._blocks[src.id].uses.writes
         return True
 
-    # -- its own -----------------------------------------------------------------------------------------
+    def _list_beside(self, block: Block) -> list[Block]:
+        """The other blocks that live in the same place: within a block, around it, or beside it in another one."""
+        home = self._find_home(block.buffer)
+        return [one for one in self._blocks.values() if one is not block and self._find_home(one.buffer) == home]
+
+    def _find_home(self, buffer: Buffer) -> int:
+        """The outermost block that a buffer lies in, maybe itself."""
+        while buffer.within is not None:
+            buffer = self._blocks[buffer.within.buffer].buffer
+        return buffer.id
 
     def _tell(self, block: Block, live: bool) -> None:
         """Tell a checker, if there is one, which bytes of the arena are a buffer's."""

@@ -92,7 +92,7 @@ def _write_by_nodes(to: Writer, view: Selection, names: Sequence[str], shapes: S
         if _makes(kind(view.shape), tuple(shapes), view):
             to.node(node, [names[0], to.number(view.shape)], out)
             return
-    steps = list(_part_steps(view.pieces[0].map.steps)) or [AffineMap.identity(len(view.shape))]  # its first cells
+    steps = list(_part_steps(view.shape, view.pieces[0].map.steps))
     befores = [view.shape, *(_find_shape(steps, k, shapes[0]) for k in range(1, len(steps)))]
     _check_steps(steps, shapes[0], befores)
     name = names[0]
@@ -101,8 +101,11 @@ def _write_by_nodes(to: Writer, view: Selection, names: Sequence[str], shapes: S
         name = _write_step(to, steps[k], name, after, befores[k], out if k == 0 else "")
 
 
-def _part_steps(steps: Sequence[Step]) -> Iterator[Step]:
+def _part_steps(shape: Shape, steps: Sequence[Step]) -> Iterator[Step]:
     """The steps of a chain, with a choice of the first cells where one numbers some of those of the next."""
+    first = steps[0] if steps else None
+    if first is None or (isinstance(first, Relinearize) and first.from_shape != shape):
+        yield AffineMap.identity(len(shape))  # the view's cells are the first ones of these
     for k, step in enumerate(steps):
         yield step
         after = steps[k + 1] if k + 1 < len(steps) else None

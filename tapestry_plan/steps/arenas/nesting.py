@@ -117,7 +117,8 @@ def _find_places(
 ) -> dict[int, tuple[int, Linear]]:
     """By guest its host, and its place there."""
     found: dict[int, tuple[int, Linear]] = {}
-    for number, mine in _list_uses(buffers, steps).items():
+    uses = _list_uses(buffers, steps)
+    for number, mine in uses.items():
         guest = buffers[number]
         tensor = graph.stored.get(guest.tensor)
         if not mine.is_plain or tensor is None or tensor.kind != "result" or guest.part >= 0 or guest.fill is not None:
@@ -131,7 +132,18 @@ def _find_places(
             if place is not None and _keeps_bits(graph, mine.nodes, guest.shape, place[0]):
                 found[number] = copy.dst, place
                 break
-    return found
+
+    def keeps_bits_everywhere(number: int) -> bool:
+        """Whether that holds too where the host, or what this lies in, is a guest and has other strides by that."""
+        above = found[number][0]
+        while above in found:
+            host, (strides, _) = found[above]
+            if not _keeps_bits(graph, uses[number].nodes, buffers[number].shape, strides):
+                return False
+            above = host
+        return True
+
+    return {number: place for number, place in found.items() if keeps_bits_everywhere(number)}
 
 
 def _list_uses(buffers: Sequence[Buffer], steps: Sequence[ProgramStep]) -> dict[int, _Uses]:

@@ -102,12 +102,31 @@ def put_together(words: str, a: Tensor, b: Tensor) -> Tensor:
             return a[2:6, ::2]
         case "reversed":
             return a[::-1] + b
+        case "columns of what is numbered anew":
+            return a.reshape(4, 16)[:, :5]
+        case "rows of what is numbered anew":
+            return a.reshape(16, 4)[:3]
+        case "a corner of what has an axis more":
+            return a.reshape(1, 2, 4, 8)[0, 1, :2, 3:]
         case "padded":
             return a.view(Pad(((1, 2), (0, 1)))) * 2.0
     raise AssertionError(words)
 
 
-@pytest.mark.parametrize("words", ["joined", "turned", "reshaped", "part", "reversed", "padded"])
+WORDS = (
+    "joined",
+    "turned",
+    "reshaped",
+    "part",
+    "reversed",
+    "padded",
+    "columns of what is numbered anew",
+    "rows of what is numbered anew",
+    "a corner of what has an axis more",
+)
+
+
+@pytest.mark.parametrize("words", WORDS)
 @pytest.mark.parametrize("devices", [1, 2])
 def test_views_inside_of_segments(words: str, devices: int, found: list[segments.Stretch]) -> None:
     g = Graph()

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tapestry_exec import InvalidPlan, check_plan, deploy, evaluate, run
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, concat, ops, plan
 from tapestry_plan.onnx import light_model, load_onnx
-from tapestry_plan.steps import Alloc, Buffer, Copy, Free, Program, count_local, lower
+from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Program, count_local, lower, row_major
 from tapestry_sets.views import Interleave, Pad, Tile
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_same_bits import of_floats
@@ -159,6 +159,38 @@ def test_no_arena_grows(seed: int) -> None:
         assert all(one <= other for one, other in zip(p.peak_nbytes, by_itself.peak_nbytes, strict=True))
     else:
         assert not any(buffer.within for buffer in p.buffers)
+
+
+def list_turned(p: ShardPlan) -> list[tuple[Buffer, str]]:
+    """Blocks whose rows lie apart, with an operator of theirs whose bits depend on that."""
+    apart_ = {
+        buffer.id: buffer
+        for buffer in p.buffers
+        if any(a != b for a, b, n in zip(buffer.strides, row_major(buffer.shape), buffer.shape, strict=True) if n > 1)
+    }
+    used = [(n, step.node) for step in p.steps if isinstance(step, Compute) for n in (*step.inputs, *step.outputs)]
+    return [(apart_[n], node) for n, node in used if n in apart_ and not p.graph.ops[p.graph.nodes[node].op].rows]
+
+
+def test_blocks_within_blocks_that_are_within_others_keep_their_bits() -> None:
+    """Rows side by side in a block whose own rows lie apart, since it is a part of a wider one."""
+    g = Graph()
+    x, y, w = g.input("x", (6, 3)), g.input("y", (6, 2)), g.constant("w", np.ones(3, np.float32))
+    b = ops.layer_normalization(x, w, name="b")
+    g.output(ops.tanh(b, name="u"), "u")
+    g.output(ops.relu(concat([b, y], 1), name="z"), "z")
+    p = plan(g, Mesh(2), fix={"b": {"i0": 2}, "u": {}, "z": {}}, fuse=False, expand=False)
+    wide = [buffer for buffer in p.buffers if buffer.within and buffer.tensor == "b" and buffer.shape == (6, 3)]
+    assert len(wide) == 2 and not list_turned(p)
+    feeds = of_floats(g)
+    one, other = run(p, feeds, backend="serial"), run(apart(p), feeds, backend="serial")
+    assert all(one.outputs[label].tobytes() == other.outputs[label].tobytes() for label in "uz")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_lie_apart_only_where_bits_do_not_depend_on_it(seed: int) -> None:
+    rng = random.Random(seed)
+    assert not list_turned(make_plan(make_graph(rng), rng)[0])
 
 
 # ------------------------------------------------------------------------------------------------ planted faults

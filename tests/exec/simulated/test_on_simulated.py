@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from tapestry_exec.cuda import lanes
 from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated import machine as simulated_machine
 from tapestry_exec.simulated import shim
-from tapestry_plan import Graph, Link, Mesh, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan import Graph, Link, Mesh, ShardPlan, Tensor, concat, least_memory, load_onnx, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.onnx import demo_model
-from tapestry_plan.ops import matmul, relu
+from tapestry_plan.ops import exp, matmul, relu, tanh
+from tapestry_sets.views import Take
 from tests.exec.cli.test_cli import network
 
 
@@ -74,6 +76,32 @@ def test_the_same_bits_whatever_is_left_to_chance() -> None:
     feeds = {"x": np.random.default_rng(1).standard_normal((6, 6)).astype(np.float32)}
     backends = [SimulatedBackend(gpus, seed=seed, unwritten=True) for gpus in (1, 2, 3) for seed in (0, 1)]
     assert len({run(p, feeds, backend=backend).outputs["z"].tobytes() for backend in backends}) == 1
+
+
+def numbered(b: Tensor) -> Tensor:
+    return b.reshape(4, 9).T.reshape(6, 6)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("turn", [numbered, lambda b: b.apply(Take((5, 3, 1, 0, 2, 4), 1))], ids=["numbered", "taken"])
+def test_what_is_written_by_tables_waits_for_the_blocks_beside_it(turn: Any, nested: bool) -> None:
+    """Another device reads a block that lies in one whose other cells are written by the numbers of a table."""
+    g = Graph()
+    a, b = exp(g.input("x", (6, 6)), name="a"), tanh(g.input("y", (6, 6)), name="b")
+    wide = concat([a, turn(b)], 1)
+    if nested:
+        wide = concat([relu(wide, name="inner"), turn(b)], 1)
+    g.output(relu(wide, name="z"), "z")
+    g.output(tanh(a, name="u"), "u")
+    fix: dict[str, Any] = {"a": {"i0": 2}, "b": {}, "z": {"i0": 2}, "u": {}, **({"inner": {"i0": 2}} if nested else {})}
+    p = plan(g, Mesh(2), fix=fix, fuse=False, expand=False)
+    assert any(buffer.within for buffer in p.buffers)
+    rng = np.random.default_rng(2)
+    feeds = {name: rng.standard_normal((6, 6)).astype(np.float32) for name in "xy"}
+    wanted = run(p, feeds, backend="serial").outputs
+    for gpus, seed in product((1, 2), (0, 1, 2)):
+        found = run(p, feeds, backend=SimulatedBackend(gpus, seed=seed)).outputs
+        assert all(np.allclose(found[label], wanted[label], rtol=1e-6) for label in "zu")
 
 
 def nothing_unpacked(self: Any, payload: Any, buffer: Any, regions: Any) -> None:
