@@ -242,6 +242,8 @@ class _Follow:
         host = self.buffers[within.buffer]
         same = (host.device, host.dtype, host.part) == (b.device, b.dtype, b.part) == (b.device, b.dtype, -1)
         need(same, "it lies within buffer {}, which has another device, dtype or part", host.id)
+        kinds = {self.graph.stored[one].kind for one in (b.tensor, host.tensor) if one in self.graph.stored}
+        need(kinds <= {"result"}, "it lies within buffer {}; only what operators make lies within one another", host.id)
         first, rest = divmod(b.offset - host.offset, np.dtype(b.dtype).itemsize)
         fits = not rest and b.offset >= host.offset and b.offset + b.nbytes <= host.offset + host.nbytes
         need(fits, "it reaches out of buffer {}, within which it lies", host.id)
@@ -347,7 +349,8 @@ class _Follow:
             told = "the {} of buffer {} is {!r}, that of the spilled one {!r}"
             self._need(ours == theirs, told, name, step.buffer, ours, theirs)
         self._need(not target.cells, "buffer {} holds cells already", step.buffer)
-        self._need(target.buffer.within is None, "buffer {} lies within another one", step.buffer)
+        is_apart = target.buffer.within is None and not target.guests
+        self._need(is_apart, "buffer {} lies within another one, or has one within", step.buffer)
         target.cells, target.copied, target.read, target.spilled = list(kept.cells), kept.copied, kept.read, True
         target.fetched = self.at, len(target.read), len(target.cells)
         if step.keep:
@@ -488,6 +491,8 @@ class _Follow:
         told = "the piece is not one of the {} pieces of {!r}"
         self._need(piece in view.pieces, told, len(view.pieces), target.buffer.tensor)
         written = cells & domain_of(piece, view.shape)
+        told = "cells go through a piece to buffer {}, which lies within another one"
+        self._need(target.buffer.within is None, told, target.buffer.id)
         guest = None
         if piece.source >= 0:
             source = self._held(step.src, target.buffer.device)
@@ -496,6 +501,8 @@ class _Follow:
             self._need(fits, "buffer {} holds {!r}, the piece reads {!r}", step.src, b.tensor, stored)
             self._read(source, piece_image(piece, cells, within=self.graph.stored[stored].shape))
             guest = self._lies(source, target, written, piece)
+            told = "buffer {} lies within another one; through a piece its cells go nowhere but to where they lie"
+            self._need(b.within is None or guest is not None, told, b.id)
         self._write(target, written, True, guest)
 
     def _compute(self, step: Compute) -> None:
@@ -558,6 +565,7 @@ class _Follow:
         b = held.buffer
         fits = b.tensor == stored and b.part == -1
         self._need(fits, "buffer {} holds {!r}, part {}, the piece reads {!r}", number, b.tensor, b.part, stored)
+        self._need(b.within is None, "buffer {} lies within another one; it is not read through a piece", b.id)
         told = "the cells of input {} ({!r}) in {} do not lie at even strides in buffer {} over {}"
         self._need(find_strides(piece, b.box, box) is not None, told, k, name, box, number, b.box)
         for projection in shard.signature.inputs[k].projections:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tapestry_exec import InvalidPlan, check_plan, deploy, evaluate, run
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, concat, ops, plan
 from tapestry_plan.onnx import light_model, load_onnx
-from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Program, count_local, lower, row_major
+from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Program, Within, count_local, lower, row_major
 from tapestry_sets.views import Interleave, Pad, Tile
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_same_bits import of_floats
@@ -287,6 +287,58 @@ def test_cells_of_others_are_not_put_over_a_guest() -> None:
     with pytest.raises(InvalidPlan):
         steps.insert(at, copy)
         check_plan(p.with_steps(steps=tuple(steps)))
+
+
+@pytest.mark.parametrize("other", ["turned in place", "copied", "renumbered", "padded"])
+def test_a_guest_is_read_through_no_other_piece(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    """A plan whose blocks lie in others though what reads them knows no strides of theirs: refused, not run wrong."""
+    g = Graph()
+    x, y = g.input("x", (6, 6)), g.input("y", (6, 6))
+    a, b = ops.exp(x, name="a"), ops.tanh(y, name="b")
+    g.output(ops.softmax(concat([a, b], 1), name="both"), "z")
+    read = {
+        "turned in place": lambda: ops.exp(a.T, name="other"),
+        "copied": lambda: ops.softmax(concat([a.T, b], 1), name="other"),
+        "renumbered": lambda: ops.relu(concat([a.reshape(4, 9).T.reshape(6, 6), b], 1), name="other"),
+        "padded": lambda: ops.relu(a.view(Pad(((1, 1), (1, 1)))), name="other"),
+    }[other]
+    g.output(read(), "w")
+    p = plan(g, Mesh(1), fuse=False, expand=False)
+    check_plan(p)
+    wide = next(b for b in p.buffers if b.shape == (6, 12) and b.tensor == "concat")
+    guest = next(b for b in p.buffers if b.tensor == "a")
+    assert guest.within is None or other == "turned in place"
+    lies = replace(guest, within=Within(wide.id, (12, 1)), offset=wide.offset, nbytes=4 * (12 * 5 + 6))
+    steps = [step for step in p.steps if not (isinstance(step, Alloc | Free) and step.buffer in (guest.id, wide.id))]
+    first = next(k for k, step in enumerate(steps) if isinstance(step, Compute) and guest.id in step.outputs)
+    steps[first:first] = [Alloc(wide.id), Alloc(guest.id)]
+    steps += [Free(guest.id), Free(wide.id)]
+    buffers = tuple(lies if b.id == guest.id else b for b in p.buffers)
+    with pytest.raises(InvalidPlan, match=r"lies within another one|through a piece"):
+        check_plan(replace(p.with_steps(buffers=spread(buffers), steps=tuple(steps)), peak_nbytes=(4096,)))
+
+
+def spread(buffers: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """The same buffers with room for each by itself, those within others in these."""
+    at, offsets = 0, dict[int, int]()
+    for buffer in buffers:
+        if buffer.within is None:
+            offsets[buffer.id], at = at, at + -(-buffer.nbytes // 64) * 64
+    old = {buffer.id: buffer.offset for buffer in buffers}
+
+    def move(b: Buffer) -> int:
+        return offsets[b.id] if b.within is None else offsets[b.within.buffer] + b.offset - old[b.within.buffer]
+
+    return tuple(replace(b, offset=move(b)) for b in buffers)
+
+
+def test_only_what_operators_make_lies_within_one_another() -> None:
+    p = halo()
+    guest = next(b for b in guests(p) if b.device == 0)
+    assert guest.within is not None
+    given = next(b for b in p.buffers if b.device == 0 and p.graph.stored[b.tensor].kind == "input")
+    with pytest.raises(InvalidPlan, match="only what operators make lies within one another"):
+        check_plan(with_buffer(p, guest, within=replace(guest.within, buffer=given.id)))
 
 
 def test_a_program_tells_where_its_guests_lie() -> None:
