@@ -244,6 +244,7 @@ class _Follow:
         need(same, "it lies within buffer {}, which has another device, dtype or part", host.id)
         kinds = {self.graph.stored[one].kind for one in (b.tensor, host.tensor) if one in self.graph.stored}
         need(kinds <= {"result"}, "it lies within buffer {}; only what operators make lies within one another", host.id)
+        need(b.fill is None, "it lies within buffer {}, where nobody fills its padding", host.id)
         first, rest = divmod(b.offset - host.offset, np.dtype(b.dtype).itemsize)
         fits = not rest and b.offset >= host.offset and b.offset + b.nbytes <= host.offset + host.nbytes
         need(fits, "it reaches out of buffer {}, within which it lies", host.id)
@@ -251,6 +252,7 @@ class _Follow:
             place = b.strides, first
             found = list_place(host.box, b.shape, place, self._source(host.tensor).shape)
         else:  # then both have the same coordinates
+            need(b.tensor == host.tensor, "it lies within buffer {}, which is of another tensor", host.id)
             at = sum((x - y) * s for x, y, s in zip(b.start, host.start, host.strides, strict=True))
             fits = (b.tensor, b.strides, first) == (host.tensor, host.strides, at) and host.box.contains(b.box)
             need(fits, "it lies within buffer {}, but not where that one has its cells", host.id)

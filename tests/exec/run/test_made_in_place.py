@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tapestry_exec import InvalidPlan, check_plan, deploy, evaluate, run
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, concat, ops, plan
 from tapestry_plan.onnx import light_model, load_onnx
+from tapestry_plan.ops import operator
 from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Program, Within, count_local, lower, row_major
 from tapestry_sets.views import Interleave, Pad, Tile
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
@@ -339,6 +340,31 @@ def test_only_what_operators_make_lies_within_one_another() -> None:
     given = next(b for b in p.buffers if b.device == 0 and p.graph.stored[b.tensor].kind == "input")
     with pytest.raises(InvalidPlan, match="only what operators make lies within one another"):
         check_plan(with_buffer(p, guest, within=replace(guest.within, buffer=given.id)))
+
+
+def test_padding_that_nobody_fills_is_refused() -> None:
+    p = halo()
+    guest = guests(p)[0]
+    with pytest.raises(InvalidPlan, match="nobody fills its padding"):
+        check_plan(with_buffer(p, guest, fill=0.0))
+
+
+def test_operators_of_one_s_own_get_blocks_by_themselves() -> None:
+    """Unless they say that strided ones are as good."""
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        outputs[0].reshape(-1)[:] = xp.ascontiguousarray(inputs[0]).reshape(-1) * 2
+
+    @operator(block=block)
+    def doubled(x: Tensor, *, name: str | None = None) -> Tensor:  # type: ignore[empty-body]
+        """Twice as much."""
+
+    g = Graph()
+    x, y = g.input("x", (4, 4)), g.input("y", (4, 4))
+    g.output(ops.relu(concat([doubled(x, name="a"), doubled(y, name="b")], 1)), "z")
+    p = plan(g, Mesh(1), fuse=False)
+    assert not list_turned(p) and not any(buffer.within for buffer in p.buffers)
+    run(p, of_floats(g), verify=True)
 
 
 def test_a_program_tells_where_its_guests_lie() -> None:
