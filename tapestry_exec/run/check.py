@@ -146,6 +146,8 @@ class _Follow:
         self.placed: dict[tuple[str, int], list[DisjointRegions]] = {}
         self.claims: dict[int, DisjointRegions] = {}
         """Of buffers within others the cells of these where they lie."""
+        self.joined: set[int] = set()
+        """Those of them that were copied there: the others have no right to the place."""
         self.places: list[list[tuple[int, int]]] = [[] for _ in range(plan.mesh.size)]
         self.parts: dict[str, dict[int, Slabs]] = {}
         self.apart: set[tuple[str, tuple[int, ...]]] = set()
@@ -185,6 +187,7 @@ class _Follow:
         self._check_shards()
         for held in self.live.values():
             self._check_fetched(held)
+            self._check_joined(held)
         for held in (*self.live.values(), *self.freed):
             self._check_use(held)
 
@@ -320,9 +323,16 @@ class _Follow:
         del self.live[step.buffer]
         b, places = held.buffer, self.places[held.buffer.device]
         if b.within is not None:
+            self._check_joined(held)
             del self.live[b.within.buffer].guests[b.id]
         elif b.nbytes:
             del places[bisect_left(places, (b.offset, b.id))]
+
+    def _check_joined(self, held: Held) -> None:
+        """A buffer lies within another one to be a part of it: else that one may stay where others may not go."""
+        b = held.buffer
+        is_part = b.within is None or b.id in self.joined
+        self._need(is_part, "buffer {} lies within another one, and is never copied there", b.id)
 
     def _check_use(self, held: Held) -> None:
         """Every cell that was copied into a buffer was read there."""
@@ -475,6 +485,7 @@ class _Follow:
             )
         fits = fits and cells <= self.claims[b.id]
         self._need(fits, "the cells of buffer {} lie in buffer {}, but not where they are copied to", b.id, host.id)
+        self.joined.add(b.id)
         return b.id
 
     def _place(self, step: Copy, target: Held, cells: DisjointRegions) -> None:

@@ -128,7 +128,8 @@ def _find_span(
         last += 1
     merged = {one.output for one in steps[first : last + 1] if isinstance(one, Reduce) and _closes(one, landing)}
     made = landing | merged
-    while first and _opens(steps[first - 1], made, buffers):
+    taken = made | set(_list_around(made, buffers))
+    while first and _opens(steps[first - 1], made, taken, buffers):
         first -= 1
     freed: set[int] = set()
     for at in range(first, last + 1):
@@ -138,16 +139,25 @@ def _find_span(
         if isinstance(step, Alloc) and buffers[step.buffer].device in freed:
             return None
         if (at in copies and copies[at].src in made) or not (
-            at in copies or _opens(step, made, buffers) or _closes(step, landing)
+            at in copies or _opens(step, made, taken, buffers) or _closes(step, landing)
         ):
             return None
     return first, last + 1
 
 
-def _opens(step: Step, made: Set[int], buffers: Mapping[int, Buffer]) -> bool:
-    """Whether a step takes a place for what comes, or copies there what its device has."""
+def _list_around(made: Iterable[int], buffers: Mapping[int, Buffer]) -> Iterator[int]:
+    """The buffers within which others lie, and those within which these do: they take their places first."""
+    for number in made:
+        within = buffers[number].within
+        while within is not None:
+            yield within.buffer
+            within = buffers[within.buffer].within
+
+
+def _opens(step: Step, made: Set[int], taken: Set[int], buffers: Mapping[int, Buffer]) -> bool:
+    """Whether a step takes a place for what comes, or one around it, or copies there what its device has."""
     if isinstance(step, Alloc):
-        return step.buffer in made
+        return step.buffer in taken
     if not isinstance(step, Copy) or step.piece is not None or step.dst not in made:
         return False
     return step.src not in (HOST, *made) and buffers[step.src].device == buffers[step.dst].device

@@ -29,6 +29,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
+from tapestry_plan.steps import tuning
 from tapestry_plan.steps.arenas.first_fit import Arena
 from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, count_most
 from tapestry_plan.steps.layouts.local import Linear, find_domain
@@ -263,10 +264,10 @@ def _fit(
     if places is not None:
         reach = max(at + stay.nbytes for at, stay in zip(places, stays.values(), strict=True))
         return dict(wanted), dict(zip(stays, places, strict=True)), reach
-    # A few of them are too many, as a rule: halves are tried until each of these is alone.
-    left = [[*wanted]]
-    while left:
-        some = left.pop()
+    # A few of them are too many, as a rule: halves are tried until each of these is alone, or enough were tried.
+    left, tries = [[*wanted]], 0
+    while left and tries < tuning.NESTING_TRIES:
+        some, tries = left.pop(), tries + 1
         more = {**hosts, **{guest: wanted[guest] for guest in some}}
         if _fill(buffers, taking, more)[1] <= most:
             hosts = more

@@ -15,7 +15,20 @@ from tapestry_exec import InvalidPlan, check_plan, deploy, evaluate, run
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, concat, ops, plan
 from tapestry_plan.onnx import light_model, load_onnx
 from tapestry_plan.ops import operator
-from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Program, Within, count_local, lower, row_major
+from tapestry_plan.steps import (
+    Alloc,
+    Buffer,
+    Compute,
+    Copy,
+    Free,
+    Program,
+    Within,
+    count_local,
+    lower,
+    row_major,
+    tuning,
+)
+from tapestry_plan.steps.arenas import nesting
 from tapestry_sets.views import Interleave, Pad, Tile
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_same_bits import of_floats
@@ -340,6 +353,61 @@ def test_only_what_operators_make_lies_within_one_another() -> None:
     given = next(b for b in p.buffers if b.device == 0 and p.graph.stored[b.tensor].kind == "input")
     with pytest.raises(InvalidPlan, match="only what operators make lies within one another"):
         check_plan(with_buffer(p, guest, within=replace(guest.within, buffer=given.id)))
+
+
+def test_what_is_never_copied_to_its_place_is_refused() -> None:
+    """A block in one of constants: that stays from run to run, and this one would write where nothing is."""
+    g = Graph()
+    w = g.constant("w", np.arange(64, dtype=np.float32).reshape(16, 4))
+    u = ops.tanh(ops.exp(g.input("x", (4, 4)), name="a"), name="u")
+    g.output(u @ concat([w[:4], w[12:]], 1), "z")
+    p = plan(g, Mesh(1), fuse=False, expand=False)
+    guest, host = (next(b for b in p.buffers if b.tensor == name) for name in ("a", "concat"))
+    steps = [step for step in p.steps if step != Alloc(host.id)]
+    steps.insert(steps.index(Alloc(guest.id)), Alloc(host.id))
+    new = {
+        host.id: replace(host, offset=8192),
+        guest.id: replace(guest, offset=8192, within=Within(host.id, (4, 1))),
+    }
+    wrong = replace(p.with_steps(steps, buffers=[new.get(b.id, b) for b in p.buffers]), peak_nbytes=(8192 + 128,))
+    with pytest.raises(InvalidPlan, match="never copied there"):
+        check_plan(wrong)
+
+
+def test_exchanges_into_a_part_of_a_block_are_one_operation() -> None:
+    g = Graph()
+    x = g.input("x", (8, 8))
+    g.output(ops.tanh(concat([x @ g.constant("w", np.ones((8, 8), np.float32)), x], 1), name="t"), "z")
+    p = plan(g, Mesh(2), fix={"matmul": {"k": 2}, "t": {}}, fuse=False, expand=False)
+    assert any(buffer.within for buffer in p.buffers)
+    assert [found.kind for found in p.collectives()] == ["all_reduce"]
+    bert = plan(load_onnx("tests/models/bert.onnx"), Mesh(4))
+    together = [found.kind for found in bert.collectives()]
+    assert together == [found.kind for found in apart(bert).collectives()] and len(together) == 10
+
+
+def test_of_many_guests_that_do_not_fit_not_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results that wait for their concatenations, the last one first."""
+    fills = [0]
+    fill = nesting._fill
+
+    def counted(*about: Any) -> Any:
+        fills[0] += 1
+        return fill(*about)
+
+    monkeypatch.setattr(nesting, "_fill", counted)
+    g = Graph()
+    h, made = g.input("x", (8, 8)), []
+    for k in range(120):
+        h = ops.tanh(h, name=f"a{k}")
+        made.append(h)
+    for k in reversed(range(120)):
+        h = ops.tanh(concat([made[k], ops.exp(h, name=f"b{k}")], 0), name=f"c{k}")[:8]
+    g.output(ops.relu(h), "z")
+    p = plan(g, Mesh(1), fuse=False, expand=False)
+    check_plan(p)
+    assert 60 < fills[0] <= tuning.NESTING_TRIES + 2
+    assert p.peak_nbytes <= apart(p).peak_nbytes
 
 
 def test_padding_that_nobody_fills_is_refused() -> None:
