@@ -17,7 +17,7 @@ from typing import Any
 
 from tapestry_plan.ir import OpNode
 from tapestry_plan.onnx import tuning
-from tapestry_plan.steps import NotExported, ShardPlan, TensorBlocks, check_even, cut_boxes
+from tapestry_plan.steps import NotExported, Shardings, ShardPlan, TensorBlocks, check_even, cut_boxes
 from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box
 
@@ -50,7 +50,8 @@ def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str], made_fo
         raise ImportError("onnx has no ShardingSpecProto before its version 1.18; pip install --upgrade onnx") from None
 
     refused: list[str] = []
-    specs = {name: dict(_list_specs(plan, node, names, refused)) for name, node in plan.graph.nodes.items()}
+    made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
+    specs = {name: dict(_list_specs(plan, made, node, names, refused)) for name, node in plan.graph.nodes.items()}
     if refused:
         raise NotExported(f"to_onnx: {len(refused)} tensors are not in even blocks: {'; '.join(refused)}")
     model.ir_version = max(model.ir_version, tuning.SHARDED_IR_VERSION)
@@ -66,10 +67,9 @@ def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str], made_fo
 
 
 def _list_specs(
-    plan: ShardPlan, node: OpNode, names: Mapping[str, str], refused: list[str]
+    plan: ShardPlan, made: Shardings[Any], node: OpNode, names: Mapping[str, str], refused: list[str]
 ) -> Iterator[tuple[str, Any]]:
     """What is said of each tensor that an operator reads or makes; reasons where nothing can be are put to others."""
-    made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
     found = {name: made.placements.get(name, made.refused.get(name, "it is not made")) for name in node.outputs}
     for k, name in enumerate(node.inputs):
         read = _find_reads(plan, node, k)

@@ -46,8 +46,8 @@ def operator(
     Parameters
     ----------
     block, signature, **fields
-        As in `Op`. By default the operands broadcast against each other, and each index point writes one cell; `rows`
-        then holds unless it is said otherwise.
+        As in `Op`. By default the operands broadcast against each other, and each index point writes one cell.
+        `rows` is False unless it is given: blocks of the operator lie by themselves then.
 
     Examples
     --------

@@ -677,7 +677,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def explain(self, node: str) -> str:
         """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
 
-        Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest.
+        Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
+        on up to 64 devices.
         Each other sharding has the totals of the whole graph, all else being equal, and by how much they differ from
         the plan's.
 

@@ -201,7 +201,9 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         one = self.witness if self else None
         if one is None:
             return "no cell: " + self._tell_views()
-        many = f"{quote(self.size)} {'cell' if self.size == 1 else 'cells'}, {quote(self.nbytes)} B"
+        counted = self._count_each()
+        size, nbytes = sum([n for _, n in counted]), sum([n * each.itemsize for each, n in counted])
+        many = f"{quote(size)} {'cell' if size == 1 else 'cells'}, {quote(nbytes)} B"
         memory = self.allocations[0].name or "memory"
         return f"{many}: {memory}{quote(list(one.cell))} = a{quote(list(one.a))} = b{quote(list(one.b))}"
 
