@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tapestry_plan import draw, ops, rewrite
+from tapestry_plan import draw, ops, report, rewrite
 from tapestry_plan.autodiff import gradient
 from tapestry_plan.ir import (
     MONOIDS,
@@ -101,6 +101,7 @@ __all__ = [
     "pareto",
     "plan",
     "project",
+    "report",
     "rewrite",
     "same_graph",
 ]
