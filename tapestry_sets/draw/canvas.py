@@ -16,14 +16,14 @@ from msgspec import Struct, field
 
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import tuning
-from tapestry_sets.draw.tuning import CHARACTER, LINE, SMALL
+from tapestry_sets.draw.theme import as_html, style_of
+from tapestry_sets.draw.tuning import CHARACTER, FAINT, INK, LINE, PAPER, SMALL
 from tapestry_sets.limits import REFUSALS, as_items, check_positive, check_type, cut_text, quote
 
-COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
+COLORS = ("#ffffff", "#0967cc", "#b6550c", "#008545", "#a1407e", "#613e0a", "#3231ba", "#464334")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
-each, and they differ to color-blind readers; a digit in each cell says the same where there are several sets."""
-
-INK, FAINT, PAPER = "#222222", "#999999", "#ffffff"
+each, and they differ to color-blind readers, on dark pages too; a digit in each cell says the same where there are
+several sets."""
 
 MARKS = "123456789abcdefghijklmnopqrstuvw"
 """What stands for each set in text; ``X`` stands for two or more."""
@@ -33,28 +33,48 @@ Raster = Int64Array
 
 
 class Picture(Struct, frozen=True):
-    """A picture in two forms: a notebook shows the drawing, ``print`` the text.
+    """A picture in several forms: a notebook shows the drawing, ``print`` the text.
 
     Parameters
     ----------
     text : str
         With axes, and a legend where there are several sets.
     svg : str
-        A complete ``<svg>`` element.
+        A complete ``<svg>`` element, as `document` makes it.
+    narrow : str
+        The same, laid out for narrow pages; empty where the drawing may shrink instead.
+
+    Examples
+    --------
+    >>> from tapestry_sets.draw import show
+    >>> from tapestry_sets.integers import Stripe
+    >>> picture = show(Stripe(1, 1), stop=4, names=["even"])
+    >>> picture.svg[:4], picture.to_html()[:4], sorted(picture.bundle("two of four"))
+    ('<svg', '<div', ['image/svg+xml', 'text/html', 'text/plain'])
     """
 
     text: str
     svg: str
+    narrow: str = ""
 
     def __post_init__(self) -> None:
         check_type(self.text, str, "Picture: text")
         check_type(self.svg, str, "Picture: svg")
+        check_type(self.narrow, str, "Picture: narrow")
+
+    def to_html(self) -> str:
+        """Return the drawing as a part of a page: it follows the theme, fits the width, and says what it shows."""
+        return as_html(self.svg, self.narrow, self.text)
+
+    def bundle(self, words: str) -> dict[str, str]:
+        """Return the forms in which a notebook shows a value that has this picture, and these words."""
+        return {"text/plain": words, "image/svg+xml": self.svg, "text/html": self.to_html()}
 
     def __repr__(self) -> str:
         return self.text
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": self.text, "image/svg+xml": self.svg}
+        return self.bundle(self.text)
 
 
 class TooLarge(ValueError):
@@ -261,7 +281,11 @@ def check_title(title: object) -> str:
 
 
 def document(drawing: Drawing, title: str, margin: int = 8) -> str:
-    """Return a drawing as a complete element, on paper of its own so that dark pages do not swallow it."""
+    """Return a drawing as a complete element: with a title, a description and a style for light and dark pages.
+
+    It stands on paper of its own, so that no page swallows it where the style is not read.
+    """
+    told = _said_in(drawing.parts)
     if check_title(title):
         line = cut_text(title, 100)
         words = written(0, 12, line, size=12).replace("<text ", '<text font-weight="bold" ', 1)
@@ -269,12 +293,22 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     width, height = drawing.width + 2 * margin, drawing.height + 2 * margin
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'role="img" preserveAspectRatio="xMinYMin" style="max-width:100%" '
+        'class="tapestry" role="img" preserveAspectRatio="xMinYMin" style="max-width:100%;height:auto" '
         'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace">'
     )
-    paper = f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>'
+    name = cut_text(title or "a set", 500)
+    about = [f"<title>{_clean(name)}</title>", f"<desc>{_clean(told or name)}</desc>"]
     inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
-    return "\n".join([head, f"<title>{_clean(cut_text(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
+    style = f"<style>{style_of(''.join(drawing.parts))}</style>"
+    return "\n".join([head, *about, style, f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>', *inside, "</svg>"])
+
+
+def _said_in(parts: Iterable[str]) -> str:
+    """Return the captions and the legend of a drawing, for those who hear it: all words but marks and numbers."""
+    from html import unescape
+
+    found = (match for part in parts for match in re.findall("<text[^>]*>([^<]* [^<]*)</text>", part))
+    return cut_text("; ".join(map(unescape, found)), tuning.TOLD)
 
 
 def margin_of(grid: CellGrid) -> int:

@@ -322,7 +322,7 @@ def mimebundle(x: Any) -> dict[str, str]:
     if words == name:
         return {"text/plain": name}
     drawing = svg(x, title=name, names=["points"]) if hasattr(x, "points") else _integers_svg(x, name)
-    return {"text/plain": f"{name}\n{words}", "image/svg+xml": drawing}
+    return canvas.Picture(words, drawing).bundle(f"{name}\n{words}")
 
 
 def _integers_svg(x: Any, name: str) -> str:

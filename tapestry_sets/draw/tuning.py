@@ -48,3 +48,14 @@ BARS_TOP, BAR_ROW, BAR = 16, 28, 18
 """Pixels: above the first row of bars, from one row to the next, and the height of a bar."""
 DOTS = 12
 """Pixels beside or above the cells where dots say that more are left out."""
+TOLD = 600
+"""The most characters of a picture's description, which screen readers speak."""
+NARROW_VIEWPORT = 640
+"""Pixels: pages up to this width get the drawing that is laid out for narrow pages."""
+
+# ------------------------------------------------------------------ colors
+
+INK, FAINT, PAPER = "#222222", "#8a8a8a", "#ffffff"
+"""Words and outlines, the outlines of free cells, and the ground, on a light page."""
+DARK_PAPER = "#111111"
+"""The ground on a dark page, that of Jupyter's dark theme; all other colors of dark pages follow from it."""

@@ -552,4 +552,4 @@ def views_mimebundle(*views: Any, title: str = "") -> dict[str, str]:
     picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, title=title, indices=len(views) > 1))
     if picture is OPEN:
         return {"text/plain": named}
-    return {"text/plain": f"{named}\n{picture.text}", "image/svg+xml": picture.svg}
+    return picture.bundle(f"{named}\n{picture.text}")
