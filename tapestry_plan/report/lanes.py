@@ -159,7 +159,8 @@ def _compare(plan: ShardPlan, measured: Sequence[Bar]) -> str:
     rows = []
     for node in shown:
         modeled = max(plan.stage[node].work_seconds, default=0.0)
-        ratio = f"{slowest[node] / modeled:,.3g}" if modeled else ""
+        times = slowest[node] / modeled if modeled else 0.0
+        ratio = f"{times:,.0f}" if times >= 100 else f"{times:.3g}" if times else ""
         rows.append((cut_text(node, 60), UNITS.seconds(modeled), UNITS.seconds(slowest[node]), ratio))
     left = len(slowest) - len(shown)
     more = element("p", f"and {left:,} more operators", class_="tp-note") if left else ""

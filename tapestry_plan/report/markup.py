@@ -44,7 +44,7 @@ def element(tag: str, *inside: str, **attributes: object) -> str:
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = (), *, cards: bool = False
 ) -> str:
-    """A table of text, in which numbers end in line; with `cards` its rows are cards on narrow pages, under no heads."""
+    """A table of text, in which numbers end in line; with `cards` its rows are cards on narrow pages."""
 
     def cell(k: int, words: str) -> str:
         return element("td", escape(words), class_="tp-number" if k in numbers else None, data_head=heads[k])

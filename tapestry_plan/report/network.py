@@ -116,12 +116,10 @@ def _add_ends(plan: ShardPlan, place: dict[str, int], nodes: list[dict[str, Any]
     for name, mine in readers.items() if len(readers) <= FIRST_READERS else ():
         nodes.append(_end(name, "input", graph.stored[name].shape, graph.stored[name].dtype))
         yield from ([len(nodes) - 1, place[node], [name], 0] for node in mine)
-    for label, name in graph.outputs.items():
-        source = graph.source(name)
+    for label, read in graph.outputs.items():
+        source = graph.source(read)
         nodes.append(_end(label, "output", source.shape, source.dtype))
-        for stored in source.stored:
-            if stored in made:
-                yield [place[made[stored]], len(nodes) - 1, [stored], 0]
+        yield from ([place[made[one]], len(nodes) - 1, [one], 0] for one in source.stored if one in made)
 
 
 def _end(name: str, kind: str, shape: Sequence[int], dtype: str) -> dict[str, Any]:

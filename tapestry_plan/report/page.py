@@ -173,7 +173,7 @@ def arrange(panels: Mapping[str, str]) -> str:
     search = '<input type="search" aria-label="search operators" placeholder="search operators, types, shardings">'
     keys = (
         "Colors are shardings; thick lines move bytes. Arrow keys go from node to node, Enter chooses an operator or "
-        "unfolds a block, drag moves, Ctrl and the wheel zoom. Inputs and weights stand with the operators that read them."
+        "unfolds a block, dragging moves, Ctrl and the wheel zoom. Weights stand with the operators that read them."
     )
     graph = panel(
         "graph",

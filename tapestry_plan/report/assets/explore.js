@@ -543,16 +543,14 @@ function showOperator(room, data, number) {
   room.scrollTop = 0;
 }
 
-// Lets the panels in `root` answer. Returns what stops it.
-function explore(root, data, layouterBytes) {
-  const layouter = new Layouter(layouterBytes);
+// Lets the panels in `root` answer; the promise is kept once the graph is there.
+function explore(root, data, layouter) {
   showPairs(root, data.transfers);
   const detail = root.querySelector(".tp-detail");
   const panel = new GraphPanel(root.querySelector("[data-panel=graph]"), data.graph, layouter, (number) => showOperator(detail, data, number));
   const first = data.graph.nodes.reduce((best, node, k) => node.kind === "op" && (best < 0 || node.nbytes > data.graph.nodes[best].nbytes) ? k : best, -1);
-  const ready = panel.update().then(() => {
+  return panel.update().then(() => {
     if (first >= 0 && panel.shown) panel.choose(first);
     root.dataset.ready = String(Math.round(performance.now()));
   });
-  return { ready, stop: () => layouter.stop() };
 }
