@@ -9,6 +9,9 @@ From the ground up; each row stands on rows above it:
     commands                     demo, plan, export, pareto, run, calibrate
     looking  saved               overlap, show, ops, schema; explain, transfers, verify: of a plan that was saved
     __main__                     the command as a module
+
+To add a command, write its function in one of the last three modules, or in one more that is imported below; its
+examples are run by the tests. What it prints with ``--json`` is a struct in `answers`, which makes its schema.
 """
 
 from tapestry_exec.cli import looking, saved

@@ -23,7 +23,7 @@ from tapestry_exec.cli.answers import (
     RunFigures,
     print_answer,
 )
-from tapestry_exec.cli.models import first_difference, random_inputs, read_inputs, reference_outputs
+from tapestry_exec.cli.models import check_seed, first_difference, random_inputs, read_inputs, reference_outputs
 from tapestry_exec.cli.planning import PATH, Planning, find_file, html_option, planning
 from tapestry_exec.cli.printing import (
     print_counted,
@@ -97,6 +97,7 @@ def main() -> None:
 def demo_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool) -> None:
     """Plan SqueezeNet for a mesh, run the plan, and compare with the network run whole."""
     devices, seed = asked.find_mesh(mesh), asked.options["seed"]
+    check_seed(seed)
     with timed("reading SqueezeNet from the onnx package, with seeded weights", asked.quiet):
         model = demo_model(seed)
         # softmax flattens differences, so compare what goes into it

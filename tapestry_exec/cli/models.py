@@ -15,10 +15,15 @@ from tapestry_plan.ir import Graph, Stored
 from tapestry_sets.limits import list_names, quote
 
 
+def check_seed(seed: int) -> None:
+    """Refuse a seed from which there are no random numbers."""
+    if seed < 0:
+        raise click.UsageError(f"--seed is {seed}; give an integer >= 0")
+
+
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     """Seeded inputs for a graph: standard normal floats, small integers, booleans."""
-    if seed < 0:
-        raise click.UsageError(f"--seed is {seed}; it is an integer >= 0")
+    check_seed(seed)
     inputs = [tensor for tensor in graph.stored.values() if tensor.kind == "input"]
     return {tensor.name: _random_input(tensor, np.random.default_rng((seed, k))) for k, tensor in enumerate(inputs)}
 

@@ -18,32 +18,32 @@ QUEUES = {
 }
 """The queues of a schedule, in words."""
 OPERATOR_LEGEND = (
-    "tensor, shape: what the operator makes; sharding: parts along its index axes; pulled: what its devices get from "
-    "others; shared: what several of them read; time: modeled"
+    "tensor, shape: what the operator makes, under its own name unless one is told; sharding: parts along its index "
+    "axes; pulled: what its devices get from others; shared: what several of them read"
 )
 DEVICE_LEGEND = "received: from other devices; peak: most held at once; spilled: to host memory and back"
 
 
 def print_operators(p: ShardPlan, title: str, units: Units) -> None:
     """For each operator what it makes, its sharding, what it pulls from other devices, and what its shards share."""
-    rows = []
+    rows, labels = [], {tensor: label for label, tensor in p.graph.outputs.items()}
     for one in p.stages:
         made = p.graph.nodes[one.node].outputs if one.node in p.graph.nodes else ()
-        more = f" +{len(made) - 1}" if len(made) > 1 else ""
+        label = labels.get(made[0], made[0]) if made else ""
+        more = f" and {len(made) - 1} more" if len(made) > 1 else ""
         rows.append(
             (
                 one.node,
                 tell_block(one.op),
-                f"{made[0]}{more}" if made else "",
+                f"{'' if label == one.node else label}{more}",
                 tell_shape(p.graph.stored[made[0]].shape) if made else "",
                 " ".join(f"{axis}:{parts}" for axis, parts in one.sharding.items() if parts > 1) or "whole",
                 units.nbytes(sum(one.nbytes_received)),
                 units.nbytes(one.nbytes_shared),
-                units.seconds(one.seconds),
             )
         )
-    heads = ("operator", "type", "tensor", "shape", "sharding", "pulled", "shared", "time")
-    print_table(title, heads, rows, (5, 6, 7), OPERATOR_LEGEND)
+    heads = ("operator", "type", "tensor", "shape", "sharding", "pulled", "shared")
+    print_table(title, heads, rows, (5, 6), OPERATOR_LEGEND)
 
 
 def tell_shape(shape: Sequence[int]) -> str:

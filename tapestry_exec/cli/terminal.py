@@ -247,12 +247,13 @@ def print_table(
 ) -> None:
     """Print a table to stdout; columns in `numbers` are aligned at the right. The legend says what columns are."""
     from rich.box import SIMPLE
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.table import Table
 
-    table = Table(box=SIMPLE, pad_edge=False)
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for k, head in enumerate(heads):
-        table.add_column(head, justify="right" if k in numbers else "left", overflow="fold", no_wrap=k in numbers)
+        justify: JustifyMethod = "right" if k in numbers else "left"
+        table.add_column(head, justify=justify, overflow="fold", no_wrap=k in numbers, min_width=len(head))
     for row in rows:
         table.add_row(*(_plain(cell) for cell in row))
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else tuning.PIPED_WIDTH, highlight=False)
