@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from textwrap import wrap as wrap_words
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import tuning
@@ -75,6 +78,36 @@ class Picture(Struct, frozen=True):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return self.bundle(self.text)
+
+
+_page = ContextVar("page", default=tuning.PAGE)
+
+
+def page_width() -> int:
+    """Return how many pixels a drawing may be wide where it can; what is laid out asks each time."""
+    return _page.get()
+
+
+def fold_at(wrap: int, margin: int = 0) -> int:
+    """Return after how many cells a line is folded: as asked for, or on a narrow page what it has room for."""
+    if page_width() >= tuning.PAGE:
+        return wrap
+    return max(1, min(wrap, max(tuning.MIN_FOLD, (page_width() - margin) // 14)))
+
+
+def draw_twice(draw: Callable[[], tuple[str, str]]) -> Picture:
+    """Return the picture of this text and drawing; it is made anew for narrow pages if it is too wide for them."""
+    text, svg = draw()
+    width = re.search(r' width="(\d+)"', svg)
+    assert width is not None, "a document has a width"
+    if int(width[1]) <= tuning.NARROW_PAGE:
+        return Picture(text, svg)
+    token = _page.set(tuning.NARROW_PAGE)
+    try:
+        _, narrow = draw()
+    finally:
+        _page.reset(token)
+    return Picture(text, svg, "" if narrow == svg else narrow)
 
 
 class TooLarge(ValueError):
@@ -240,8 +273,20 @@ def breadth(words: str) -> int:
 
 
 def as_drawn(words: str) -> Drawing:
-    """Return a line of words as a part of a drawing."""
-    return Drawing(breadth(words), LINE, (written(0, SMALL, words),))
+    """Return a line of words as a part of a drawing; a narrow page has several lines of them."""
+    return _lines_drawn(_wrapped(words, page_width()))
+
+
+def _wrapped(words: str, room: int, size: int = SMALL) -> list[str]:
+    """Return words as lines, of which each fits so many pixels; where a page is wide, in one line."""
+    if page_width() >= tuning.PAGE:
+        return [words]
+    return wrap_words(words, max(1, room * SMALL // (breadth("0" * 16) * size // 16))) or [words]
+
+
+def _lines_drawn(lines: Sequence[str], left: int = 0, size: int = SMALL) -> Drawing:
+    parts = tuple(written(left, size + k * LINE, line, size=size) for k, line in enumerate(lines))
+    return Drawing(left + max(breadth(line) * size // SMALL for line in lines), len(lines) * LINE, parts)
 
 
 def written(x: float, y: float, words: str, anchor: str = "start", size: int = SMALL, fill: str = INK) -> str:
@@ -266,7 +311,7 @@ def beside(drawings: Sequence[Drawing], gap: int = 12) -> Drawing:
     parts: list[str] = []
     x = height = 0
     for drawing in drawings:
-        if x and x + drawing.width > tuning.PAGE:
+        if x and x + drawing.width > page_width():
             rows.append(Drawing(x - gap, height, tuple(parts)))
             parts, x, height = [], 0, 0
         parts += [f'<g transform="translate({x},0)">', *drawing.parts, "</g>"]
@@ -287,9 +332,9 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     """
     told = _said_in(drawing.parts)
     if check_title(title):
-        line = cut_text(title, 100)
-        words = written(0, 12, line, size=12).replace("<text ", '<text font-weight="bold" ', 1)
-        drawing = below([Drawing(8 * len(line), LINE, (words,)), drawing], 6)
+        head = _lines_drawn(_wrapped(cut_text(title, 100), page_width(), 12), size=12)
+        bold = tuple(part.replace("<text ", '<text font-weight="bold" ', 1) for part in head.parts)
+        drawing = below([replace(head, parts=bold), drawing], 6)
     width, height = drawing.width + 2 * margin, drawing.height + 2 * margin
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
@@ -434,19 +479,21 @@ def legend_text(lines: Iterable[LegendLine]) -> list[str]:
 def legend_drawing(lines: Sequence[LegendLine], marks: bool) -> Drawing:
     """Return a legend: a square of each line's colors, with its mark if asked for, and its words."""
     parts: list[str] = []
-    for at, line in enumerate(lines):
-        y = at * LINE
+    wide = y = 0
+    for line in lines:
         parts += bands([(0, y)], line.held, 14, 14)
         if marks:
             parts.append(written(7, y + 10.5, line.mark, "middle", fill=PAPER))
-        parts.append(written(20, y + 10.5, line.words))
-    longest = max((breadth(line.words) for line in lines), default=0)
-    return Drawing(20 + longest, len(lines) * LINE, tuple(parts))
+        for words in _wrapped(line.words, page_width() - 20):
+            parts.append(written(20, y + 10.5, words))
+            wide, y = max(wide, breadth(words)), y + LINE
+    return Drawing(20 + wide, y, tuple(parts))
 
 
-def cell_size(cell: int | None, columns: int, page: int = tuning.PAGE, least: int = 3) -> int:
+def cell_size(cell: int | None, columns: int, page: int | None = None, least: int = 3) -> int:
     """Return the side of a square: as asked for, or as fits the page."""
-    return max(least, min(14, page // max(1, columns))) if cell is None else check_positive(cell, "draw: cell")
+    room = page_width() if page is None else page
+    return max(least, min(14, room // max(1, columns))) if cell is None else check_positive(cell, "draw: cell")
 
 
 def check_many(things: Sequence[Any], what: str) -> None:
@@ -470,7 +517,8 @@ def names_of(sets: Sequence[Any], names: Sequence[str] | None, verb: str = "draw
 
 def grids_drawn(grids: Sequence[CellGrid], cell: int | None, several: bool) -> Drawing:
     """Return the planes of a box, side by side where there are several."""
-    side = cell_size(cell, max((grid.cells.shape[1] for grid in grids), default=1))
+    room = page_width() - (0 if page_width() >= tuning.PAGE else max(map(margin_of, grids), default=0))
+    side = cell_size(cell, max((grid.cells.shape[1] for grid in grids), default=1), room)
     if len(grids) == 1:
         return grid_drawing(grids[0], side, several)
     caption = as_drawn("planes: axis 0; in each, axis 1 down and axis 2 across")

@@ -42,6 +42,10 @@ SHOWN_NAME = 24
 """The longest name that stands before a row."""
 PAGE = 960
 """The width in pixels that drawings keep to where they can."""
+NARROW_PAGE = 352
+"""The same of drawings for narrow pages: 400, less the margins."""
+MIN_FOLD = 8
+"""A line is folded after at least so many cells, however narrow the page is."""
 CHARACTER, SMALL, LINE = 6, 10, 16
 """Pixels: the advance of a small monospaced character, its font size, and the height of a line."""
 BARS_TOP, BAR_ROW, BAR = 16, 28, 18
