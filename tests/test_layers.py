@@ -33,6 +33,8 @@ FOREIGN = {
     "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),
     "scipy": ("tapestry_plan.ops", "tapestry_exec.simulated"),
     "cupy": ("tapestry_exec.cuda",),
+    "anywidget": ("tapestry_plan.report",),
+    "traitlets": ("tapestry_plan.report",),
     "click": ("tapestry_exec.cli",),
     "rich": ("tapestry_exec.cli",),
 }

@@ -12,5 +12,5 @@ One page about a plan, the same panels in notebooks, and widgets that plan anew.
     widgets                             explorers of plans and of overlaps
 """
 
-from tapestry_plan.report import showing  # kept: plans show themselves through it
 from tapestry_plan.report.page import Report, make_report
+from tapestry_plan.report.showing import show_plan, show_run  # plans show themselves through it

@@ -81,12 +81,12 @@ def check_run(plan: ShardPlan, run: MeasuredRun) -> None:
 def lanes_panel(plan: ShardPlan, run: MeasuredRun | None) -> str:
     """Lanes as predicted, below them those of a run, and the operators in which the two differ most."""
     predicted = list_predicted(plan)
-    parts = [_lanes("predicted", predicted, plan.mesh.size, plan.makespan_seconds)]
+    parts = [draw_lanes("predicted", predicted, plan.mesh.size, plan.makespan_seconds)]
     if run is None:
         how = "Copies beside work, as the schedule of the plan has them; give a run to see what was measured beside it."
         return panel("lanes", "When it runs", element("p", escape(how), class_="tp-note"), *parts)
     measured = list_measured(run)
-    parts.append(_lanes("measured", measured, plan.mesh.size, run.seconds))
+    parts.append(draw_lanes("measured", measured, plan.mesh.size, run.seconds))
     parts.append(_compare(plan, measured))
     said = (
         f"Predicted {UNITS.seconds(plan.makespan_seconds)}, measured {UNITS.seconds(run.seconds)}: each has its own "
@@ -95,7 +95,8 @@ def lanes_panel(plan: ShardPlan, run: MeasuredRun | None) -> str:
     return panel("lanes", "When it runs", element("p", escape(said), class_="tp-note"), *parts)
 
 
-def _lanes(name: str, bars: Sequence[Bar], size: int, seconds: float) -> str:
+def draw_lanes(name: str, bars: Sequence[Bar], size: int, seconds: float) -> str:
+    """Lanes of all devices, from the first operation to the last."""
     by_lane: defaultdict[tuple[int, str], list[Bar]] = defaultdict(list)
     for bar in bars:
         by_lane[bar.device, bar.lane].append(bar)

@@ -30,27 +30,34 @@ def name_group(devices: range) -> str:
 
 def traffic_panel(plan: ShardPlan) -> str:
     """The map of bytes, and the largest transfers."""
-    title = "Which bytes go where"
-    if not plan.nbytes_by_link:
-        return panel("traffic", title, element("p", "Nothing goes from device to device.", class_="tp-note"))
-    groups = group_devices(plan.mesh.size)
+    moved = draw_links(plan.nbytes_by_link, plan.mesh.size)
+    largest = element("div", _largest(plan), class_="tp-pairs", aria_live="polite") if plan.nbytes_by_link else ""
+    return panel("traffic", "Which bytes go where", moved, largest)
+
+
+def draw_links(nbytes_by_link: Mapping[tuple[int, int], int], size: int) -> str:
+    """The map of bytes, and what it says in all.
+
+    Parameters
+    ----------
+    nbytes_by_link : mapping of (source, target) to int
+    size : int
+        Devices.
+    """
+    if not any(nbytes_by_link.values()):
+        return element("p", "Nothing goes from device to device.", class_="tp-note")
+    groups = group_devices(size)
     of_device = {device: k for k, devices in enumerate(groups) for device in devices}
     joined: Counter[tuple[int, int]] = Counter()
-    for (source, target), nbytes in plan.nbytes_by_link.items():
+    for (source, target), nbytes in nbytes_by_link.items():
         joined[of_device[source], of_device[target]] += nbytes
     notes = [
         f"Rows send, columns receive. The most is {tell_nbytes(max(joined.values()))}; "
         f"{tell_nbytes(sum(joined.values()))} in all."
     ]
-    if len(groups) < plan.mesh.size:
+    if len(groups) < size:
         notes.append(f"Each row stands for up to {len(groups[0])} devices; what stays within them is on the diagonal.")
-    return panel(
-        "traffic",
-        title,
-        *(element("p", escape(note), class_="tp-note") for note in notes),
-        _map(groups, joined),
-        element("div", _largest(plan), class_="tp-pairs", aria_live="polite"),
-    )
+    return "".join(element("p", escape(note), class_="tp-note") for note in notes) + _map(groups, joined)
 
 
 def _map(groups: Sequence[range], joined: Mapping[tuple[int, int], int]) -> str:

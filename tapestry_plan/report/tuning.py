@@ -47,5 +47,15 @@ NARROWEST = 1 / 1500
 
 # ------------------------------------------------------------------ widgets
 
-SLIDER_MEMORY_STEPS = 40
-"""Positions of the slider of memory, from the least that a plan needs to what the fastest one takes."""
+OFFERED_MESHES = ((1,), (2,), (3,), (4,), (2, 2), (6,), (8,), (2, 4), (2, 2, 2), (16,), (4, 4))
+"""Meshes that a slider has beside the one that it begins with."""
+LINK_FACTORS = (1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 16.0, 64.0)
+"""How fast links are, as multiples of the mesh's own."""
+MEMORY_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.4, 0.3)
+"""Memory of each device, as shares of what the plan takes that has no limit."""
+KEPT_PLANS = 64
+"""Plans that an explorer keeps, so that a slider that goes back answers at once."""
+STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 64)
+"""Steps between cells that a slider offers."""
+MOST_STARTS = 4096
+"""Places of a slider of where a view begins."""

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Graph
 from tapestry_plan.report.markup import UNITS, element, escape, tell_nbytes
 from tapestry_plan.report.page import arrange, describe_plan, panels_of, read_asset, read_layouter, style_of
-from tapestry_plan.report.tuning import KEPT_PLANS, LINK_FACTORS, MEMORY_SHARES, OFFERED_MESHES, STEPS
+from tapestry_plan.report.tuning import KEPT_PLANS, LINK_FACTORS, MEMORY_SHARES, MOST_STARTS, OFFERED_MESHES, STEPS
 from tapestry_plan.search import plan
 from tapestry_plan.steps import InfeasiblePlan, Link, Mesh, NotFound, ShardPlan, spill
 from tapestry_sets.alias import overlap, show_views
-from tapestry_sets.limits import REFUSALS, check_arguments
+from tapestry_sets.draw import canvas
+from tapestry_sets.limits import check_arguments
 from tapestry_sets.views import View
 
 try:
@@ -119,13 +120,13 @@ class PlanExplorer(Explorer):
     >>> explorer = PlanExplorer(g, Mesh(2))
     >>> explorer.places = {"mesh": 2}
     >>> explorer.plan.mesh.shape
-    (4,)
+    (3,)
     """
 
     @check_arguments(source="give a Graph, or a ShardPlan")
     def __init__(self, source: Graph | ShardPlan, mesh: Mesh | None = None, **options: Any) -> None:
         self._graph = source.graph if isinstance(source, ShardPlan) else source
-        base = mesh or (source.mesh if isinstance(source, ShardPlan) else Mesh(4))
+        base = mesh or (source.mesh if isinstance(source, ShardPlan) else Mesh((4,)))
         if isinstance(source, ShardPlan):
             options = {"space": source.space, **options}
         self._base, self._options = base, options
@@ -133,12 +134,14 @@ class PlanExplorer(Explorer):
         shapes = [base.shape, *(shape for shape in OFFERED_MESHES if shape != base.shape)] if is_plain else [base.shape]
         self._shapes = sorted(shapes, key=lambda shape: (Mesh(shape).size, len(shape)))
         self._plans: dict[tuple[int, int, int], ShardPlan] = {}
+        self._shown: ShardPlan | None = None
         super().__init__()
         self.layouter = read_layouter()
 
     @property
     def plan(self) -> ShardPlan:
         """The plan that is shown."""
+        assert self._shown is not None, "the first plan is made with the explorer"
         return self._shown
 
     def _find_mesh(self) -> Mesh:
@@ -170,14 +173,14 @@ class PlanExplorer(Explorer):
     def list_controls(self) -> Sequence[Control]:
         """Mesh, links and memory."""
         at = self._where()
-        free = max(self._find_plan((at[0], at[1], 0)).peak_nbytes)
+        free = self._plans.get((at[0], at[1], 0))
         meshes = tuple("×".join(map(str, shape)) for shape in self._shapes)
         rates = tuple(
             f"{link.nbytes_per_second / 1e9:,.4g} GB/s"
             for factor in LINK_FACTORS
             for link in [Mesh(self._base.shape, link=_scale_links(self._base.link, factor)).ports[0]]
         )
-        caps = tuple("no limit" if s == 1 else f"{UNITS.nbytes(int(free * s))} a device" for s in MEMORY_SHARES)
+        caps = tuple("no limit" if share == 1 else _tell_cap(free, share) for share in MEMORY_SHARES)
         return (
             Control("mesh", "devices", meshes, at[0]),
             Control("link", "each link", rates, at[1]),
@@ -189,12 +192,14 @@ class PlanExplorer(Explorer):
         begin = time.perf_counter()
         try:
             self._shown = self._find_plan(self._where())
-        except (InfeasiblePlan, NotFound) as error:
+        except (InfeasiblePlan, NotFound, ValueError) as error:
+            if self._shown is None:
+                raise
             return f"No such plan: {error}", self.answer.get("html", ""), self.answer.get("data")
-        made = self._shown
+        made, taken = self._shown, time.perf_counter() - begin
         said = (
-            f"{UNITS.seconds(made.seconds)} modeled, gap {made.gap:.1%}; {tell_nbytes(made.nbytes_moved)} move, at most "
-            f"{tell_nbytes(max(made.peak_nbytes))} on a device; planned in {UNITS.seconds(time.perf_counter() - begin)}"
+            f"{UNITS.seconds(made.seconds)} modeled, gap {made.gap:.1%}; {tell_nbytes(made.nbytes_moved)} move, "
+            f"at most {tell_nbytes(max(made.peak_nbytes))} on a device; planned in {UNITS.seconds(taken)}"
         )
         data, _ = describe_plan(made)
         return said, arrange(panels_of(made)), data
@@ -209,6 +214,13 @@ def _make_plan(graph: Graph, mesh: Mesh, options: Mapping[str, Any]) -> ShardPla
         if caps is None or error.fastest is None:
             raise
         return spill(error.fastest, caps)
+
+
+def _tell_cap(free: ShardPlan | None, share: float) -> str:
+    """A share of what the plan takes that has no limit, where that is known."""
+    return (
+        f"{share:.0%} of the most" if free is None else f"{UNITS.nbytes(int(max(free.peak_nbytes) * share))} a device"
+    )
 
 
 def _scale_links(link: Link | tuple[Link | str, ...], factor: float) -> Link | tuple[Link | str, ...]:
@@ -242,10 +254,10 @@ class OverlapExplorer(Explorer):
     >>> A = allocate((27,), name="A")
     >>> explorer = OverlapExplorer(A[::2], A[1::2])
     >>> explorer.said
-    'no common cell'
-    >>> explorer.places = {"b 0 start": 0, "b 0 step": 1, "a 0 start": 1, "a 0 step": 0}
+    'Overlap(no cell: a = View((14,) of A), b = View((13,) of A))'
+    >>> explorer.places = {"b 0 step": 2}
     >>> explorer.found
-    Overlap(no cell: disjoint)
+    Overlap(no cell: a = View((14,) of A), b = View((5,) of A))
     """
 
     @check_arguments(a="give a view, as A[2::5] of an allocation", b="give a view, as A[2::5] of an allocation")
@@ -265,6 +277,33 @@ class OverlapExplorer(Explorer):
         return overlap(*self.views)
 
     def _cut(self, name: str) -> View:
-        view = self._given[name]
-        slices = [slice(*self._ends(name, axis), None) for axis in range(len(view.shape))]
-        return view
+        view, slices = self._given[name], []
+        for axis, extent in enumerate(view.shape):
+            start = self.find_place(f"{name} {axis} start", max(1, extent), 0)
+            step = self.find_place(f"{name} {axis} step", len(STEPS), 0)
+            slices.append(slice(start, None, STEPS[step]))
+        return view[tuple(slices)]
+
+    def list_controls(self) -> Sequence[Control]:
+        """For each axis of both views where it begins, and the step between its cells."""
+        found = []
+        for name, view in self._given.items():
+            for axis, extent in enumerate(view.shape):
+                starts = tuple(f"{k}:" for k in range(max(1, min(extent, MOST_STARTS))))
+                steps = tuple(f"::{step}" for step in STEPS)
+                for what, words in (("start", starts), ("step", steps)):
+                    key = f"{name} {axis} {what}"
+                    found.append(
+                        Control(key, f"{name}, axis {axis}: {what}", words, self.find_place(key, len(words), 0))
+                    )
+        return found
+
+    def ask(self) -> tuple[str, str, dict[str, Any] | None]:
+        """The overlap, and a picture of where the cells lie."""
+        a, b = self.views
+        said = repr(overlap(a, b))
+        try:
+            picture = show_views(a, b, names=["a", "b"]).to_html()
+        except canvas.NOT_DRAWN as error:
+            picture = element("p", escape(f"There is no picture: {error}"), class_="tp-note")
+        return said, picture, None
