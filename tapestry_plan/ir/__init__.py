@@ -40,7 +40,7 @@ from tapestry_plan.ir.graph import (
     concat,
     take_no_workspace,
 )
-from tapestry_plan.ir.isomorphism import same_graph
+from tapestry_plan.ir.isomorphism import mark_of, same_graph
 from tapestry_plan.ir.monoids import MONOIDS, Monoid, NoMonoid, check_monoid, components_of, merge_states
 from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, operation
 from tapestry_plan.ir.pictures import Parts, fill_draw_graph
