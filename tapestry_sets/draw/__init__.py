@@ -1,6 +1,7 @@
 """What does a set or a view look like?
 
-Text and SVG on one canvas of cells: sets, nested levels, views. Every picture is a `Picture`. Tables are text or HTML.
+Text and SVG on one canvas of cells: sets, nested levels, views. Every picture is a `Picture`, whose HTML follows the
+theme of the page that it is in. Tables are text or HTML.
 """
 
 from tapestry_sets.draw import canvas, views

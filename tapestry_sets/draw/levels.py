@@ -176,7 +176,7 @@ def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int |
     """
     first, last, heads, blocks, cells = _shown(levels, start, stop)
     margin = max(map(len, heads)) * canvas.CHARACTER + 16
-    side = canvas.cell_size(cell, last - first, tuning.PAGE - margin, 1)
+    side = canvas.cell_size(cell, last - first, canvas.page_width() - margin, 1)
     parts: list[str] = []
     for k, row in enumerate(blocks):
         parts += _bars(row, k, margin - first * side, side)
@@ -249,5 +249,5 @@ def show_levels(levels: Any, start: int = 0, stop: int | None = None, title: str
     elements                 1.1...
     """
     canvas.check_title(title)
-    words = levels_text(levels, start, stop)
-    return canvas.Picture(f"{title}\n{words}" if title else words, levels_svg(levels, start, stop, title=title))
+    words = "\n".join([title] * bool(title) + [levels_text(levels, start, stop)])
+    return canvas.draw_twice(lambda: (words, levels_svg(levels, start, stop, title=title)))

@@ -195,14 +195,20 @@ def svg(
     4
     """
     cells, called = raster(*sets, start=start, stop=stop), canvas.names_of(sets, names)
-    grids = canvas.box_grids(cells, _origin(sets, start), check_positive(wrap, "draw: wrap"))
-    return _sets_svg(cells, grids, called, title, cell)
+    return _sets_svg(cells, _origin(sets, start), check_positive(wrap, "draw: wrap"), called, title, cell)
 
 
 def _sets_svg(
-    cells: canvas.Raster, grids: Sequence[canvas.CellGrid], names: Sequence[str], title: str, cell: int | None = None
+    cells: canvas.Raster,
+    origin: Sequence[int],
+    wrap: int,
+    names: Sequence[str],
+    title: str,
+    cell: int | None = None,
 ) -> str:
     several = len(names) > 1
+    room = max(len(f"{end}") for end in (*origin, origin[0] + cells.size)) * tuning.CHARACTER + 5 if origin else 0
+    grids = canvas.box_grids(cells, origin, canvas.fold_at(wrap, room))
     legend = canvas.legend_drawing(canvas.count_lines(cells, names), several)
     return canvas.document(canvas.below([canvas.grids_drawn(grids, cell, several), legend]), title)
 
@@ -252,7 +258,8 @@ def show(
     grids = canvas.box_grids(cells, _origin(things, start), check_positive(wrap, "draw: wrap"))
     lines = [title] if title else []
     lines += ["\n\n".join(map(canvas.grid_text, grids)), *canvas.legend_text(canvas.count_lines(cells, called))]
-    return canvas.Picture("\n".join(lines), _sets_svg(cells, grids, called, title))
+    words = "\n".join(lines)
+    return canvas.draw_twice(lambda: (words, _sets_svg(cells, _origin(things, start), wrap, called, title)))
 
 
 # ------------------------------------------------------------------------------------------------------ for reprs
@@ -321,8 +328,11 @@ def mimebundle(x: Any) -> dict[str, str]:
     words, name = summary(x), repr(x)
     if words == name:
         return {"text/plain": name}
-    drawing = svg(x, title=name, names=["points"]) if hasattr(x, "points") else _integers_svg(x, name)
-    return {"text/plain": f"{name}\n{words}", "image/svg+xml": drawing}
+    return canvas.draw_twice(lambda: (words, _drawn(x, name))).bundle(f"{name}\n{words}")
+
+
+def _drawn(x: Any, name: str) -> str:
+    return svg(x, title=name, names=["points"]) if hasattr(x, "points") else _integers_svg(x, name)
 
 
 def _integers_svg(x: Any, name: str) -> str:

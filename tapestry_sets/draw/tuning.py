@@ -42,9 +42,24 @@ SHOWN_NAME = 24
 """The longest name that stands before a row."""
 PAGE = 960
 """The width in pixels that drawings keep to where they can."""
+NARROW_PAGE = 352
+"""The same of drawings for narrow pages: 400, less the margins."""
+MIN_FOLD = 8
+"""A line is folded after at least so many cells, however narrow the page is."""
 CHARACTER, SMALL, LINE = 6, 10, 16
 """Pixels: the advance of a small monospaced character, its font size, and the height of a line."""
 BARS_TOP, BAR_ROW, BAR = 16, 28, 18
 """Pixels: above the first row of bars, from one row to the next, and the height of a bar."""
 DOTS = 12
 """Pixels beside or above the cells where dots say that more are left out."""
+TOLD = 600
+"""The most characters of a picture's description, which screen readers speak."""
+NARROW_VIEWPORT = 640
+"""Pixels: pages up to this width get the drawing that is laid out for narrow pages."""
+
+# ------------------------------------------------------------------ colors
+
+INK, FAINT, PAPER = "#222222", "#8a8a8a", "#ffffff"
+"""Words and outlines, the outlines of free cells, and the ground, on a light page."""
+DARK_PAPER = "#111111"
+"""The ground on a dark page, that of Jupyter's dark theme; all other colors of dark pages follow from it."""

@@ -482,17 +482,22 @@ def views_picture(
     check_flag(indices, "draw: indices")
     width, called, homes = check_positive(wrap, "draw: wrap"), _called(views, names), _homes(views)
     every = [_Named(view, name, i in arrays) for i, (view, name) in enumerate(zip(views, called, strict=True))]
-    lines = [title] if title else []
-    drawings: list[canvas.Drawing] = []
-    for home in homes:
-        words, drawing = _home_picture(home, every, mode, width, indices)
-        lines += words
-        drawings.append(drawing)
-    for i, one in enumerate(every):
-        if not any(i in home.read for home in homes):
-            lines.append(f"{cut_text(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory")
-            drawings.append(canvas.as_drawn(lines[-1]))
-    return canvas.Picture("\n".join(lines), canvas.document(canvas.below(drawings, 16), title))
+    shared = [home.shared() for home in homes]
+    unread = [
+        f"{cut_text(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory"
+        for i, one in enumerate(every)
+        if not any(i in home.read for home in homes)
+    ]
+
+    def drawn() -> tuple[str, str]:
+        each = [
+            _home_picture(home, cell, every, mode, width, indices) for home, cell in zip(homes, shared, strict=True)
+        ]
+        each += [([line], canvas.as_drawn(line)) for line in unread]
+        lines = [title] * bool(title) + [line for words, _ in each for line in words]
+        return "\n".join(lines), canvas.document(canvas.below([part for _, part in each], 16), title)
+
+    return canvas.draw_twice(drawn)
 
 
 def _called(views: Sequence[Any], names: Sequence[str] | None) -> list[str]:
@@ -502,14 +507,17 @@ def _called(views: Sequence[Any], names: Sequence[str] | None) -> list[str]:
 
 
 def _home_picture(
-    home: _Home, views: Sequence[_Named], mode: str, wrap: int, indices: bool
+    home: _Home, shared: _Shared | None, views: Sequence[_Named], mode: str, wrap: int, indices: bool
 ) -> tuple[list[str], canvas.Drawing]:
     """Return the picture of one allocation as lines of text and as a drawing."""
-    shared, several = home.shared(), len(home.read) > 1
+    several = len(home.read) > 1
     if len(home.shape) in (2, 3) and mode != "rows":
         page = _box_page(home, shared)
     else:
-        page = _line_page(home, shared, views, wrap, mode == "rows" or (mode == "auto" and several))
+        in_rows = mode == "rows" or (mode == "auto" and several)
+        heads = max((len(_brief(views[i].name)) for i in home.read), default=0) if in_rows else len(str(home.size))
+        fold = canvas.fold_at(wrap, max(heads, 6) * canvas.CHARACTER + 2 * tuning.DOTS)
+        page = _line_page(home, shared, views, fold, in_rows)
     legend = _legend(home, page, views, shared)
     above = [_home_name(home), *page.above]
     lines = [
@@ -541,7 +549,7 @@ def _grids_of(grids: Sequence[canvas.CellGrid], several: bool) -> list[canvas.Dr
         return [canvas.grids_drawn(grids, None, several)]
     head = max((len(head) for grid in grids for head in grid.heads), default=0)
     longest = max(grid.cells.shape[1] for grid in grids)
-    side = canvas.cell_size(None, longest, tuning.PAGE - head * canvas.CHARACTER - 2 * tuning.DOTS)
+    side = canvas.cell_size(None, longest, canvas.page_width() - head * canvas.CHARACTER - 2 * tuning.DOTS)
     margin = max(map(canvas.margin_of, grids))
     return [canvas.grid_drawing(grid, side, several, 14 if grid.heads else None, margin) for grid in grids]
 
@@ -552,4 +560,4 @@ def views_mimebundle(*views: Any, title: str = "") -> dict[str, str]:
     picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, title=title, indices=len(views) > 1))
     if picture is OPEN:
         return {"text/plain": named}
-    return {"text/plain": f"{named}\n{picture.text}", "image/svg+xml": picture.svg}
+    return picture.bundle(f"{named}\n{picture.text}")
