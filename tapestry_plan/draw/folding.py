@@ -13,13 +13,14 @@ first, by something before all), the same tensor for all, or a tensor of its own
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
+from tapestry_plan.draw import tuning
 from tapestry_plan.ir import Graph, OpNode, Selection, mark_of
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.limits import check_arguments
@@ -44,7 +45,7 @@ class Repeated(Struct, frozen=True, dict=True):
         For each repetition the tensors from outside that it alone reads, such as weights.
     """
 
-    body: tuple[Part, ...]
+    body: tuple[Folded, ...]
     members: tuple[tuple[Item, ...], ...]
     carried: tuple[tuple[str, ...], ...]
     shared: tuple[str, ...]
@@ -64,15 +65,15 @@ class Repeated(Struct, frozen=True, dict=True):
         return f"{self.times} × (" + " ".join(map(_word, self.body)) + ")"
 
 
-Part = OpNode | Selection | Repeated
+Folded = OpNode | Selection | Repeated
 
 
-def _word(part: Part) -> str:
+def _word(part: Folded) -> str:
     return repr(part) if isinstance(part, Repeated) else part.op if isinstance(part, OpNode) else part.label
 
 
 @check_arguments
-def fold(graph: Graph) -> tuple[Part, ...]:
+def fold(graph: Graph) -> tuple[Folded, ...]:
     """Fold the repeated blocks of a graph.
 
     Parameters
@@ -105,34 +106,37 @@ def fold(graph: Graph) -> tuple[Part, ...]:
     Found are repetitions that follow each other where each operator comes after what it reads, in the order in which
     the graph was written. Of the blocks that begin at different places the longest run is taken, cut where fewest
     tensors pass; the rest, and the block itself, are folded again. The time is quadratic in the number of operators,
-    in steps of whole arrays.
+    in steps of whole arrays. Where thousands of operators of one kind are wired at random the search ends early, so
+    that blocks may be missed there.
     """
     items = tuple(graph._ordered())
-    return tuple(_Folding(graph, items).parts(0, len(items), ()))
+    return tuple(_Folder(graph, items).parts(0, len(items), ()))
 
 
-def unfold(parts: Iterable[Part]) -> Iterator[Item]:
+@check_arguments
+def unfold(parts: Sequence[Folded]) -> tuple[Item, ...]:
     """All operators and selections of folded parts, in order.
+
+    Parameters
+    ----------
+    parts : sequence of (OpNode, Selection or Repeated)
+        As `fold` gives them.
 
     Examples
     --------
     >>> from tapestry_plan import Graph, ops
     >>> g = Graph()
     >>> x = g.input("x", (8,))
-    >>> for k in range(3):
+    >>> for k in range(5):
     ...     x = ops.relu(x, name=f"relu{k}")
-    >>> [item.name for item in unfold(fold(g))]
-    ['relu0', 'relu1', 'relu2']
+    >>> fold(g), [item.name for item in unfold(fold(g))]
+    ((5 × (relu),), ['relu0', 'relu1', 'relu2', 'relu3', 'relu4'])
     """
-    for part in parts:
-        if isinstance(part, Repeated):
-            for member in part.members:
-                yield from member
-        else:
-            yield part
+    each = (part.members if isinstance(part, Repeated) else ((part,),) for part in parts)
+    return tuple(item for members in each for member in members for item in member)
 
 
-class _Read(NamedTuple):
+class _Wire(NamedTuple):
     """An operand: its tensor, the place of the item that makes it and as which output, or of none its kind."""
 
     tensor: str
@@ -162,27 +166,20 @@ class _Run(NamedTuple):
         return self._replace(begin=self.begin + by)
 
 
-class _Wires(NamedTuple):
-    """The operands of a block: those made inside by how far back, others by number of their tensor in `outside`."""
-
-    wires: tuple[tuple[int, int], ...]
-    outside: tuple[_Read, ...]
-
-
-class _Folding:
+class _Folder:
     """A graph's items in order, with numbers for what each is, and what it reads from where."""
 
     def __init__(self, graph: Graph, items: Sequence[Item]) -> None:
         self.items = items
         made = {name: (k, slot) for k, item in enumerate(items) for slot, name in enumerate(item.outputs)}
         kinds = {name: stored.kind for name, stored in graph.stored.items()}
-        entries = {**graph.stored, **graph.selections}
         self.reads = [
-            tuple(_Read(name, *made.get(name, (-1, 0)), "" if name in made else kinds[name]) for name in item.inputs)
+            tuple(_Wire(name, *made.get(name, (-1, 0)), "" if name in made else kinds[name]) for name in item.inputs)
             for item in items
         ]
         numbers: dict[Hashable, int] = {}
-        forms = {name: (entry.shape, entry.dtype) for name, entry in entries.items()}
+        forms = {name: (one.shape, one.dtype) for name, one in graph.stored.items()}
+        forms |= {name: (one.shape, one.dtype) for name, one in graph.selections.items()}
         marks = (
             (
                 isinstance(item, OpNode),
@@ -194,6 +191,9 @@ class _Folding:
         )
         self.marks: Int64Array = np.array([numbers.setdefault(mark, len(numbers)) for mark in marks], np.int64)
         self.passing = self._count_passing()
+        self.table = self._list_reads()
+        self.counted: dict[tuple[int, int], tuple[int, int]] = {}
+        """For a place and a period: of how many blocks it was asked how many are wired alike, and how many are."""
 
     def _count_passing(self) -> Int64Array:
         """For each place, how many tensors that items before it make are read there or behind."""
@@ -206,7 +206,16 @@ class _Folding:
             steps[reader + 1] -= 1
         return np.cumsum(steps)
 
-    def parts(self, begin: int, end: int, others: Sequence[int]) -> Iterator[Part]:
+    def _list_reads(self) -> Int64Array:
+        """For each place: where its operands are made, as which outputs, and which tensors they are; -1 for none."""
+        tensors: dict[str, int] = {}
+        table = np.full((len(self.items), 3, max(map(len, self.reads), default=0)), -1, np.int64)
+        for k, reads in enumerate(self.reads):
+            for at, read in enumerate(reads):
+                table[k, :, at] = read.place, read.slot, tensors.setdefault(read.tensor, len(tensors))
+        return table
+
+    def parts(self, begin: int, end: int, others: Sequence[int]) -> Iterator[Folded]:
         """The items of some places, folded; as well those that are moved by `others`, which repeat them."""
         run = self._find(begin, end, others)
         if run is None:
@@ -221,7 +230,7 @@ class _Folding:
         within = [by + k * run.period for by in (0, *others) for k in range(run.times)]
         body = tuple(self.parts(run.begin, run.begin + run.period, within[1:]))
         members = tuple(self.items[start : start + run.period] for start in starts)
-        outside = [self._wires(start, run.period).outside for start in starts]
+        outside = [self._outside(start, run.period) for start in starts]
         carried = [k for k, read in enumerate(outside[1]) if read.place >= run.begin]
         shared = [k for k, read in enumerate(outside[1]) if read == outside[0][k]]
         own = [k for k in range(len(outside[1])) if k not in {*carried, *shared}]
@@ -239,10 +248,10 @@ class _Folding:
         """The run that saves most of the items of some places, if there is one."""
         best: _Run | None = None
         for most, period, first, last in self._candidates(begin, end):
-            if best is not None and most <= best.saved:
+            if most <= (tuning.MIN_SAVED - 1 if best is None else best.saved):
                 break
             found = self._longest(period, first, last, others)
-            if found is not None and (best is None or found.saved > best.saved):
+            if found is not None and found.saved >= max(tuning.MIN_SAVED, best.saved + 1 if best else 0):
                 best = found
         return best
 
@@ -262,59 +271,87 @@ class _Folding:
     def _longest(self, period: int, first: int, last: int, others: Sequence[int]) -> _Run | None:
         """Of items with equal marks, the longest run of blocks that are wired alike."""
         best: _Run | None = None
+        can_begin = self._can_begin(period, first, last)
         # Most repetitions first, then those that few tensors enter; of equal ones the block that begins last, since
         # what comes before the first repetition often ends like one.
-        phases = sorted(
-            range(first, min(first + period, last - 2 * period + 1)),
-            key=lambda s: (-((last - s) // period), int(self.passing[s]), -s),
-        )
-        for phase in phases:
-            start = phase
-            while last - start >= 2 * period and (best is None or (last - start) // period > best.times):
-                times = self._count(start, period, (last - start) // period)
-                if times > 1 and (best is None or times > best.times):
-                    run = _Run(start, period, times)
-                    if all(self._count(start + by, period, times) == times for by in others):
-                        best = run
-                start += max(1, times - 1) * period
+        starts = sorted(can_begin, key=lambda s: (-((last - s) // period), int(self.passing[s]), -s))
+        for start in starts:
+            most = (last - start) // period
+            if best is not None and most <= best.times:
+                break
+            times = self._count(start, period, most)
+            if times > (1 if best is None else best.times) and all(
+                self._count(start + by, period, times) == times for by in others
+            ):
+                best = _Run(start, period, times)
         return best
+
+    def _can_begin(self, period: int, first: int, last: int) -> list[int]:
+        """Where a first block may begin that the next one repeats, by looking at pairs of operands.
+
+        An operand that moves not with the block, and is not the same tensor, is made before the first block.
+        """
+        one, next_one = self.table[first : last - period], self.table[first + period : last]
+        moves = (next_one[:, 0] - one[:, 0] == period) & (next_one[:, 1] == one[:, 1])
+        stays = next_one[:, 2] == one[:, 2]
+        least = np.where(moves | stays, -1, one[:, 0]).max(axis=1, initial=-1)
+        width = 1
+        while width < period:  # the greatest of as many as a block has, by doubling
+            step = min(width, period - width)
+            least = np.maximum(least[:-step], least[step:])
+            width += step
+        found: list[int] = (first + np.flatnonzero(least < first + np.arange(len(least)))).tolist()
+        return found
 
     def _count(self, begin: int, period: int, most: int) -> int:
         """How many blocks from a place on are wired alike, of at most so many with equal marks."""
-        first = self._wires(begin, period)
-        relations = None
-        seen: set[str] = {read.tensor for read in first.outside}
-        before = first
+        asked, found = self.counted.get((begin, period), (0, 0))
+        if found == asked < most and len(self.counted) < tuning.MAX_COMPARED:  # there may be more than was asked for
+            found = self._count_anew(begin, period, most)
+            self.counted[begin, period] = (most, found)
+        return min(found, most)
+
+    def _count_anew(self, begin: int, period: int, most: int) -> int:
+        first = [*self._wires(begin, period)] if most > 2 else None
+        relations, before, seen = None, list[_Wire](), set[str]()
         for k in range(1, most):
+            expected = self._wires(begin, period) if first is None else first
             wires = self._wires(begin + k * period, period)
-            if wires.wires != first.wires:
+            if any(one != other for one, other in zip(expected, wires, strict=True)):
                 return k
+            if k == 1:
+                before = self._outside(begin, period)
+                seen.update(read.tensor for read in before)
+            outside = self._outside(begin + k * period, period)
             relation = [
-                _relation(old, new, begin, period if k > 1 else None)
-                for old, new in zip(before.outside, wires.outside, strict=True)
+                _relation(old, new, begin, period if k > 1 else None) for old, new in zip(before, outside, strict=True)
             ]
-            if None in relation or relations not in (None, relation):
+            fresh = {read.tensor for read, how in zip(outside, relation, strict=True) if how == "own"}
+            if None in relation or relations not in (None, relation) or fresh & seen:
                 return k
-            fresh = {read.tensor for read, how in zip(wires.outside, relation, strict=True) if how == "own"}
-            if fresh & seen:
-                return k
-            relations, before = relation, wires
+            relations, before = relation, outside
             seen |= fresh
         return most
 
-    def _wires(self, begin: int, period: int) -> _Wires:
-        wires: list[tuple[int, int]] = []
-        outside: dict[str, tuple[int, _Read]] = {}
+    def _wires(self, begin: int, period: int) -> Iterator[tuple[int, int]]:
+        """The operands of a block: those made inside by how far back and which output, others by their number."""
+        outside: dict[str, int] = {}
         for k in range(begin, begin + period):
             for read in self.reads[k]:
-                if read.place >= begin:
-                    wires.append((k - read.place, read.slot))
-                else:
-                    wires.append((-1, outside.setdefault(read.tensor, (len(outside), read))[0]))
-        return _Wires(tuple(wires), tuple(read for _, read in outside.values()))
+                inside = read.place >= begin
+                yield (k - read.place, read.slot) if inside else (-1, outside.setdefault(read.tensor, len(outside)))
+
+    def _outside(self, begin: int, period: int) -> list[_Wire]:
+        """What a block reads from outside, each tensor once, in the order of their numbers."""
+        found: dict[str, _Wire] = {}
+        for reads in self.reads[begin : begin + period]:
+            for read in reads:
+                if read.place < begin:
+                    found.setdefault(read.tensor, read)
+        return [*found.values()]
 
 
-def _relation(old: _Read, new: _Read, begin: int, period: int | None) -> str | None:
+def _relation(old: _Wire, new: _Wire, begin: int, period: int | None) -> str | None:
     """How what a block reads from outside is related to what the one before it reads there; None for no way.
 
     The run has its begin there; without a period the block before is the first one, which another item may serve.

@@ -12,6 +12,9 @@ MAX_LISTED = 4096
 MAX_MEMBERS = 256
 """At most so many products of all parts are looked at cell by cell, or drawn in outline."""
 
+MAX_COMPARED = 1 << 14
+"""At so many places and lengths at most blocks are compared with what follows them; networks ask for some hundreds."""
+
 # ------------------------------------------------------------------ how much is shown
 
 SHOWN_PARTS = 12
@@ -34,6 +37,9 @@ OUTLINE = (96, 220, 120, 260)
 
 SHOWN_NAME = 28
 """Characters of a name in a node; the text has all of them."""
+
+MIN_SAVED = 4
+"""A block is folded where its repetitions are at least so many operators and selections: its frame takes room, too."""
 
 # ------------------------------------------------------------------ layers
 

@@ -365,6 +365,8 @@ ROWS: dict[str, Row] = {
         says={"axes": "axes|axis", "start": "start|coordinate", "splits": "split"},
     ),
     "same_graph": Row(same_graph, lambda: {"one": small(), "other": small()}, says={"one": "graph", "other": "graph"}),
+    "draw.fold": Row(draw.fold, lambda: {"graph": small()}, says={"graph": "graph"}),
+    "draw.unfold": Row(draw.unfold, lambda: {"parts": draw.fold(small())}, says={"parts": "parts"}),
     "draw.show_placement": Row(
         draw.show_placement,
         lambda: {"plan": planned(), "names": ["x"]},
