@@ -110,7 +110,9 @@ def test_what_is_asked_for_is_not_what_there_is_without(file: Path) -> None:
 
 
 def test_plans_of_less_and_less_memory(file: Path) -> None:
-    result = call("pareto", file, "--mesh", 2, "--points", 3, "--no-expand", "--fix", "row=i0:2", "-q", "--units", "exact")
+    result = call(
+        "pareto", file, "--mesh", 2, "--points", 3, "--no-expand", "--fix", "row=i0:2", "-q", "--units", "exact"
+    )
     assert result.exit_code == 0, result.stderr
     plans = pareto(load_onnx(file), Mesh((2,)), points=3, expand=False, fix={"row": {"i0": 2}})
     assert [f" {max(p.peak_nbytes):,} B " in result.stdout for p in plans] == [True] * len(plans)
