@@ -51,11 +51,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Region": Region,
     "DisjointRegions": DisjointRegions,
     "Box": Box,
+    "slice": slice,
 }
 OF_SEVERAL = frozenset({"concatenate", "concat", "stack", "interleave", "hstack", "vstack"})
 """Functions whose first argument is a list of views."""
-OF_NO_VIEW = frozenset({"Sett", "Stripe", "DisjointSetts", "Region", "DisjointRegions", "Box"})
-"""Functions that make sets; all others begin with one view."""
+OF_NO_VIEW = frozenset({"Sett", "Stripe", "DisjointSetts", "Region", "DisjointRegions", "Box", "slice"})
+"""Functions that make sets, and what these are made of; all others begin with one view."""
 MAKERS = {
     "Sett": frozenset({"empty", "interval", "strided"}),
     "Region": frozenset({"empty", "from_bounds", "from_slices", "full"}),
@@ -131,8 +132,8 @@ def parse_shown(text: str) -> list[tuple[str, Shown]]:
 
     Examples
     --------
-    >>> [(t, str(v)) for t, v in parse_shown("S = Stripe(3, 2); Sett(S) & ~Sett(Stripe(1, 1))")]
-    [('Sett(S) & ~Sett(Stripe(1, 1))', '.1...1.1..')]
+    >>> [(t, str(v)) for t, v in parse_shown("S = Stripe(3, 2); S & ~Stripe(1, 1)")]
+    [('S & ~Stripe(1, 1)', '.1...1.1..')]
     >>> parse_shown("projection(h=4, kh=3, reads=[2*h + kh], writes=[h])")[0][1]
     Signature(h:4, kh:3 summed; 1 inputs, 1 outputs)
     """
@@ -241,6 +242,8 @@ class _Reader:
 
     def _set(self, node: ast.expr, sign: str = "~") -> Any:
         found = self.value(node)
+        if isinstance(found, Stripe):
+            return Sett(found)
         if not isinstance(found, SETS):
             self.fail(f"{sign} needs sets; {quote(ast.unparse(node))} is none")
         return found
@@ -280,15 +283,18 @@ class _Reader:
 
     def _method(self, base: ast.expr, name: str) -> Callable[..., Any]:
         """A method of a view, or of a set."""
-        owner = self.value(base) if name in METHODS | SET_METHODS else None
-        if isinstance(owner, SETS) and name in SET_METHODS and hasattr(owner, name):
-            return getattr(owner, name)  # type: ignore[no-any-return]
+        owner = self.value(base)
+        if isinstance(owner, Stripe):
+            owner = Sett(owner)
         if isinstance(owner, SETS):
-            known = [known for known in sorted(SET_METHODS) if hasattr(owner, known)]
-            self.fail(f"{type(owner).__name__} has no method {quote(name)}; {list_names(known, name, 'methods')}")
-        if name not in METHODS:
+            known = [word for word in sorted(SET_METHODS) if hasattr(owner, word)]
+            if name not in known:
+                self.fail(f"{type(owner).__name__} has no method {quote(name)}; {list_names(known, name, 'methods')}")
+        elif name not in METHODS:
             self.fail(f"views have no method {quote(name)}; {list_names(sorted(METHODS), name, 'methods')}")
-        return getattr(self.view(base), name)  # type: ignore[no-any-return]
+        elif not isinstance(owner, View):
+            self.fail(f"{quote(ast.unparse(base))} is not a view")
+        return getattr(owner, name)  # type: ignore[no-any-return]
 
     def _projection(self, node: ast.Call) -> Signature:
         """An index space and what is read and written at each of its points."""

@@ -131,11 +131,12 @@ def make_operation(name: str, shapes: Sequence[Shape], attributes: Mapping[str, 
             raise ValueError(f"{name} has no attribute {quote(word)}; {list_names(op.attributes, word, 'attributes')}")
     if missing := [word for word in op.needed if word not in attributes]:
         raise ValueError(f"{name} needs its attribute {quote(missing[0])}; give it with --attr {missing[0]}=…")
-    least = sum(one.default is one.empty for one in operands)
-    most = len(shapes) if any(one.kind is one.VAR_POSITIONAL for one in operands) else len(operands)
-    if not least <= len(shapes) <= most:
-        count = f"{least}" if least == most else f"{least} or more" if most >= len(shapes) else f"{least} to {most}"
-        raise ValueError(f"{name} has {count} operands, {len(shapes)} shapes are given; call it as {tell_call(name)}")
+    least = sum(one.default is one.empty and one.kind is not one.VAR_POSITIONAL for one in operands)
+    is_open = any(one.kind is one.VAR_POSITIONAL for one in operands)
+    least = max(least, 1) if is_open else least
+    if len(shapes) < least or (len(shapes) > len(operands) and not is_open):
+        count = f"{least} or more" if is_open else " to ".join(map(str, sorted({least, len(operands)})))
+        raise ValueError(f"{name} has {count} operands, {len(shapes)} given; call it as {tell_call(name)}")
     errors = []
     for dtype in DTYPES:
         graph = Graph()

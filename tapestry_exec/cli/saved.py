@@ -67,7 +67,7 @@ def explain_command(file: Path, operators: tuple[str, ...], as_json: bool) -> No
 
 @main.command(
     "transfers",
-    examples=["tapestry transfers plan.json --from 1 --to 2", "tapestry transfers plan.json --consumer conv --json"],
+    examples=["tapestry transfers plan.json --from 1 --to 2", "tapestry transfers plan.json --consumer act --json"],
 )
 @plan_argument
 @click.option("--from", "source", type=click.IntRange(0), metavar="DEVICE", help="Only from this device.")
