@@ -249,6 +249,7 @@ class GraphPanel {
 
   add(group, element, place, stack) {
     group.append(element);
+    if (stack && stack.times === 1) return; // a frame, with nothing to fold
     const item = { element, stack, key: place.id, x: place.x + place.width / 2, y: stack ? place.y + HEAD / 2 : place.y + place.height / 2 };
     if (!stack) item.node = Number(place.id.slice(1));
     this.items.push(item);
@@ -296,11 +297,12 @@ class GraphPanel {
       : `${stack.times > 1 ? "▾ " : ""}block ${stack.first + (member || 0)} of ${stack.of}`;
     const text = draw("text", { x: 10, y: 17 });
     text.textContent = told;
-    const element = draw("g", {
-      class: "tp-stack", transform: `translate(${x},${y})`, tabindex: "-1", role: "button", "data-stack": stack.id,
-      "aria-label": `${told}, of ${count} operators`, "aria-expanded": String(isOpen || stack.times === 1),
+    const acts = stack.times === 1 ? { role: "group" }
+      : { role: "button", tabindex: "-1", "aria-expanded": String(isOpen) };
+    return draw("g", {
+      class: stack.times === 1 ? "tp-stack tp-frame" : "tp-stack", transform: `translate(${x},${y})`,
+      "data-stack": stack.id, "aria-label": `${told}, of ${count} operators`, ...acts,
     }, draw("rect", { width, height, rx: 8 }), text);
-    return element;
   }
 
   drawEdge(edge, { tensors, nbytes, more }) {
@@ -353,7 +355,6 @@ class GraphPanel {
 
   enter(item) {
     if (item.stack) {
-      if (item.stack.times === 1) return;
       const id = item.stack.id;
       const isOpen = this.unfolded.has(id);
       if (isOpen) this.unfolded.delete(id);
