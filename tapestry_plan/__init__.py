@@ -54,7 +54,8 @@ from tapestry_sets.limits import quote
 
 if TYPE_CHECKING:  # loaded when it is asked for: see `__getattr__`
     from tapestry_plan.onnx import load_onnx
-    from tapestry_plan.report.widgets import OverlapExplorer, PlanExplorer
+    from tapestry_plan.report.widgets import OverlapExplorer as OverlapExplorer
+    from tapestry_plan.report.widgets import PlanExplorer as PlanExplorer
 
 __all__ = [
     "HOST",
@@ -79,9 +80,7 @@ __all__ = [
     "Op",
     "Operand",
     "Operation",
-    "OverlapExplorer",
     "Placed",
-    "PlanExplorer",
     "PlanVersionError",
     "PlannedTransfer",
     "PlannedTransfers",
@@ -110,16 +109,16 @@ __all__ = [
 ]
 
 
-WHERE = {
+_WHERE = {
     "load_onnx": "tapestry_plan.onnx",
     "PlanExplorer": "tapestry_plan.report.widgets",
     "OverlapExplorer": "tapestry_plan.report.widgets",
 }
-"""Names that are loaded when they are asked for, with libraries that take long or may not be there."""
+"""Names that are loaded when they are asked for, with libraries that take long or, of widgets, may not be there."""
 
 
 def __getattr__(name: str) -> Any:
     """The importer of ONNX models and the widgets, which are loaded here."""
-    if name in WHERE:
-        return getattr(import_module(WHERE[name]), name)
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
     raise AttributeError(f"module 'tapestry_plan' has no attribute {quote(name)}")

@@ -103,6 +103,7 @@ def show_projection(
     )
 
 
+@check_arguments(op="ask operation(graph, name)", parts="give the boxes of the parts")
 def show_spaces(op: Operation, parts: Sequence[Box]) -> list[Picture]:
     """The same as `show_projection`, but a picture for each space: the index space, then the inputs and the outputs."""
     boxes = index_boxes(op.signature, parts, "show_spaces")

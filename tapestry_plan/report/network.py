@@ -135,11 +135,11 @@ def _list_outputs(nodes: Sequence[dict[str, Any]]) -> list[int]:
     return [k for k, node in enumerate(nodes) if node["kind"] == "output"]
 
 
-Tree = list[Any]
+BlockTree = list[Any]
 """Numbers of nodes, and blocks that are repeated."""
 
 
-def _grow(plan: ShardPlan, place: dict[str, int]) -> Tree:
+def _grow(plan: ShardPlan, place: dict[str, int]) -> BlockTree:
     """The operators in order, those of repeated blocks together."""
     return list(_branches(plan, place, fold(plan.graph)))
 

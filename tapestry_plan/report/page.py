@@ -65,16 +65,22 @@ class Report(Struct, frozen=True):
     title : str
     html : str
         The whole page, which needs no other file and no network.
-    data : dict
-        What the page shows, as plain data: the graph, its operators, what is explained, and transfers.
+    document : bytes
+        What the page shows, as JSON: the graph, its operators, what is explained, and transfers.
     left_out : tuple of str
         What there was no room for, in words.
     """
 
     title: str
     html: str
-    data: dict[str, Any]
+    document: bytes
     left_out: tuple[str, ...] = ()
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What `document` has, as plain values."""
+        found: dict[str, Any] = msgspec.json.decode(self.document)
+        return found
 
     def __repr__(self) -> str:
         size = f"{len(self.html.encode()):,} B"
@@ -121,10 +127,11 @@ def make_report(plan: ShardPlan, run: MeasuredRun | None = None) -> Report:
     title = tell_title(plan)
     panels = panels_of(plan, run)
     data, left_out = describe_plan(plan)
-    page = _fill_page(title, _body(title, panels, left_out), pack(data))
-    while len(page.encode()) > MAX_NBYTES and _drop(data, left_out):
-        page = _fill_page(title, _body(title, panels, left_out), pack(data))
-    return Report(title, page, data, tuple(left_out))
+    while True:
+        document = msgspec.json.encode(data)
+        page = _fill_page(title, _body(title, panels, left_out), document)
+        if len(page.encode()) <= MAX_NBYTES or not _drop(data, left_out):
+            return Report(title, page, document, tuple(left_out))
 
 
 def tell_title(plan: ShardPlan) -> str:
@@ -199,11 +206,6 @@ def style_of(*, is_page: bool) -> str:
     return "\n".join(map(read_asset, names))
 
 
-def pack(data: object) -> bytes:
-    """Plain data, compressed, in letters."""
-    return b64encode(gzip.compress(msgspec.json.encode(data), mtime=0))
-
-
 def _drop(data: dict[str, Any], left_out: list[str]) -> bool:
     """Leave out the largest pictures, a quarter of those that are there; without pictures, half of the transfers."""
     explained, transfers = data["explained"], data["transfers"]
@@ -242,14 +244,14 @@ def _body(title: str, panels: Mapping[str, str], left_out: list[str]) -> str:
     return head + element("main", arrange(panels)) + foot
 
 
-def _fill_page(title: str, body: str, packed: bytes) -> str:
+def _fill_page(title: str, body: str, document: bytes) -> str:
     """The page; what is filled in last has no braces of its own."""
     filled = {
         "title": escape(title),
         "style": style_of(is_page=True),
         "script": read_asset("explore.js"),
         "body": body,
-        "data": packed.decode(),
+        "data": b64encode(gzip.compress(document, mtime=0)).decode(),
         "layouter": b64encode(read_layouter()).decode(),
     }
     before, *parts = read_asset("page.html").split("{{")

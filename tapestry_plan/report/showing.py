@@ -49,7 +49,7 @@ def show_run(run: MeasuredRun, outputs: Sequence[Sequence[str]]) -> str:
 def wrap(*inside: str) -> str:
     """Panels with their styles, as one element."""
     style = element("style", read_asset("report.css"))
-    return element("div", style, *inside, class_="tp-root")
+    return element("div", style, *inside, class_="tp-root tp-still")
 
 
 fill_report(make_report, show_plan)

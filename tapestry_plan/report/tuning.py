@@ -57,5 +57,5 @@ KEPT_PLANS = 64
 """Plans that an explorer keeps, so that a slider that goes back answers at once."""
 STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 64)
 """Steps between cells that a slider offers."""
-MOST_STARTS = 4096
+MAX_STARTS = 4096
 """Places of a slider of where a view begins."""

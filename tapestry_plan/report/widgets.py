@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Graph
 from tapestry_plan.report.markup import UNITS, element, escape, tell_nbytes
 from tapestry_plan.report.page import arrange, describe_plan, panels_of, read_asset, read_layouter, style_of
-from tapestry_plan.report.tuning import KEPT_PLANS, LINK_FACTORS, MEMORY_SHARES, MOST_STARTS, OFFERED_MESHES, STEPS
+from tapestry_plan.report.tuning import KEPT_PLANS, LINK_FACTORS, MAX_STARTS, MEMORY_SHARES, OFFERED_MESHES, STEPS
 from tapestry_plan.search import plan
 from tapestry_plan.steps import InfeasiblePlan, Link, Mesh, NotFound, ShardPlan, spill
 from tapestry_sets.alias import overlap, show_views
@@ -78,7 +78,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget has no t
         self.controls = [one.to_dict() for one in controls]
         self.said, self.answer = said, {"html": html, "data": data}
 
-    def find_place(self, name: str, count: int, first: int) -> int:
+    def _find_place(self, name: str, count: int, first: int) -> int:
         """Which of so many choices a slider is at: the first one until somebody moves it."""
         asked = self.places.get(name, first)
         return min(max(0, asked), count - 1) if isinstance(asked, int) else first
@@ -153,9 +153,9 @@ class PlanExplorer(Explorer):
     def _where(self) -> tuple[int, int, int]:
         """The places of the sliders of mesh, link and memory."""
         return (
-            self.find_place("mesh", len(self._shapes), self._shapes.index(self._base.shape)),
-            self.find_place("link", len(LINK_FACTORS), LINK_FACTORS.index(1.0)),
-            self.find_place("memory", len(MEMORY_SHARES), 0),
+            self._find_place("mesh", len(self._shapes), self._shapes.index(self._base.shape)),
+            self._find_place("link", len(LINK_FACTORS), LINK_FACTORS.index(1.0)),
+            self._find_place("memory", len(MEMORY_SHARES), 0),
         )
 
     def _find_plan(self, at: tuple[int, int, int]) -> ShardPlan:
@@ -279,8 +279,8 @@ class OverlapExplorer(Explorer):
     def _cut(self, name: str) -> View:
         view, slices = self._given[name], []
         for axis, extent in enumerate(view.shape):
-            start = self.find_place(f"{name} {axis} start", max(1, extent), 0)
-            step = self.find_place(f"{name} {axis} step", len(STEPS), 0)
+            start = self._find_place(f"{name} {axis} start", max(1, extent), 0)
+            step = self._find_place(f"{name} {axis} step", len(STEPS), 0)
             slices.append(slice(start, None, STEPS[step]))
         return view[tuple(slices)]
 
@@ -289,12 +289,12 @@ class OverlapExplorer(Explorer):
         found = []
         for name, view in self._given.items():
             for axis, extent in enumerate(view.shape):
-                starts = tuple(f"{k}:" for k in range(max(1, min(extent, MOST_STARTS))))
+                starts = tuple(f"{k}:" for k in range(max(1, min(extent, MAX_STARTS))))
                 steps = tuple(f"::{step}" for step in STEPS)
                 for what, words in (("start", starts), ("step", steps)):
                     key = f"{name} {axis} {what}"
                     found.append(
-                        Control(key, f"{name}, axis {axis}: {what}", words, self.find_place(key, len(words), 0))
+                        Control(key, f"{name}, axis {axis}: {what}", words, self._find_place(key, len(words), 0))
                     )
         return found
 

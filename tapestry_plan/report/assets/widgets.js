@@ -1,6 +1,6 @@
 // Explorers in notebooks: sliders here, answers made in Python.
 
-function addSliders(model, room) {
+function addSliders(model, room, said) {
   room.replaceChildren(...model.get("controls").map(({ name, label, words, place }) => {
     const told = make("output", {}, words[place]);
     const slider = make("input", { type: "range", min: 0, max: words.length - 1, step: 1, value: place, "aria-label": label, "aria-valuetext": words[place], "data-name": name });
@@ -10,10 +10,11 @@ function addSliders(model, room) {
       slider.setAttribute("aria-valuetext", words[slider.value]);
     });
     slider.addEventListener("change", () => {
+      said.textContent = "asking …";
       model.set("places", { ...model.get("places"), [name]: Number(slider.value) });
       model.save_changes();
     });
-    return make("label", {}, make("span", {}, label), slider, told);
+    return make("label", {}, make("span", {}, label), told, slider);
   }));
 }
 
@@ -26,7 +27,7 @@ function render({ model, el }) {
   const layouter = bytes && bytes.byteLength ? new Layouter(new Uint8Array(bytes.buffer ? bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) : bytes)) : null;
   const control = () => {
     const name = sliders.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-    addSliders(model, sliders);
+    addSliders(model, sliders, said);
     if (name) sliders.querySelector(`[data-name="${CSS.escape(name)}"]`)?.focus();
   };
   const tell = () => { said.textContent = model.get("said"); };

@@ -157,7 +157,7 @@ def test_explorers_render_and_send_what_is_asked(browser: Any, tmp_path: Path) -
         explorer.places = {"link": 5}
         for name in ("controls", "said", "answer"):
             page.evaluate(f"model.receive({name!r}, {json.dumps(getattr(explorer, name))})")
-        assert page.locator("input[data-name=link] + output").text_content() == "20 GB/s"
+        assert page.locator("label:has([data-name=link]) output").text_content() == "20 GB/s"
         assert explorer.said in page.locator(".tp-widget").text_content()
         assert page.evaluate("document.activeElement.dataset.name") == "link", "the slider keeps the keys"
         page.wait_for_selector(".tp-node")
