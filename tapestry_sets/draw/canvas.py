@@ -332,9 +332,9 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     """
     told = _said_in(drawing.parts)
     if check_title(title):
-        head = _lines_drawn(_wrapped(cut_text(title, 100), page_width(), 12), size=12)
-        bold = tuple(part.replace("<text ", '<text font-weight="bold" ', 1) for part in head.parts)
-        drawing = below([replace(head, parts=bold), drawing], 6)
+        words = _lines_drawn(_wrapped(cut_text(title, 100), page_width(), 12), size=12)
+        bold = tuple(part.replace("<text ", '<text font-weight="bold" ', 1) for part in words.parts)
+        drawing = below([replace(words, parts=bold), drawing], 6)
     width, height = drawing.width + 2 * margin, drawing.height + 2 * margin
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
