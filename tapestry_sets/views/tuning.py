@@ -70,3 +70,5 @@ TRIED_CYCLES = 16
 """So many places are looked at there."""
 MANY_PIECES = 12
 """A view of more pieces is composed anew from its patches, if these are fewer."""
+SHOWN_SOURCES = 8
+"""The code of a view names at most so many of its sources."""

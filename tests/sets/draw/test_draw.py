@@ -204,7 +204,8 @@ def test_notebooks_get_text_and_a_drawing() -> None:
     small, large = Region.full((2, 2)), Region.full((10**6, 2))
     assert set(small._repr_mimebundle_()) == {"text/plain", "image/svg+xml", "text/html"}
     outline = large._repr_mimebundle_()
-    assert set(outline) == set(small._repr_mimebundle_()) and outline["text/plain"].startswith(f"{large!r}\naxis 0 [0, ")
+    assert set(outline) == set(small._repr_mimebundle_())
+    assert outline["text/plain"].startswith(f"{large!r}\naxis 0 [0, ")
 
 
 def test_notebooks_draw_the_levels_of_a_nest() -> None:

@@ -185,8 +185,8 @@ def test_the_figures_of_the_document_on_nested_striding() -> None:
 def test_counts_are_in_bytes_too_where_a_cell_has_several() -> None:
     A = allocate((10,), name="A", dtype="float64")
     assert legend(show_views(A[:4], A[3:])) == [
-        "1  View((4,) of A): 4 of 10 cells, 32 bytes",
-        "2  View((7,) of A): 7 of 10 cells, 56 bytes",
+        "1  A[:4]: 4 of 10 cells, 32 bytes",
+        "2  A[3:]: 7 of 10 cells, 56 bytes",
         "X  shared: 1 of 10 cells, 8 bytes",
     ]
 
