@@ -404,7 +404,7 @@ def cells_drawn(grid: CellGrid, wide: int, tall: int, marks: bool) -> list[str]:
     for code in np.unique(grid.cells[grid.cells >= 0]).tolist():
         held = [i for i in range(len(MARKS)) if code >> i & 1]
         places = np.argwhere(grid.cells == code).tolist()
-        parts += _squares(grid, places, held, wide, tall)
+        parts += _squares(grid, places, held, wide, tall, marks)
         if marks and held and wide >= 10:
             mark = mark_of(code, grid.marks)
             parts.append(f'<g fill="{PAPER}" font-size="{SMALL}" font-weight="bold" text-anchor="middle">')
@@ -416,8 +416,13 @@ def cells_drawn(grid: CellGrid, wide: int, tall: int, marks: bool) -> list[str]:
     return parts
 
 
-def _squares(grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int) -> list[str]:
-    """Return the cells that exactly the sets `held` hold: of their color, or in bands with a dark outline."""
+def _squares(
+    grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int, told: bool
+) -> list[str]:
+    """Return the cells that exactly the sets `held` hold: of their color, or in bands with a dark outline.
+
+    Those that are `told` say their place where a pointer rests on them.
+    """
     parts: list[str] = []
     fill, stroke, line = (color_of(held[0]), FAINT, 0.5) if held else (PAPER, FAINT, 0.5)
     if len(held) > 1:
@@ -428,8 +433,10 @@ def _squares(grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], w
     sets = " ".join(str(i + 1) for i in held)
     parts.append(f'<g fill="{fill}" stroke="{stroke}" stroke-width="{line:g}" data-in="{sets}">')
     for row, column in places:
-        at = f' data-at="{grid.at(row, column)}"' if held else ""
-        parts.append(f'<rect x="{column * wide}" y="{row * tall}" width="{wide}" height="{tall}"{at}/>')
+        where = grid.at(row, column)
+        at = f' data-at="{where}"' if held else ""
+        end = f"><title>{where}</title></rect>" if held and told and where else "/>"
+        parts.append(f'<rect x="{column * wide}" y="{row * tall}" width="{wide}" height="{tall}"{at}{end}')
     parts.append("</g>")
     return parts
 

@@ -52,6 +52,11 @@ SHORT_CHAIN = 2
 LONG_CHAIN = 64
 """A chain of so many kinds is not simplified kind by kind."""
 
+# ------------------------------------------------------------------ what is shown
+
+SHOWN_SOURCES = 8
+"""The code of a view names at most so many of its sources."""
+
 # ------------------------------------------------------------------ tuning
 
 FOLDED_PIECES = 64
@@ -70,5 +75,3 @@ TRIED_CYCLES = 16
 """So many places are looked at there."""
 MANY_PIECES = 12
 """A view of more pieces is composed anew from its patches, if these are fewer."""
-SHOWN_SOURCES = 8
-"""The code of a view names at most so many of its sources."""
