@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tapestry_sets.draw import canvas, tuning
 from tapestry_sets.draw.tuning import FAINT, INK, LINE
-from tapestry_sets.limits import OPEN, REFUSALS, ask_one, cut_text
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one, cut_text, quote
 
 Count = Callable[[int, int], int]
 """How many indices of an axis lie in [lo, hi)."""
@@ -343,6 +343,11 @@ def box_picture(x: Any, title: str = "") -> canvas.Picture:
     -------
     Picture
 
+    Raises
+    ------
+    TypeError
+        If `x` is not a set of points.
+
     Examples
     --------
     >>> from tapestry_sets.regions import Region
@@ -351,6 +356,8 @@ def box_picture(x: Any, title: str = "") -> canvas.Picture:
     axis 1 [0, 8)       ..###...                         3 of 8: 2:5
     750000 of 8000000 points, ≈9.38 %
     """
+    if not all(hasattr(x, name) for name in ("points", "shape", "start")):
+        raise TypeError(f"draw: x must be a Region, DisjointRegions, Reshaped or ImplicitRegion, not {quote(x)}")
     box = outline_of(x)
     text = "\n".join([canvas.check_title(title)] * bool(title) + [outline_text(box)])
     return canvas.draw_twice(lambda: (text, outline_svg(box, cut_text(title, 100))))
