@@ -38,6 +38,17 @@ def find_machine(name: str) -> dict[str, Any]:
     return _parse_machine(known[name], name)
 
 
+def list_machines() -> list[str]:
+    """The names of the machines that come along.
+
+    Examples
+    --------
+    >>> "h100x8" in list_machines()
+    True
+    """
+    return sorted(_shipped())
+
+
 @cache
 def _shipped() -> dict[str, Any]:
     return _read_toml(SHIPPED)
