@@ -23,8 +23,10 @@ def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan,
     points : int
         How many plans at most, 1 to 100: fewer where two caps have the same best plan. The caps are a geometric
         sequence between the two ends.
-    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space, same_bits, unify, fuse, progress
+    seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space, same_bits, unify, fuse
         As in `plan`; the time limit is of the whole call.
+    progress : callable, optional
+        As in `plan`; the last fifth goes from plan to plan.
 
     Returns
     -------

@@ -120,9 +120,7 @@ def find_layouts(
     lowest, improved = 0, False
     last: Marginals | None = None  # those that nothing more can be left out by
     while True:
-        found = minimize(
-            now.sizes, search, total=_count_affordable(stop), rough=tuning.MAX_ROUGH_ENTRIES, tell=tell
-        )
+        found = minimize(now.sizes, search, total=_count_affordable(stop), rough=tuning.MAX_ROUGH_ENTRIES, tell=tell)
         entries += found.entries
         best = _better(problem, best, _choose(kept, found.choice))
         if bound is search and found.exact:
