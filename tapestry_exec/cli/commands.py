@@ -42,6 +42,7 @@ from tapestry_exec.cli.terminal import (
     progress_bar,
     quiet_option,
     timed,
+    timed_progress,
     units_option,
 )
 from tapestry_exec.run import (
@@ -129,9 +130,9 @@ def load_model(asked: Planning) -> Graph:
 
 def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
     """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
-    with timed(f"planning {asked.model.name} for {mesh.size} devices", asked.quiet):
+    with timed_progress(f"planning {asked.model.name} for {mesh.size} devices", asked.quiet) as progress:
         try:
-            return plan(graph, mesh, **asked.options)
+            return plan(graph, mesh, **asked.options, progress=progress)
         except (InfeasiblePlan, NotFound) as error:
             caps = mesh.limit_memory(asked.options["memory_nbytes"])
             if caps is None or error.fastest is None:
@@ -243,8 +244,8 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
     """Print plans from the fastest one to the one in the least memory."""
     devices = asked.find_mesh(mesh)
     graph = load_model(asked)
-    with timed(f"planning {asked.model.name} for {devices.size} devices", asked.quiet):
-        plans = pareto(graph, devices, **asked.options)
+    with timed_progress(f"planning {asked.model.name} for {devices.size} devices", asked.quiet) as progress:
+        plans = pareto(graph, devices, **asked.options, progress=progress)
     if as_json:
         return print_answer(ParetoAnswer([PlanFigures.of(p) for p in plans]))
     print_pareto(plans, f"{asked.model.name} on {devices.size} devices, in less and less memory", units)

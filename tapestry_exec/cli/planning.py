@@ -402,7 +402,7 @@ def planning(
     command: Callable[..., None], declared: type[Options] = CapOptions, of_model: bool = True
 ) -> Callable[..., None]:
     """Let a command have a model, a mesh, and an option for each argument that is declared: as `Planning` and mesh."""
-    by_name = {field.name: field for field in fields(declared)}
+    by_name = {field.name: field for field in fields(declared) if field.name in WORDS}
 
     @wraps(command)
     def planned(

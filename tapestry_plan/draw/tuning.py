@@ -38,6 +38,12 @@ OUTLINE = (96, 220, 120, 260)
 SHOWN_NAME = 28
 """Characters of a name in a node; the text has all of them."""
 
+SHOWN_NODES = 150
+"""Graphs of more tensors, operators and selections are drawn with repeated blocks folded."""
+
+SHOWN_ITEMS = 1000
+"""At most so many operators and selections of a folded graph are drawn and listed."""
+
 MIN_SAVED = 4
 """A block is folded where its repetitions are at least so many operators and selections: its frame takes room, too."""
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import document as documents
-from tapestry_plan.ir import pictures, tuning
+from tapestry_plan.ir import pictures
 from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.blocks import Block, CellBlock, Shard
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
@@ -561,7 +561,11 @@ class Graph(Guarded):
 
     @check_arguments
     def draw(
-        self, shards: Mapping[str, Parts] | None = None, *, direction: Literal["right", "down"] | None = None
+        self,
+        shards: Mapping[str, Parts] | None = None,
+        *,
+        direction: Literal["right", "down"] | None = None,
+        folded: bool | None = None,
     ) -> Picture:
         """A picture: ``print`` writes it, a line for each tensor, selection and operator; a notebook draws it.
 
@@ -572,11 +576,16 @@ class Graph(Guarded):
             these parts read and write is shown in the tensors, through selections too, and counted.
         direction : "right" or "down", optional
             Where the drawing has the results; by default "right" where that is not too wide.
+        folded : bool, optional
+            Whether blocks of operators that the graph repeats are drawn once, in a frame that says how often they are
+            there, and weights as lines of the operators that read them (see `tapestry_plan.draw.fold`). By default only
+            large graphs are, without `shards`. Of what is left then the first 1,000 operators are drawn.
 
         Raises
         ------
         ValueError
-            For an unknown operator, and parts that do not fit it; a graph that is not ordered.
+            For an unknown operator, and parts that do not fit it; a graph that is not ordered; shards of a graph that
+            is folded.
 
         Examples
         --------
@@ -589,13 +598,11 @@ class Graph(Guarded):
           op       y: [6, 4] = relu(permute_dims)
           output   y = y
         """
-        return pictures.draw_graph(self, tuple(self._ordered()), shards, direction)
+        return pictures.draw_graph(self, tuple(self._ordered()), shards, direction, folded)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """The forms in which a notebook shows the graph: a drawing too, unless it is large."""
-        if len(self.stored) + len(self.nodes) + len(self.selections) > tuning.SHOWN_NODES:
-            return {"text/plain": repr(self)}
-        return {"text/plain": repr(self), "image/svg+xml": self.draw().svg}
+        """The forms in which a notebook shows the graph: a drawing too, of large graphs a folded one."""
+        return self.draw().bundle(repr(self))
 
     def __repr__(self) -> str:
         return (

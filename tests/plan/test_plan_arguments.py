@@ -64,7 +64,11 @@ FILES = dict.fromkeys(("path", "path_or_model"), "path|No such file|File name to
 NAMED = {"name": "name|no tensor|no operator|no index axis", "node": "node|no operator"}
 RANKS = {"shape": "shape|rank"}
 SIZES = {"shape": "shape|devices"}
-OF_OPTIONS = {"Placed": lambda x: isinstance(x, Placed), "Space": lambda x: repr(x) in ("'mesh'", "'all'")}
+OF_OPTIONS = {
+    "Placed": lambda x: isinstance(x, Placed),
+    "Space": lambda x: repr(x) in ("'mesh'", "'all'"),
+    "Progress": callable,
+}
 """Named where the options of plans are declared."""
 EXTENTS = {"shape": (0, -1, (2, 0), (2, -1))}
 
