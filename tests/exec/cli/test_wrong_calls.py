@@ -113,7 +113,7 @@ CALLS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("show", "Stripe(-3, 2)"), ("show: ", "Stripe", "-3")),
     (("show", "Stripe(3, 2) + 1"), ("means nothing here",)),
     (("show", "Stripe(3, 2) & 1"), ("& needs sets; '1' is none",)),
-    (("show", "3"), ("'3' is no view, set or projection",)),
+    (("show", "3"), ("'3' is not a view, a set or a projection",)),
     (("show", "Sett(Stripe(3, 2)).elements(0, 9)"), ("has no method 'elements'",)),
     (("show", "Sett.fill(3)"), ("Sett makes no set by 'fill'", "'interval'")),
     (("show", "Region((4, 6), [Stripe(1, 1)])"), ("1 setts for shape (4, 6); give one sett for each axis",)),
