@@ -91,7 +91,11 @@ def main() -> None:
     """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
 
 
-@main.command("demo", examples=["tapestry demo", "tapestry demo --mesh 2 --machine cpu4 --json"])
+@main.command(
+    "demo",
+    short_help="Plan and run SqueezeNet, and check the values.",
+    examples=["tapestry demo", "tapestry demo --mesh 2 --machine cpu4 --json"],
+)
 @partial(planning, of_model=False)
 @units_option
 @json_option
@@ -182,6 +186,7 @@ def plan_command(
 
 @main.command(
     "export",
+    short_help="Say where tensors lie, for JAX, PyTorch, Dask, ONNX.",
     examples=[
         "tapestry export model.onnx --mesh 2 --space mesh --to dask",
         "tapestry export model.onnx --mesh 2 --space mesh --no-fuse --to onnx --output sharded.onnx",
@@ -236,7 +241,11 @@ def export_command(asked: Planning, mesh: Mesh | None, as_json: bool, library: s
         fail(f"{len(refused)} of {told + len(refused)} tensors and outputs are not told by {library}", 1)
 
 
-@main.command("pareto", examples=["tapestry pareto model.onnx --mesh 4 --points 3"])
+@main.command(
+    "pareto",
+    short_help="Print plans in less and less memory.",
+    examples=["tapestry pareto model.onnx --mesh 4 --points 3"],
+)
 @partial(planning, declared=ParetoOptions)
 @units_option
 @json_option
@@ -253,6 +262,7 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
 
 @main.command(
     "run",
+    short_help="Run a model by a plan, counting each byte.",
     examples=[
         "tapestry run model.onnx --mesh 2x2 --verify --trace trace.json",
         "tapestry run model.onnx --plan plan.json --input x=x.npy --save outputs.npz",
@@ -329,7 +339,11 @@ def run_command(
             np.savez(file, allow_pickle=False, **r.outputs)
 
 
-@main.command("calibrate", examples=["tapestry calibrate mine.toml --devices 2"])
+@main.command(
+    "calibrate",
+    short_help="Measure this machine, for --machine.",
+    examples=["tapestry calibrate mine.toml --devices 2"],
+)
 @click.argument("file", type=PATH, metavar="FILE.toml")
 @click.option(
     "--backend",
