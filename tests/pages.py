@@ -24,7 +24,13 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const known = new Map();
   const parse = (color, under) => {
+    const key = `${color} ${under}`;
+    if (!known.has(key)) known.set(key, paint(color, under));
+    return known.get(key);
+  };
+  const paint = (color, under) => {
     canvas.fillStyle = under ? `rgb(${under.join(",")})` : "#fff";
     canvas.fillRect(0, 0, 1, 1);
     canvas.fillStyle = color;
