@@ -58,7 +58,7 @@ def test_a_report_opens_alone_and_answers_soon(browser: Any, written: Any, make:
     assert path.stat().st_size <= tuning.MAX_NBYTES
     with open_page(browser, path) as opened:
         page = opened.page
-        page.wait_for_selector(".tp-node[tabindex='0'], .tp-stack[tabindex='0']", timeout=60_000)
+        page.wait_for_selector(".tp-node[tabindex='0'], .tp-stack[tabindex='0']")
         page.locator(".tp-node").nth(1).focus()
         page.keyboard.press("Enter")
         page.wait_for_selector(".tp-node[aria-pressed=true]")
