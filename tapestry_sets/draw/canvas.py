@@ -71,6 +71,7 @@ class Picture(Struct, frozen=True):
 
     def bundle(self, words: str) -> dict[str, str]:
         """Return the forms in which a notebook shows a value that has this picture, and these words."""
+        check_type(words, str, "Picture.bundle: words")
         return {"text/plain": words, "image/svg+xml": self.svg, "text/html": self.to_html()}
 
     def __repr__(self) -> str:
