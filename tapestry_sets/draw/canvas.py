@@ -342,7 +342,7 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
         'class="tapestry" role="img" preserveAspectRatio="xMinYMin" style="max-width:100%;height:auto" '
         'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace">'
     )
-    name = cut_text(title or "a set", 500)
+    name = cut_text(title or told.split("; ")[0] or "a set", 500)
     about = [f"<title>{_clean(name)}</title>", f"<desc>{_clean(told or name)}</desc>"]
     inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
     style = f"<style>{style_of(''.join(drawing.parts))}</style>"
