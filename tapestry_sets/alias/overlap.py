@@ -228,7 +228,9 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         return overlaps(self.a, self.b) if self.found is None else bool(self.found)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=repr(self))
+        views = as_view(self.a), as_view(self.b)
+        named = [f"{name} = {each!r}" for name, each in zip("ab", views, strict=True)]
+        return draw_views.views_mimebundle(*views, names=named, title=repr(self))
 
     @property
     def allocations(self) -> tuple[M, ...]:

@@ -332,9 +332,9 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     """
     told = _said_in(drawing.parts)
     if check_title(title):
-        head = _lines_drawn(_wrapped(cut_text(title, 100), page_width(), 12), size=12)
-        bold = tuple(part.replace("<text ", '<text font-weight="bold" ', 1) for part in head.parts)
-        drawing = below([replace(head, parts=bold), drawing], 6)
+        words = _lines_drawn(_wrapped(cut_text(title, 100), page_width(), 12), size=12)
+        bold = tuple(part.replace("<text ", '<text font-weight="bold" ', 1) for part in words.parts)
+        drawing = below([replace(words, parts=bold), drawing], 6)
     width, height = drawing.width + 2 * margin, drawing.height + 2 * margin
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
@@ -404,7 +404,7 @@ def cells_drawn(grid: CellGrid, wide: int, tall: int, marks: bool) -> list[str]:
     for code in np.unique(grid.cells[grid.cells >= 0]).tolist():
         held = [i for i in range(len(MARKS)) if code >> i & 1]
         places = np.argwhere(grid.cells == code).tolist()
-        parts += _squares(grid, places, held, wide, tall)
+        parts += _squares(grid, places, held, wide, tall, marks)
         if marks and held and wide >= 10:
             mark = mark_of(code, grid.marks)
             parts.append(f'<g fill="{PAPER}" font-size="{SMALL}" font-weight="bold" text-anchor="middle">')
@@ -416,8 +416,13 @@ def cells_drawn(grid: CellGrid, wide: int, tall: int, marks: bool) -> list[str]:
     return parts
 
 
-def _squares(grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int) -> list[str]:
-    """Return the cells that exactly the sets `held` hold: of their color, or in bands with a dark outline."""
+def _squares(
+    grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int, told: bool
+) -> list[str]:
+    """Return the cells that exactly the sets `held` hold: of their color, or in bands with a dark outline.
+
+    Those that are `told` say their place where a pointer rests on them.
+    """
     parts: list[str] = []
     fill, stroke, line = (color_of(held[0]), FAINT, 0.5) if held else (PAPER, FAINT, 0.5)
     if len(held) > 1:
@@ -428,8 +433,10 @@ def _squares(grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], w
     sets = " ".join(str(i + 1) for i in held)
     parts.append(f'<g fill="{fill}" stroke="{stroke}" stroke-width="{line:g}" data-in="{sets}">')
     for row, column in places:
-        at = f' data-at="{grid.at(row, column)}"' if held else ""
-        parts.append(f'<rect x="{column * wide}" y="{row * tall}" width="{wide}" height="{tall}"{at}/>')
+        where = grid.at(row, column)
+        at = f' data-at="{where}"' if held else ""
+        end = f"><title>{where}</title></rect>" if held and told and where else "/>"
+        parts.append(f'<rect x="{column * wide}" y="{row * tall}" width="{wide}" height="{tall}"{at}{end}')
     parts.append("</g>")
     return parts
 

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 
 from tapestry_sets.draw import canvas, tuning
-from tapestry_sets.draw.levels import levels_svg
+from tapestry_sets.draw.boxes import (
+    AxisOutline,
+    axis_drawing,
+    axis_lines,
+    outline_of,
+    outline_svg,
+    outline_text,
+    period_of,
+)
+from tapestry_sets.draw.levels import levels_drawing
 from tapestry_sets.draw.views import views_picture
 from tapestry_sets.limits import OPEN, as_int, ask_one, check_flag, check_positive, check_range, cut_text, quote
 
@@ -206,11 +215,17 @@ def _sets_svg(
     title: str,
     cell: int | None = None,
 ) -> str:
+    return canvas.document(_sets_drawing(cells, origin, wrap, names, cell), title)
+
+
+def _sets_drawing(
+    cells: canvas.Raster, origin: Sequence[int], wrap: int, names: Sequence[str], cell: int | None = None
+) -> canvas.Drawing:
     several = len(names) > 1
     room = max(len(f"{end}") for end in (*origin, origin[0] + cells.size)) * tuning.CHARACTER + 5 if origin else 0
     grids = canvas.box_grids(cells, origin, canvas.fold_at(wrap, room))
     legend = canvas.legend_drawing(canvas.count_lines(cells, names), several)
-    return canvas.document(canvas.below([canvas.grids_drawn(grids, cell, several), legend]), title)
+    return canvas.below([canvas.grids_drawn(grids, cell, several), legend])
 
 
 def show(
@@ -327,20 +342,27 @@ def mimebundle(x: Any) -> dict[str, str]:
     """Return the forms in which a notebook shows a set: its repr, and a drawing of it or of a part of it."""
     words, name = summary(x), repr(x)
     if words == name:
-        return {"text/plain": name}
-    return canvas.draw_twice(lambda: (words, _drawn(x, name))).bundle(f"{name}\n{words}")
+        box = ask_one(canvas.NOT_DRAWN, outline_of, x) if hasattr(x, "points") else OPEN
+        if box is OPEN:
+            return {"text/plain": name}
+        words = outline_text(box)
+        return canvas.draw_twice(lambda: (words, outline_svg(box, name))).bundle(f"{name}\n{words}")
+    if hasattr(x, "points"):
+        return canvas.draw_twice(lambda: (words, svg(x, title=name, names=["points"]))).bundle(f"{name}\n{words}")
+    period = period_of(x) if x.period > tuning.SHOWN_LENGTH else None
+    said = "\n".join([words, *axis_lines([period] if period else [])])
+    return canvas.draw_twice(lambda: (said, _integers_svg(x, name, period))).bundle(f"{name}\n{said}")
 
 
-def _drawn(x: Any, name: str) -> str:
-    return svg(x, title=name, names=["points"]) if hasattr(x, "points") else _integers_svg(x, name)
-
-
-def _integers_svg(x: Any, name: str) -> str:
-    """Return a window of a set of integers: some periods of a short one, 64 integers of a long one."""
+def _integers_svg(x: Any, name: str, outline: AxisOutline | None) -> str:
+    """Return a window of a set of integers: some periods of a short one, of a long one 64 integers and its outline."""
     period = x.period
     start = _first_shown(x) if period > tuning.SHOWN_LENGTH else 0
-    length = min(tuning.SHOWN_LENGTH, -(-tuning.MIN_SHOWN // period) * period)
-    title = f"{cut_text(name, 70)}, period {_number(period)}"
+    stop = start + min(tuning.SHOWN_LENGTH, -(-tuning.MIN_SHOWN // period) * period)
     if len(getattr(x, "stripes", ())) in range(2, 9):
-        return levels_svg(x, start, start + length, title=title)
-    return svg(x, start=start, stop=start + length, title=title, names=[f"elements in [{start}, {start + length})"])
+        drawn = levels_drawing(x, start, stop)
+    else:
+        cells = raster(x, start=start, stop=stop)
+        drawn = _sets_drawing(cells, (start,), tuning.SHOWN_LENGTH, [f"elements in [{start}, {stop})"])
+    parts = [drawn, *([axis_drawing(outline)] if outline else [])]
+    return canvas.document(canvas.below(parts), f"{cut_text(name, 70)}, period {_number(period)}")

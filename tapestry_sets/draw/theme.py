@@ -111,6 +111,8 @@ def style_of(parts: str) -> str:
             ".tapestry rect[data-at]:hover{stroke:var(--tapestry-ink);stroke-width:3}",
             ".tapestry g[font-weight]{pointer-events:none}",
         ]
+    marks = f'.tapestry text[fill="{PAPER}"],.tapestry g[font-weight]'  # on cells, whose colors no page changes
+    rules.append(f"{marks}{{fill:light-dark({PAPER},{dark_of(PAPER)})}}")
     return "\n".join(["@supports (color:light-dark(#000,#fff)){", *rules, "}"])
 
 

@@ -445,8 +445,12 @@ def _witness(home: _Home, views: Sequence[_Named], shared: _Shared, base: int) -
     return f"{', '.join(words[:-1])} and {words[-1]} {several} read {_cell_name(home, shared.cell, base)}"
 
 
-def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[canvas.CellGrid]:
-    """Return the shapes of the views that share a cell, each marked at the index that reads it."""
+def _index_grids(home: _Home, views: Sequence[_Named], shared: _Shared) -> list[canvas.CellGrid]:
+    """Return the shapes of the views that share a cell, each marked at the index that reads it.
+
+    Of an allocation that is drawn whole all shared cells are marked.
+    """
+    every = home.codes(0, home.size) if home.size <= tuning.MAX_CELLS else None
     grids = []
     for i, index in shared.indices.items():
         shape, at = views[i].view.shape, index
@@ -456,11 +460,22 @@ def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[canvas.CellGr
             continue  # said in words
         start, extents = _window_around(at, shape, tuning.INDEX_BOX)
         codes = np.zeros(extents, np.int64)
-        codes[tuple(x - a for x, a in zip(at, start, strict=True))] = sum(1 << k for k in shared.indices)
+        if every is None:
+            codes[tuple(x - a for x, a in zip(at, start, strict=True))] = sum(1 << k for k in shared.indices)
+        else:
+            for place in np.ndindex(*extents):
+                code = _code_read(views[i].view, tuple(map(int.__add__, start, place)), home.allocation, every)
+                codes[place] = code if code & (code - 1) else 0
         (grid,) = _box_part(codes.ravel(), start, extents, shape)
         plane = f", {grid.caption}" if len(shape) == 3 else ""
         grids.append(replace(grid, caption=f"{_brief(views[i].name)} {tuple(shape)}{plane}"))
     return grids
+
+
+def _code_read(view: Any, index: tuple[int, ...], allocation: Any, every: Codes) -> int:
+    """Return which views read the cell that an index of a view reads; 0 if it is not one of an allocation."""
+    home, number = view._read_at(index)
+    return int(every[number]) if home is allocation else 0
 
 
 # ------------------------------------------------------------------------------------------------------- the pictures
@@ -529,7 +544,7 @@ def _home_picture(
     if shared is not None:
         lines.append(_witness(home, views, shared, page.base))
         parts.append(canvas.as_drawn(lines[-1]))
-        grids = _index_grids(views, shared) if indices else []
+        grids = _index_grids(home, views, shared) if indices else []
         lines += map(canvas.grid_text, grids)
         parts += [canvas.beside([canvas.grid_drawing(grid, 14, True) for grid in grids], 24)] if grids else []
     return lines, canvas.below(parts, 4)
@@ -554,10 +569,10 @@ def _grids_of(grids: Sequence[canvas.CellGrid], several: bool) -> list[canvas.Dr
     return [canvas.grid_drawing(grid, side, several, 14 if grid.heads else None, margin) for grid in grids]
 
 
-def views_mimebundle(*views: Any, title: str = "") -> dict[str, str]:
-    """Return the forms in which a notebook shows views: their reprs, and where they lie in memory."""
-    named = "\n".join([*([title] if title else []), *map(repr, views)])
-    picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, title=title, indices=len(views) > 1))
+def views_mimebundle(*views: Any, names: Sequence[str] | None = None, title: str = "") -> dict[str, str]:
+    """Return the forms in which a notebook shows views: what they are called, and where they lie in memory."""
+    named = title or "\n".join(names or map(repr, views))
+    picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, names, title=title, indices=len(views) > 1))
     if picture is OPEN:
         return {"text/plain": named}
-    return picture.bundle(f"{named}\n{picture.text}")
+    return picture.bundle(picture.text if title else f"{named}\n{picture.text}")

@@ -59,6 +59,6 @@ from tapestry_sets.limits.constructors import (
     put_item,
 )
 from tapestry_sets.limits.documents import check_format, read_fields, read_json
-from tapestry_sets.limits.printable import cut_text, escape_controls, list_names, quote
+from tapestry_sets.limits.printable import cut_middle, cut_text, escape_controls, list_names, quote
 from tapestry_sets.limits.tallies import TALLY, Tally, count_question, note_help, tally
 from tapestry_sets.limits.units import Units

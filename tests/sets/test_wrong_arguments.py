@@ -156,6 +156,7 @@ CALLS: dict[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]] = {
     "to_isl": {"x": S},
     "to_mlir": {"projection": AffineMap.identity(2)},
     "vstack": {"views": [A, A]},
+    "draw.box_picture": {"x": R, "title": "R"},
     "draw.levels_svg": {"levels": S, "start": 0, "stop": 14, "cell": 9, "title": "S"},
     "draw.levels_text": {"levels": S, "start": 0, "stop": 14},
     "draw.show": {"things": (S, T), "start": 0, "stop": 14, "names": ["S", "T"], "title": "two", "wrap": 9},

@@ -203,7 +203,9 @@ def test_notebooks_get_text_and_a_drawing() -> None:
     assert set(holders(drawing)) == {str(z) for z in range(24) if z % 3 < 2}
     small, large = Region.full((2, 2)), Region.full((10**6, 2))
     assert set(small._repr_mimebundle_()) == {"text/plain", "image/svg+xml", "text/html"}
-    assert large._repr_mimebundle_() == {"text/plain": repr(large)}
+    outline = large._repr_mimebundle_()
+    assert set(outline) == set(small._repr_mimebundle_())
+    assert outline["text/plain"].startswith(f"{large!r}\naxis 0 [0, ")
 
 
 def test_notebooks_draw_the_levels_of_a_nest() -> None:
@@ -223,7 +225,7 @@ def large_setts() -> st.SearchStrategy[Sett]:
 def test_pictures_without_being_asked_are_bounded_and_true(s: Sett, t: Sett) -> None:
     for shown in (s, s & t, s.fill(t), s.sample(t)):
         bundle = shown._repr_mimebundle_()
-        assert len(bundle["text/plain"]) < len(repr(shown)) + 200
+        assert len(bundle["text/plain"]) < 2 * len(repr(shown)) + 500
         if "image/svg+xml" in bundle:
             drawing = read(bundle["image/svg+xml"])
             assert_legible(drawing)
@@ -258,10 +260,8 @@ def test_boxes_of_any_shape_have_a_repr_for_notebooks(shape: tuple[int, ...]) ->
     bundle = Region.full(shape)._repr_mimebundle_()
     assert time.perf_counter() - began < 5
     drawn = len(shape) <= 3 and prod(shape) in range(1, 4097) and all(n <= 64 for n in shape)
-    assert ("image/svg+xml" in bundle) == drawn
-    if drawn:
-        assert len(read(bundle["image/svg+xml"]).squares) == prod(shape)
-        assert len(bundle["image/svg+xml"]) < 500_000
+    assert len(read(bundle["image/svg+xml"]).squares) == (prod(shape) if drawn else 0)
+    assert len(bundle["image/svg+xml"]) < 500_000
 
 
 def test_the_repr_of_a_period_that_python_cannot_write() -> None:

@@ -159,3 +159,15 @@ def test_a_description_says_what_the_legend_and_the_captions_say() -> None:
 def test_where_drawings_are_stripped_the_text_is_left() -> None:
     root = ElementTree.fromstring(Picture("1<2\n1.", show(Stripe(1, 1)).svg).to_html())
     assert root.findtext("pre") == "1<2\n1."
+
+
+def test_pointing_costs_a_fifth_of_a_drawing_at_most() -> None:
+    A = allocate((40, 50), name="A")
+    for svg in (show(Stripe(2, 2), Stripe(1, 2), stop=500).svg, show_views(A[::2], A[3:]).svg, *pictures()):
+        tips = re.findall("<title>[^<]*</title></rect>", svg)
+        rules = [line for line in svg.split("\n") if ":hover" in line or "pointer-events" in line]
+        assert len(rules) == 2
+        assert sum(map(len, tips + rules)) <= 0.2 * len(svg)
+        for place, tip in re.findall('data-at="([^"]*)"><title>([^<]*)</title></rect>', svg):
+            assert place == tip
+    assert len(re.findall("</title></rect>", show_views(A[::2], A[3:]).svg)) > 2_000
