@@ -33,6 +33,8 @@ FOREIGN = {
     "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),
     "scipy": ("tapestry_plan.ops", "tapestry_exec.simulated"),
     "cupy": ("tapestry_exec.cuda",),
+    "anywidget": ("tapestry_plan.report",),
+    "traitlets": ("tapestry_plan.report",),
     "click": ("tapestry_exec.cli",),
     "rich": ("tapestry_exec.cli",),
 }
@@ -201,6 +203,7 @@ FACTS = {
     "tapestry_plan.search.sums.frontier": "WEIGHT",
     "tapestry_plan.steps.layouts.layout": "REPLICAS IDLE",
     "tapestry_plan.steps.step": "HOST",
+    "tapestry_exec.cli.terminal": "BROKEN_PIPE",
     "tapestry_exec.cuda.cublas": "SINGLE DOUBLE TF32 LARGEST SUCCESS",
     "tapestry_exec.cuda.kernels.scatter": "REPLACE",
     "tapestry_exec.simulated.cublas": "DEFAULT DONE NOT_INITIALIZED INVALID_VALUE NOT_SUPPORTED",

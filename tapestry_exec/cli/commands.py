@@ -24,7 +24,7 @@ from tapestry_exec.cli.answers import (
     print_answer,
 )
 from tapestry_exec.cli.models import check_seed, first_difference, random_inputs, read_inputs, reference_outputs
-from tapestry_exec.cli.planning import PATH, Planning, find_file, planning
+from tapestry_exec.cli.planning import PATH, Planning, find_file, html_option, planning
 from tapestry_exec.cli.printing import (
     print_counted,
     print_devices,
@@ -91,7 +91,11 @@ def main() -> None:
     """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
 
 
-@main.command("demo", examples=["tapestry demo", "tapestry demo --mesh 2 --machine cpu4 --json"])
+@main.command(
+    "demo",
+    short_help="Plan and run SqueezeNet, and check the values.",
+    examples=["tapestry demo", "tapestry demo --mesh 2 --machine cpu4 --json"],
+)
 @partial(planning, of_model=False)
 @units_option
 @json_option
@@ -147,19 +151,26 @@ def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
         "tapestry plan model.onnx --machine h100x8 --fix conv=n:2 --units exact",
         "tapestry plan model.onnx --mesh 2 --explain conv",
         "tapestry plan model.onnx --mesh 2x2 --json > plan.json",
+        "tapestry plan model.onnx --mesh 2x2 --html report.html",
     ],
 )
 @planning
 @units_option
 @json_option
+@html_option
 @click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
-def plan_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool, explain: str | None) -> None:
+def plan_command(
+    asked: Planning, mesh: Mesh | None, units: Units, as_json: bool, html: Path | None, explain: str | None
+) -> None:
     """Plan an ONNX model for a mesh and print what moves.
 
     With --json the plan is printed as a document, which `explain`, `transfers`, `verify` and `run --plan` read.
     """
     devices = asked.find_mesh(mesh)
+    _check_html(html, asked.model)
     p = plan_model(asked, load_model(asked), devices)
+    if html is not None:
+        p.report(html)
     if explain is not None:
         return print_answer(ExplainAnswer.of(p, [explain])) if as_json else echo(p.explain(explain))
     if as_json:
@@ -175,6 +186,7 @@ def plan_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool
 
 @main.command(
     "export",
+    short_help="Say where tensors lie, for JAX, PyTorch, Dask, ONNX.",
     examples=[
         "tapestry export model.onnx --mesh 2 --space mesh --to dask",
         "tapestry export model.onnx --mesh 2 --space mesh --no-fuse --to onnx --output sharded.onnx",
@@ -229,7 +241,11 @@ def export_command(asked: Planning, mesh: Mesh | None, as_json: bool, library: s
         fail(f"{len(refused)} of {told + len(refused)} tensors and outputs are not told by {library}", 1)
 
 
-@main.command("pareto", examples=["tapestry pareto model.onnx --mesh 4 --points 3"])
+@main.command(
+    "pareto",
+    short_help="Print plans in less and less memory.",
+    examples=["tapestry pareto model.onnx --mesh 4 --points 3"],
+)
 @partial(planning, declared=ParetoOptions)
 @units_option
 @json_option
@@ -246,9 +262,11 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
 
 @main.command(
     "run",
+    short_help="Run a model by a plan, counting each byte.",
     examples=[
         "tapestry run model.onnx --mesh 2x2 --verify --trace trace.json",
         "tapestry run model.onnx --plan plan.json --input x=x.npy --save outputs.npz",
+        "tapestry run model.onnx --mesh 2x2 --html report.html",
     ],
 )
 @planning
@@ -264,6 +282,7 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
     help="Where devices are: arenas of this process (numpy: a thread for each where that pays; serial: one loop), "
     "processes of this machine, GPUs through CuPy, or GPUs that are simulated, slowly, under a checker of streams.",
 )
+@html_option
 @click.option("--verify", is_flag=True, help="Compare with the unsharded run.")
 @click.option("--trace", type=PATH, help="Write a Chrome trace here.")
 @click.option("--save", type=PATH, metavar="FILE.npz", help="Write the outputs here.")
@@ -272,6 +291,7 @@ def run_command(
     mesh: Mesh | None,
     units: Units,
     as_json: bool,
+    html: Path | None,
     plan_file: Path | None,
     files: Sequence[str],
     save: Path | None,
@@ -289,6 +309,7 @@ def run_command(
         )
     if save is not None:
         save = _npz_target(save)
+    _check_html(html, asked.model, plan_file, how["trace"], save)
     if how["trace"] is not None:
         target = check_target(how["trace"], "--trace")
         read = [asked.model, plan_file, *(Path(item.partition("=")[2]) for item in files), save]
@@ -307,6 +328,8 @@ def run_command(
     inputs = read_inputs(p.graph, files, seed)
     with progress_bar("running", asked.quiet) as progress:
         r = run(p, inputs, progress=progress, memory_nbytes=memory_nbytes, constants=constants, **how)
+    if html is not None:
+        PreparedPlan(p, how["backend"]).within(memory_nbytes).plan.report(html, run=r)
     if as_json:
         print_answer(RunAnswer(PlanFigures.of(p), RunFigures.of(r)))
     else:
@@ -316,7 +339,11 @@ def run_command(
             np.savez(file, allow_pickle=False, **r.outputs)
 
 
-@main.command("calibrate", examples=["tapestry calibrate mine.toml --devices 2"])
+@main.command(
+    "calibrate",
+    short_help="Measure this machine, for --machine.",
+    examples=["tapestry calibrate mine.toml --devices 2"],
+)
 @click.argument("file", type=PATH, metavar="FILE.toml")
 @click.option(
     "--backend",
@@ -349,6 +376,14 @@ def calibrate_command(file: Path, backend: str, devices: int, as_json: bool, qui
     if as_json:
         return print_answer(CalibrateAnswer(str(file), text))
     echo(text)
+
+
+def _check_html(path: Path | None, *others: Path | None) -> None:
+    """Refuse a report that cannot be written, or that would replace a file that is read or written too."""
+    if path is None:
+        return
+    if check_target(path, "--html") in [other.resolve() for other in others if other is not None]:
+        raise click.UsageError(f"--html {quote(str(path))} is another file of this command too; give another name")
 
 
 def _npz_target(path: Path) -> Path:

@@ -128,7 +128,7 @@ def parse_shown(text: str) -> list[tuple[str, Shown]]:
     Raises
     ------
     ValueError
-        Naming the place in the text and what is wrong there.
+        As `parse_views` does.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def parse_shown(text: str) -> list[tuple[str, Shown]]:
         if isinstance(value, Stripe):
             value = Sett(value)
         if not isinstance(value, View | Signature | Integers | Region | DisjointRegions | ImplicitRegion | Box):
-            raise ValueError(f'show: "{name}": {quote(name)} is no view, set or projection')
+            raise ValueError(f'show: "{name}": {quote(name)} is not a view, a set or a projection')
         found.append((name, value))
     return found
 

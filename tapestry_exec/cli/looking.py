@@ -142,6 +142,7 @@ def describe_overlap(o: Overlap[Allocation]) -> str:
 
 @main.command(
     "show",
+    short_help="Draw sets, views, operators, models or plans.",
     examples=[
         "tapestry show 'Sett(Stripe(3, 2), Stripe(1, 1))'",
         "tapestry show 'Region((4, 6), [Stripe(2, 1), Stripe(1, 1)])' --svg region.svg",
@@ -200,7 +201,9 @@ def _parse_parts(text: str | None) -> Mapping[str, int] | None:
 
 
 @main.command(
-    "ops", examples=["tapestry ops", "tapestry ops conv", "tapestry ops conv --shapes 1x3x8x8,4x3x3x3 --json"]
+    "ops",
+    short_help="List operators, their calls and index axes.",
+    examples=["tapestry ops", "tapestry ops conv", "tapestry ops conv --shapes 1x3x8x8,4x3x3x3 --json"],
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_operators)
 @click.option("--shapes", metavar="AxB,…", help="Of the operands, as 32x64,64x16; an example's otherwise.")
@@ -237,7 +240,9 @@ def tell_operator(one: OperatorEntry) -> str:
     return f"{one.call}\n  {one.says}\n  index axes {axes or 'none: one point'}\n  of operands {given}{more}"
 
 
-@main.command("schema", examples=["tapestry schema", "tapestry schema plan"])
+@main.command(
+    "schema", short_help="Print the JSON Schema of a document.", examples=["tapestry schema", "tapestry schema plan"]
+)
 @click.argument("document", required=False, type=click.Choice(DOCUMENTS))
 @json_option
 def schema_command(document: str | None, as_json: bool) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from tapestry_exec.cli.answers import AxisEntry, OperatorEntry
+from tapestry_exec.cli.tuning import IMAGE, SQUARE
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op, Operation, Shape, operation
 from tapestry_sets.limits import list_names, quote
 
-SQUARE, IMAGE = (4, 6), (2, 4, 6, 6)
 SHAPES: dict[str, tuple[Shape, ...]] = {
     "attention": ((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8)),
     "batch_normalization": (IMAGE, (4,), (4,), (4,), (4,)),

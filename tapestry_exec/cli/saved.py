@@ -42,7 +42,7 @@ def read_plan(file: Path) -> ShardPlan:
 
 
 def complete_stages(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The operators of the plan that is given, for shells that complete; none of a file that is no plan."""
+    """The operators of the plan that is given, for shells that complete; none of another file."""
     try:
         stages = json.loads(Path(ctx.params["file"]).read_bytes())["stages"]
         return [CompletionItem(one["node"]) for one in stages if one["node"].startswith(incomplete)]
@@ -50,7 +50,11 @@ def complete_stages(ctx: click.Context, param: click.Parameter, incomplete: str)
         return []
 
 
-@main.command("explain", examples=["tapestry explain plan.json conv act", "tapestry explain plan.json conv --json"])
+@main.command(
+    "explain",
+    short_help="Say why operators of a saved plan are sharded so.",
+    examples=["tapestry explain plan.json conv act", "tapestry explain plan.json conv --json"],
+)
 @plan_argument
 @click.argument("operators", nargs=-1, required=True, metavar="OPERATOR...", shell_complete=complete_stages)
 @json_option
@@ -67,6 +71,7 @@ def explain_command(file: Path, operators: tuple[str, ...], as_json: bool) -> No
 
 @main.command(
     "transfers",
+    short_help="Print what a saved plan moves, where and why.",
     examples=["tapestry transfers plan.json --from 1 --to 2", "tapestry transfers plan.json --consumer act --json"],
 )
 @plan_argument
@@ -111,7 +116,11 @@ def transfers_command(
     echo(f"{len(found):,} transfers, {units.nbytes(found.nbytes)}; in the whole plan {whole}")
 
 
-@main.command("verify", examples=["tapestry verify plan.json", "tapestry verify plan.json --units exact"])
+@main.command(
+    "verify",
+    short_help="Check a saved plan without running it.",
+    examples=["tapestry verify plan.json", "tapestry verify plan.json --units exact"],
+)
 @plan_argument
 @units_option
 @json_option

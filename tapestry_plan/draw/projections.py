@@ -101,6 +101,14 @@ def show_projection(
     return canvas.draw_twice(lambda: (text, canvas.document(_arranged(plots), title)))
 
 
+@check_arguments(op="ask operation(graph, name)", parts="give the boxes of the parts")
+def show_spaces(op: Operation, parts: Sequence[Box]) -> list[Picture]:
+    """The same as `show_projection`, but a picture for each space: the index space, then the inputs and the outputs."""
+    boxes = index_boxes(op.signature, parts, "show_spaces")
+    plots = [index_plot(op.signature, boxes), *operand_plots(op, boxes)]
+    return [Picture(plot.text(), canvas.document(plot.drawing(), "", margin=4)) for plot in plots]
+
+
 def _arranged(plots: Sequence[Plot]) -> canvas.Drawing:
     """The index space, below it the inputs side by side, and then the outputs."""
     rows = [[plot.drawing() for plot in plots if plot.role.startswith(role)] for role in ("index", "input", "output")]

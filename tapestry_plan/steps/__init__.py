@@ -3,6 +3,7 @@
 From the ground up; each row stands on rows above it:
 
     layouts/rates  arenas/offsets        what devices and links do in a second; places of buffers in an arena
+    showing                              how a plan shows itself, through what stands above
     layouts/machines  misfits            files of machines; what a plan holds, against annotations and graph
     layouts/mesh                         devices, by number and place
     layouts/layout  layouts/routes       which device holds what, and who sends it to whom
@@ -97,6 +98,7 @@ from tapestry_plan.steps.shard_plan import (
     ShardPlan,
     Stage,
 )
+from tapestry_plan.steps.showing import MeasuredRun, fill_report
 from tapestry_plan.steps.step import (
     HOST,
     READ,

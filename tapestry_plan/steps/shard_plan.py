@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec.structs import asdict, force_setattr, replace
 
 from tapestry_plan.ir import Graph, Op, Shown, same_graph
 from tapestry_plan.rewrite import Derivation, list_readers
-from tapestry_plan.steps import tuning
+from tapestry_plan.steps import showing, tuning
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
@@ -40,10 +41,23 @@ from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.reasons import OperandReads, list_reads
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
+from tapestry_plan.steps.showing import MeasuredRun
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
 from tapestry_plan.steps.transfers import PlannedTransfers, list_transfers
-from tapestry_sets.limits import FrozenDict, check_arguments, cut_text, freeze_dicts, list_names, quote
+from tapestry_sets.limits import (
+    FrozenDict,
+    Units,
+    check_arguments,
+    check_target,
+    cut_text,
+    freeze_dicts,
+    list_names,
+    quote,
+)
 from tapestry_sets.regions import Box
+
+if TYPE_CHECKING:
+    from tapestry_plan.report import Report
 
 PLAN_FORMAT = "tapestry-plan/6"
 T = TypeVar("T")
@@ -81,7 +95,7 @@ class Stage(Shown, msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return (
             f"Stage({cut_text(self.node, 50)} ({cut_text(self.op, 40)}) {_sharding_text(self.sharding)}: receives "
-            f"{sum(self.nbytes_received):,} B, shares {self.nbytes_shared:,} B, {self.seconds * 1e6:,.2f} us)"
+            f"{sum(self.nbytes_received):,} B, shares {self.nbytes_shared:,} B, {Units().seconds(self.seconds)})"
         )
 
     def __post_init__(self) -> None:
@@ -259,7 +273,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         nodes, devices = len(self.graph.nodes), self.mesh.size
         return (
             f"ShardPlan({nodes} operator{'s' * (nodes != 1)} on {devices} device{'s' * (devices != 1)}, "
-            f"space={self.space!r}: {self.seconds * 1e6:,.2f} us modeled, gap {self.gap:.1%}, "
+            f"space={self.space!r}: {Units().seconds(self.seconds)} modeled, gap {self.gap:.1%}, "
             f"{self.nbytes_moved:,} B moved, at most {peak:,} B on a device)"
         )
 
@@ -506,6 +520,43 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         return self.explicit == other.explicit or self.written == other.written
 
     __hash__ = None  # type: ignore[assignment]  # plans have dictionaries
+
+    # -- to look at --------------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        return showing.show_plan(self)
+
+    @check_arguments(path="give the path of a file, as 'report.html'", run="give what run(plan, …) returns")
+    def report(self, path: str | PathLike[str] | None = None, *, run: MeasuredRun | None = None) -> Report:
+        """The plan in one page of HTML: what it comes to, the graph, reasons, bytes by pair of devices, memory, time.
+
+        The page needs no network, and is at most 2 MB. Notebooks show it. What there was no room for it says.
+
+        Parameters
+        ----------
+        path : path, optional
+            Write the page to this file too.
+        run : RunResult, optional
+            A run of this plan, whose times are shown beside those that were predicted.
+
+        Raises
+        ------
+        ValueError
+            For a plan without operators, a run of another plan, and a path in a folder that is not there.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph("perceptron")
+        >>> _ = g.output(g.input("x", (8, 8)) @ g.input("w", (8, 8)))
+        >>> plan(g, Mesh(2)).report()  # doctest: +ELLIPSIS
+        Report(perceptron: 1 operator on 2 devices: ... B of HTML; save('report.html') writes it)
+        """
+        target = None if path is None else check_target(path, "report")
+        made: Report = showing.make_report(self, run)
+        if target is not None:
+            made.save(target)
+        return made
 
     # -- to take home ------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 SECONDS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
-FLOP = ("flop", "kflop", "Mflop", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
+FLOP = ("flop", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 
 
 class Units(Struct, frozen=True):

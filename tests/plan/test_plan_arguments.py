@@ -383,6 +383,12 @@ ROWS: dict[str, Row] = {
         refuses={"parts": ({"none": 2}, {"m": 0}, {"m": 1.5}, [5])},
         says={"parts": "part|index axis"},
     ),
+    "draw.show_spaces": Row(
+        draw.show_spaces,
+        lambda: {"op": conv(), "parts": [BOX]},
+        refuses={"parts": ([5], [])},
+        says={"parts": "part"},
+    ),
     "ops.reduce_with": Row(
         ops.reduce_with, lambda: {"monoid": MONOIDS["sum"], "x": tensors()["self"], "axis": 1}, refuses={"axis": (2,)}
     ),
@@ -424,6 +430,7 @@ NOT_WALKED = {
     "PlannedTransfers": "plans make it",
     "MeshPlacement": "plans make it",
     "Shardings": "plans make it",
+    "ShardPlan.report": "writes files; tests/plan/report/test_report.py",
     "ShardPlan.to_jax": "takes a mesh of JAX, which need not be there; tests/plan/steps/test_exports.py",
     "Shardings.get": "a mapping's: takes any name",
     "Shardings.map": "takes a function",

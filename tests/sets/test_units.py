@@ -12,7 +12,7 @@ from tapestry_sets.limits import Units
 
 NBYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50, "EiB": 2**60}
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-FLOP = {"flop": 1, "kflop": 1e3, "Mflop": 1e6, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15, "EFLOP": 1e18}
+FLOP = {"flop": 1, "kFLOP": 1e3, "MFLOP": 1e6, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15, "EFLOP": 1e18}
 
 
 def value(text: str, units: dict[str, float]) -> float:
@@ -48,7 +48,7 @@ def test_operations(n: float) -> None:
         (Units().seconds(0.99999), "1 s"),
         (Units().seconds(9.9999e-4), "1 ms"),
         (Units().seconds(0), "0 s"),
-        (Units().flop(999_999), "1 Mflop"),
+        (Units().flop(999_999), "1 MFLOP"),
         (Units(exact=True).flop(0.5), "0.5 flop"),
     ],
 )

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from tapestry_plan import Mesh, load_onnx, plan
-from tests.exec.cli.test_cli import network
 
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import onnx  # what is collected without it must not load it
+
+    from tests.exec.cli.test_cli import network
+
     folder = tmp_path_factory.mktemp("folder")
     onnx.save(network(), folder / "model.onnx")
     # halves of rows at first, of columns then: the operators exchange cells

@@ -114,7 +114,10 @@ def test_plan_for_a_machine(file: Path, tmp_path: Path) -> None:
     whole = json.loads(call("plan", file, "--machine", "h100x8", "--json").stdout)["mesh"]
     some = json.loads(call("plan", file, "--machine", "h100x8", "--mesh", "2x2", "--json").stdout)["mesh"]
     assert (whole["shape"], some["shape"]) == ([8], [2, 2]) and whole["device"] == some["device"] != [1e11, 2e10, 0.0]
-    (tmp_path / "mine.toml").write_text("shape = [2, 2]\nlink.x = {nbytes_per_second = 1e9}\nlink.y = {}")
+    (tmp_path / "mine.toml").write_text(
+        "shape = [2, 2]\n[link]\nx = {latency_seconds = 1e-6, nbytes_per_second = 1e9}\n"
+        "y = {latency_seconds = 1e-6, nbytes_per_second = 1e10}"
+    )
     mine = json.loads(call("plan", file, "--machine", tmp_path / "mine.toml", "--json").stdout)
     assert mine["mesh"]["link"] == [[1e-6, 1e9], [1e-6, 1e10]] and mine["space"] == "mesh"
     refused(call("plan", file, "--machine", "h100"), "no machine 'h100'", "h100x64")

@@ -60,7 +60,7 @@ def test_units(folder: Path) -> None:
     human, exact = (call("verify", "plan.json", "--units", way).stdout for way in ("human", "exact"))
     assert human == call("verify", "plan.json").stdout != exact
     assert re.search(r"bytes moved: [\d.]+ KiB\n", human) and re.search(r"bytes moved: [\d,]+ B\n", exact)
-    assert re.search(r"modeled [\d.]+ us, .* [\d.]+ kflop", human)
+    assert re.search(r"modeled [\d.]+ us, .* [\d.]+ kFLOP", human)
     assert re.search(r"modeled \d[\d.e-]+ s, .* [\d,]+ flop", exact)
     shown, whole = (re.findall(r"^ \d +([\d.,]+) (B|KiB)", text, re.M) for text in (human, exact))
     scale = {"B": 1, "KiB": 1024}

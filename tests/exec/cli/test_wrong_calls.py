@@ -9,6 +9,8 @@ import pytest
 
 from tests.exec.cli.test_cli import call, refused
 
+LINK = "{latency_seconds = 1e-6, nbytes_per_second = 1e10}"
+DEVICE = "{flop_per_second = 1e12, memory_nbytes_per_second = 1e11}"
 PLANNED = ("plan", "model.onnx", "--mesh", "2x2")
 MACHINES = {
     "no shape": ("names = ['x']", "field 'shape' is missing; give the devices along each axis"),
@@ -17,22 +19,27 @@ MACHINES = {
         "shape = [2]\nlink = {nbytes_per_second = -1e9}",
         "link: Link: nbytes_per_second is -1000000000.0",
     ),
-    "missing rate": ("shape = [2]\ndevice = {flop_per_second = 'fast'}", "device: Device: flop_per_second"),
-    "no rate": ("shape = [2]\nlink = {}\ndevice = {flop_per_second = 0.0}", "device: Device: flop_per_second is 0.0"),
+    "missing rate": (
+        "shape = [2]\ndevice = {flop_per_second = 1e12}",
+        "'memory_nbytes_per_second' is missing; give it",
+    ),
+    "missing latency": ("shape = [2]\nlink = {nbytes_per_second = 1e9}", "link: 'latency_seconds' is missing; give it"),
+    "no number": ("shape = [2]\ndevice = {flop_per_second = 'fast'}", "device: Device: flop_per_second"),
+    "no rate": ("shape = [2]\ndevice = {flop_per_second = 0.0}", "device: Device: flop_per_second is 0.0"),
     "negative latency": ("shape = [2]\nlink = {latency_seconds = -1.0}", "link: Link: latency_seconds is -1.0"),
     "unknown rate": ("shape = [2]\nlink = {bandwidth = 1e9}", "link: there is no field 'bandwidth'; known fields: "),
     "infinite rate": ("shape = [2]\nlink = {nbytes_per_second = inf}", "link: Link: nbytes_per_second is inf"),
     "no memory": ("shape = [2]\ndevice = {memory_nbytes = 0}", "device: Device: memory_nbytes is 0, it must be > 0"),
-    "one device": ("shape = [2]\ndevice = [{}]", "device"),
+    "one device": (f"shape = [2]\ndevice = [{DEVICE}]", "device has 1 entries"),
     "wrong device": (
-        "shape = [2]\ndevice = [{}, {launch_seconds = -1.0}]",
+        f"shape = [2]\ndevice = [{DEVICE}, {{launch_seconds = -1.0}}]",
         "device[1]: Device: launch_seconds is -1.0",
     ),
     "link of no axis": (
-        "shape = [2, 2]\nlink.x = {}\nlink.z = {}",
+        f"shape = [2, 2]\nlink.x = {LINK}\nlink.z = {LINK}",
         "link has 'z', which is not an axis of the mesh; known axes: 'x', 'y'",
     ),
-    "axis without link": ("shape = [2, 2]\nlink.x = {}", "link has none for axis 'y'"),
+    "axis without link": (f"shape = [2, 2]\nlink.x = {LINK}", "link has none for axis 'y'"),
     "links in a ring": ("shape = [2, 2]\nlink.x = 'y'\nlink.y = 'x'", "is that of axis 'y', which has none"),
     "names": ("shape = [2, 2]\nnames = ['x']", "names"),
     "no mesh": ("shape = [0]", "axis 0 of (0,) has 0 devices; every axis needs at least 1"),
@@ -113,7 +120,7 @@ CALLS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("show", "Stripe(-3, 2)"), ("show: ", "Stripe", "-3")),
     (("show", "Stripe(3, 2) + 1"), ("means nothing here",)),
     (("show", "Stripe(3, 2) & 1"), ("& needs sets; '1' is none",)),
-    (("show", "3"), ("'3' is no view, set or projection",)),
+    (("show", "3"), ("'3' is not a view, a set or a projection",)),
     (("show", "Sett(Stripe(3, 2)).elements(0, 9)"), ("has no method 'elements'",)),
     (("show", "Sett.fill(3)"), ("Sett makes no set by 'fill'", "'interval'")),
     (("show", "Region((4, 6), [Stripe(1, 1)])"), ("1 setts for shape (4, 6); give one sett for each axis",)),
