@@ -20,7 +20,7 @@ from tapestry_plan.draw.layers import Direction, LayerNode, layered
 from tapestry_plan.draw.nodes import boxed, color_key, cut_box, plain_box, round_box, short, word
 from tapestry_plan.draw.plots import Plot
 from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plots, plain
-from tapestry_plan.ir import Operation, Parts, fill_draw_graph
+from tapestry_plan.ir import Operation, Parts
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, cut_text, list_names, quote
 from tapestry_sets.regions import Box, DisjointRegions
@@ -209,6 +209,3 @@ def _caption(plot: Plot, node: Any) -> str:
     verb = "written" if plot.role.startswith("output") else "read"
     through = ", through views" if plot.role.endswith("through") else ""
     return f"{verb} by {short(node.name)}{through}"
-
-
-fill_draw_graph(draw_graph)

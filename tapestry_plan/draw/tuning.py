@@ -41,6 +41,15 @@ SHOWN_NAME = 28
 SHOWN_NODES = 150
 """Graphs of more tensors, operators and selections are drawn with repeated blocks folded."""
 
+SHOWN_DEVICES = 64
+"""Meshes of more devices are told in words alone, and of a stage so many devices are drawn."""
+
+SHOWN_READERS, SHOWN_STEPS = 8, 12
+"""At most so many readers of a tensor, and steps of a derivation, are drawn and listed."""
+
+BAR = 120
+"""Pixels of the longest bar."""
+
 SHOWN_ITEMS = 1000
 """At most so many operators and selections of a folded graph are drawn and listed."""
 

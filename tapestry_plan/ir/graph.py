@@ -23,7 +23,7 @@ from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
-from tapestry_plan.ir.pictures import Parts
+from tapestry_plan.ir.pictures import Parts, Shown
 from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
@@ -115,7 +115,7 @@ _DESCRIBED: WeakKeyDictionary[Callable[[Shard], Form | None], Block] = WeakKeyDi
 """The block function that each `Op.work` was declared with first."""
 
 
-class Op(Struct, frozen=True):
+class Op(Shown, Struct, frozen=True):
     """The one declaration of an operator.
 
     Parameters
@@ -598,7 +598,7 @@ class Graph(Guarded):
           op       y: [6, 4] = relu(permute_dims)
           output   y = y
         """
-        return pictures.draw_graph(self, tuple(self._ordered()), shards, direction, folded)
+        return pictures.pictures.graph(self, tuple(self._ordered()), shards, direction, folded)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """The forms in which a notebook shows the graph: a drawing too, of large graphs a folded one."""
@@ -831,7 +831,7 @@ class Graph(Guarded):
         return f"{wanted}_{k}"
 
 
-class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
+class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True):
     """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections."""
 
     graph: Graph

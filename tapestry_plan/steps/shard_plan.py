@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, force_setattr, replace
 
-from tapestry_plan.ir import Graph, Op, same_graph
+from tapestry_plan.ir import Graph, Op, Shown, same_graph
 from tapestry_plan.rewrite import Derivation, list_readers
 from tapestry_plan.steps import showing, tuning
 from tapestry_plan.steps.choices import Choices, check_choices
@@ -63,7 +63,7 @@ PLAN_FORMAT = "tapestry-plan/6"
 T = TypeVar("T")
 
 
-class Stage(msgspec.Struct, frozen=True):
+class Stage(Shown, msgspec.Struct, frozen=True):
     """The costs of one operator in the plan.
 
     Parameters
