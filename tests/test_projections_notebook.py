@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tapestry_sets import Picture
 from tests.drawings import assert_legible, read
+from tests.notebooks import FOLDER, run_cells
 
-NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "3_projections.ipynb"
-
-
-def results() -> Iterator[Any]:
-    """What each cell shows, in one namespace, as a notebook runs them."""
-    names: dict[str, Any] = {}
-    for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        tree = ast.parse("".join(cell["source"]))
-        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, cell["id"], "exec"), names)
-        if isinstance(last, ast.Expr):
-            yield eval(compile(ast.Expression(last.value), cell["id"], "eval"), names)
+NOTEBOOK = FOLDER / "3_projections.ipynb"
 
 
 def every_setting(draw: Callable[..., Picture], **sliders: SimpleNamespace) -> list[Picture]:
@@ -49,7 +33,7 @@ def test_the_pictures_are_legible_at_every_setting(has_sliders: bool, monkeypatc
     widgets = SimpleNamespace(IntSlider=slider, interactive=every_setting) if has_sliders else None
     monkeypatch.setitem(sys.modules, "ipywidgets", widgets)
     pictures: list[Picture] = []
-    for result in results():
+    for result in (one.value for one in run_cells(NOTEBOOK, {})):
         pictures += result if isinstance(result, list) else [result] if isinstance(result, Picture) else []
     assert len(pictures) > (120 if has_sliders else 15) and bool(made) == has_sliders
     for picture in pictures:
