@@ -140,6 +140,18 @@ def test_operators_show_their_parts_and_their_reasons(opened: Opened) -> None:
     assert bars.count() == len(p.alternatives["x turned"])
 
 
+def test_where_pages_may_have_no_workers_the_graph_is_laid_out_too(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    allowed = "script-src 'unsafe-inline' 'unsafe-eval' blob:; worker-src blob:"
+    html = page_of(chained)
+    assert allowed in html
+    path.write_text(html.replace(allowed, "script-src 'unsafe-inline' 'unsafe-eval'; worker-src 'none'"), "utf-8")
+    with open_page(browser, path) as opened:
+        opened.wait()
+        assert opened.page.locator(".tp-node").count() > 4
+        assert any("worker" in line.lower() for line in opened.printed), "it was refused one"
+
+
 def test_zoom_and_pan_keep_to_the_panel(browser: Any, written: Any) -> None:
     with open_page(browser, written(transformer)) as opened:
         opened.wait()
