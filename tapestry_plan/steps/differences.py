@@ -143,18 +143,23 @@ class PlanDifference(Struct, frozen=True, dict=True):
             for what, mine, theirs, form in self.totals
         ]
         operators = [
-            (row.node, row.before, row.after, *_told(row.seconds, 1e6, ",.2f", "us"), *_told(row.nbytes, 1, ",d", "B"))
+            (
+                row.node,
+                f"{row.before} → {row.after}",
+                _told(row.seconds, 1e6, ",.2f", "us"),
+                _told(row.nbytes, 1, ",d", "B"),
+            )
             for row in self.operators
         ]
         transfers = [
-            (row.tensor, row.consumer, *(f"{n:,} B" for n in (row.before, row.after)), f"{row.after - row.before:+,} B")
+            (row.tensor, row.consumer, f"{row.before:,} → {row.after:,} B", f"{row.after - row.before:+,} B")
             for row in self.transfers
         ]
         tables = (
             (("total", "before", "after", "change"), totals),
             (("asked", "before", "after"), self.settings),
-            (("operator", "before", "after", "time before", "after", "receives before", "after"), operators),
-            (("tensor", "read by", "moved before", "after", "change"), transfers),
+            (("operator", "parts", "time", "receives"), operators),
+            (("tensor", "read by", "moved", "change"), transfers),
         )
         return "\n".join(_table(heads, rows) for heads, rows in tables if rows)
 
@@ -166,8 +171,8 @@ def _table(heads: tuple[str, ...], rows: Any) -> str:
     return f'<div style="overflow-x:auto">{as_html([heads, *rows[: tuning.SHOWN_ROWS]], style)}</div>{more}'
 
 
-def _told(pair: tuple[float | None, float | None], factor: float, form: str, unit: str) -> Iterator[str]:
-    return ("–" if one is None else f"{one * factor:{form}} {unit}" for one in pair)
+def _told(pair: tuple[float | None, float | None], factor: float, form: str, unit: str) -> str:
+    return " → ".join("–" if one is None else f"{one * factor:{form}} {unit}" for one in pair)
 
 
 def _change(mine: float, theirs: float) -> str:

@@ -118,7 +118,7 @@ def test_operators_have_their_costs_and_transfers_their_bytes() -> None:
     assert sum(after - before for before, after in wanted.values()) == q.nbytes_moved - p.nbytes_moved
     html = found._repr_html_()
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", html)
-    assert {"first", "m:4", "n:4", f"{p.nbytes_moved:,} B", f"{q.nbytes_moved:,} B"} <= {*cells}
+    assert {"first", "m:4 → n:4", f"{p.nbytes_moved:,} B", f"{q.nbytes_moved:,} B"} <= {*cells}
     assert all(f"{after - before:+,} B" in cells for before, after in wanted.values())
     assert len(repr(found)) <= 200 and repr(found).startswith("PlanDifference(time ")
     assert f"moved {p.nbytes_moved:,} -> {q.nbytes_moved:,} B" in repr(found)
