@@ -202,3 +202,16 @@ def test_words_that_are_faint_are_seen(browser: Any, tmp_path: Path) -> None:
     with open_page(browser, path) as opened:
         [(_, words, ratio)] = opened.page.evaluate(CONTRASTS)
     assert words == "faint" and 2 < ratio < 3
+
+
+def test_in_a_notebook_the_report_follows_the_notebook(browser: Any, tmp_path: Path) -> None:
+    made = chained().report()
+    for theme, ground in (("true", "rgb(255, 255, 255)"), ("false", "rgb(17, 17, 17)")):
+        path = tmp_path / "notebook.html"
+        cell = f"<!doctype html><meta charset='utf-8'><body data-jp-theme-light='{theme}'>{made._repr_html_()}</body>"
+        path.write_text(cell, "utf-8")
+        with open_page(browser, path, 900, "dark" if theme == "true" else "light") as opened:
+            frame = opened.page.frame_locator("iframe")
+            frame.locator("[data-ready]").wait_for()
+            assert frame.locator("body").evaluate("(body) => getComputedStyle(body).backgroundColor") == ground
+            assert not opened.printed
