@@ -155,7 +155,8 @@ def _draw_projection(what: Operation | Signature) -> Picture:
     """The index space in two parts along its first axis that can be cut, and what each reads and writes."""
     signature = what if isinstance(what, Signature) else what.signature
     axis = next((one.name for one in signature.axes if one.kind == "parallel" and one.may_have(2)), None)
-    return show_projection(what, None if axis is None else {axis: 2})
+    title = f"signature, {'whole' if axis is None else f'in two parts along {axis}'}" if what is signature else ""
+    return show_projection(what, None if axis is None else {axis: 2}, title=title)
 
 
 def _draw_op(op: Op) -> Picture:
