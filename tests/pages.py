@@ -20,11 +20,19 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PATIENCE = 120_000.0
+"""Milliseconds that a busy machine may take for anything."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const known = new Map();
   const parse = (color, under) => {
+    const key = `${color} ${under}`;
+    if (!known.has(key)) known.set(key, paint(color, under));
+    return known.get(key);
+  };
+  const paint = (color, under) => {
     canvas.fillStyle = under ? `rgb(${under.join(",")})` : "#fff";
     canvas.fillRect(0, 0, 1, 1);
     canvas.fillStyle = color;
@@ -76,7 +84,7 @@ class Opened:
 
     def wait(self) -> None:
         """Until the graph of a report is laid out."""
-        self.page.wait_for_selector("[data-ready]", timeout=60_000)
+        self.page.wait_for_selector("[data-ready]")
 
 
 @contextmanager
@@ -86,7 +94,7 @@ def start_chromium() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("pages are looked at in Chromium, which is not installed: apt-get install chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=PATIENCE)
         try:
             yield browser
         finally:
@@ -97,6 +105,7 @@ def start_chromium() -> Iterator[Any]:
 def open_page(browser: Any, path: Path, width: int = 1600, scheme: str = "light") -> Iterator[Opened]:
     """A file in a page of some width, in light or dark."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE)
     opened = Opened(context.new_page())
     try:
         opened.page.goto(path.resolve().as_uri())

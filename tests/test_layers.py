@@ -187,7 +187,7 @@ def is_dotted(value: object) -> bool:
 FACTS = {
     "tapestry_sets.alias.memory.arrays": "ADDRESSES CUDA ROCM IS_COPIED IS_PADDED NEWEST WORDS FULL_READ_ONLY",
     "tapestry_sets.batch.kernels": "FLOAT_EXACT INT_EXACT INT64",
-    "tapestry_sets.draw.theme": "CHANNELS",
+    "tapestry_sets.draw.theme": "CHANNELS FROM_XYZ CUBIC SLOPE",
     "tapestry_sets.draw.views": "ADDRESSES",
     "tapestry_sets.integers.nest": "EMPTY",
     "tapestry_sets.integers.ramps": "THIRD",

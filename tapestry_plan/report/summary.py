@@ -109,10 +109,10 @@ def summary_panel(plan: ShardPlan) -> str:
 
 
 def _devices_table(plan: ShardPlan) -> str:
-    heads = ("device", "receives B", "starts with B", "peak B", "Gflop")
+    heads = ("device", "receives B", "starts with B", "peak B", "work")
     columns = (plan.nbytes_received, plan.nbytes_placed, plan.peak_nbytes)
     rows = [
-        [str(d), *(f"{column[d]:,}" for column in columns), f"{plan.flop[d] / 1e9:,.4g}"]
+        [str(d), *(f"{column[d]:,}" for column in columns), UNITS.flop(plan.flop[d])]
         for d in range(min(plan.mesh.size, SHOWN_DEVICES))
     ]
     left = plan.mesh.size - SHOWN_DEVICES

@@ -281,7 +281,7 @@ class OverlapExplorer(Explorer):
         for axis, extent in enumerate(view.shape):
             start = self._find_place(f"{name} {axis} start", max(1, extent), 0)
             step = self._find_place(f"{name} {axis} step", len(STEPS), 0)
-            slices.append(slice(start, None, STEPS[step]))
+            slices.append(slice(start or None, None, STEPS[step] if step else None))
         return view[tuple(slices)]
 
     def list_controls(self) -> Sequence[Control]:

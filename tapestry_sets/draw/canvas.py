@@ -71,6 +71,7 @@ class Picture(Struct, frozen=True):
 
     def bundle(self, words: str) -> dict[str, str]:
         """Return the forms in which a notebook shows a value that has this picture, and these words."""
+        check_type(words, str, "Picture.bundle: words")
         return {"text/plain": words, "image/svg+xml": self.svg, "text/html": self.to_html()}
 
     def __repr__(self) -> str:
@@ -341,7 +342,7 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
         'class="tapestry" role="img" preserveAspectRatio="xMinYMin" style="max-width:100%;height:auto" '
         'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace">'
     )
-    name = cut_text(title or "a set", 500)
+    name = cut_text(title or told.split("; ")[0] or "a set", 500)
     about = [f"<title>{_clean(name)}</title>", f"<desc>{_clean(told or name)}</desc>"]
     inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
     style = f"<style>{style_of(''.join(drawing.parts))}</style>"

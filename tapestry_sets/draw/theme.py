@@ -17,6 +17,15 @@ from tapestry_sets.draw.tuning import DARK_PAPER, INK, NARROW_VIEWPORT, PAPER
 CHANNELS = (0.2126, 0.7152, 0.0722)
 """How much of a color's luminance is of red, of green and of blue light."""
 
+TO_XYZ = ((0.43395, 0.37621, 0.18984), CHANNELS, (0.01776, 0.10947, 0.87277))
+"""From light to CIE's X, Y and Z, each as a share of white's."""
+
+FROM_XYZ = ((3.07996, -1.53714, -0.54282), (-0.92126, 1.87601, 0.04525), (0.05289, -0.20403, 1.15114))
+"""And back."""
+
+CUBIC, SLOPE = 0.008856, 7.787
+"""Up to where CIELAB is a line and no root, and how steep it is there."""
+
 _PICTURES = count(1)
 """Numbers the pictures that pages are given: an id must come up once in a page, even of one picture shown twice."""
 
@@ -64,6 +73,9 @@ def contrast(one: str, two: str) -> float:
 def dark_of(color: str) -> str:
     """Return what stands for a color on dark pages: of its hue, and in its contrast with paper.
 
+    Light is scaled for a color that becomes brighter. A tint that becomes darker would be all but gray so: it keeps its
+    distance from gray, as CIELAB measures it, as far as a screen shows that.
+
     Parameters
     ----------
     color : str
@@ -72,18 +84,46 @@ def dark_of(color: str) -> str:
     Examples
     --------
     >>> dark_of("#ffffff"), dark_of("#cfe3f5")
-    ('#111111', '#262b2f')
-    >>> round(contrast("#cfe3f5", "#ffffff"), 1), round(contrast("#262b2f", "#111111"), 1)
+    ('#111111', '#192c3a')
+    >>> round(contrast("#cfe3f5", "#ffffff"), 1), round(contrast("#192c3a", "#111111"), 1)
     (1.3, 1.3)
     """
     before = luminance(color)
     wanted = min(1.0, max(0.0, 1.05 * (luminance(DARK_PAPER) + 0.05) / (before + 0.05) - 0.05))
+    if wanted < before:
+        return _as_color(_dimmed(_light(color), wanted))
     light = [c * wanted / before for c in _light(color)] if before else [wanted] * 3
     if (brightest := max(light)) > 1:  # no screen shows it: white is added to the brightest of this hue
         light = [c / brightest for c in light]
         share = (wanted - wanted / brightest) / (1 - wanted / brightest)
         light = [min(1.0, c + (1 - c) * share) for c in light]
     return _as_color(light)
+
+
+def _dimmed(light: list[float], wanted: float) -> list[float]:
+    """Return the light of a color of this luminance that is as far from gray, or as far as a screen shows."""
+
+    def root(t: float) -> float:
+        return float(t ** (1 / 3)) if t > CUBIC else t * SLOPE + 16 / 116
+
+    def square_off(f: float) -> float:
+        return float(f**3) if f**3 > CUBIC else (f - 16 / 116) / SLOPE
+
+    x, y, z = (root(sum(m * c for m, c in zip(row, light, strict=True))) for row in TO_XYZ)
+    middle, apart = root(wanted), (x - y, z - y)
+    low, high = 0.0, 2.0
+    found = [wanted] * 3
+    while high - low > 1e-3:  # the first try is the whole distance
+        share = (low + high) / 2
+        xyz = [square_off(middle + share * apart[0]), wanted, square_off(middle + share * apart[1])]
+        tried = [sum(m * c for m, c in zip(row, xyz, strict=True)) for row in FROM_XYZ]
+        if all(-1e-6 <= c <= 1 + 1e-6 for c in tried):
+            found, low = tried, share
+            if share == 1:
+                break
+        else:
+            high = share
+    return [min(1.0, max(0.0, c)) for c in found]
 
 
 # ------------------------------------------------------------------------------------------------------------ style

@@ -50,7 +50,7 @@ def cut_middle(text: str, most: int = tuning.SHOWN_TEXT) -> str:
     Examples
     --------
     >>> cut_middle("concatenate([A, B, C, D])", 15)
-    'concate…C, D])'
+    'concate… C, D])'
     """
     shown = escape_controls(text, "")
     if len(shown) <= most:

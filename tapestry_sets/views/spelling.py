@@ -7,7 +7,7 @@ from keyword import iskeyword
 from math import isfinite
 from typing import Any
 
-from tapestry_sets.limits import cut_middle, quote
+from tapestry_sets.limits import cut_middle, cut_text, quote
 from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds import choosing, joining, shaping
 from tapestry_sets.views.kinds.kind import Triple, axis_of
@@ -59,7 +59,7 @@ def _spell(view: Any, sources: Sequence[str]) -> str:
         return f"{sources[0]}{method(kind, shape)}"
     if (function := FUNCTIONS.get(type(kind))) is not None:
         return function(kind, _listed(sources), shape)
-    return f"{sources[0]}.apply({', '.join([quote(kind), *sources[1:]])})"
+    return f"{sources[0]}.apply({', '.join([cut_text(quote(kind), tuning.SHOWN_KIND), *sources[1:]])})"
 
 
 def _spell_memory(memory: Any) -> str:

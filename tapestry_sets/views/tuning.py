@@ -56,6 +56,8 @@ LONG_CHAIN = 64
 
 SHOWN_SOURCES = 8
 """The code of a view names at most so many of its sources."""
+SHOWN_KIND = 80
+"""The characters that it gives a kind which has no word of its own."""
 
 # ------------------------------------------------------------------ tuning
 

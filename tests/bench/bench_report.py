@@ -131,8 +131,8 @@ def main() -> None:
             "",
             *table(rows),
             "",
-            f"The layers of `Graph.draw` would place the 400 operators in {seconds:.2f} s, {height:,} pixels high; but each",
-            "block that is unfolded asks for another layout, which elkjs makes in the page.",
+            f"The layers of `Graph.draw` would place the 400 operators in {seconds:.2f} s, {height:,} pixels high; but",
+            "each block that is unfolded asks for another layout, which elkjs makes in the page.",
         ]
     )
     print(text)
