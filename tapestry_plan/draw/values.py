@@ -15,7 +15,7 @@ from tapestry_plan.draw.graphs import draw_graph
 from tapestry_plan.draw.layers import LayerNode, layered
 from tapestry_plan.draw.nodes import boxed, cut_box, plain_box, round_box, short
 from tapestry_plan.draw.projections import show_projection
-from tapestry_plan.ir import Op, Operation, OpNode, Pictures, Selection, Signature, Tensor, fill_pictures
+from tapestry_plan.ir import Op, Operation, OpNode, Pictures, Selection, Signature, Tensor, count_shared, fill_pictures
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import Link, Mesh, Stage
 from tapestry_sets.digits import point_of
@@ -152,10 +152,24 @@ def _plane(mesh: Mesh, at: Sequence[int]) -> canvas.Drawing:
 
 
 def _draw_projection(what: Operation | Signature) -> Picture:
-    """The index space in two parts along its first axis that can be cut, and what each reads and writes."""
+    """The index space in two parts along an axis, and what each part reads and writes."""
+    axis = _telling_axis(what)
+    title = f"signature, {'whole' if axis is None else f'in two parts along {axis}'}"
+    return show_projection(
+        what, None if axis is None else {axis: 2}, title=title if isinstance(what, Signature) else ""
+    )
+
+
+def _telling_axis(what: Operation | Signature) -> str | None:
+    """The first axis along which two parts share a part of an operand, as a halo, or else that can be cut at all."""
     signature = what if isinstance(what, Signature) else what.signature
-    axis = next((one.name for one in signature.axes if one.kind == "parallel" and one.may_have(2)), None)
-    return show_projection(what, None if axis is None else {axis: 2})
+    axes = [one.name for one in signature.axes if one.kind == "parallel" and one.may_have(2)]
+    if isinstance(what, Operation):
+        sizes = [prod(what.graph.tensor(name).shape) for name in what.node.inputs]
+        for axis in axes:
+            if any(0 < n < size for n, size in zip(count_shared(what, axis), sizes, strict=True)):
+                return axis
+    return next(iter(axes), None)
 
 
 def _draw_op(op: Op) -> Picture:
