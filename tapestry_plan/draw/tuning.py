@@ -47,6 +47,9 @@ SHOWN_DEVICES = 64
 SHOWN_READERS, SHOWN_STEPS = 8, 12
 """At most so many readers of a tensor, and steps of a derivation, are drawn and listed."""
 
+WIDE, TALL, APART = 44, 28, 26
+"""Pixels: the size of a device, and from one to the next."""
+
 BAR = 120
 """Pixels of the longest bar."""
 

@@ -15,7 +15,7 @@ from tapestry_plan.draw.graphs import draw_graph
 from tapestry_plan.draw.layers import LayerNode, layered
 from tapestry_plan.draw.nodes import boxed, cut_box, plain_box, round_box, short
 from tapestry_plan.draw.projections import show_projection
-from tapestry_plan.ir import Op, Operation, Pictures, Signature, Tensor, fill_pictures
+from tapestry_plan.ir import Op, Operation, OpNode, Pictures, Selection, Signature, Tensor, count_shared, fill_pictures
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import Link, Mesh, Stage
 from tapestry_sets.digits import point_of
@@ -24,9 +24,6 @@ from tapestry_sets.limits import cut_text, quote
 
 DEVICE, LINKS = "#e5e8e8", canvas.COLORS[1:]
 """Fill of a device, and the colors of links, in the order of `Mesh.ports`."""
-
-WIDE, TALL, APART = 44, 28, 26
-"""Pixels: the size of a device, and from one to the next."""
 
 
 def draw_value(value: Any) -> Picture:
@@ -116,27 +113,63 @@ def _plane(mesh: Mesh, at: Sequence[int]) -> canvas.Drawing:
         parts.append(canvas.written(0, canvas.SMALL, words))
     across, down = len(mesh.shape) - 1, len(mesh.shape) - 2
     for row, column in product(range(rows), range(columns)):
-        x, y = column * (WIDE + APART), top + row * (TALL + APART)
+        x, y = column * (tuning.WIDE + tuning.APART), top + row * (tuning.TALL + tuning.APART)
         if column + 1 < columns:
-            parts.append(_stroke(mesh, across, x + WIDE, y + TALL / 2, x + WIDE + APART, y + TALL / 2))
+            parts.append(
+                _stroke(
+                    mesh,
+                    across,
+                    x + tuning.WIDE,
+                    y + tuning.TALL / 2,
+                    x + tuning.WIDE + tuning.APART,
+                    y + tuning.TALL / 2,
+                )
+            )
         if row + 1 < rows:
-            parts.append(_stroke(mesh, down, x + WIDE / 2, y + TALL, x + WIDE / 2, y + TALL + APART))
+            parts.append(
+                _stroke(
+                    mesh,
+                    down,
+                    x + tuning.WIDE / 2,
+                    y + tuning.TALL,
+                    x + tuning.WIDE / 2,
+                    y + tuning.TALL + tuning.APART,
+                )
+            )
         number = first + row * columns + column
         place = ",".join(map(str, point_of(number, mesh.shape)))
         parts.append(f'<g transform="translate({x},{y})" data-device="{number}" data-place="{place}">')
-        parts.append(f'<path d="{plain_box(WIDE, TALL)}" fill="{DEVICE}" stroke="{canvas.FAINT}"/>')
-        parts += [canvas.written(WIDE / 2, TALL / 2 + 4, str(number), "middle", size=12), "</g>"]
-    return canvas.Drawing(columns * (WIDE + APART) - APART, top + rows * (TALL + APART) - APART, tuple(parts))
+        parts.append(f'<path d="{plain_box(tuning.WIDE, tuning.TALL)}" fill="{DEVICE}" stroke="{canvas.FAINT}"/>')
+        parts += [canvas.written(tuning.WIDE / 2, tuning.TALL / 2 + 4, str(number), "middle", size=12), "</g>"]
+    return canvas.Drawing(
+        columns * (tuning.WIDE + tuning.APART) - tuning.APART,
+        top + rows * (tuning.TALL + tuning.APART) - tuning.APART,
+        tuple(parts),
+    )
 
 
 # ------------------------------------------------------------------------------------------- operators and tensors
 
 
 def _draw_projection(what: Operation | Signature) -> Picture:
-    """The index space in two parts along its first axis that can be cut, and what each reads and writes."""
+    """The index space in two parts along an axis, and what each part reads and writes."""
+    axis = _telling_axis(what)
+    title = f"signature, {'whole' if axis is None else f'in two parts along {axis}'}"
+    return show_projection(
+        what, None if axis is None else {axis: 2}, title=title if isinstance(what, Signature) else ""
+    )
+
+
+def _telling_axis(what: Operation | Signature) -> str | None:
+    """The first axis along which two parts share a part of an operand, as a halo, or else that can be cut at all."""
     signature = what if isinstance(what, Signature) else what.signature
-    axis = next((one.name for one in signature.axes if one.kind == "parallel" and one.may_have(2)), None)
-    return show_projection(what, None if axis is None else {axis: 2})
+    axes = [one.name for one in signature.axes if one.kind == "parallel" and one.may_have(2)]
+    if isinstance(what, Operation):
+        sizes = [prod(what.graph.tensor(name).shape) for name in what.node.inputs]
+        for axis in axes:
+            if any(0 < n < size for n, size in zip(count_shared(what, axis), sizes, strict=True)):
+                return axis
+    return next(iter(axes), None)
 
 
 def _draw_op(op: Op) -> Picture:
@@ -156,7 +189,7 @@ def _draw_op(op: Op) -> Picture:
 def _draw_tensor(tensor: Tensor) -> Picture:
     """Who makes a tensor, and who reads it."""
     graph, name = tensor.graph, tensor.name
-    items = [*graph.nodes.values(), *graph.selections.values()]
+    items: list[OpNode | Selection] = [*graph.nodes.values(), *graph.selections.values()]
     makers = [item for item in items if name in item.outputs]
     readers = [item for item in items if name in item.inputs]
     form = f"{tensor.dtype}{list(tensor.shape)}"
@@ -214,7 +247,7 @@ def _draw_stage(stage: Stage) -> Picture:
     title = f"stage {short(stage.node)} ({short(stage.op)}): {cut}, {stage.seconds * 1e6:,.2f} us"
     count = min(len(stage.nbytes_received), tuning.SHOWN_DEVICES)
     work = stage.work_seconds or (0.0,) * count
-    columns = [
+    columns: list[tuple[str, list[tuple[float, str]], str]] = [
         ("receives", [(n, f"{n:,} B") for n in stage.nbytes_received[:count]], canvas.COLORS[1]),
         ("computes", [(n * 1e6, f"{n * 1e6:,.2f} us") for n in work[:count]], canvas.COLORS[2]),
         ("does", [(n, f"{n:,.0f} FLOP") for n in stage.flop[:count]], canvas.COLORS[3]),

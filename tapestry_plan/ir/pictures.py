@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tapestry_sets.draw import Picture
-from tapestry_sets.draw.canvas import NOT_DRAWN
+from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.regions import Box
 
 Parts = Mapping[str, int] | Box | Sequence[Box]
@@ -47,5 +46,5 @@ class Shown:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         try:
             return pictures.value(self).bundle(repr(self))
-        except NOT_DRAWN:
+        except canvas.NOT_DRAWN:
             return {"text/plain": repr(self)}

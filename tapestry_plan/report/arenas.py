@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
-from tapestry_plan.report.tuning import CURVE, LISTED_BUFFERS, POINTS, SHOWN_DEVICES
+from tapestry_plan.report.tuning import CURVE, LISTED_BUFFERS, POINTS, SHOWN_CURVES
 from tapestry_plan.steps import MemoryUse, ShardPlan
 from tapestry_sets.limits import cut_text
 
@@ -14,7 +14,7 @@ HEADS = ("bytes", "tensor", "what", "steps")
 
 def memory_panel(plan: ShardPlan) -> str:
     """A curve for each device, which opens what lies there at the peak."""
-    shown = plan.memory[:SHOWN_DEVICES]
+    shown = plan.memory[:SHOWN_CURVES]
     most = max((use.peak_nbytes for use in plan.memory), default=0)
     if not most:
         return panel("memory", "Memory over steps", element("p", "No device holds anything.", class_="tp-note"))

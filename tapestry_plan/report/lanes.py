@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table
-from tapestry_plan.report.tuning import CURVE, LISTED_OPERATORS, NARROWEST, SHOWN_DEVICES
+from tapestry_plan.report.tuning import CURVE, LISTED_OPERATORS, NARROWEST, SHOWN_CURVES
 from tapestry_plan.steps import Compute, Copy, MeasuredRun, Reduce, ShardPlan, list_queued
 from tapestry_sets.limits import cut_text
 
@@ -103,7 +103,7 @@ def draw_lanes(name: str, bars: Sequence[Bar], size: int, seconds: float) -> str
     end = max([seconds, *(bar.start + bar.seconds for bar in bars)], default=0.0)
     rows = []
     for device, lane in sorted(by_lane, key=lambda one: (one[0], [*LANES].index(one[1]))):
-        if device < SHOWN_DEVICES:
+        if device < SHOWN_CURVES:
             mine = by_lane[device, lane]
             busy = sum(bar.seconds for bar in mine)
             said = f"device {device} {LANES[lane]}"
@@ -111,7 +111,7 @@ def draw_lanes(name: str, bars: Sequence[Bar], size: int, seconds: float) -> str
                 element("span", escape(f"{device} {LANES[lane]}"), class_="tp-lane-name")
                 + _draw_lane(mine, lane, end, f"{said}, {UNITS.seconds(busy)} of {UNITS.seconds(end)}")
             )
-    left = f"{size - SHOWN_DEVICES:,} more devices are not drawn" if size > SHOWN_DEVICES else ""
+    left = f"{size - SHOWN_CURVES:,} more devices are not drawn" if size > SHOWN_CURVES else ""
     return element(
         "div",
         element("h3", escape(f"{name}: 0 to {UNITS.seconds(end)}")),

@@ -6,12 +6,9 @@ the graph, compressed. What is left out so that it stays small is said where it 
 
 from __future__ import annotations
 
-import gzip
 import os
-from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -34,6 +31,7 @@ NOTICE = (
     "unchanged; its source is at https://github.com/kieler/elkjs and its license at "
     "https://www.eclipse.org/legal/epl-2.0/."
 )
+ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 PANELS = {
     "summary": "summary",
     "graph": "graph",
@@ -48,13 +46,15 @@ PANELS = {
 @cache
 def read_asset(name: str) -> str:
     """A file of the page, as text."""
-    return files("tapestry_plan.report").joinpath("assets", name).read_text("utf-8")
+    with open(os.path.join(ASSETS, name), encoding="utf-8") as file:
+        return file.read()
 
 
 @cache
 def read_layouter() -> bytes:
     """The library that lays out graphs, compressed."""
-    return files("tapestry_plan.report").joinpath("assets", "elk-worker.min.js.gz").read_bytes()
+    with open(os.path.join(ASSETS, "elk-worker.min.js.gz"), "rb") as file:
+        return file.read()
 
 
 class Report(Struct, frozen=True):
@@ -245,7 +245,10 @@ def _body(title: str, panels: Mapping[str, str], left_out: list[str]) -> str:
 
 
 def _fill_page(title: str, body: str, document: bytes) -> str:
-    """The page; what is filled in last has no braces of its own."""
+    """The page; where a part goes is sought in the template alone, so that parts may have braces."""
+    import gzip  # loaded with the first report, not with the package
+    from base64 import b64encode
+
     filled = {
         "title": escape(title),
         "style": style_of(is_page=True),

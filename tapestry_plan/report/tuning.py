@@ -13,7 +13,9 @@ MAX_EXPLAINED = 160
 # ------------------------------------------------------------------ how much is shown
 
 SHOWN_DEVICES = 16
-"""Rows and columns of the map of bytes, and devices with lanes or memory of their own; more are joined or counted."""
+"""Rows and columns of the map of bytes, and rows of the table of devices; more are joined or counted."""
+SHOWN_CURVES = 8
+"""Devices with a curve of memory and with lanes of their own; of more the text says how many."""
 NUMBERED_DEVICES = 4
 """Rows and columns up to which the map of bytes has room for the numbers themselves."""
 SHOWN_SHARES = 8

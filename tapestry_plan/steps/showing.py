@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 
-class MeasuredRun(Protocol):
-    """What a report takes of a run: a `tapestry_exec.RunResult` has all of it."""
+class DeviceCounts(Protocol):
+    """What plans predict, and runs count, in the fields of the same names."""
 
     @property
     def nbytes_by_link(self) -> Mapping[tuple[int, int], int]: ...
@@ -17,6 +17,11 @@ class MeasuredRun(Protocol):
     def nbytes_placed(self) -> tuple[int, ...]: ...
     @property
     def peak_nbytes(self) -> tuple[int, ...]: ...
+
+
+class MeasuredRun(DeviceCounts, Protocol):
+    """What a report takes of a run: a `tapestry_exec.RunResult` has all of it."""
+
     @property
     def seconds(self) -> float: ...
     @property

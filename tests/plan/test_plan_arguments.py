@@ -428,6 +428,7 @@ NOT_WALKED = {
     "MemoryUse": "plans make it",
     "PlannedTransfer": "plans make it",
     "PlannedTransfers": "plans make it",
+    "PlanDifference": "plans make it",
     "MeshPlacement": "plans make it",
     "Shardings": "plans make it",
     "ShardPlan.report": "writes files; tests/plan/report/test_report.py",

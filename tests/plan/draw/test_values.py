@@ -93,10 +93,18 @@ def test_an_operator_is_drawn_in_two_parts_with_the_cells_of_each() -> None:
     assert found == held
 
 
+def test_a_convolution_is_cut_where_its_parts_share_a_halo() -> None:
+    g = Graph()
+    ops.conv(g.input("x", (1, 3, 8, 8)), g.input("k", (4, 3, 3, 3)), pads=1, name="c")
+    text = drawn(operation(g, "c")).text
+    reads = [part.inputs[0] for part in operation(g, "c").shard({"h": 2})]
+    assert reads[0].count_common(reads[1]) == 3 * 2 * 8 and "in two or more: 48 of 192 cells" in text
+
+
 def test_a_signature_that_nothing_can_be_cut_of_is_one_part() -> None:
     axes = (Axis("k", 5, "reduction"),)
     signature = Signature(axes, (Operand(project(axes, [{"k": 1}])),), (Operand(project(axes, [])),))
-    assert "index space: k 5 (reduction); 1 part" in drawn(signature).text
+    assert drawn(signature).text.startswith("signature, whole\nindex space: k 5 (reduction); 1 part")
 
 
 @pytest.mark.parametrize("name", ["conv", "linear", "softmax", "relu", "max_pool"])

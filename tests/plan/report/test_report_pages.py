@@ -140,6 +140,18 @@ def test_operators_show_their_parts_and_their_reasons(opened: Opened) -> None:
     assert bars.count() == len(p.alternatives["x turned"])
 
 
+def test_where_pages_may_have_no_workers_the_graph_is_laid_out_too(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    allowed = "script-src 'unsafe-inline' 'unsafe-eval' blob:; worker-src blob:"
+    html = page_of(chained)
+    assert allowed in html
+    path.write_text(html.replace(allowed, "script-src 'unsafe-inline' 'unsafe-eval'; worker-src 'none'"), "utf-8")
+    with open_page(browser, path) as opened:
+        opened.wait()
+        assert opened.page.locator(".tp-node").count() > 4
+        assert any("worker" in line.lower() for line in opened.printed), "it was refused one"
+
+
 def test_zoom_and_pan_keep_to_the_panel(browser: Any, written: Any) -> None:
     with open_page(browser, written(transformer)) as opened:
         opened.wait()
@@ -190,3 +202,16 @@ def test_words_that_are_faint_are_seen(browser: Any, tmp_path: Path) -> None:
     with open_page(browser, path) as opened:
         [(_, words, ratio)] = opened.page.evaluate(CONTRASTS)
     assert words == "faint" and 2 < ratio < 3
+
+
+def test_in_a_notebook_the_report_follows_the_notebook(browser: Any, tmp_path: Path) -> None:
+    made = chained().report()
+    for theme, ground in (("true", "rgb(255, 255, 255)"), ("false", "rgb(17, 17, 17)")):
+        path = tmp_path / "notebook.html"
+        cell = f"<!doctype html><meta charset='utf-8'><body data-jp-theme-light='{theme}'>{made._repr_html_()}</body>"
+        path.write_text(cell, "utf-8")
+        with open_page(browser, path, 900, "dark" if theme == "true" else "light") as opened:
+            frame = opened.page.frame_locator("iframe")
+            frame.locator("[data-ready]").wait_for()
+            assert frame.locator("body").evaluate("(body) => getComputedStyle(body).backgroundColor") == ground
+            assert not opened.printed

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import DisjointRegions, Region, Sett, Stripe, TooHard, allocate
-from tapestry_sets.draw import canvas
+from tapestry_sets.draw import canvas, tuning
 from tapestry_sets.draw import sets as draw
 from tests.drawings import SVG, assert_legible, holders, name_of, read
 from tests.oracles import in_nesting, listed, listed_points
@@ -329,3 +329,44 @@ def test_sizes_and_names_fit() -> None:
         draw.svg(Stripe(1, 1), Stripe(1, 2), names=["one"])
     with pytest.raises(ValueError, match="sequence of 2 strings"):
         draw.show(Stripe(1, 1), Stripe(1, 2), names="ab")
+
+
+# ------------------------------------------------------------------------------------------------------ narrow pages
+
+
+@given(nestings(), nestings(), windows(longest=300))
+def test_a_drawing_for_narrow_pages_shows_the_same(
+    one: list[Stripe], two: list[Stripe], window: tuple[int, int]
+) -> None:
+    a, b = listed(one, window), listed(two, window)
+    picture = draw.show(Sett(*one), Sett(*two), start=window[0], stop=window[1], names=["the first set of them", "b"])
+    wide = read(picture.svg)
+    assert bool(picture.narrow) == (wide.width > tuning.NARROW_PAGE)
+    if not picture.narrow:
+        return
+    narrow = read(picture.narrow)
+    assert_legible(narrow)
+    assert narrow.width <= tuning.NARROW_PAGE + 48  # the margins, and a last label
+    assert len(narrow.squares) == len(wide.squares)
+    assert holders(narrow) == {str(z): frozenset([1] * (z in a) + [2] * (z in b)) for z in a | b}
+    assert {s.wide for s in narrow.squares} == {14.0}, "cells of a line are folded, not shrunk"
+
+
+def test_words_wrap_on_narrow_pages_and_nothing_is_lost() -> None:
+    title = "Some words above a picture that are too long for a page of 400 pixels, as titles are"
+    picture = draw.show(Stripe(1, 1), stop=4, title=title, names=["those integers that can be halved " * 2])
+    words = [w.words for w in read(picture.narrow).words]
+    assert title.split() == " ".join(words).split()[: len(title.split())]
+    assert "those integers that can be halved those integers that can be halved" in " ".join(words)
+    assert len(words) > len(read(picture.svg).words)
+
+
+def test_pages_are_wide_again_after_an_error() -> None:
+    def fail() -> tuple[str, str]:
+        if canvas.page_width() < tuning.PAGE:
+            raise ValueError("narrow")
+        return "", draw.svg(Stripe(1, 1), stop=60)
+
+    with pytest.raises(ValueError, match="narrow"):
+        canvas.draw_twice(fail)
+    assert canvas.page_width() == tuning.PAGE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import gcd, lcm, prod
@@ -490,6 +491,17 @@ def test_the_boxes_of_two_views_mark_all_indices_that_read_a_shared_cell(case: t
         assert marked and marked <= expected
         if many == np.size(array):  # the whole box is drawn
             assert marked == expected
+
+
+@given(view_pairs(cells=90), st.sampled_from(["rows", "grid"]))
+def test_pictures_of_views_for_narrow_pages_show_the_same(pair: Pair, mode: str) -> None:
+    one, _, two, _, _ = pair
+    picture = show_views(one, two, names=["one", "the other one of two"], mode=mode)
+    if picture.narrow:
+        wide, narrow = read(picture.svg), read(picture.narrow)
+        assert_legible(narrow)
+        assert narrow.width <= 400 < wide.width + 48
+        assert Counter((s.at, s.held) for s in narrow.squares) == Counter((s.at, s.held) for s in wide.squares)
 
 
 def test_show_takes_views_too() -> None:
