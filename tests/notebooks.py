@@ -70,7 +70,7 @@ def run_cells(path: Path, names: dict[str, Any]) -> Iterator[Shown]:
             yield Shown(at, value, out.getvalue())
 
 
-def make_page(path: Path, shown: list[Shown]) -> str:
+def make_page(path: Path, shown: list[Shown], theme: str = "light") -> str:
     """A notebook that has run, as nbconvert makes a page of it; scripts from elsewhere are left out."""
     nbconvert = pytest.importorskip("nbconvert", reason="notebooks become pages by nbconvert")
     nbformat = pytest.importorskip("nbformat")
@@ -83,5 +83,5 @@ def make_page(path: Path, shown: list[Shown]) -> str:
         if one.value is not None:
             data, metadata = formatter.format(one.value)
             outputs.append(nbformat.v4.new_output("execute_result", data=data, metadata=metadata, execution_count=None))
-    page: str = nbconvert.HTMLExporter().from_notebook_node(notebook)[0]
+    page: str = nbconvert.HTMLExporter(theme=theme).from_notebook_node(notebook)[0]
     return re.sub(r"<script[^>]* src=[^>]*></script>", "", page)

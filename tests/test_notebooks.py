@@ -175,21 +175,29 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-TOO_WIDE = """() => {
+LAID_OUT = """() => {
   const outside = (one) => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
-  const shown = [...document.querySelectorAll("svg, img, iframe, table")].filter((one) => one.checkVisibility());
+  const shown = [...document.querySelectorAll("svg, img, iframe")].filter((one) => one.checkVisibility());
+  const drawn = (one) => [...one.querySelectorAll("svg")].filter((svg) => svg.checkVisibility()).length;
   const page = document.documentElement;
-  return [shown.filter(outside).length, Math.max(0, page.scrollWidth - page.clientWidth)];
+  return {
+    outside: shown.filter(outside).length,
+    sideways: Math.max(0, page.scrollWidth - page.clientWidth),
+    drawn: [...document.querySelectorAll(".tapestry-picture")].map(drawn),
+  };
 }"""
-"""How many pictures and tables reach beyond the page, and by how many pixels the page can be scrolled sideways."""
+"""How many pictures reach beyond a page, how far it scrolls sideways, and how many drawings of each picture show."""
 
 
 @each
-def test_nothing_is_wider_than_a_narrow_page(browser: Any, path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [400, 1100])
+def test_pictures_fit_the_page(browser: Any, path: Path, width: int, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(page_of(path), "utf-8")
-    with open_page(browser, page, width=400) as opened:
-        assert opened.page.evaluate(TOO_WIDE) == [0, 0]
+    with open_page(browser, page, width=width) as opened:
+        found = opened.page.evaluate(LAID_OUT)
+        assert (found["outside"], found["sideways"]) == (0, 0)
+        assert found["drawn"] and set(found["drawn"]) == {1}  # the wide or the narrow one
         failed = [line for line in opened.printed if line.startswith("error")]
         assert all("Failed to load resource" in line for line in failed), failed  # nbconvert's own, from elsewhere
 

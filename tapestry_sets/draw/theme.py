@@ -173,10 +173,11 @@ def as_html(svg: str, narrow: str = "", text: str = "") -> str:
     """
     from html import escape  # loaded with the first picture, not with the package
 
-    style = [".tapestry-picture pre,.tapestry-narrow{display:none}"] if text or narrow else []
-    if narrow:
-        swap = ".tapestry-wide{display:none}.tapestry-narrow{display:inline}"
-        style.append(f"@media (max-width:{NARROW_VIEWPORT}px){{{swap}}}")
+    style = [".tapestry-picture pre{display:none}"] if text else []
+    if narrow:  # each rule holds where the other does not: a page has them once for each picture, in any order
+        page = f"(max-width:{NARROW_VIEWPORT}px)"
+        style.append(f"@media {page}{{.tapestry-wide{{display:none}}}}")
+        style.append(f"@media not all and {page}{{.tapestry-narrow{{display:none}}}}")
     drawings = [_named(svg, "wide" * bool(narrow)), *([_named(narrow, "narrow")] if narrow else [])]
     head = [f"<style>{''.join(style)}</style>"] if style else []
     words = [f"<pre>{escape(text)}</pre>"] if text else []
