@@ -101,9 +101,13 @@ class CellBlock(Struct, frozen=True):
     ----------
     write : callable
         ``(xp, outputs, inputs, attrs)``.
+    in_place : bool
+        Whether the output may lie where an operand of its shape and dtype size does: each cell is read there before it
+        is written, and not afterwards.
     """
 
     write: Callable[[Any, Sequence[Any], Sequence[Any], Attrs], None]
+    in_place: bool = False
 
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
         self.write(xp, outputs, inputs, shard.attrs)

@@ -196,16 +196,19 @@ def ufunc(name: str) -> Block:
     def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
         getattr(xp, name)(*inputs, out=outputs[0])
 
-    return CellBlock(write)
+    return CellBlock(write, in_place=True)
 
 
-def writes(formula: Callable[..., None]) -> Block:
-    """The block of a formula ``(xp, out, *inputs, **attributes)`` that writes the only output."""
+def writes(formula: Callable[..., None], in_place: bool = False) -> Block:
+    """The block of a formula ``(xp, out, *inputs, **attributes)`` that writes the only output.
+
+    It may say that it writes no cell of `out` before it has read the operands' there, and reads none afterwards.
+    """
 
     def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
         formula(xp, outputs[0], *inputs, **attrs)
 
-    return CellBlock(write)
+    return CellBlock(write, in_place=in_place)
 
 
 def spatial_of(shard: Shard) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, force_setattr, replace
 
 from tapestry_plan.ir import Graph, Op, same_graph
-from tapestry_plan.rewrite import Derivation, list_readers
+from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
@@ -31,7 +31,7 @@ from tapestry_plan.steps.documents import (
 )
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
-from tapestry_plan.steps.inside import Inside, open_blocks, tell_block
+from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks, tell_block
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
@@ -649,8 +649,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         steps = Derivation()
         for name, other in self.unified.items():
             steps = steps.then("unify", name, other=other)
+        pairs = [(pair.first, pair.second) for pair in self.fused]
         for name, node in self.recomputed.items():
-            steps = steps.then("recompute", node, by=list_readers(self.graph, name), name=name)
+            steps = steps.then("recompute", node, by=list_readers_inside(self.graph, pairs, name), name=name)
         for found in self.expansions:
             if found.split:
                 steps = steps.then("split_axes", found.node, **tell_rule(found.split))

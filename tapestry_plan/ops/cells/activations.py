@@ -33,7 +33,7 @@ def in_tiles(formula: Formula, takes_out: bool = False) -> Block:
             else:
                 out[some] = formula(xp, x[some], **attrs)
 
-    return CellBlock(write)
+    return CellBlock(write, in_place=not takes_out)
 
 
 def _approximated(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def where(condition: Tensor, a: Tensor | float, b: Tensor | float, *, name: str 
     """
 
 
-@operator(block=writes(_astype), dtype=_astype_dtype, adjoint=adjoints.astype)
+@operator(block=writes(_astype, in_place=True), dtype=_astype_dtype, adjoint=adjoints.astype)
 def astype(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     """x with its numbers as another dtype, as `numpy.ndarray.astype` makes them; x itself if it has the dtype.
 

@@ -149,12 +149,19 @@ def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> 
             operand._need_fractions()
 
 
-@operator(block=writes(_relu), dtype=numeric, adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
+@operator(
+    block=writes(_relu, in_place=True), dtype=numeric, adjoint=adjoints.relu, work=lambda shard: Activation("relu")
+)
 def relu(x: Tensor, *, name: str | None = None) -> Tensor:
     """max(x, 0), cell by cell."""
 
 
-@operator(block=writes(_sigmoid), dtype=floating, adjoint=adjoints.sigmoid, work=lambda shard: Activation("sigmoid"))
+@operator(
+    block=writes(_sigmoid, in_place=True),
+    dtype=floating,
+    adjoint=adjoints.sigmoid,
+    work=lambda shard: Activation("sigmoid"),
+)
 def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
     """1 / (1 + exp(-x)), cell by cell."""
 
@@ -299,7 +306,7 @@ def prelu(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """a where it is positive, a · b elsewhere; the slope b broadcasts to a's shape."""
 
 
-@operator(block=writes(_remainder), dtype=numeric, adjoint=adjoints.remainder)
+@operator(block=writes(_remainder, in_place=True), dtype=numeric, adjoint=adjoints.remainder)
 def remainder(a: Tensor | float, b: Tensor | float, *, truncate: bool = False, name: str | None = None) -> Tensor:
     """The remainder of a after division by b, cell by cell.
 
@@ -329,7 +336,7 @@ def leaky_relu(x: Tensor, alpha: float = 0.01, *, name: str | None = None) -> Te
     """x where it is positive, alpha·x elsewhere."""
 
 
-@operator(block=writes(_clip), dtype=_bounded, adjoint=adjoints.clip)
+@operator(block=writes(_clip, in_place=True), dtype=_bounded, adjoint=adjoints.clip)
 def clip(x: Tensor, min: float | None = None, max: float | None = None, *, name: str | None = None) -> Tensor:
     """x limited to [min, max]; a bound that is None or infinite does not limit.
 
