@@ -200,6 +200,7 @@ FACTS = {
     "tapestry_plan.search.sums.frontier": "WEIGHT",
     "tapestry_plan.steps.layouts.layout": "REPLICAS IDLE",
     "tapestry_plan.steps.step": "HOST",
+    "tapestry_exec.cli.terminal": "BROKEN_PIPE",
     "tapestry_exec.cuda.cublas": "SINGLE DOUBLE TF32 LARGEST SUCCESS",
     "tapestry_exec.cuda.kernels.scatter": "REPLACE",
     "tapestry_exec.simulated.cublas": "DEFAULT DONE NOT_INITIALIZED INVALID_VALUE NOT_SUPPORTED",

@@ -2,13 +2,19 @@
 
 From the ground up; each row stands on rows above it:
 
-    terminal  expression  planning       lines, tables and errors; views, and what is asked of a plan, from text
-    commands                             demo, plan, export, pareto, run, calibrate, schema, overlap
-    saved                                explain, transfers, verify: of a plan that was saved
-    __main__                             the command as a module
+    terminal  expression         lines, tables and errors; views, sets and projections from text
+    answers                      the documents that ``--json`` prints, with their schemas
+    planning  operators          what is asked of a plan, from text; the operators that come along
+    models  pictures  printing   models and inputs; what `show` draws; what is printed of a plan and its run
+    commands                     demo, plan, export, pareto, run, calibrate
+    looking  saved               overlap, show, ops, schema; explain, transfers, verify: of a plan that was saved
+    __main__                     the command as a module
+
+To add a command, write its function in one of the last three modules, or in one more that is imported below; its
+examples are run by the tests. What it prints with ``--json`` is a struct in `answers`, which makes its schema.
 """
 
-from tapestry_exec.cli import saved
+from tapestry_exec.cli import looking, saved
 from tapestry_exec.cli.commands import main
 
-__all__ = ["main", "saved"]
+__all__ = ["looking", "main", "saved"]

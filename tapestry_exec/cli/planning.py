@@ -19,13 +19,15 @@ from types import NoneType
 from typing import Any, get_args
 
 import click
+from click.shell_completion import CompletionItem
 from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
+from tapestry_exec.cli.terminal import quiet_option
 from tapestry_exec.copies import Array
 from tapestry_exec.run import read_array
 from tapestry_plan.search import CapOptions, Options
-from tapestry_plan.steps import Mesh, Placed
+from tapestry_plan.steps import Mesh, Placed, list_machines
 from tapestry_sets.limits import quote
 
 PATH = click.Path(path_type=Path)
@@ -346,20 +348,14 @@ def parse_expand(wanted: Sequence[str], no_expand: bool) -> bool | list[str]:
     return list(wanted) or not no_expand
 
 
+def complete_machines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The machines that come along, for shells that complete; they add the files."""
+    known = [CompletionItem(name) for name in list_machines() if name.startswith(incomplete)]
+    return [*known, CompletionItem(incomplete, type="file")]
+
+
 MODEL = (
     click.argument("model", type=PATH),
-    click.option(
-        "--mesh",
-        metavar="N[xM…]",
-        callback=parse_mesh,
-        help="Devices, as 4 or 2x2; 4 by default, or all of the machine.",
-    ),
-    click.option(
-        "--machine",
-        metavar="NAME|FILE.toml",
-        callback=parse_machine,
-        help="Plan with the rates of this machine, as h100x8; --mesh says which of its devices, along which axes.",
-    ),
     click.option(
         "--shape",
         "shapes",
@@ -375,22 +371,41 @@ MODEL = (
         help="Value of an input that is known in advance, as the shape of a Reshape; numbers, or a file.npy.",
     ),
 )
-"""What is planned, and for which devices."""
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
+"""What is planned."""
+DEVICES = (
+    click.option(
+        "--mesh",
+        metavar="N[xM…]",
+        callback=parse_mesh,
+        help="Devices, as 4 or 2x2; 4 by default, or all of the machine.",
+    ),
+    click.option(
+        "--machine",
+        metavar="NAME|FILE.toml",
+        callback=parse_machine,
+        shell_complete=complete_machines,
+        help="Plan with the rates of this machine, as h100x8; --mesh says which of its devices, along which axes.",
+    ),
+)
+"""For which devices."""
+SQUEEZENET = Path("SqueezeNet")
+"""What a command without a model plans."""
 
 
-def planning(command: Callable[..., None], declared: type[Options] = CapOptions) -> Callable[..., None]:
+def planning(
+    command: Callable[..., None], declared: type[Options] = CapOptions, of_model: bool = True
+) -> Callable[..., None]:
     """Let a command have a model, a mesh, and an option for each argument that is declared: as `Planning` and mesh."""
     by_name = {field.name: field for field in fields(declared)}
 
     @wraps(command)
     def planned(
-        model: Path,
         machine: Mesh | None,
         quiet: bool,
-        shapes: Sequence[str],
-        values: Sequence[str],
         no_expand: bool,
+        model: Path = SQUEEZENET,
+        shapes: Sequence[str] = (),
+        values: Sequence[str] = (),
         **rest: Any,
     ) -> None:
         options = {name: rest.pop(name) for name in by_name}
@@ -401,7 +416,8 @@ def planning(command: Callable[..., None], declared: type[Options] = CapOptions)
         command(asked, **rest)
 
     drawn = [option for name in WORDS if name in by_name for option in draw_options(by_name[name])]
-    return reduce(lambda made, option: option(made), reversed([*MODEL, *drawn, quiet_option]), planned)
+    given = [*(MODEL if of_model else ()), *DEVICES, *drawn, quiet_option]
+    return reduce(lambda made, option: option(made), reversed(given), planned)
 
 
 def _list_changed(by_name: Mapping[str, FieldInfo], options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -5,50 +5,132 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from tapestry_exec.cli import tuning
 from tapestry_exec.run import BackendUnavailable, OrderingFault, ResultMismatch, StepFailed, TransferMismatch
-from tapestry_sets.limits import escape_controls
+from tapestry_sets.limits import Units, escape_controls, list_names, quote
+
+DEBUG = "tapestry.debug"
+"""Where a context keeps whether errors are to be shown with their traceback."""
+BROKEN_PIPE = 128 + 13
+"""The exit status of a command whose reader went away, as shells tell that SIGPIPE ended it."""
+WENT_WRONG = (TransferMismatch, StepFailed, ResultMismatch, OrderingFault)
+"""What a run raises that is nobody's input."""
+REFUSED = (ValueError, TypeError, IndexError, OSError, MemoryError, BackendUnavailable)
+"""What is raised for what the user gave."""
 
 
-class Commands(click.Group):
+class Command(click.Command):
+    """A command with examples in its help, which can show where an error comes from.
+
+    Parameters
+    ----------
+    *args, **extra
+        As for `click.Command`.
+    examples : sequence of str
+        Lines of a shell, each of which runs as it stands.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **extra: Any) -> None:
+        super().__init__(*args, **extra)
+        self.examples = tuple(examples)
+        words = "Show where an error comes from: a traceback in place of one line."
+        self.params.append(
+            click.Option(["--debug"], is_flag=True, is_eager=True, expose_value=False, callback=_note_debug, help=words)
+        )
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:  # whole, so that they can be copied
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def _note_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[DEBUG] = value or ctx.meta.get(DEBUG, False)
+
+
+class Commands(Command, click.Group):
     """A group whose errors are one line.
 
     The exit status is 2 for what the user gave, 1 for a run that went wrong and
-    for what was asked as a status, 130 after Ctrl-C.
+    for what was asked as a status, 130 after Ctrl-C, 141 where nobody reads what is printed.
     """
+
+    command_class = Command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(
+            f"no such command {quote(args[0])}; {list_names(self.commands, args[0], 'commands')}", ctx
+        )
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with ending_with_reader():
+            return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with ending_with_reader():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             if sys.stderr.isatty():  # behind the ^C that the terminal shows
                 click.echo(err=True)
             raise click.Abort from None
+        except (click.ClickException, *WENT_WRONG, *REFUSED) as error:
+            if not ctx.meta.get(DEBUG):
+                raise
+            echo("".join(traceback.format_exception(error)).rstrip(), err=True)
+            sys.exit(_find_status(error))
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
             status = super().main(*args, **{**extra, "standalone_mode": False})
         except click.ClickException as error:
-            fail(error.format_message(), 2)
+            fail(error.format_message(), _find_status(error))
         except click.Abort:
             fail("stopped by Ctrl-C", 130)
-        except (TransferMismatch, StepFailed, ResultMismatch, OrderingFault) as error:
-            fail(str(error), 1)
-        except (ValueError, TypeError, IndexError, OSError, MemoryError, BackendUnavailable) as error:
-            fail(str(error) or type(error).__name__, 2)
+        except (*WENT_WRONG, *REFUSED) as error:
+            fail(str(error) or type(error).__name__, _find_status(error))
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _find_status(error: Exception) -> int:
+    return 1 if isinstance(error, WENT_WRONG) else 2
 
 
 def fail(message: str, status: int) -> None:
     echo("error: " + " ".join(message.split()), err=True)
     sys.exit(status)
+
+
+@contextmanager
+def ending_with_reader() -> Iterator[None]:
+    """End quietly where nobody reads any more what is printed, as behind ``| head``."""
+    try:
+        yield
+    except BrokenPipeError:
+        _end_quietly()
+    except SystemExit as error:  # so rich ends a program
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        _end_quietly()
+
+
+def _end_quietly() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # what is left in their buffers is not tried again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(BROKEN_PIPE)
 
 
 @contextmanager
@@ -143,22 +225,41 @@ def timed(label: str, quiet: bool = False) -> Iterator[None]:
         echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
 
 
+# -------------------------------------------------------------------------------------------------- options
+
+units_option = click.option(
+    "--units",
+    type=click.Choice(["human", "exact"]),
+    default="human",
+    show_default=True,
+    callback=lambda ctx, param, value: Units(exact=value == "exact"),
+    help="Numbers rounded in MiB, ms and GFLOP, or every byte, digit and operation.",
+)
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; `tapestry schema` has its JSON Schema.")
+
+
 # -------------------------------------------------------------------------------------------------- tables
 
 
-def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> None:
-    """Print a table to stdout; columns in `numbers` are aligned at the right."""
+def print_table(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int], legend: str = ""
+) -> None:
+    """Print a table to stdout; columns in `numbers` are aligned at the right. The legend says what columns are."""
     from rich.box import SIMPLE
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
     from rich.table import Table
 
-    table = Table(box=SIMPLE, pad_edge=False)
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for k, head in enumerate(heads):
-        table.add_column(head, justify="right" if k in numbers else "left", overflow="fold")
+        justify: JustifyMethod = "right" if k in numbers else "left"
+        table.add_column(head, justify=justify, overflow="fold", no_wrap=k in numbers, min_width=len(head))
     for row in rows:
         table.add_row(*(_plain(cell) for cell in row))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110, highlight=False)
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else tuning.PIPED_WIDTH, highlight=False)
     with naming_stdout():
         if title:  # in a line of its own, however narrow the table is
             console.print(_plain(title), style="italic", soft_wrap=True)
         console.print(table)
+        if legend:
+            console.print(_plain(legend), style="dim")

@@ -13,7 +13,7 @@ from tapestry_exec.run import tuning
 from tapestry_exec.run.evaluate import difference, evaluate_with_scale, most_apart
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_plan.steps import ShardPlan
-from tapestry_sets.limits import FrozenDict, cut_text, quote
+from tapestry_sets.limits import FrozenDict, Units, cut_text, quote
 
 Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all, and the operator."""
@@ -78,7 +78,7 @@ class RunResult(Struct, frozen=True):
         verified = "" if apart is None else f", differs by {apart:.1e}"
         return (
             f"RunResult({names}: {self.nbytes_moved:,} B moved, {sum(self.nbytes_placed):,} B placed, "
-            f"at most {peak:,} B on a device, {self.seconds * 1e3:,.2f} ms{verified})"
+            f"at most {peak:,} B on a device, {Units().seconds(self.seconds)}{verified})"
         )
 
     @property

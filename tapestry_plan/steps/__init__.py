@@ -66,6 +66,7 @@ from tapestry_plan.steps.layouts.local import (
     linearize,
     may_copy,
 )
+from tapestry_plan.steps.layouts.machines import list_machines
 from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, PartTable, find_part_table, list_merge_stages
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
 from tapestry_plan.steps.layouts.placed import Placed, lay_tensor
@@ -86,7 +87,7 @@ from tapestry_plan.steps.memory_use import HeldBuffer, MemoryUse
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, split_steps
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
-from tapestry_plan.steps.schemas import DocumentKind, describe_document
+from tapestry_plan.steps.schemas import DocumentKind, describe_document, describe_type
 from tapestry_plan.steps.shard_plan import (
     Alternative,
     Expansions,

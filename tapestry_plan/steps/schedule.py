@@ -44,7 +44,7 @@ from tapestry_plan.steps.step import (
     is_in_place,
     list_buffers,
 )
-from tapestry_sets.limits import freeze_dicts
+from tapestry_sets.limits import Units, freeze_dicts
 
 Queue = tuple[str, int, int]
 """What it runs ("work", "send", "receive", "to host" or "from host"), its device, and its link in `Mesh.ports`."""
@@ -90,8 +90,8 @@ class Schedule(Struct, frozen=True):
     def __repr__(self) -> str:
         busiest = "" if self.busiest is None else f", busiest {self.busiest[0]} of device {self.busiest[1]}"
         return (
-            f"Schedule({len(self.starts)} operations in {self.seconds * 1e6:,.2f} us, the longest chain "
-            f"{self.critical_seconds * 1e6:,.2f} us{busiest})"
+            f"Schedule({len(self.starts)} operations in {Units().seconds(self.seconds)}, the longest chain "
+            f"{Units().seconds(self.critical_seconds)}{busiest})"
         )
 
     @property

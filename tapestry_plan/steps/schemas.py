@@ -171,22 +171,30 @@ def describe_document(kind: DocumentKind) -> dict[str, Any]:
     >>> describe_document("program")["properties"]["format"]
     {'enum': ['tapestry-program/3']}
     """
-    graph = _describe(GraphDocument)
+    graph = describe_type(GraphDocument)
     if kind == "graph":
         graph["properties"]["format"] = {"enum": [GRAPH_FORMAT]}
         return graph
     of, form = {"plan": (ShardPlan, PLAN_FORMAT), "program": (Program, PROGRAM_FORMAT)}[kind]
     fields = {**get_type_hints(of), **WRITTEN_AS[of]}
     whole = {"format": Literal[form], **fields, "sha256": str}
-    made = _describe(msgspec.defstruct(f"{of.__name__}Document", [*whole.items()], namespace={"__doc__": of.__doc__}))
+    made = describe_type(
+        msgspec.defstruct(f"{of.__name__}Document", [*whole.items()], namespace={"__doc__": of.__doc__})
+    )
     for entry in (*made["$defs"].values(), made):
         if "properties" in entry and "additionalProperties" not in entry:  # others said it already
             entry |= {"required": sorted(entry["properties"]), "additionalProperties": False}
     return made
 
 
-def _describe(kind: Any) -> dict[str, Any]:
-    """The schema of a type, itself above and the types in it below."""
+def describe_type(kind: Any) -> dict[str, Any]:
+    """The schema of a struct, itself above and the types in it below.
+
+    Examples
+    --------
+    >>> describe_type(LotEntry)["required"]
+    ['boxes', 'extents']
+    """
     made = msgspec.json.schema(kind, schema_hook=_describe_sets)
     top = made["$defs"].pop(made.pop("$ref").rpartition("/")[2])
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}

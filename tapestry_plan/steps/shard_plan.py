@@ -42,7 +42,7 @@ from tapestry_plan.steps.reasons import OperandReads, list_reads
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
 from tapestry_plan.steps.transfers import PlannedTransfers, list_transfers
-from tapestry_sets.limits import FrozenDict, check_arguments, cut_text, freeze_dicts, list_names, quote
+from tapestry_sets.limits import FrozenDict, Units, check_arguments, cut_text, freeze_dicts, list_names, quote
 from tapestry_sets.regions import Box
 
 PLAN_FORMAT = "tapestry-plan/6"
@@ -81,7 +81,7 @@ class Stage(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return (
             f"Stage({cut_text(self.node, 50)} ({cut_text(self.op, 40)}) {_sharding_text(self.sharding)}: receives "
-            f"{sum(self.nbytes_received):,} B, shares {self.nbytes_shared:,} B, {self.seconds * 1e6:,.2f} us)"
+            f"{sum(self.nbytes_received):,} B, shares {self.nbytes_shared:,} B, {Units().seconds(self.seconds)})"
         )
 
     def __post_init__(self) -> None:
@@ -259,7 +259,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         nodes, devices = len(self.graph.nodes), self.mesh.size
         return (
             f"ShardPlan({nodes} operator{'s' * (nodes != 1)} on {devices} device{'s' * (devices != 1)}, "
-            f"space={self.space!r}: {self.seconds * 1e6:,.2f} us modeled, gap {self.gap:.1%}, "
+            f"space={self.space!r}: {Units().seconds(self.seconds)} modeled, gap {self.gap:.1%}, "
             f"{self.nbytes_moved:,} B moved, at most {peak:,} B on a device)"
         )
 

@@ -2,7 +2,7 @@
 
 From the ground up; each row stands on rows above it:
 
-    printable                             values and names as messages show them
+    printable  units                      values and names as messages show them; bytes, seconds and operations
     arguments  arrays                     arguments and arrays as callers write them
     constructors  documents               values; plain data against types
     annotations                           what an annotation admits, said by the checks of arguments
@@ -61,3 +61,4 @@ from tapestry_sets.limits.constructors import (
 from tapestry_sets.limits.documents import check_format, read_fields, read_json
 from tapestry_sets.limits.printable import cut_text, escape_controls, list_names, quote
 from tapestry_sets.limits.tallies import TALLY, Tally, count_question, note_help, tally
+from tapestry_sets.limits.units import Units

@@ -14,6 +14,11 @@ from tapestry_sets.limits import list_names, quote
 
 SHIPPED = Path(__file__).with_name("machines.toml")
 FIELDS = {"shape", "names", "device", "link", "host"}
+RATES = {
+    Device: ("flop_per_second", "memory_nbytes_per_second"),
+    Link: ("latency_seconds", "nbytes_per_second"),
+}
+"""What a table of a file must say; without the whole table it is as for the machine `cpu4`."""
 
 
 def read_machine(path: str | Path) -> dict[str, Any]:
@@ -36,6 +41,17 @@ def find_machine(name: str) -> dict[str, Any]:
             "ends in .toml"
         )
     return _parse_machine(known[name], name)
+
+
+def list_machines() -> list[str]:
+    """The names of the machines that come along.
+
+    Examples
+    --------
+    >>> "h100x8" in list_machines()
+    True
+    """
+    return sorted(_shipped())
 
 
 @cache
@@ -85,8 +101,8 @@ def write_machine(fields: Mapping[str, Any]) -> str:
     shape = [2]
     link = { latency_seconds = 1e-06, nbytes_per_second = 1000000000.0 }
     device = [
-        { flop_per_second = 1000000000000.0 },
-        { flop_per_second = 3000000000000.0 },
+        { flop_per_second = 1000000000000.0, memory_nbytes_per_second = 20000000000.0 },
+        { flop_per_second = 3000000000000.0, memory_nbytes_per_second = 20000000000.0 },
     ]
     """
     lines = []
@@ -101,14 +117,14 @@ def write_machine(fields: Mapping[str, Any]) -> str:
 
 
 def _write(value: object) -> str:
-    """A value in TOML; of rates those that are not the usual ones."""
+    """A value in TOML; of rates those that a file must say, and those that are not the usual ones."""
     match value:
         case Device() | Link():
             usual = type(value)()
             names = [
                 name
                 for name in value.__struct_fields__
-                if getattr(value, name) != getattr(usual, name) or isinstance(value, Link)
+                if name in RATES[type(value)] or getattr(value, name) != getattr(usual, name)
             ]
             return "{ " + ", ".join(f"{name} = {_write(getattr(value, name))}" for name in names) + " }"
         case str():
@@ -138,6 +154,13 @@ def _parse_rates(kind: type[Device] | type[Link], entry: object, where: str) -> 
     if unknown := sorted(entry.keys() - set(names)):
         raise ValueError(f"{where}: there is no field {quote(unknown[0])}; {list_names(names, unknown[0], 'fields')}")
     try:
-        return kind(**entry)
+        found = kind(**entry)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from None
+    if missing := [name for name in RATES[kind] if name not in entry]:
+        table = where.rpartition(" ")[2].partition(".")[0].partition("[")[0]
+        raise ValueError(
+            f"{where}: {quote(missing[0])} is missing; give it too, or leave out all of {table}, whose rates are those "
+            "of the machine 'cpu4' then"
+        )
+    return found

@@ -185,6 +185,8 @@ class Mesh(Struct, frozen=True):
     def from_toml(cls, path: str | Path) -> Mesh:
         """The machine that a TOML file describes: `shape`, and if it says so `names`, `device`, `link` and `host`.
 
+        A device that it tells has `flop_per_second` and `memory_nbytes_per_second`, a link both of its rates.
+
         Raises
         ------
         FileNotFoundError, OSError
@@ -195,7 +197,8 @@ class Mesh(Struct, frozen=True):
         Examples
         --------
         >>> import tempfile
-        >>> text = "shape = [2, 4]\\nlink.x = {nbytes_per_second = 1e9}\\nlink.y = {nbytes_per_second = 1e11}"
+        >>> rates = "{{latency_seconds = 1e-6, nbytes_per_second = {}}}".format
+        >>> text = f"shape = [2, 4]\\nlink.x = {rates(1e9)}\\nlink.y = {rates(1e11)}"
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = Path(folder, "mine.toml")
         ...     _ = file.write_text(text)

@@ -59,10 +59,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_demo() -> None:
-    result = call("demo", "--mesh", "2x2")
+    result = call("demo", "--mesh", "2x2", "--units", "exact")
     assert result.exit_code == 0, (result.stderr, result.exception)
-    moved = re.search(r"bytes moved: ([\d,]+) predicted, ([\d,]+) counted, equal", result.stdout)
-    assert moved is not None and moved[1] == moved[2] and moved[1] != "0"
+    moved = re.search(r"bytes moved: ([\d,]+ B) predicted, ([\d,]+ B) counted, equal", result.stdout)
+    assert moved is not None and moved[1] == moved[2] and moved[1] != "0 B"
     apart = re.search(r"largest difference from ONNX Runtime .*: ([\d.e-]+) \(bound", result.stdout)
     assert apart is not None and float(apart[1]) < 1e-4
     assert "SqueezeNet on 4 devices" in result.stdout
@@ -88,7 +88,7 @@ def test_demo_fails_when_the_values_differ(monkeypatch: pytest.MonkeyPatch) -> N
 def test_plan_prints_what_moves(file: Path) -> None:
     result = call("plan", file, "--mesh", "2x2")
     assert result.exit_code == 0, result.stderr
-    for part in ("m.onnx on 4 devices", "conv", "act", "B pulled", "B shared", "peak B", "bytes moved: ", "gap 0.0%"):
+    for part in ("m.onnx on 4 devices", "conv", "act", "pulled", "shared", "peak", "bytes moved: ", "gap 0.0%"):
         assert part in result.stdout
 
 
@@ -99,9 +99,9 @@ def test_plan_compares_the_layouts_asked_for(file: Path) -> None:
 
 
 def test_plans_of_less_and_less_memory(file: Path) -> None:
-    result = call("pareto", file, "--mesh", "2", "--points", "3")
+    result = call("pareto", file, "--mesh", "2", "--points", "3", "--units", "exact")
     assert result.exit_code == 0, result.stderr
-    rows = [line.split() for line in result.stdout.splitlines() if re.match(r"\s*[0-9,]+ +[0-9.,]+ ", line)]
+    rows = re.findall(r"^ *([\d,]+) B +([\d.e-]+) s ", result.stdout, re.M)
     peaks, seconds = ([float(row[k].replace(",", "")) for row in rows] for k in range(2))
     assert 1 <= len(rows) <= 3 and peaks == sorted(peaks, reverse=True) and seconds == sorted(seconds)
     refused(call("pareto", file, "--points", "3", "--memory", "1GB"), "--memory")
@@ -112,7 +112,10 @@ def test_plan_for_a_machine(file: Path, tmp_path: Path) -> None:
     whole = json.loads(call("plan", file, "--machine", "h100x8", "--json").stdout)["mesh"]
     some = json.loads(call("plan", file, "--machine", "h100x8", "--mesh", "2x2", "--json").stdout)["mesh"]
     assert (whole["shape"], some["shape"]) == ([8], [2, 2]) and whole["device"] == some["device"] != [1e11, 2e10, 0.0]
-    (tmp_path / "mine.toml").write_text("shape = [2, 2]\nlink.x = {nbytes_per_second = 1e9}\nlink.y = {}")
+    (tmp_path / "mine.toml").write_text(
+        "shape = [2, 2]\n[link]\nx = {latency_seconds = 1e-6, nbytes_per_second = 1e9}\n"
+        "y = {latency_seconds = 1e-6, nbytes_per_second = 1e10}"
+    )
     mine = json.loads(call("plan", file, "--machine", tmp_path / "mine.toml", "--json").stdout)
     assert mine["mesh"]["link"] == [[1e-6, 1e9], [1e-6, 1e10]] and mine["space"] == "mesh"
     refused(call("plan", file, "--machine", "h100"), "no machine 'h100'", "h100x64")
@@ -178,11 +181,11 @@ def test_operators_are_expanded_if_wanted(tmp_path: Path) -> None:
     told = "the bound has expansions of row with their operators apart"
     assert [told in call("plan", file, "--mesh", n).stdout for n in (1, 8)] == [True, False]
     made.write_text(plans[0].to_json())
-    result = call("run", file, "--plan", made, "--verify")
+    result = call("run", file, "--plan", made, "--verify", "--units", "exact")
     assert result.exit_code == 0, result.stderr
-    found = re.search(r"bytes moved: ([\d,]+) predicted, ([\d,]+) counted, equal", result.stdout)
+    found = re.search(r"bytes moved: ([\d,]+) B predicted, ([\d,]+) B counted, equal", result.stdout)
     assert found is not None and found[1] == found[2] == f"{plans[0].nbytes_moved:,}" != "0"
-    assert "bytes moved: 0 predicted" in call("run", file, "--mesh", 8, "--no-expand").stdout
+    assert "bytes moved: 0 B predicted" in call("run", file, "--mesh", 8, "--no-expand").stdout
 
 
 def test_a_plan_with_the_same_bits_runs_from_its_file(file: Path, tmp_path: Path) -> None:
@@ -243,7 +246,8 @@ def test_pairs_of_views_as_json_table_and_svg(tmp_path: Path) -> None:
     text = "A[4, 6]; B = A[:, 3:6]; B; A.reshape(24)[0::7]"
     pairs = json.loads(call("overlap", text, "--json").stdout)
     witness = {"allocation": "A", "a": [3, 0], "b": [3], "cell": [3, 3]}
-    assert pairs == [{"a": "B", "b": "A.reshape(24)[0::7]", "cells": 1, "witness": witness}]
+    pair = {"a": "B", "b": "A.reshape(24)[0::7]", "cells": 1, "witness": witness}
+    assert pairs == {"format": "tapestry-overlap/1", "pairs": [pair]}
     result = call("overlap", text, "--table", "--svg", tmp_path / "p.svg")
     assert result.exit_code == 0 and "self-overlap" in result.stdout and "[:, 3:6]" in result.stdout
     assert (tmp_path / "p.svg").read_text().count("<rect") > 24
@@ -494,15 +498,16 @@ def test_less_memory_spills(waiting: Path, tmp_path: Path) -> None:
     assert "spilled" not in call("plan", waiting, "--mesh", 1).stdout
     made = call("plan", waiting, "--mesh", 1, "--memory", 3 * block)
     assert made.exit_code == 0, made.stderr
-    assert "B spilled" in made.stdout and f"bytes spilled to host memory and back: {block:,}" in made.stdout
+    assert " spilled " in made.stdout and "bytes spilled to host memory and back: 16 KiB" in made.stdout
     values = []
     for name, options in (("whole", ()), ("less", ("--memory", "48KiB"))):
-        result = call("run", waiting, "--mesh", 1, *options, "--save", tmp_path / f"{name}.npz", "--verify")
+        told = ("--save", tmp_path / f"{name}.npz", "--verify", "--units", "exact")
+        result = call("run", waiting, "--mesh", 1, *options, *told)
         assert result.exit_code == 0, result.stderr
         values.append(np.load(tmp_path / f"{name}.npz")["y"].tobytes())
-    assert f"bytes spilled to host memory and back: {block:,} predicted, {block:,} counted, equal" in result.stdout
+    assert f"bytes spilled to host memory and back: {block:,} B predicted, {block:,} B counted, equal" in result.stdout
     assert re.search(
-        rf"B spilled +counted\s.*\s0 .* {3 * block:,} +{3 * block:,} +{block:,} +{block:,}", result.stdout, re.S
+        rf"spilled +counted\s.*\s0 .* {3 * block:,} B +{3 * block:,} B +{block:,} B +{block:,} B", result.stdout, re.S
     )
     assert values[0] == values[1]
 
@@ -515,7 +520,7 @@ def test_a_plan_that_does_not_fit_is_searched_once(waiting: Path, monkeypatch: p
         return plan(*args, **kwargs)
 
     monkeypatch.setattr(cli, "plan", counted)
-    assert "B spilled" in call("plan", waiting, "--mesh", 1, "--memory", 3 * 64 * 64 * 4).stdout
+    assert " spilled " in call("plan", waiting, "--mesh", 1, "--memory", 3 * 64 * 64 * 4).stdout
     assert len(searched) == 1
 
 
@@ -525,7 +530,7 @@ def test_a_saved_plan_runs_in_less_memory(waiting: Path, tmp_path: Path) -> None
         (tmp_path / f"{name}.json").write_text(made.stdout)
         result = call("run", waiting, "--plan", tmp_path / f"{name}.json", "--memory", "48KiB")
         assert result.exit_code == 0, result.stderr
-        assert "bytes spilled to host memory and back: 16,384 predicted, 16,384 counted" in result.stdout
+        assert "bytes spilled to host memory and back: 16 KiB predicted, 16 KiB counted" in result.stdout
     assert sum(ShardPlan.from_json((tmp_path / "less.json").read_text()).nbytes_spilled) == 16384
     refused(
         call("run", waiting, "--plan", tmp_path / "less.json", "--memory", "40KiB"),

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 from tapestry_exec import run
-from tapestry_exec.cli import commands as cli
+from tapestry_exec.cli import tuning
 from tapestry_exec.cli.commands import main, progress_bar
 from tests.exec.run.test_progress import made
 
@@ -30,7 +30,7 @@ class Terminal(io.StringIO):
 def shown(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, after: float, quiet: bool = False) -> str:
     """What the progress of a run leaves on stderr."""
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(cli.tuning, "SHOWN_AFTER", after)
+    monkeypatch.setattr(tuning, "SHOWN_AFTER", after)
     monkeypatch.setenv("TERM", "xterm")
     p, inputs = made()
     with progress_bar("running", quiet) as progress:
@@ -90,7 +90,7 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
         "--save",
         "o.npz",
     ]
-    root = Path(cli.__file__).parents[2]
+    root = Path(tuning.__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(root)}
 
     def heed() -> None:

@@ -47,7 +47,7 @@ def test_decisions_of_a_saved_plan_are_explained(saved: Path) -> None:
 def test_transfers_are_those_of_the_plan(saved: Path) -> None:
     p = ShardPlan.from_json(saved.read_bytes())
     assert p.nbytes_moved > 0
-    rows = json.loads(called("transfers", saved, "--json").stdout)
+    rows = json.loads(called("transfers", saved, "--json").stdout)["transfers"]
     counted: dict[tuple[int, int], int] = {}
     for row in rows:
         link = row["source"], row["target"]
@@ -55,20 +55,20 @@ def test_transfers_are_those_of_the_plan(saved: Path) -> None:
         assert row["regions"] and row["why"]
     assert counted == p.nbytes_by_link
     (source, target), nbytes = next(iter(p.nbytes_by_link.items()))
-    some = called("transfers", saved, "--from", source, "--to", target).stdout
+    some = called("transfers", saved, "--from", source, "--to", target, "--units", "exact").stdout
     assert f", {nbytes:,} B; in the whole plan {p.nbytes_moved:,} B" in some
     row = rows[0]
     words = ("--tensor", row["tensor"], "--producer", row["producer"], "--consumer", row["consumer"])
     mine = [each for each in rows if all(each[k] == row[k] for k in ("tensor", "producer", "consumer"))]
-    assert json.loads(called("transfers", saved, *words, "--json").stdout) == mine
+    assert json.loads(called("transfers", saved, *words, "--json").stdout)["transfers"] == mine
 
 
 def test_a_plan_that_is_whole_is_verified(saved: Path) -> None:
     p = ShardPlan.from_json(saved.read_bytes())
-    found = called("verify", saved)
+    found = called("verify", saved, "--units", "exact")
     assert found.exit_code == 0, found.stderr
     assert f"{len(p.steps):,} steps with " in found.stdout
-    assert found.stdout.endswith(f" shards fit together; bytes moved: {p.nbytes_moved:,}\n")
+    assert found.stdout.endswith(f" shards fit together; bytes moved: {p.nbytes_moved:,} B\n")
 
 
 def test_plans_that_do_not_fit_themselves_are_refused(saved: Path, tmp_path: Path) -> None:

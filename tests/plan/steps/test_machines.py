@@ -38,12 +38,12 @@ def test_a_machine_of_one_s_own(tmp_path: Path) -> None:
         """
         shape = [2, 2, 2]
         names = ["node", "board", "chip"]
-        device = { flop_per_second = 1e12 }
-        host.nbytes_per_second = 5e9
+        device = { flop_per_second = 1e12, memory_nbytes_per_second = 2e10 }
+        host = { latency_seconds = 1e-6, nbytes_per_second = 5e9 }
         [link]
         node = { latency_seconds = 1e-5, nbytes_per_second = 1e9 }
         board = "chip"
-        chip = { nbytes_per_second = 1e11 }
+        chip = { latency_seconds = 1e-6, nbytes_per_second = 1e11 }
         """
     )
     slow, fast = Link(1e-5, 1e9), Link(nbytes_per_second=1e11)
@@ -51,13 +51,23 @@ def test_a_machine_of_one_s_own(tmp_path: Path) -> None:
     wanted = Mesh((2, 2, 2), names, (slow, "chip", fast), Device(1e12), host)
     assert Mesh.from_toml(file) == wanted and wanted.ports == (slow, fast) and wanted.ports_of_axes == (0, 1, 1)
     assert number_ports(wanted)[0].tolist() == [-1, 1, 1, 1, 0, 0, 0, 0]
-    file.write_text("shape = [2]\nlink = { nbytes_per_second = 1e9 }")
+    file.write_text("shape = [2]\nlink = { latency_seconds = 1e-6, nbytes_per_second = 1e9 }")
     assert Mesh.from_toml(file) == Mesh((2,), link=Link(nbytes_per_second=1e9))
+
+
+LINK = "{latency_seconds = 1e-6, nbytes_per_second = 1e10}"
+DEVICE = "{flop_per_second = 1e12, memory_nbytes_per_second = 1e11}"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("shape = [2]\ndevice = {}", "device: 'flop_per_second' is missing; give it too, or leave out all of device"),
+        ("shape = [2]\ndevice.flop_per_second = 1e12", "device: 'memory_nbytes_per_second' is missing; give it too"),
+        ("shape = [2]\nlink.latency_seconds = 1e-6", "link: 'nbytes_per_second' is missing; give it too"),
+        ("shape = [2]\nhost.nbytes_per_second = 1e9", "host: 'latency_seconds' is missing; give it too, or leave out"),
+        (f"shape = [2, 2]\nlink.x = {LINK}\nlink.y = {{}}", "link.y: 'latency_seconds' is missing"),
+        (f"shape = [2]\ndevice = [{DEVICE}, {{}}]", r"device\[1\]: 'flop_per_second' is missing"),
         ("shape = [2", "not TOML: "),
         ("", r"field 'shape' is missing; give the devices along each axis, as \[8, 8\]"),
         ("shape = [2]\nrate = 1", "there is no field 'rate'; known fields:"),
@@ -66,20 +76,20 @@ def test_a_machine_of_one_s_own(tmp_path: Path) -> None:
         ("shape = [2]\ndevice.flop_per_second = 0", "device: Device: flop_per_second is 0, it must be finite and > 0"),
         ("shape = [2]\ndevice.flop_per_second = 'fast'", "flop_per_second must be a number, not 'fast'"),
         ("shape = [2, 2]\nlink.x.nbytes_per_second = -1", r"link.x: Link: nbytes_per_second is -1"),
-        ("shape = [2, 2]\nlink.x = {}", "Mesh: link has none for axis 'y'"),
+        (f"shape = [2, 2]\nlink.x = {LINK}", "Mesh: link has none for axis 'y'"),
         (
-            "shape = [2, 2]\nlink.x = {}\nlink.y = 'z'",
+            f"shape = [2, 2]\nlink.x = {LINK}\nlink.y = 'z'",
             r"link\['y'\] is that of axis 'z', which has none; \['x'\]",
         ),
         ("shape = [0]", "axis 0 of .* has 0 devices"),
-        ("shape = [2]\ndevice = [{}]", "Mesh: device has 1 entries; .* has 2 devices: give one for each"),
-        ("shape = [2]\ndevice = [{}, {flops = 1}]", r"device\[1\]: there is no field 'flops'; known fields:"),
+        (f"shape = [2]\ndevice = [{DEVICE}]", "Mesh: device has 1 entries; .* has 2 devices: give one for each"),
+        (f"shape = [2]\ndevice = [{DEVICE}, {{flops = 1}}]", r"device\[1\]: there is no field 'flops'; known fields:"),
         ("shape = [2]\ndevice.cell_flop_per_second = -1", "cell_flop_per_second is -1, it must be finite and > 0"),
         ("shape = [2]\ndevice.operand_seconds = -1", "operand_seconds is -1, it must be finite and >= 0"),
-        ("shape = [2]\ndevice = [{}, {launch_seconds = -1}]", r"device\[1\]: Device: launch_seconds is -1"),
+        (f"shape = [2]\ndevice = [{DEVICE}, {{launch_seconds = -1}}]", r"device\[1\]: Device: launch_seconds is -1"),
         ("shape = [2]\ndevice = {memory_nbytes = 0}", "device: Device: memory_nbytes is 0, it must be > 0; leave it"),
         (
-            "shape = [2]\ndevice = [{}, {memory_nbytes = 9}]",
+            f"shape = [2]\ndevice = [{DEVICE}, {DEVICE[:-1]}, memory_nbytes = 9}}]",
             r"device\[0\] has no memory_nbytes and others have; give it",
         ),
     ],
@@ -107,9 +117,11 @@ def test_a_machine_whose_devices_differ(tmp_path: Path) -> None:
         shape = [2]
         [[device]]
         flop_per_second = 4e12
+        memory_nbytes_per_second = 2e10
         memory_nbytes = 1_000_000
         [[device]]
         flop_per_second = 1e12
+        memory_nbytes_per_second = 2e10
         memory_nbytes = 500_000
         """
     )

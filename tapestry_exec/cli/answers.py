@@ -1,0 +1,300 @@
+"""What commands print with ``--json``: one document for each, with its version, from which its JSON Schema is made.
+
+To add a document, declare a struct here, tagged with its format, and list it in `ANSWERS`. A field that changes its
+meaning, or goes, makes another version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+
+from tapestry_exec.cli.terminal import echo, escape_json
+from tapestry_exec.run import RunResult
+from tapestry_plan.ir import Signature
+from tapestry_plan.steps import Alternative, DocumentKind, PlannedTransfer, ShardPlan, describe_document, describe_type
+
+
+class PlanFigures(Struct, forbid_unknown_fields=True):
+    """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one."""
+
+    mesh: list[int]
+    seconds: float
+    bound: float
+    gap: float
+    space: str
+    flop: float
+    nbytes_moved: int
+    peak_nbytes: int
+    sharding: dict[str, dict[str, int]]
+
+    @classmethod
+    def of(cls, p: ShardPlan) -> PlanFigures:
+        peak, shape = max(p.peak_nbytes, default=0), list(p.mesh.shape)
+        sharding = {node: dict(parts) for node, parts in p.sharding.items()}
+        return cls(shape, p.seconds, p.bound, p.gap, p.space, sum(p.flop), p.nbytes_moved, peak, sharding)
+
+
+class DeviceFigures(Struct, forbid_unknown_fields=True):
+    """The bytes of one device: from others, from the host, copied within it, spilled and fetched, at most held."""
+
+    device: int
+    nbytes_received: int
+    nbytes_placed: int
+    nbytes_copied: int
+    nbytes_spilled: int
+    peak_nbytes: int
+
+    @classmethod
+    def list_of(cls, found: ShardPlan | RunResult) -> list[DeviceFigures]:
+        names = [name for name in cls.__struct_fields__ if name != "device"]
+        return [cls(d, *(_at(getattr(found, name), d) for name in names)) for d in range(len(found.peak_nbytes))]
+
+
+def _at(values: Sequence[int], device: int) -> int:
+    return values[device] if values else 0
+
+
+class OutputFigures(Struct, forbid_unknown_fields=True):
+    """An output, and with ``--verify`` its difference from the unsharded run."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    difference: float | None
+
+
+class RunFigures(Struct, forbid_unknown_fields=True):
+    """What a run counted, each equal to what the plan predicted; links are [source, target, bytes]."""
+
+    seconds: float
+    nbytes_moved: int
+    links: list[tuple[int, int, int]]
+    devices: list[DeviceFigures]
+    outputs: list[OutputFigures]
+
+    @classmethod
+    def of(cls, r: RunResult) -> RunFigures:
+        apart = r.difference or {}
+        outputs = [
+            OutputFigures(name, str(value.dtype), list(value.shape), apart.get(name))
+            for name, value in r.outputs.items()
+        ]
+        links = [(a, b, nbytes) for (a, b), nbytes in r.nbytes_by_link.items()]
+        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs)
+
+
+class _Answer(Struct, forbid_unknown_fields=True, tag_field="format"):
+    """A document; its format comes first."""
+
+
+class DemoAnswer(_Answer, tag="tapestry-demo/1"):
+    """What `demo` found: the plan, its run, and the largest difference from the network run whole."""
+
+    plan: PlanFigures
+    run: RunFigures
+    reference: str
+    difference: float | None
+    allowed_difference: float
+
+
+class RunAnswer(_Answer, tag="tapestry-run/1"):
+    """What `run` counted, of which plan."""
+
+    plan: PlanFigures
+    run: RunFigures
+
+
+class ParetoAnswer(_Answer, tag="tapestry-pareto/1"):
+    """Plans from the fastest one to the one in the least memory."""
+
+    plans: list[PlanFigures]
+
+
+class Explained(Struct, forbid_unknown_fields=True):
+    """Why an operator is sharded so, in words and numbers; no stage where others stand for it."""
+
+    node: str
+    text: str
+    sharding: dict[str, int] | None
+    nbytes_received: list[int] | None
+    nbytes_shared: int | None
+    seconds: float | None
+    alternatives: list[Alternative]
+
+
+class ExplainAnswer(_Answer, tag="tapestry-explain/1"):
+    """Why operators are sharded as they are."""
+
+    explained: list[Explained]
+
+    @classmethod
+    def of(cls, p: ShardPlan, nodes: Sequence[str]) -> ExplainAnswer:
+        return cls([_explain(p, node) for node in nodes])
+
+
+def _explain(p: ShardPlan, node: str) -> Explained:
+    text, stage = p.explain(node), p.stage.get(node)
+    if stage is None:
+        return Explained(node, text, None, None, None, None, [])
+    others = [Alternative(dict(one.sharding), one.seconds, one.nbytes_moved) for one in p.alternatives.get(node, ())]
+    received = list(stage.nbytes_received)
+    return Explained(node, text, dict(stage.sharding), received, stage.nbytes_shared, stage.seconds, others)
+
+
+class TransfersAnswer(_Answer, tag="tapestry-transfers/1"):
+    """What a plan moves from device to device."""
+
+    transfers: list[PlannedTransfer]
+
+
+class VerifyAnswer(_Answer, tag="tapestry-verify/1"):
+    """That a saved plan is whole, and what it says."""
+
+    plan: PlanFigures
+    steps: int
+    shards: int
+    devices: list[DeviceFigures]
+
+
+class ExportAnswer(_Answer, tag="tapestry-export/1"):
+    """Where tensors lie in the words of a library: code, or the file that has it; and what cannot be said, and why."""
+
+    library: str
+    file: str | None
+    code: str | None
+    refused: dict[str, str]
+
+
+class CalibrateAnswer(_Answer, tag="tapestry-calibrate/1"):
+    """A machine that was measured: the file that describes it, and its text."""
+
+    file: str
+    toml: str
+
+
+class WitnessEntry(Struct, forbid_unknown_fields=True):
+    """A cell that two views share: where it lies, and its index in each of them."""
+
+    allocation: str
+    a: list[int]
+    b: list[int]
+    cell: list[int]
+
+
+class PairEntry(Struct, forbid_unknown_fields=True):
+    """What two views share."""
+
+    a: str
+    b: str
+    cells: int
+    witness: WitnessEntry | None
+
+
+class OverlapAnswer(_Answer, tag="tapestry-overlap/1"):
+    """Which views share cells: each pair of them."""
+
+    pairs: list[PairEntry]
+
+
+class ShowAnswer(_Answer, tag="tapestry-show/1"):
+    """A picture as text, and as SVG unless what is shown has no drawing."""
+
+    title: str
+    text: str
+    svg: str | None
+
+
+class AxisEntry(Struct, forbid_unknown_fields=True):
+    """An index axis of an operator, over which its work is cut; kinds as those of `Axis`."""
+
+    name: str
+    size: int
+    kind: str
+
+    @classmethod
+    def list_of(cls, signature: Signature) -> list[AxisEntry]:
+        return [cls(axis.name, axis.size, axis.kind) for axis in signature.axes]
+
+
+class OperatorEntry(Struct, forbid_unknown_fields=True):
+    """An operator, and the index axes that it has for operands of these shapes with these attributes."""
+
+    name: str
+    call: str
+    says: str
+    shapes: list[list[int]]
+    attributes: dict[str, Any]
+    axes: list[AxisEntry]
+
+
+class OpsAnswer(_Answer, tag="tapestry-ops/1"):
+    """The operators that come along."""
+
+    operators: list[OperatorEntry]
+
+
+class DocumentEntry(Struct, forbid_unknown_fields=True):
+    """A document that has a JSON Schema, by the name that `tapestry schema` knows."""
+
+    name: str
+    format: str
+    says: str
+
+
+class SchemaAnswer(_Answer, tag="tapestry-schema/1"):
+    """The documents that have a JSON Schema."""
+
+    documents: list[DocumentEntry]
+
+
+ANSWERS: dict[str, type[_Answer]] = {
+    "demo": DemoAnswer,
+    "run": RunAnswer,
+    "pareto": ParetoAnswer,
+    "explain": ExplainAnswer,
+    "transfers": TransfersAnswer,
+    "verify": VerifyAnswer,
+    "export": ExportAnswer,
+    "calibrate": CalibrateAnswer,
+    "overlap": OverlapAnswer,
+    "show": ShowAnswer,
+    "ops": OpsAnswer,
+    "schema": SchemaAnswer,
+}
+"""The document of each command with ``--json``, but for `plan`, which prints the plan itself."""
+KINDS: tuple[DocumentKind, ...] = get_args(DocumentKind)
+DOCUMENTS = (*KINDS, *ANSWERS)
+"""What has a JSON Schema: what a library writes, and what commands print."""
+
+
+def describe_answer(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a document.
+
+    Examples
+    --------
+    >>> describe_answer("overlap")["properties"]["format"]
+    {'enum': ['tapestry-overlap/1']}
+    """
+    return describe_type(ANSWERS[name]) if name in ANSWERS else describe_document(_kind(name))
+
+
+def _kind(name: str) -> DocumentKind:
+    (kind,) = [kind for kind in KINDS if kind == name]
+    return kind
+
+
+def list_documents() -> Iterator[DocumentEntry]:
+    """What has a JSON Schema, each in a sentence."""
+    for name in DOCUMENTS:
+        schema = describe_answer(name)
+        (form,) = schema["properties"]["format"]["enum"]
+        yield DocumentEntry(name, form, schema["description"])
+
+
+def print_answer(answer: _Answer) -> None:
+    """Print a document; numbers that JSON does not have are null."""
+    echo(escape_json(msgspec.json.format(msgspec.json.encode(answer), indent=1).decode()))
