@@ -36,7 +36,25 @@ from tapestry_sets.views import (
 
 
 class Witness(NamedTuple):
-    """A shared cell: its index in the first view, in the second, and in the allocation."""
+    """A cell that two views share: its index in the first view, in the second, and in the allocation.
+
+    Attributes
+    ----------
+    a, b : tuple of int
+        Indices of the two views; ``x[w.a]`` and ``y[w.b]`` are the same memory.
+    cell : tuple of int
+        In the allocation.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, overlap
+    >>> image = allocate((4, 6), name="image")
+    >>> w = overlap(image[1:, ::2], image.T[3:]).witness
+    >>> w.a, w.b, w.cell
+    ((0, 2), (1, 1), (1, 4))
+    >>> image[1:, ::2][w.a] == image.T[3:][w.b] == image[w.cell]
+    True
+    """
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -184,6 +202,21 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     a, b : View or AliasTensor
     found : tuple of (Allocation or AliasTensor, Cells, Cells), optional
         What `shared` is: of two views it is found when a question needs it.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, overlap
+    >>> image = allocate((4, 6), name="image", dtype="float32")
+    >>> o = overlap(image[:, :3], image[::2, 1:])  # a tile, and every other row of the next one
+    >>> o
+    Overlap(4 cells, 16 B: image[0, 1] = a[0, 1] = b[0, 0])
+    >>> bool(o), o.size, o.nbytes
+    (True, 4, 16)
+    >>> print(o.regions[image])
+    .11...
+    ......
+    .11...
+    ......
     """
 
     a: Viewable
@@ -212,7 +245,16 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
 
     @cached_property
     def shared(self) -> tuple[tuple[M, Cells, Cells], ...]:
-        """The allocations with common cells, and what each view reads of them."""
+        """The allocations with common cells, and what each view reads of them.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8), name="A")
+        >>> ((home, mine, theirs),) = overlap(A[1:], A[:, ::3]).shared
+        >>> home == A, mine.count_common(theirs)
+        (True, 6)
+        """
         if self.found is not None:
             return self.found
         both = _pairs(as_view(self.a), as_view(self.b))
@@ -232,7 +274,15 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
 
     @property
     def allocations(self) -> tuple[M, ...]:
-        """The allocations with shared cells."""
+        """The allocations with shared cells.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, concatenate, overlap
+        >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
+        >>> [home.name for home in overlap(concatenate([a, b]), b[1:]).allocations]
+        ['b']
+        """
         return tuple(allocation for allocation, _, _ in self.shared)
 
     @property
@@ -244,13 +294,28 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         ------
         TooHard
             If they would have to be counted one by one and may be too many for that.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((10**9,))
+        >>> overlap(A[::6], A[::4]).size  # every twelfth
+        83333334
         """
         return sum([many for _, many in self._count_each()])
 
     @property
     @count_question
     def nbytes(self) -> int:
-        """How many bytes both views read."""
+        """How many bytes both views read.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((10**9,), dtype="float32")
+        >>> overlap(A[::6], A[::4]).nbytes
+        333333336
+        """
         return sum([many * allocation.itemsize for allocation, many in self._count_each()])
 
     def _count_each(self) -> Sequence[tuple[Memory, int]]:
@@ -269,17 +334,45 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         ------
         TooManyPieces
             If they need more regions than can be written out.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8))
+        >>> print(overlap(A[:2], A[:, ::3]).regions[A])
+        1..1..1.
+        1..1..1.
+        ........
         """
         return {allocation: x.common_regions(y) for allocation, x, y in self.shared}
 
     @property
     def witness(self) -> Witness | None:
-        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none."""
+        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8))
+        >>> overlap(A[1:], A[:, ::3]).witness
+        Witness(a=(0, 0), b=(1, 0), cell=(1, 0))
+        >>> print(overlap(A[:, ::2], A[:, 1::2]).witness)
+        None
+        """
         return _witness(*self.shared[0][1:]) if self.shared else None
 
     @property
     def witnesses(self) -> dict[M, Witness]:
-        """A shared cell of each allocation that has some."""
+        """A shared cell of each allocation that has some.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, concatenate, overlap
+        >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
+        >>> found = overlap(concatenate([a, b]), concatenate([b[1:], a[::2]])).witnesses
+        >>> {home.name: witness.cell for home, witness in found.items()}
+        {'a': (0,), 'b': (1,)}
+        """
         return {allocation: _witness(x, y) for allocation, x, y in self.shared}
 
 
@@ -351,13 +444,59 @@ def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
 
 
 def origins(view: object) -> dict[Allocation, DisjointRegions]:
-    """Return the cells that a view or an array reads of each allocation; see `View.origins`."""
+    """Return the cells that a view or an array reads of each allocation; see `View.origins`.
+
+    Parameters
+    ----------
+    view : View or array
+
+    Returns
+    -------
+    dict of Allocation to DisjointRegions
+        In the allocations' coordinates.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+    TooManyPieces
+        If the cells need more regions than can be written out.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, concatenate, origins
+    >>> a, b = allocate((3, 8), name="a"), allocate((8,), name="b")
+    >>> read = origins(concatenate([a[::2, 1::3].ravel(), b[:2]]))
+    >>> print(read[a])
+    .1..1..1
+    ........
+    .1..1..1
+    >>> print(read[b])
+    11......
+    """
     return read_view(view, "origins").origins()
 
 
 @count_question
 def contains(a: object, b: object) -> bool:
-    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`."""
+    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`.
+
+    Parameters
+    ----------
+    a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, contains
+    >>> cache = allocate((32, 128), name="cache")
+    >>> contains(cache[8:24], cache[12]), contains(cache[8:24], cache[:, 0])
+    (True, False)
+    """
     return read_view(a, "contains: a").contains(read_view(b, "contains: b"))
 
 
@@ -427,7 +566,24 @@ def find_missing(a: object, b: object) -> Missing | None:
 
 @count_question
 def same_elements(a: object, b: object) -> bool:
-    """Return whether `a` and `b` read the same cells of memory; see `View.same_elements`."""
+    """Return whether `a` and `b` read the same cells of memory, in whatever order and shape; see `View.same_elements`.
+
+    Parameters
+    ----------
+    a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, same_elements
+    >>> x = allocate((4, 6), name="x")
+    >>> same_elements(x.T.reshape(3, 8), x), same_elements(x[::2], x[1::2])
+    (True, False)
+    """
     return read_view(a, "same_elements: a").same_elements(read_view(b, "same_elements: b"))
 
 

@@ -92,6 +92,15 @@ class Integers(Drawn, ABC):
     Each is one of `Sett`, `DisjointSetts`, `Intersection`, `Filled` and `Sampled`; where a method takes another set,
     it takes any of these or a `Stripe`. What lists pieces (``| - ^ ~``, `setts`, `intersection` to `complement`, and
     `split`) raises `TooManyPieces` where more are needed than are allowed, 10,000 by default; see `limits`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Integers, Sett, Stripe
+    >>> def describe(s: Integers) -> str:
+    ...     return f"{s.count(0, 100)} of 100, from {s.find(0)} on"
+    >>> work = Sett(Stripe(6, 1), Stripe(2, 1))
+    >>> describe(work), describe(work & Stripe(1, 4)), describe(~work)
+    ('58 of 100, from 0 on', '12 of 100, from 0 on', '42 of 100, from 2 on')
     """
 
     __slots__ = ()

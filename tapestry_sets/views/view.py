@@ -522,6 +522,15 @@ class Allocation(View, Struct, eq=False, metaclass=Checked):
 
     Two allocations are equal if they are the same memory, as are an allocation and what `View.recolor` makes of it.
     What is unpickled or copied deeply is other memory, the same for all views that were pickled or copied together.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate
+    >>> weights = allocate((3, 4), name="weights", dtype="float32")
+    >>> weights
+    Allocation((3, 4), name='weights', itemsize=4)
+    >>> weights.nbytes, weights[1:].allocations == (weights,), weights == allocate((3, 4), name="weights")
+    (48, True, False)
     """
 
     shape: Shape
