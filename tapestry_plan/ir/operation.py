@@ -191,7 +191,17 @@ def _spread(
 
 @check_arguments
 def operation(graph: Graph, name: str) -> Operation:
-    """The operator called `name`; ValueError when the graph has none."""
+    """The operator called `name`; ValueError when the graph has none.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, operation
+    >>> g = Graph()
+    >>> _ = g.op("matmul", g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc")
+    >>> upper = operation(g, "fc").shard({"m": 2})[0]  # which cells does the upper half of the rows touch?
+    >>> [cells.size for cells in upper.inputs], [cells.size for cells in upper.outputs]
+    ([24, 24], [16])
+    """
     return Operation(graph, graph._node(name))
 
 
@@ -211,6 +221,14 @@ def count_shared(op: Operation, axis: str, parts: int = 2) -> tuple[int, ...]:
     -------
     tuple of int
         One count for each input, in cells.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, count_shared, operation, ops
+    >>> g = Graph()
+    >>> _ = ops.conv(g.input("x", (1, 3, 16, 16)), g.input("w", (8, 3, 3, 3)), pads=1, name="c")
+    >>> count_shared(operation(g, "c"), "h")  # of image and weights: two rows of halo, and all weights
+    (96, 216)
     """
     shards = op.shard({axis: parts})
     pairs = list(pairwise(shards))

@@ -16,6 +16,16 @@ from tapestry_sets.limits import check_arguments, check_fields, conform, cut_tex
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
+"""Extents of a tensor, the first axis first.
+
+Examples
+--------
+>>> from tapestry_plan import Graph, Shape
+>>> def count_cells(shape: Shape) -> int:
+...     return prod(shape)
+>>> count_cells(Graph().input("x", (4, 6)).shape)
+24
+"""
 Outside = Literal["forbid", "wrap", "from_end", "edge", "reflect", "symmetric"]
 """What an operand reads outside its tensor, where it declares no padding value."""
 
@@ -43,6 +53,13 @@ class Axis(Struct, frozen=True):
         A second name that users may say, e.g. ``batch`` for the ``m`` of a linear operator.
     parts : "any", "equal" or "one"
         Into how many parts a plan may cut it: any number, as even as possible; numbers that divide its size; or none.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Axis
+    >>> k = Axis("k", 6, "reduction")
+    >>> k.may_have(4), k.may_have(7), Axis("g", 6, parts="equal").may_have(4)
+    (True, False, False)
     """
 
     name: str
@@ -259,6 +276,17 @@ class Signature(Struct, frozen=True, dict=True):
         The index space, in the order in which a mesh is laid over it.
     inputs, outputs : tuple of Operand
         One for each operand, in order.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> y = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+    >>> made = g.signature("matmul")
+    >>> made
+    Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)
+    >>> made.input_box(1, Box((4, 0, 0), (4, 2, 6)))  # what the lower rows and the left columns read of w
+    Box(start=(0, 0), shape=(6, 2))
 
     References
     ----------
