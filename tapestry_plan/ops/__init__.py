@@ -15,7 +15,10 @@ from tapestry_plan.ir import BUILTIN_OPS, Op
 from tapestry_plan.ops import array_api, expansions, operands
 from tapestry_plan.ops.attention import *
 from tapestry_plan.ops.cells.activations import *
+from tapestry_plan.ops.cells.bits import *
+from tapestry_plan.ops.cells.bounds import *
 from tapestry_plan.ops.cells.choices import *
+from tapestry_plan.ops.cells.curves import *
 from tapestry_plan.ops.cells.elementwise import *
 from tapestry_plan.ops.declaration import Operator, add_op, operator
 from tapestry_plan.ops.indexing import *

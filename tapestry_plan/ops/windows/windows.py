@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor, once_for_shard
-from tapestry_plan.ops.cells import elementwise
+from tapestry_plan.ops.cells import curves
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import windows_max, windows_mean, windows_sum
 from tapestry_plan.ops.operands import floating, numeric, spatial_names, spatial_of, touched
@@ -200,5 +200,5 @@ def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
         if p == 1:
             return total(abs(x))
         if p == 2:
-            return elementwise.sqrt(total(x * x))
+            return curves.sqrt(total(x * x))
         return total(abs(x) ** p) ** (1 / p)
