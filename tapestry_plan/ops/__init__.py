@@ -46,7 +46,14 @@ BESIDE_OPERATORS = frozenset(
         *("depth_to_space", "space_to_depth", "lp_pool", "p_norm", "COORDINATES", "MODES", "NEAREST"),
     }
 )
-"""What the door has beside operators: what declares them, functions made of several, and the words of `resize`."""
+"""What the door has beside operators: what declares them, functions made of several, and the words of `resize`.
+
+Examples
+--------
+>>> from tapestry_plan import ops
+>>> sorted(ops.BESIDE_OPERATORS)[-3:]
+['reduce_with', 'reduction', 'space_to_depth']
+"""
 
 # `import *` also brings what the modules import for themselves, such as `math.isfinite`: no part of the door.
 for _name in [
