@@ -9,6 +9,16 @@ theme and nowhere else; a graph takes declarations of its own. From the ground u
     cells  indexing  random/generators  expansions   cell by cell, by index; operators said in other ones
     products  reductions  rows  windows              themes, whose declarations list expansions
     attention  array_api                             made of the themes; the standard's names for all of them
+
+Examples
+--------
+>>> from tapestry_plan import Graph, ops
+>>> g = Graph()
+>>> x, w = g.input("x", (8, 16)), g.input("w", (16, 4))
+>>> ops.softmax(ops.linear(x, w, name="scores"), axis=-1)
+Tensor('softmax', (8, 4), float32)
+>>> ops.softmax.op, ops.linear.op.monoid
+(Op('softmax'), Monoid('sum'))
 """
 
 from tapestry_plan.ir import BUILTIN_OPS, Op

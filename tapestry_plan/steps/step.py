@@ -21,8 +21,8 @@ Examples
 >>> from tapestry_plan import HOST, Graph, Mesh, plan
 >>> g = Graph()
 >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
->>> {step.tensor for step in plan(g, Mesh(2)).steps if getattr(step, "src", None) == HOST}
-{'number', 'x'}
+>>> sorted({step.tensor for step in plan(g, Mesh(2)).steps if getattr(step, "src", None) == HOST})
+['number', 'x']
 """
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tapestry_sets.alias.covering import find_lacking, lies_in_all
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, product_cells, read_cells
-from tapestry_sets.alias.memory.arrays import as_view, read_view, strided_form_of
+from tapestry_sets.alias.memory.arrays import HasView, ViewLike, as_view, read_view, strided_form_of
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
@@ -30,7 +30,6 @@ from tapestry_sets.views import (
     MemoryQueries,
     Order,
     View,
-    Viewable,
     fill_memory,
 )
 
@@ -87,7 +86,7 @@ def _read_all(views: object, what: str) -> list[View]:
 
 
 @count_question
-def overlaps(a: object, b: object) -> bool:
+def overlaps(a: ViewLike, b: ViewLike) -> bool:
     """Return whether two views read a common cell.
 
     Parameters
@@ -132,7 +131,7 @@ def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
     return [(allocation, mine, other) for allocation, mine, other in both if other is not None]
 
 
-def overlap(a: object, b: object) -> Overlap[Allocation]:
+def overlap(a: ViewLike, b: ViewLike) -> Overlap[Allocation]:
     """Return the overlap of two views: whether there is one, size, bytes, regions and witnesses, each found when asked.
 
     Parameters
@@ -219,8 +218,8 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     ......
     """
 
-    a: Viewable
-    b: Viewable
+    a: View | HasView
+    b: View | HasView
     found: tuple[tuple[M, Cells, Cells], ...] | None = None
 
     def __repr__(self) -> str:
@@ -385,7 +384,7 @@ def _witness(x: Cells, y: Cells) -> Witness:
     return Witness(i, j, cell)
 
 
-def overlap_matrix(views: Iterable[object]) -> Bools:
+def overlap_matrix(views: Iterable[ViewLike]) -> Bools:
     """Return which pairs of views read a common cell, as a symmetric matrix.
 
     Thousands of views are answered at once: see `every_pair`.
@@ -409,7 +408,7 @@ def overlap_matrix(views: Iterable[object]) -> Bools:
     return meeting(_read_all(views, "overlap_matrix"))
 
 
-def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
+def overlap_sizes(views: Iterable[ViewLike]) -> np.ndarray[Any, Any]:
     """Return how many different cells each pair of views shares, as a symmetric matrix.
 
     The diagonal has each view's own number of different cells.
@@ -443,7 +442,7 @@ def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
     return shared_sizes(_read_all(views, "overlap_sizes"))
 
 
-def origins(view: object) -> dict[Allocation, DisjointRegions]:
+def origins(view: ViewLike) -> dict[Allocation, DisjointRegions]:
     """Return the cells that a view or an array reads of each allocation; see `View.origins`.
 
     Parameters
@@ -478,7 +477,7 @@ def origins(view: object) -> dict[Allocation, DisjointRegions]:
 
 
 @count_question
-def contains(a: object, b: object) -> bool:
+def contains(a: ViewLike, b: ViewLike) -> bool:
     """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`.
 
     Parameters
@@ -501,7 +500,7 @@ def contains(a: object, b: object) -> bool:
 
 
 @count_question
-def covers(views: Iterable[object], view: object) -> bool:
+def covers(views: Iterable[ViewLike], view: ViewLike) -> bool:
     """Return whether some views together read every cell of memory that one reads; `find_missing` names one they lack.
 
     Parameters
@@ -530,7 +529,7 @@ def covers(views: Iterable[object], view: object) -> bool:
 
 
 @count_question
-def find_missing(a: object, b: object) -> Missing | None:
+def find_missing(a: ViewLike | Sequence[ViewLike], b: ViewLike) -> Missing | None:
     """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
 
     Parameters
@@ -565,7 +564,7 @@ def find_missing(a: object, b: object) -> Missing | None:
 
 
 @count_question
-def same_elements(a: object, b: object) -> bool:
+def same_elements(a: ViewLike, b: ViewLike) -> bool:
     """Return whether `a` and `b` read the same cells of memory, in whatever order and shape; see `View.same_elements`.
 
     Parameters
@@ -588,7 +587,7 @@ def same_elements(a: object, b: object) -> bool:
 
 
 @count_question
-def has_internal_overlap(view: object) -> bool:
+def has_internal_overlap(view: ViewLike) -> bool:
     """Return whether a view or an array reads some cell twice; see `View.has_internal_overlap`.
 
     Examples
@@ -600,7 +599,7 @@ def has_internal_overlap(view: object) -> bool:
 
 
 @count_question
-def internal_overlap(view: object) -> InternalOverlap | None:
+def internal_overlap(view: ViewLike) -> InternalOverlap | None:
     """Return a cell that a view or an array reads at two indices, and these, or None; see `View.internal_overlap`.
 
     Of an array the cell is a byte, and the last number of an index says which byte of the element.
@@ -615,7 +614,7 @@ def internal_overlap(view: object) -> InternalOverlap | None:
 
 
 @count_question
-def is_contiguous(view: object, order: Order | None = None) -> bool:
+def is_contiguous(view: ViewLike, order: Order | None = None) -> bool:
     """Return whether a view or an array reads one gapless run of memory; see `View.is_contiguous`.
 
     Parameters

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.memory.arrays import read_view
+from tapestry_sets.alias.memory.arrays import ViewLike, read_view
 from tapestry_sets.alias.overlap import overlaps
 from tapestry_sets.draw import (
     ADDRESSES,
@@ -28,7 +28,7 @@ from tapestry_sets.views import Allocation, Derived, View
 
 
 def show_views(
-    *views: object,
+    *views: ViewLike,
     names: Sequence[str] | None = None,
     mode: str = "auto",
     wrap: int = SHOWN_LENGTH,
@@ -166,7 +166,7 @@ PER_ALLOCATION = ("reads", "regions", "cells", "nbytes")
 """The columns of a table that differ from one allocation to the next."""
 
 
-def origins_table(*views: object, names: Sequence[str] | None = None) -> OriginsTable:
+def origins_table(*views: ViewLike, names: Sequence[str] | None = None) -> OriginsTable:
     """Return a table of the cells that views read: for each view and allocation the regions, and their properties.
 
     Parameters

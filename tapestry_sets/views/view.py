@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 from msgspec import Struct
@@ -349,7 +349,7 @@ class View(Questions, Frozen):
                 raise TypeError(say_no_view(f"apply: source {k} of {type(kind).__name__}", source))
         return view_of(check_out_shape(kind, tuple([s.shape for s in sources])), kind, sources)
 
-    def view_as(self, dtype: object) -> View:
+    def view_as(self, dtype: DType) -> View:
         """Return the elements of a wider dtype that lie in the last axis: NumPy's ``view(dtype)``, cell by cell.
 
         Where NumPy has an element, this has an axis of its cells, as `as_view` has one of its bytes: with k cells an
@@ -593,12 +593,12 @@ class Allocation(View, Struct, eq=False, metaclass=Checked):
         return Flat(0, (), 0) if 0 in self.shape else _whole(self.size, self)
 
 
-def width_of(dtype: object, what: str) -> int:
+def width_of(dtype: DType | None, what: str) -> int:
     """Return the bytes of a dtype of NumPy's, or raise an error that says why it has none of its own."""
     found: np.dtype[Any] | None = None
     if dtype is not None:
         with suppress(TypeError, ValueError):  # ValueError: of a dictionary of fields
-            found = np.dtype(dtype)  # type: ignore[call-overload]
+            found = np.dtype(dtype)
     if found is None:
         raise TypeError(f"{what}: dtype {quote(dtype)} is not one of NumPy's; give one such as 'float32'")
     if found.hasobject:
@@ -1093,3 +1093,7 @@ def _choose_fewer(
         return allocations, pieces
     others = simple._compose(work)
     return number_anew(allocations, others) if len(others[1]) < len(pieces) else (allocations, pieces)
+
+
+DType: TypeAlias = type[Any] | np.dtype[Any] | str | list[Any] | tuple[Any, ...]
+"""What NumPy takes for a dtype."""

@@ -191,7 +191,7 @@ def var(
     Raises
     ------
     ValueError
-        For an axis that x has not, one named twice, and a correction that leaves nothing to divide by; for another dtype.
+        For another dtype, an axis that x has not or named twice, and a correction that leaves nothing to divide by.
 
     Examples
     --------

@@ -24,6 +24,7 @@ from tapestry_sets.limits import OPEN, REFUSALS, as_int, as_items, ask_one, chec
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,
+    DType,
     Shape,
     Slice,
     View,
@@ -81,7 +82,7 @@ class AliasGraph:
         self,
         shape: int | Sequence[int],
         name: str = "",
-        dtype: object = None,
+        dtype: DType | None = None,
         itemsize: int | None = None,
         color: Hashable = 0,
     ) -> AliasTensor:
