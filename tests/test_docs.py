@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import doctest
 import inspect
@@ -28,9 +29,9 @@ import tapestry_sets
 import tapestry_sets.views
 from tapestry_exec import Deployment, RunResult
 from tapestry_exec.run import BACKENDS
-from tapestry_plan import Graph, ShardPlan, Tensor
+from tapestry_plan import Graph, Mesh, Operation, PlannedTransfers, ShardPlan, Tensor
 from tapestry_plan.rewrite import RULES
-from tapestry_sets import Overlap, Region, Sett, Stripe, View
+from tapestry_sets import DisjointRegions, DisjointSetts, Overlap, Region, Sett, Stripe, View
 from tapestry_sets.alias import RUNGS, CellQuestion
 from tapestry_sets.alias import tuning as alias_numbers
 from tapestry_sets.integers import tuning as integers_numbers
@@ -128,7 +129,8 @@ WINGS = {path.stem for path in (ROOT / "tapestry_plan" / "ops").iterdir()}
 NAMED = PUBLIC + [(module, name) for module, name in OPERATORS if name not in WINGS]
 """Public names by whose they are; of the operators' wing all but its modules."""
 
-ASKED = (View, Region, Stripe, Sett, Overlap, Graph, Tensor, ShardPlan, Deployment, RunResult)
+SETS = (Stripe, Sett, DisjointSetts, Region, DisjointRegions, View, Overlap)
+ASKED = (*SETS, Graph, Tensor, Operation, Mesh, ShardPlan, PlannedTransfers, Deployment, RunResult)
 """What users have in hand: its methods have examples too, those that it inherits in the class that has them."""
 
 
@@ -175,6 +177,30 @@ def users_of(kind: type) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("kind", ASKED, ids=lambda kind: kind.__name__)
 def test_every_method_that_users_call_has_an_example(kind: type) -> None:
     assert [name for name, method in users_of(kind) if ">>> " not in (method.__doc__ or "")] == []
+
+
+def names_from_nowhere(text: str) -> set[str]:
+    """Names that examples read and neither import nor define: those of the module that they stand in."""
+    read, bound = set(), {*dir(builtins)}
+    for node in ast.walk(ast.parse("".join(one.source for one in doctest.DocTestParser().get_examples(text)))):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler):
+            bound.add(node.name or "")
+    return read - bound
+
+
+def test_examples_can_be_pasted() -> None:
+    """They bring along what they use: who reads them in an editor or on a page has no module around them."""
+    texts = [(name, own_words(package, name)) for package, name in NAMED]
+    texts += [(name, method.__doc__ or "") for kind in ASKED for name, method in users_of(kind)]
+    assert {name: missing for name, text in texts if (missing := names_from_nowhere(text))} == {}
 
 
 @cache

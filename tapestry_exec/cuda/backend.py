@@ -102,6 +102,7 @@ class CupyBackend:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from tapestry_exec import CupyBackend, run
     >>> from tapestry_plan import Graph, Mesh, ops, plan
     >>> g = Graph()

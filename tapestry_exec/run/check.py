@@ -121,6 +121,7 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     Examples
     --------
     >>> from msgspec.structs import replace
+    >>> from tapestry_exec import check_plan
     >>> from tapestry_plan import Graph, Mesh, plan
     >>> g = Graph()
     >>> _ = g.output(g.input("x", (4,)) + g.input("y", (4,)))

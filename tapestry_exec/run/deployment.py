@@ -121,6 +121,8 @@ def run(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
     >>> from tapestry_plan import Graph, Mesh, plan
     >>> g = Graph()
     >>> _ = g.output(g.input("x", (6,)) + g.input("y", (6,)), "z")
@@ -671,6 +673,8 @@ def deploy(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_exec import deploy
     >>> from tapestry_plan import Graph, Mesh, plan
     >>> g = Graph()
     >>> _ = g.output(g.input("x", (4,)) * g.constant("w", np.full(4, 2, np.float32)), "y")

@@ -107,7 +107,7 @@ class Backward(Struct, frozen=True):
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, gradient, ops
+    >>> from tapestry_plan import Backward, Graph, Tensor, gradient, ops
     >>> def thrice(back: Backward) -> list[Tensor]:
     ...     return [back.grad * 3.0]
     >>> @ops.operator(block=lambda xp, ins, outs, shard: xp.multiply(ins[0], 3, out=outs[0]), adjoint=thrice)
@@ -205,10 +205,10 @@ class Op(Struct, frozen=True):
 
     Examples
     --------
-    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan import Graph, Op, ops
     >>> cube = Op(
     ...     "cube",
-    ...     signature=BUILTIN_OPS["relu"].signature,  # cell by cell, as relu
+    ...     signature=ops.relu.op.signature,  # cell by cell, as relu
     ...     block=lambda xp, inputs, outputs, shard: xp.power(inputs[0], 3, out=outputs[0]),
     ...     flop=2.0,
     ... )
@@ -332,6 +332,7 @@ class Graph(Guarded):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from tapestry_plan import Graph
     >>> from tapestry_plan.ops import relu
     >>> g = Graph()
@@ -421,6 +422,7 @@ class Graph(Guarded):
 
         Examples
         --------
+        >>> import numpy as np
         >>> from tapestry_plan import Graph
         >>> g = Graph()
         >>> w = g.constant("w", np.eye(3, dtype=np.float32))
@@ -772,6 +774,7 @@ class Graph(Guarded):
 
         Examples
         --------
+        >>> from tapestry_plan import Graph
         >>> g = Graph("small")
         >>> y = g.output(g.op("relu", g.input("x", (4, 6)).T, name="y"))
         >>> print(g.draw())

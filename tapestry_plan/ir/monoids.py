@@ -109,6 +109,7 @@ class Monoid(Struct, frozen=True):
 
         Examples
         --------
+        >>> from tapestry_plan.ir.monoids import SUM, VARIANCE
         >>> VARIANCE.state_dtype("float32"), SUM.state_dtype("float32")
         ('f8,f8,f8', 'float32')
         """
@@ -323,7 +324,8 @@ class NoMonoid(UserWarning):
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, Monoid, ops
+    >>> import warnings
+    >>> from tapestry_plan import Graph, Monoid, NoMonoid, ops
     >>> middle = Monoid("middle", lambda xp, a, b: ((a[0] + b[0]) / 2,), (0,))  # which depends on the brackets
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", NoMonoid)

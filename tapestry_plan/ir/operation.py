@@ -63,12 +63,32 @@ class Operation(Struct, frozen=True):
 
     @property
     def signature(self) -> Signature:
-        """Index axes and operand projections."""
+        """Index axes and operand projections.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, operation
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> operation(g, "matmul").signature
+        Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)
+        """
         return self.graph.signature(self.node.name)
 
     @check_arguments
     def region(self, index: Box) -> ShardRegions:
-        """The cells that the index points of a box read and write."""
+        """The cells that the index points of a box read and write.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, operation
+        >>> from tapestry_sets import Box
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> found = operation(g, "matmul").region(Box((0, 0, 0), (8, 1, 6)))  # the first column
+        >>> [cells.size for cells in found.inputs], found.outputs[0].bounds()
+        ([48, 6], ((0, 0), (8, 1)))
+        """
         return self._regions([index])[0]
 
     def _regions(self, boxes: Sequence[Box]) -> tuple[ShardRegions, ...]:
@@ -110,6 +130,14 @@ class Operation(Struct, frozen=True):
         ------
         ValueError
             For an unknown axis, and for less than one part or more parts than index points.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, operation
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> [part.index.shape for part in operation(g, "matmul").shard({"m": 3, "k": 2})]
+        [(3, 4, 3), (3, 4, 3), (3, 4, 3), (3, 4, 3), (2, 4, 3), (2, 4, 3)]
         """
         return self._regions(list(self.signature.boxes(parts, f"shard: operator {quote(self.node.name)}")))
 
@@ -127,7 +155,7 @@ class Operation(Struct, frozen=True):
 
         Examples
         --------
-        >>> from tapestry_plan import Graph
+        >>> from tapestry_plan import Graph, operation
         >>> from tapestry_plan.ops import linear
         >>> g = Graph()
         >>> y = linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")

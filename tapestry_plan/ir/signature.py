@@ -20,6 +20,7 @@ Shape = tuple[int, ...]
 
 Examples
 --------
+>>> from math import prod
 >>> from tapestry_plan import Graph, Shape
 >>> def count_cells(shape: Shape) -> int:
 ...     return prod(shape)
@@ -113,6 +114,8 @@ class Operand(Struct, frozen=True):
     The butterfly reads two cells at a time, from both ends:
 
     >>> from sympy import symbols
+    >>> from tapestry_plan import Operand
+    >>> from tapestry_sets import Box
     >>> i = symbols("i", integer=True)
     >>> x = Operand.from_exprs([i], [i], [7 - i])
     >>> x.bounding_box(Box.of((2,))), x.image(Box.of((2,)), Box.of((8,))).size
@@ -234,6 +237,7 @@ def project(
 
     Examples
     --------
+    >>> from tapestry_plan import Axis, project
     >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
     >>> project(axes, [{"h": 2, "kh": 1, "": -1}])([1, 0]).start
     (1,)
@@ -280,6 +284,7 @@ class Signature(Struct, frozen=True, dict=True):
     Examples
     --------
     >>> from tapestry_plan import Graph
+    >>> from tapestry_sets import Box
     >>> g = Graph()
     >>> y = g.input("x", (8, 6)) @ g.input("w", (6, 4))
     >>> made = g.signature("matmul")
@@ -338,6 +343,8 @@ class Signature(Struct, frozen=True, dict=True):
         Linear, of 8 rows, 4 outputs and 6 inputs, and a butterfly of 8 cells:
 
         >>> from sympy import symbols
+        >>> from tapestry_plan import Signature
+        >>> from tapestry_sets import Box
         >>> m, n, k = symbols("m n k", integer=True)
         >>> linear = Signature.from_exprs({m: 8, n: 4, k: 6}, [[m, k], [k, n]], [[m, n]], reductions=[k])
         >>> linear.validate([(8, 6), (6, 4)], [(8, 4)], "linear")
@@ -485,6 +492,8 @@ class Signature(Struct, frozen=True, dict=True):
 
         Examples
         --------
+        >>> from tapestry_plan import Axis, Operand, Signature, project
+        >>> from tapestry_sets import Box
         >>> axes = (Axis("h", 4),)
         >>> rows = Signature(axes, (Operand(project(axes, [{"h": 2, "": -1}], [3])),), ())
         >>> rows.reversed("h").input_box(0, Box((0,), (1,))) == rows.input_box(0, Box((3,), (1,)))

@@ -27,6 +27,7 @@ class Operator(Protocol[Arguments, R]):
     Examples
     --------
     >>> from tapestry_plan import ops
+    >>> from tapestry_plan.ops import Operator
     >>> def count_flop(operator: Operator, shape: tuple[int, ...]) -> float:
     ...     made = operator.op.signature([shape], {})
     ...     return operator.op.flop_per_point(made, {}) * made.index.size
@@ -61,7 +62,7 @@ def operator(
 
     Examples
     --------
-    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan import Graph, Tensor, operator
     >>> @operator(block=lambda xp, inputs, outputs, shard: xp.multiply(inputs[0], shard.attrs["by"], out=outputs[0]))
     ... def scale(x: Tensor, by: float = 2.0, *, name: str | None = None) -> Tensor:
     ...     '''x times a number.'''
@@ -249,6 +250,7 @@ def add_op(op: Op, *operands: Tensor | None, name: str | None = None, **attrs: A
     Examples
     --------
     >>> from tapestry_plan import Graph, ops
+    >>> from tapestry_plan.ops import add_op
     >>> g = Graph()
     >>> add_op(ops.softmax.op, g.input("x", (4, 6)), name="shares", axis=-1)
     Tensor('shares', (4, 6), float32)

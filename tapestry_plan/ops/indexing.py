@@ -274,6 +274,7 @@ def take(
     Examples
     --------
     >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import take
     >>> g = Graph()
     >>> x = g.input("x", (5, 6))
     >>> take(x, [[0, 4], [2, 2]]).shape, len(g.nodes)

@@ -224,7 +224,7 @@ class NotFound(ValueError):
     Examples
     --------
     >>> import numpy as np
-    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> from tapestry_plan import Graph, Mesh, NotFound, ops, plan
     >>> g = Graph()
     >>> hidden = ops.relu(g.input("x", (8, 16)) @ g.constant("w1", np.ones((16, 32), np.float32)))
     >>> _ = g.output(hidden @ g.constant("w2", np.ones((32, 4), np.float32)), "y")

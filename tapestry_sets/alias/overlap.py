@@ -101,6 +101,7 @@ def overlaps(a: ViewLike, b: ViewLike) -> bool:
 
     Examples
     --------
+    >>> from tapestry_sets import overlaps
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((27,))
     >>> overlaps(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5])
@@ -145,6 +146,7 @@ def overlap(a: ViewLike, b: ViewLike) -> Overlap[Allocation]:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((24,), dtype="float32")
     >>> o = overlap(A.reshape(4, 6)[:, 3:6], A[0::7])
@@ -400,6 +402,7 @@ def overlap_matrix(views: Iterable[ViewLike]) -> Bools:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap_matrix
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((10,))
     >>> overlap_matrix([A[:4], A[3:6], A[6:]]).astype(int).tolist()
@@ -432,6 +435,7 @@ def overlap_sizes(views: Iterable[ViewLike]) -> np.ndarray[Any, Any]:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap_sizes
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((10,))
     >>> overlap_sizes([A[:4], A[3:6], A[6:]]).tolist()
@@ -519,6 +523,7 @@ def covers(views: Iterable[ViewLike], view: ViewLike) -> bool:
 
     Examples
     --------
+    >>> from tapestry_sets import covers
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((10**9, 10**9))
     >>> covers([A[::2], A[1::2, :7], A[1::2, 7:]], A), covers([A[::2], A[1::3]], A)
@@ -545,6 +550,7 @@ def find_missing(a: ViewLike | Sequence[ViewLike], b: ViewLike) -> Missing | Non
 
     Examples
     --------
+    >>> from tapestry_sets import find_missing
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((4, 6), name="A")
     >>> find_missing(A[:, ::2], A[2, :3])
@@ -592,6 +598,8 @@ def has_internal_overlap(view: ViewLike) -> bool:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import has_internal_overlap
     >>> has_internal_overlap(np.broadcast_to(np.zeros(3), (2, 3)))
     True
     """
@@ -606,6 +614,8 @@ def internal_overlap(view: ViewLike) -> InternalOverlap | None:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import internal_overlap
     >>> found = internal_overlap(np.lib.stride_tricks.as_strided(np.zeros(99, "u1"), (4, 5), (6, 2)))
     >>> found.a, found.b
     ((0, 3, 0), (1, 0, 0))
@@ -626,6 +636,8 @@ def is_contiguous(view: ViewLike, order: Order | None = None) -> bool:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import is_contiguous
     >>> a = np.zeros((4, 4), np.int16)
     >>> is_contiguous(a.T), is_contiguous(a[:, 1:]), is_contiguous(a.T, "C"), is_contiguous(a.T, "F")
     (True, False, False, True)

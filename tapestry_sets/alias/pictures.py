@@ -71,6 +71,7 @@ def show_views(
 
     Examples
     --------
+    >>> from tapestry_sets import show_views
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((27,), name="A")
     >>> show_views(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5], names=["B", "C"], indices=False)
@@ -202,8 +203,8 @@ def origins_table(*views: ViewLike, names: Sequence[str] | None = None) -> Origi
 
     Examples
     --------
-    >>> from tapestry_sets.views import concatenate
-    >>> from tapestry_sets.views import allocate
+    >>> from tapestry_sets import origins_table
+    >>> from tapestry_sets.views import allocate, concatenate
     >>> A, b = allocate((4, 6), name="A"), allocate((3,), name="b")
     >>> B, C = A[:, 3:6], A.reshape(24)[::7]
     >>> print(origins_table(B, C, concatenate([b, C]), names=["B", "C", "D"]))

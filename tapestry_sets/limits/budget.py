@@ -43,7 +43,7 @@ class TooHard(ValueError):
 
     Examples
     --------
-    >>> from tapestry_sets import Sett, Stripe
+    >>> from tapestry_sets import Sett, Stripe, limits
     >>> a, b, c = (Sett(Stripe(n // 2, n - n // 2)) for n in (4294967291, 4294967279, 4294967231))
     >>> with limits(budget=1000):
     ...     (a & b & c).count(0, 10**28)
@@ -113,7 +113,7 @@ def limits(*, max_pieces: int | None = None, budget: int | None = None) -> Itera
 
     Examples
     --------
-    >>> from tapestry_sets import Sett, Stripe, TooManyPieces
+    >>> from tapestry_sets import Sett, Stripe, TooManyPieces, limits
     >>> both = Sett(Stripe(50001, 50002)) & Stripe(50009, 50010)
     >>> with limits(max_pieces=20):
     ...     both.setts()  # doctest: +ELLIPSIS

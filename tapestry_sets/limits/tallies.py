@@ -80,7 +80,7 @@ def tally() -> Iterator[Tally]:
 
     Examples
     --------
-    >>> from tapestry_sets import allocate, overlap_matrix
+    >>> from tapestry_sets import allocate, overlap_matrix, tally
     >>> A = allocate((10**6, 10**6))
     >>> with tally() as decided:
     ...     matrix = overlap_matrix([A[::2], A[1::2], A.reshape(-1, 10**3)[:, 5]])

@@ -63,6 +63,7 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
     Examples
     --------
+    >>> from tapestry_sets import Box
     >>> box = Box((-1, 2), (3, 4))
     >>> box.stop, box.size, (1, 5) in box
     ((2, 6), 12, True)
@@ -101,6 +102,7 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import Box
         >>> Box.from_bounds((1,), (4,))
         Box(start=(1,), shape=(3,))
         """
@@ -147,6 +149,7 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import Box
         >>> Box.of((4, 4)).intersect(Box((2, -1), (9, 3)))
         Box(start=(2, 0), shape=(2, 2))
         """
@@ -178,6 +181,7 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import Box
         >>> Box((1, 0), (2, 9)).to_region((4, 4)).size
         8
         """
@@ -235,6 +239,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
     Examples
     --------
+    >>> from tapestry_sets import AffineMap
     >>> m = AffineMap(((2, 0), (0, -1)), (1, 5))
     >>> m.apply((3, 1))
     (7, 4)
@@ -286,6 +291,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap
         >>> AffineMap.permutation((2, 0, 1)).apply((10, 20, 30))
         (30, 10, 20)
         """
@@ -303,6 +309,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap
         >>> AffineMap.select(1, [(0, 2), None], [1, 7]).apply((3,))
         (7, 7)
         """
@@ -481,6 +488,7 @@ class ImplicitRegion(Value, Drawn):
 
     Examples
     --------
+    >>> from tapestry_sets import AffineMap, Box
     >>> from tapestry_sets.regions import IndexProjection
     >>> skew = IndexProjection(AffineMap(((1, 1), (1, -1)), (0, 0)), (1, 1))
     >>> image = skew.image(Box.of((100, 100)))

@@ -98,6 +98,7 @@ def interleave(views: Sequence[V], axis: int = 0) -> V:
 
     Examples
     --------
+    >>> from tapestry_sets import interleave
     >>> from tapestry_sets.views import allocate
     >>> a = allocate((7,), name="a")
     >>> [p.map.apply((3,)) for p in interleave([a[0::2], a[1::2]]).pieces][1]
@@ -123,6 +124,7 @@ def fill_into(regions: DisjointRegions | Sequence[Region], views: Sequence[V]) -
 
     Examples
     --------
+    >>> from tapestry_sets import Region, fill_into
     >>> from tapestry_sets.views import allocate
     >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
     >>> from tapestry_sets import Stripe
@@ -167,6 +169,7 @@ def pad(
 
     Examples
     --------
+    >>> from tapestry_sets import pad
     >>> from tapestry_sets.views import allocate
     >>> a, zero = allocate((2, 2), name="a"), allocate((), name="zero")
     >>> pad(a, 1).has_internal_overlap(), pad(a, 1, padding=zero).has_internal_overlap()
@@ -286,6 +289,7 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
 
     Examples
     --------
+    >>> from tapestry_sets import repeat
     >>> from tapestry_sets.views import allocate
     >>> a = allocate((3, 10**9), name="a")
     >>> b = repeat(a, [2, 0, 10**6], axis=0)
@@ -366,7 +370,7 @@ def roll(view: V, shift: int | Sequence[int], axis: int | Sequence[int] | None =
 
     Examples
     --------
-    >>> from tapestry_sets import allocate, roll
+    >>> from tapestry_sets import allocate, concatenate, roll
     >>> ring = allocate((8,), name="ring")
     >>> roll(ring, 3)[:5] == concatenate([ring[5:], ring[:2]])
     True
@@ -399,6 +403,7 @@ def broadcast_arrays(*views: V) -> tuple[V, ...]:
 
     Examples
     --------
+    >>> from tapestry_sets import broadcast_arrays
     >>> from tapestry_sets.views import allocate
     >>> [v.shape for v in broadcast_arrays(allocate((4, 1)), allocate((3,)))]
     [(4, 3), (4, 3)]

@@ -39,6 +39,7 @@ def allocate(
 
     Examples
     --------
+    >>> from tapestry_sets import allocate
     >>> A = allocate((27,), name="A", dtype="float32")
     >>> A.shape, A.itemsize
     ((27,), 4)

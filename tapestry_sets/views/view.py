@@ -86,7 +86,15 @@ class View(Questions, Frozen):
     @property
     @abstractmethod
     def sources(self) -> tuple[View, ...]:
-        """The views that this one reads; none of an allocation."""
+        """The views that this one reads; none of an allocation.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a[1:].sources == (a,)
+        True
+        """
 
     @property
     @abstractmethod
@@ -157,6 +165,12 @@ class View(Questions, Frozen):
         ------
         TooHard, TooManyPieces
             If they shatter: they need more steps and guards than the budget of `limits`, or are too many.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate, concatenate
+        >>> len(concatenate([allocate((4,)), allocate((3,))]).pieces)
+        2
         """
         return self._compose(Budget(current().budget))[1]
 
@@ -229,7 +243,15 @@ class View(Questions, Frozen):
 
     @property
     def cells(self) -> Mapping[Allocation, Cells]:
-        """The cells that the view reads, for each allocation that it reads at all."""
+        """The cells that the view reads, for each allocation that it reads at all.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a[1:, ::2].cells[a].size
+        9
+        """
         return self._find_cells()
 
     def _find_cells(self) -> Mapping[Allocation, Cells]:

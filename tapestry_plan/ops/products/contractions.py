@@ -197,6 +197,7 @@ def einsum(equation: str, *operands: Tensor, name: str | None = None) -> Tensor:
     Examples
     --------
     >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import einsum
     >>> g = Graph()
     >>> a, b = g.input("a", (2, 3, 4)), g.input("b", (2, 4, 5))
     >>> einsum("bik,bkj->bij", a, b, name="mm").shape

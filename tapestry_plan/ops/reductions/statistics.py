@@ -49,6 +49,7 @@ def reduction(
     --------
     >>> from tapestry_plan import Graph
     >>> from tapestry_plan.ir import Monoid
+    >>> from tapestry_plan.ops import reduction
     >>> rms = Monoid(
     ...     "rms",
     ...     lambda xp, a, b: (a[0] + b[0], a[1] + b[1]),
@@ -149,7 +150,7 @@ def reduce_with(
     Examples
     --------
     >>> from tapestry_exec import evaluate
-    >>> from tapestry_plan import Graph, ops
+    >>> from tapestry_plan import Graph, Monoid, ops
     >>> spread = Monoid(
     ...     "spread",  # the largest less the smallest: each part keeps both
     ...     merge=lambda xp, a, b: (xp.minimum(a[0], b[0]), xp.maximum(a[1], b[1])),

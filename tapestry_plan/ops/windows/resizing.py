@@ -232,6 +232,7 @@ def resize(
     Examples
     --------
     >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import resize
     >>> g = Graph()
     >>> x = g.input("x", (1, 3, 8, 8))
     >>> resize(x, (1, 3, 12, 16), mode="linear", name="up").shape

@@ -139,6 +139,8 @@ def as_view(x: ViewLike) -> View:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import as_view
     >>> a = np.zeros((4, 6), np.float32)
     >>> view = as_view(a[:, ::-2])
     >>> view.shape, view.kind.strides

@@ -419,6 +419,8 @@ def shared_memory(arrays: Mapping[Any, ViewLike] | Iterable[ViewLike]) -> Shared
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import shared_memory
     >>> table = np.zeros((4, 6), np.float32)
     >>> shared_memory([table[:, k] for k in range(6)]).groups
     ()
