@@ -418,7 +418,7 @@ class Graph(Guarded):
         Raises
         ------
         ValueError
-            For a name that is taken, and for what is no array of numbers or truth values.
+            For a name that is taken, and for what is not an array of numbers or truth values.
 
         Examples
         --------

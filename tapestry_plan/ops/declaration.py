@@ -243,7 +243,7 @@ def add_op(op: Op, *operands: Tensor | None, name: str | None = None, **attrs: A
     Raises
     ------
     TypeError
-        For an operand that is no tensor.
+        For an operand that is not a tensor.
     ValueError
         For operands and attributes that the operator does not take.
 

@@ -322,7 +322,7 @@ def bernoulli(
     Raises
     ------
     ValueError
-        For a p that is no probability, a shape without cells, and seeds beyond 32 bits.
+        For a p that is not a probability, a shape without cells, and seeds beyond 32 bits.
 
     Examples
     --------

@@ -67,10 +67,12 @@ class HasView(Protocol):
     def view(self) -> View: ...
 
 
-Array: TypeAlias = np.ndarray[Any, Any] | SpeaksArrayInterface | SpeaksDLPack | SpeaksCudaArrayInterface | SpeaksBuffer
+AnyArray: TypeAlias = (
+    np.ndarray[Any, Any] | SpeaksArrayInterface | SpeaksDLPack | SpeaksCudaArrayInterface | SpeaksBuffer
+)
 """An array of any library, or any other memory; see `as_view`."""
 
-ViewLike: TypeAlias = View | HasView | Array
+ViewLike: TypeAlias = View | HasView | AnyArray
 """What alias questions are asked of."""
 
 
