@@ -31,7 +31,18 @@ from tapestry_exec import Deployment, RunResult
 from tapestry_exec.run import BACKENDS
 from tapestry_plan import Graph, Mesh, Operation, PlannedTransfers, ShardPlan, Tensor
 from tapestry_plan.rewrite import RULES
-from tapestry_sets import DisjointRegions, DisjointSetts, Overlap, Region, Sett, Stripe, View
+from tapestry_sets import (
+    AffineMap,
+    AliasTensor,
+    Box,
+    DisjointRegions,
+    DisjointSetts,
+    Overlap,
+    Region,
+    Sett,
+    Stripe,
+    View,
+)
 from tapestry_sets.alias import RUNGS, CellQuestion
 from tapestry_sets.alias import tuning as alias_numbers
 from tapestry_sets.integers import tuning as integers_numbers
@@ -130,7 +141,20 @@ NAMED = PUBLIC + [(module, name) for module, name in OPERATORS if name not in WI
 """Public names by whose they are; of the operators' wing all but its modules."""
 
 SETS = (Stripe, Sett, DisjointSetts, Region, DisjointRegions, View, Overlap)
-ASKED = (*SETS, Graph, Tensor, Operation, Mesh, ShardPlan, PlannedTransfers, Deployment, RunResult)
+ASKED = (
+    *SETS,
+    AffineMap,
+    AliasTensor,
+    Box,
+    Graph,
+    Tensor,
+    Operation,
+    Mesh,
+    ShardPlan,
+    PlannedTransfers,
+    Deployment,
+    RunResult,
+)
 """What users have in hand: its methods have examples too, those that it inherits in the class that has them."""
 
 

@@ -76,7 +76,14 @@ class Axis(Struct, frozen=True):
 
     @check_arguments
     def may_have(self, parts: int) -> bool:
-        """Whether a plan may cut the axis into so many parts."""
+        """Whether a plan may cut the axis into so many parts.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Axis
+        >>> Axis("g", 6, parts="equal").may_have(3), Axis("g", 6, parts="equal").may_have(4)
+        (True, False)
+        """
         if not 1 <= parts <= self.size:
             return False
         return parts == 1 or self.parts == "any" or (self.parts == "equal" and self.size % parts == 0)
@@ -387,7 +394,16 @@ class Signature(Struct, frozen=True, dict=True):
         return tuple(k for k, axis in enumerate(self.axes) if axis.kind == "reduction")
 
     def axis(self, name: str) -> int:
-        """Position of the axis called `name`; ValueError when there is none."""
+        """Position of the axis called `name`; ValueError when there is none.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> g.signature("matmul").axis("k")
+        2
+        """
         if type(name) is not str:
             name = conform(name, kind_of(str), "Signature.axis: name")
         for k, axis in enumerate(self.axes):
@@ -430,6 +446,15 @@ class Signature(Struct, frozen=True, dict=True):
         """The block that the operator reads of an input for an index box; None when it reads nothing.
 
         It is the box around all that is read, and may reach outside the tensor where the operand declares a padding.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> from tapestry_sets import Box
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> g.signature("matmul").input_box(0, Box((4, 0, 0), (4, 2, 6)))
+        Box(start=(4, 0), shape=(4, 6))
         """
         declared = _operand(self.inputs, operand, "input")
         if box.size == 0 or not self.starts(box, declared.at_start_of):
@@ -557,7 +582,17 @@ class Signature(Struct, frozen=True, dict=True):
 
     @check_arguments
     def output_box(self, operand: int, box: Box) -> Box | None:
-        """The block of an output that an index box writes, None for an empty index box."""
+        """The block of an output that an index box writes, None for an empty index box.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> from tapestry_sets import Box
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> g.signature("matmul").output_box(0, Box((4, 0, 0), (4, 2, 6)))
+        Box(start=(4, 0), shape=(4, 2))
+        """
         return _operand(self.outputs, operand, "output").projection.bounding_box(box) if box.size else None
 
     @check_arguments
