@@ -195,7 +195,15 @@ class AliasTensor(Viewable, Frozen):
     # -- views of it --------------------------------------------------------------------------------------
 
     def apply(self, kind: ViewKind, *others: AliasTensor) -> AliasTensor:
-        """Add the view of a kind over this tensor and others."""
+        """Add the view of a kind over this tensor and others.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AliasGraph
+        >>> from tapestry_sets.views import Flip
+        >>> AliasGraph().allocate((4, 6), name="w").apply(Flip((0,))).shape
+        (4, 6)
+        """
         for k, other in enumerate(others, 1):
             if not isinstance(other, AliasTensor):
                 raise TypeError(f"{kind_text(kind)}: source {k} is a {type(other).__name__}, not an AliasTensor")
@@ -206,21 +214,58 @@ class AliasTensor(Viewable, Frozen):
         return self.graph._all_or_nothing()
 
     def clone(self, color: Hashable = None) -> AliasTensor:
-        """Return a tensor of the same layout over new memory; see `AliasGraph.clone`."""
+        """Return a tensor of the same layout over new memory; see `AliasGraph.clone`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AliasGraph
+        >>> w = AliasGraph().allocate((4, 6), name="w")
+        >>> again = w[::2].clone()
+        >>> again.shape, again.overlaps(w)
+        ((2, 6), False)
+        """
         return self.graph.clone(self, color)
 
     # -- edits --------------------------------------------------------------------------------------------
 
     def to_allocation(self, color: Hashable = None) -> AliasTensor:
-        """Make this tensor memory of its own; see `AliasGraph.to_allocation`."""
+        """Make this tensor memory of its own; see `AliasGraph.to_allocation`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AliasGraph
+        >>> w = AliasGraph().allocate((4, 6), name="w")
+        >>> rows = w[::2]
+        >>> rows.overlaps(w), rows.to_allocation().overlaps(w)  # as a copy would have it
+        (True, False)
+        """
         return self.graph.to_allocation(self, color)
 
     def to_view(self, kind: ViewKind, *inputs: TensorRef) -> AliasTensor:
-        """Make this tensor a view of others; see `AliasGraph.to_view`."""
+        """Make this tensor a view of others; see `AliasGraph.to_view`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AliasGraph
+        >>> from tapestry_sets.views import Flip
+        >>> g = AliasGraph()
+        >>> w, other = g.allocate((4, 6), name="w"), g.allocate((4, 6), name="other")
+        >>> other.to_view(Flip((0,)), w).overlaps(w)
+        True
+        """
         return self.graph.to_view(self, kind, *inputs)
 
     def to_identity(self, source: TensorRef) -> AliasTensor:
-        """Make this tensor the same as another one; see `AliasGraph.to_identity`."""
+        """Make this tensor the same as another one; see `AliasGraph.to_identity`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AliasGraph
+        >>> g = AliasGraph()
+        >>> w, tied = g.allocate((4, 6), name="w"), g.allocate((4, 6), name="tied")
+        >>> tied.to_identity(w).same_elements(w)
+        True
+        """
         return self.graph.to_identity(self, source)
 
     def recolor(self, color: Hashable) -> AliasTensor:
