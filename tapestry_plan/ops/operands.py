@@ -117,7 +117,22 @@ def axis_of(axis: Any, rank: int, where: str = "") -> int:
 
 
 def number_axes(shape: Shape) -> tuple[Axis, ...]:
-    """Index axes i0, i1, … of a shape."""
+    """Index axes i0, i1, … of a shape: of an operator that works on each cell by itself.
+
+    Parameters
+    ----------
+    shape : tuple of int
+
+    Returns
+    -------
+    tuple of Axis
+
+    Examples
+    --------
+    >>> from tapestry_plan import ops
+    >>> [(axis.name, axis.size) for axis in ops.number_axes((4, 6))]
+    [('i0', 4), ('i1', 6)]
+    """
     return tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tapestry_sets.alias.covering import find_lacking, lies_in_all
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, product_cells, read_cells
-from tapestry_sets.alias.memory.arrays import as_view, read_view, strided_form_of
+from tapestry_sets.alias.memory.arrays import HasView, ViewLike, as_view, read_view, strided_form_of
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
@@ -30,13 +30,30 @@ from tapestry_sets.views import (
     MemoryQueries,
     Order,
     View,
-    Viewable,
     fill_memory,
 )
 
 
 class Witness(NamedTuple):
-    """A shared cell: its index in the first view, in the second, and in the allocation."""
+    """A cell that two views share: its index in the first view, in the second, and in the allocation.
+
+    Attributes
+    ----------
+    a, b : tuple of int
+        Indices of the two views; ``x[w.a]`` and ``y[w.b]`` are the same memory.
+    cell : tuple of int
+        In the allocation.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, overlap
+    >>> image = allocate((4, 6), name="image")
+    >>> w = overlap(image[1:, ::2], image.T[3:]).witness
+    >>> w.a, w.b, w.cell
+    ((0, 2), (1, 1), (1, 4))
+    >>> image[1:, ::2][w.a] == image.T[3:][w.b] == image[w.cell]
+    True
+    """
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -69,7 +86,7 @@ def _read_all(views: object, what: str) -> list[View]:
 
 
 @count_question
-def overlaps(a: object, b: object) -> bool:
+def overlaps(a: ViewLike, b: ViewLike) -> bool:
     """Return whether two views read a common cell.
 
     Parameters
@@ -84,6 +101,7 @@ def overlaps(a: object, b: object) -> bool:
 
     Examples
     --------
+    >>> from tapestry_sets import overlaps
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((27,))
     >>> overlaps(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5])
@@ -114,7 +132,7 @@ def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
     return [(allocation, mine, other) for allocation, mine, other in both if other is not None]
 
 
-def overlap(a: object, b: object) -> Overlap[Allocation]:
+def overlap(a: ViewLike, b: ViewLike) -> Overlap[Allocation]:
     """Return the overlap of two views: whether there is one, size, bytes, regions and witnesses, each found when asked.
 
     Parameters
@@ -128,6 +146,7 @@ def overlap(a: object, b: object) -> Overlap[Allocation]:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((24,), dtype="float32")
     >>> o = overlap(A.reshape(4, 6)[:, 3:6], A[0::7])
@@ -184,10 +203,25 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     a, b : View or AliasTensor
     found : tuple of (Allocation or AliasTensor, Cells, Cells), optional
         What `shared` is: of two views it is found when a question needs it.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, overlap
+    >>> image = allocate((4, 6), name="image", dtype="float32")
+    >>> o = overlap(image[:, :3], image[::2, 1:])  # a tile, and every other row of the next one
+    >>> o
+    Overlap(4 cells, 16 B: image[0, 1] = a[0, 1] = b[0, 0])
+    >>> bool(o), o.size, o.nbytes
+    (True, 4, 16)
+    >>> print(o.regions[image])
+    .11...
+    ......
+    .11...
+    ......
     """
 
-    a: Viewable
-    b: Viewable
+    a: View | HasView
+    b: View | HasView
     found: tuple[tuple[M, Cells, Cells], ...] | None = None
 
     def __repr__(self) -> str:
@@ -212,7 +246,16 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
 
     @cached_property
     def shared(self) -> tuple[tuple[M, Cells, Cells], ...]:
-        """The allocations with common cells, and what each view reads of them."""
+        """The allocations with common cells, and what each view reads of them.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8), name="A")
+        >>> ((home, mine, theirs),) = overlap(A[1:], A[:, ::3]).shared
+        >>> home == A, mine.count_common(theirs)
+        (True, 6)
+        """
         if self.found is not None:
             return self.found
         both = _pairs(as_view(self.a), as_view(self.b))
@@ -232,7 +275,15 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
 
     @property
     def allocations(self) -> tuple[M, ...]:
-        """The allocations with shared cells."""
+        """The allocations with shared cells.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, concatenate, overlap
+        >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
+        >>> [home.name for home in overlap(concatenate([a, b]), b[1:]).allocations]
+        ['b']
+        """
         return tuple(allocation for allocation, _, _ in self.shared)
 
     @property
@@ -244,13 +295,28 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         ------
         TooHard
             If they would have to be counted one by one and may be too many for that.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((10**9,))
+        >>> overlap(A[::6], A[::4]).size  # every twelfth
+        83333334
         """
         return sum([many for _, many in self._count_each()])
 
     @property
     @count_question
     def nbytes(self) -> int:
-        """How many bytes both views read."""
+        """How many bytes both views read.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((10**9,), dtype="float32")
+        >>> overlap(A[::6], A[::4]).nbytes
+        333333336
+        """
         return sum([many * allocation.itemsize for allocation, many in self._count_each()])
 
     def _count_each(self) -> Sequence[tuple[Memory, int]]:
@@ -269,17 +335,45 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         ------
         TooManyPieces
             If they need more regions than can be written out.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8))
+        >>> print(overlap(A[:2], A[:, ::3]).regions[A])
+        1..1..1.
+        1..1..1.
+        ........
         """
         return {allocation: x.common_regions(y) for allocation, x, y in self.shared}
 
     @property
     def witness(self) -> Witness | None:
-        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none."""
+        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8))
+        >>> overlap(A[1:], A[:, ::3]).witness
+        Witness(a=(0, 0), b=(1, 0), cell=(1, 0))
+        >>> print(overlap(A[:, ::2], A[:, 1::2]).witness)
+        None
+        """
         return _witness(*self.shared[0][1:]) if self.shared else None
 
     @property
     def witnesses(self) -> dict[M, Witness]:
-        """A shared cell of each allocation that has some."""
+        """A shared cell of each allocation that has some.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, concatenate, overlap
+        >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
+        >>> found = overlap(concatenate([a, b]), concatenate([b[1:], a[::2]])).witnesses
+        >>> {home.name: witness.cell for home, witness in found.items()}
+        {'a': (0,), 'b': (1,)}
+        """
         return {allocation: _witness(x, y) for allocation, x, y in self.shared}
 
 
@@ -292,7 +386,7 @@ def _witness(x: Cells, y: Cells) -> Witness:
     return Witness(i, j, cell)
 
 
-def overlap_matrix(views: Iterable[object]) -> Bools:
+def overlap_matrix(views: Iterable[ViewLike]) -> Bools:
     """Return which pairs of views read a common cell, as a symmetric matrix.
 
     Thousands of views are answered at once: see `every_pair`.
@@ -308,6 +402,7 @@ def overlap_matrix(views: Iterable[object]) -> Bools:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap_matrix
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((10,))
     >>> overlap_matrix([A[:4], A[3:6], A[6:]]).astype(int).tolist()
@@ -316,7 +411,7 @@ def overlap_matrix(views: Iterable[object]) -> Bools:
     return meeting(_read_all(views, "overlap_matrix"))
 
 
-def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
+def overlap_sizes(views: Iterable[ViewLike]) -> np.ndarray[Any, Any]:
     """Return how many different cells each pair of views shares, as a symmetric matrix.
 
     The diagonal has each view's own number of different cells.
@@ -340,6 +435,7 @@ def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap_sizes
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((10,))
     >>> overlap_sizes([A[:4], A[3:6], A[6:]]).tolist()
@@ -350,19 +446,65 @@ def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
     return shared_sizes(_read_all(views, "overlap_sizes"))
 
 
-def origins(view: object) -> dict[Allocation, DisjointRegions]:
-    """Return the cells that a view or an array reads of each allocation; see `View.origins`."""
+def origins(view: ViewLike) -> dict[Allocation, DisjointRegions]:
+    """Return the cells that a view or an array reads of each allocation; see `View.origins`.
+
+    Parameters
+    ----------
+    view : View or array
+
+    Returns
+    -------
+    dict of Allocation to DisjointRegions
+        In the allocations' coordinates.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+    TooManyPieces
+        If the cells need more regions than can be written out.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, concatenate, origins
+    >>> a, b = allocate((3, 8), name="a"), allocate((8,), name="b")
+    >>> read = origins(concatenate([a[::2, 1::3].ravel(), b[:2]]))
+    >>> print(read[a])
+    .1..1..1
+    ........
+    .1..1..1
+    >>> print(read[b])
+    11......
+    """
     return read_view(view, "origins").origins()
 
 
 @count_question
-def contains(a: object, b: object) -> bool:
-    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`."""
+def contains(a: ViewLike, b: ViewLike) -> bool:
+    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`.
+
+    Parameters
+    ----------
+    a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, contains
+    >>> cache = allocate((32, 128), name="cache")
+    >>> contains(cache[8:24], cache[12]), contains(cache[8:24], cache[:, 0])
+    (True, False)
+    """
     return read_view(a, "contains: a").contains(read_view(b, "contains: b"))
 
 
 @count_question
-def covers(views: Iterable[object], view: object) -> bool:
+def covers(views: Iterable[ViewLike], view: ViewLike) -> bool:
     """Return whether some views together read every cell of memory that one reads; `find_missing` names one they lack.
 
     Parameters
@@ -381,6 +523,7 @@ def covers(views: Iterable[object], view: object) -> bool:
 
     Examples
     --------
+    >>> from tapestry_sets import covers
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((10**9, 10**9))
     >>> covers([A[::2], A[1::2, :7], A[1::2, 7:]], A), covers([A[::2], A[1::3]], A)
@@ -391,7 +534,7 @@ def covers(views: Iterable[object], view: object) -> bool:
 
 
 @count_question
-def find_missing(a: object, b: object) -> Missing | None:
+def find_missing(a: ViewLike | Sequence[ViewLike], b: ViewLike) -> Missing | None:
     """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
 
     Parameters
@@ -407,6 +550,7 @@ def find_missing(a: object, b: object) -> Missing | None:
 
     Examples
     --------
+    >>> from tapestry_sets import find_missing
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((4, 6), name="A")
     >>> find_missing(A[:, ::2], A[2, :3])
@@ -426,17 +570,36 @@ def find_missing(a: object, b: object) -> Missing | None:
 
 
 @count_question
-def same_elements(a: object, b: object) -> bool:
-    """Return whether `a` and `b` read the same cells of memory; see `View.same_elements`."""
+def same_elements(a: ViewLike, b: ViewLike) -> bool:
+    """Return whether `a` and `b` read the same cells of memory, in whatever order and shape; see `View.same_elements`.
+
+    Parameters
+    ----------
+    a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, same_elements
+    >>> x = allocate((4, 6), name="x")
+    >>> same_elements(x.T.reshape(3, 8), x), same_elements(x[::2], x[1::2])
+    (True, False)
+    """
     return read_view(a, "same_elements: a").same_elements(read_view(b, "same_elements: b"))
 
 
 @count_question
-def has_internal_overlap(view: object) -> bool:
+def has_internal_overlap(view: ViewLike) -> bool:
     """Return whether a view or an array reads some cell twice; see `View.has_internal_overlap`.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import has_internal_overlap
     >>> has_internal_overlap(np.broadcast_to(np.zeros(3), (2, 3)))
     True
     """
@@ -444,13 +607,15 @@ def has_internal_overlap(view: object) -> bool:
 
 
 @count_question
-def internal_overlap(view: object) -> InternalOverlap | None:
+def internal_overlap(view: ViewLike) -> InternalOverlap | None:
     """Return a cell that a view or an array reads at two indices, and these, or None; see `View.internal_overlap`.
 
     Of an array the cell is a byte, and the last number of an index says which byte of the element.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import internal_overlap
     >>> found = internal_overlap(np.lib.stride_tricks.as_strided(np.zeros(99, "u1"), (4, 5), (6, 2)))
     >>> found.a, found.b
     ((0, 3, 0), (1, 0, 0))
@@ -459,7 +624,7 @@ def internal_overlap(view: object) -> InternalOverlap | None:
 
 
 @count_question
-def is_contiguous(view: object, order: Order | None = None) -> bool:
+def is_contiguous(view: ViewLike, order: Order | None = None) -> bool:
     """Return whether a view or an array reads one gapless run of memory; see `View.is_contiguous`.
 
     Parameters
@@ -471,6 +636,8 @@ def is_contiguous(view: object, order: Order | None = None) -> bool:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import is_contiguous
     >>> a = np.zeros((4, 4), np.int16)
     >>> is_contiguous(a.T), is_contiguous(a[:, 1:]), is_contiguous(a.T, "C"), is_contiguous(a.T, "F")
     (True, False, False, True)

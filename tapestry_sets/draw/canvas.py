@@ -33,7 +33,7 @@ Raster = Int64Array
 
 
 class Picture(Struct, frozen=True):
-    """A picture in two forms: a notebook shows the drawing, ``print`` the text.
+    r"""A picture in two forms: a notebook shows the drawing, ``print`` the text.
 
     Parameters
     ----------
@@ -41,6 +41,19 @@ class Picture(Struct, frozen=True):
         With axes, and a legend where there are several sets.
     svg : str
         A complete ``<svg>`` element.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, show_views
+    >>> A = allocate((12,), name="A")
+    >>> picture = show_views(A[::3], A[6:], names=["thirds", "half"])
+    >>> print("\n".join(picture.text.splitlines()[1:5]))
+           0    5    10
+    thirds 1..1..1..1..
+    half   ......222222
+    shared ......X..X..
+    >>> picture.svg.startswith("<svg")
+    True
     """
 
     text: str

@@ -59,6 +59,7 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
 
     Examples
     --------
+    >>> from tapestry_sets import from_isl
     >>> from_isl("{ [z] : exists k : 0 <= z - 7k < 5 and (z - 7k) mod 3 < 2 }")
     DisjointSetts([Sett(Stripe(5, 2), Stripe(2, 1))])
     >>> from_isl("{ [i, j] : 0 <= i < 4 and 0 <= j < 6 and j mod 3 = 1 }").size

@@ -327,6 +327,7 @@ def symbolic_allocate(shape: Any, name: str = "") -> SymbolicView:
     Examples
     --------
     >>> from sympy import Symbol
+    >>> from tapestry_sets import symbolic_allocate
     >>> N = Symbol("N", integer=True, positive=True)
     >>> A = symbolic_allocate((N, 2 * N))
     >>> A[1:, ::3].shape

@@ -30,6 +30,15 @@ class Tally(Struct, eq=False):
         From lists of cells, the last resort.
     rungs : Counter of str
         How often each rung of a ladder of ways decided, also one that a rung above it asked.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, overlap, overlaps, tally
+    >>> A = allocate((10**6, 10**6))
+    >>> with tally() as decided:
+    ...     found = overlaps(A[::2], A[1::2]), overlaps(A[::3], A.T)
+    >>> found, decided.total, decided.closed
+    ((False, True), 2, 2)
     """
 
     closed: int = 0
@@ -71,7 +80,7 @@ def tally() -> Iterator[Tally]:
 
     Examples
     --------
-    >>> from tapestry_sets import allocate, overlap_matrix
+    >>> from tapestry_sets import allocate, overlap_matrix, tally
     >>> A = allocate((10**6, 10**6))
     >>> with tally() as decided:
     ...     matrix = overlap_matrix([A[::2], A[1::2], A.reshape(-1, 10**3)[:, 5]])

@@ -182,7 +182,7 @@ def to_isl(x: Any) -> Any:
 
     Examples
     --------
-    >>> from tapestry_sets import AffineMap, Stripe, allocate
+    >>> from tapestry_sets import AffineMap, Stripe, allocate, to_isl
     >>> to_isl(Stripe(1, 1)).is_equal(to_isl(Stripe(2, 2)).union(to_isl(Stripe(1, 1))))
     False
     >>> to_isl(AffineMap(((2, 0), (0, -1)), (1, 5)))
