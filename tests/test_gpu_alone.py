@@ -23,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 def key(name):
     return re.sub("[-_.]+", "-", name).lower()
 
-allowed, left = {"tapestry"}, ["numpy", "cupy-cuda13x", "cupy-cuda12x", "pytest", "hypothesis", "msgspec", "islpy"]
+allowed, left = {"tapestry", "tapestry-tensor"}, ["numpy", "cupy-cuda13x", "cupy-cuda12x", "pytest", "hypothesis", "msgspec", "islpy"]
 while left:
     if (name := key(left.pop())) not in allowed:
         allowed.add(name)

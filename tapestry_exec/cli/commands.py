@@ -66,7 +66,7 @@ QUEUES = {
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tapestry")
+@click.version_option(package_name="tapestry-tensor")
 def main() -> None:
     """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
 
