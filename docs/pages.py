@@ -104,10 +104,11 @@ def copy_files() -> dict[str, str]:
         if name.endswith(".ipynb"):
             book = json.loads(text)
             words = [cell for cell in book["cells"] if cell["cell_type"] == "markdown"]
-            parted = sum("".join(cell["source"]).startswith("# ") for cell in words) > 1
-            for at, cell in enumerate(words):
-                told = follow_links("".join(cell["source"]), name, page)
-                cell["source"] = re.sub("^#", "##", told, flags=re.M) if parted and at else told
+            for cell in words:
+                cell["source"] = follow_links("".join(cell["source"]), name, page)
+            part = next((at for at, cell in enumerate(words) if at and cell["source"].startswith("# ")), len(words))
+            for cell in words[part:]:  # the page has one title: its parts, and what is in them, stand a level below
+                cell["source"] = re.sub("^#", "##", cell["source"], flags=re.M)
             book["cells"].insert(0, STILL)
             if page == "index":
                 book["cells"][1]["source"] += "\n\n" + START.format(links=follow_links(LINKS, "README.md", page))
@@ -126,7 +127,9 @@ def write_contents() -> str:
     for title, entries in CONTENTS.items():
         listed = [f"{MADE}/api/index"] if "api" in entries else []
         for entry in entries:
-            listed += [pages[name] for name in sorted(pages) if Path(name).match(entry) and entry.count("/") == name.count("/")]
+            listed += [
+                pages[name] for name in sorted(pages) if Path(name).match(entry) and entry.count("/") == name.count("/")
+            ]
         rows = "\n".join(page if page != "index" else "self" for page in dict.fromkeys(listed))
         trees.append(f"```{{toctree}}\n:hidden:\n:caption: {title}\n\n{rows}\n```")
     results = "\n".join(page for page in pages.values() if page.startswith(f"{MADE}/results/"))
@@ -164,7 +167,11 @@ def public_names() -> tuple[Public, ...]:
                     packages.append(value.__name__)
                 continue
             home = find_home(module, name, value)
-            if home and (hasattr(module, "__all__") or home.startswith(package if package not in EXTRA.values() else f"{package}.") or home == package):
+            if home and (
+                hasattr(module, "__all__")
+                or home.startswith(package if package not in EXTRA.values() else f"{package}.")
+                or home == package
+            ):
                 found.append(Public(package, name, value, home))
         if package in EXTRA:
             packages.append(EXTRA[package])
@@ -199,7 +206,9 @@ def assigned(module: ModuleType) -> dict[str, str]:
     body = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body
     found = {}
     for at, node in enumerate(body):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         below = body[at + 1] if at + 1 < len(body) else None
         told = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else ""
         found.update({target.id: str(told) for target in targets if isinstance(target, ast.Name)})
@@ -226,7 +235,11 @@ def describe_name(public: Public) -> str:
 
 def first_sentence(public: Public) -> str:
     value = public.value
-    told = inspect.getdoc(value) if inspect.isclass(value) or inspect.isroutine(value) or hasattr(value, "function") else ""
+    told = (
+        inspect.getdoc(value)
+        if inspect.isclass(value) or inspect.isroutine(value) or hasattr(value, "function")
+        else ""
+    )
     told = told or assigned(import_module(public.home)).get(public.name, "")
     return " ".join(told.strip().split("\n\n")[0].split())
 
@@ -239,7 +252,8 @@ def write_api() -> dict[str, str]:
     for public in public_names():
         path = described.setdefault(id(public.value), public.path)
         lists.setdefault(public.package, []).append(
-            f"   * - :py:obj:`~{path}`\n     - {first_sentence(public)}" if path == public.path
+            f"   * - :py:obj:`~{path}`\n     - {first_sentence(public)}"
+            if path == public.path
             else f"   * - :py:obj:`{public.name} <{path}>`\n     - {first_sentence(public)}"
         )
         if path == public.path:

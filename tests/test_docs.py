@@ -6,16 +6,24 @@ import ast
 import contextlib
 import io
 import re
+import shlex
 import subprocess
 import tomllib
+from functools import cache
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tapestry_plan.rewrite
 import tapestry_sets.views
 from tapestry_exec.run import BACKENDS
+from tapestry_plan import Graph, ops
+from tapestry_plan.onnx import to_onnx
 from tapestry_plan.rewrite import RULES
 from tapestry_sets.alias import RUNGS, CellQuestion
 from tapestry_sets.alias import tuning as alias_numbers
@@ -28,9 +36,19 @@ from tapestry_sets.views.kinds import KINDS
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / p / "README.md" for p in PACKAGES)]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / package / "README.md" for package in PACKAGES),
+]
 DRAWN = re.compile(r"```python\n((?:(?!```).)*?^picture = .*?)```.*?!\[[^\]]+\]\(([\w/]+\.svg)\)", re.S | re.M)
 EXAMPLE = re.compile(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", re.S)
+COMMANDS = re.compile(r"```sh\n(.*?)```", re.S)
+SETS_UP = re.compile(
+    r"python3? -m (venv|pytest)|\. \.venv/bin/activate$|pip install|ruff|mypy|lint-imports|sphinx-build|"
+    r"(\.venv/bin/)?tapestry demo$"
+)
+"""Commands that only a fresh environment can follow: `.ci/run` does."""
 TO_ADD = {"view kind", "operator", "ONNX operator", "backend", "rung", "picture", "rewrite", "expansion", "export"}
 
 
@@ -56,6 +74,57 @@ def test_the_examples_print_what_they_say(code: str, printed: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_example_says_what_it_prints(page: Path) -> None:
     assert len(examples(page)) == page.read_text().count("```python")
+
+
+def commands() -> list[Any]:
+    """The lines of the documents' shells that call the command `tapestry`; measuring a machine takes long."""
+    lines = [
+        (page, line) for page in PAGES for block in COMMANDS.findall(page.read_text()) for line in block.splitlines()
+    ]
+    return [
+        pytest.param(line, id=f"{page.relative_to(ROOT)}: {line}", marks=[pytest.mark.heavy] * ("calibrate" in line))
+        for page, line in lines
+        if not SETS_UP.match(line)
+    ]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_the_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line by itself, in a folder with a model and its plan, with the shell's `&&` and `>`."""
+    from click.testing import CliRunner
+
+    from tapestry_exec.cli.commands import main
+
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(small_model())
+    Path("plan.json").write_text(CliRunner().invoke(main, ["plan", "model.onnx", "--mesh", "2x2", "--json"]).stdout)
+    for command in line.split(" && "):
+        words, _, target = command.partition(" > ")
+        name, *arguments = shlex.split(words)
+        assert name == "tapestry", f"{name} is neither `tapestry` nor what sets something up"
+        result = CliRunner().invoke(main, arguments)
+        if found := re.search(r"pip install (jax|torch)", result.stderr):
+            pytest.skip(f"{found[1]} is not installed")
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout or list(tmp_path.iterdir())
+        if target:
+            Path(target).write_text(result.stdout)
+
+
+@cache
+def small_model() -> bytes:
+    g = Graph()
+    hidden = ops.relu(ops.matmul(g.input("x", (8, 16)), g.constant("w", np.ones((16, 8), np.float32)), name="up"))
+    g.output(ops.relu(hidden, name="act"), "y")
+    made: bytes = to_onnx(g).SerializeToString()
+    return made
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_block_of_code_is_run_or_printed(page: Path) -> None:
+    """Blocks are Python, which prints a text; a text alone, which is a picture; a shell's; or taken from elsewhere."""
+    kinds = re.findall(r"^```(\S+)", page.read_text(), re.M)
+    assert {*kinds} <= {"python", "text", "sh", "{include}", "{toctree}"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -104,6 +173,58 @@ def test_no_tracked_text_names_a_place_on_one_machine() -> None:
         if path.suffix in {".py", ".md", ".toml", ".ipynb"} and path.is_file():
             places = re.findall(r"(?<![\w.])/(?:home|root|Users|work)/\w+", path.read_text(errors="ignore"))
             assert not places, f"{name} names {places[0]}"
+
+
+# -- the site -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def site() -> ModuleType:
+    """What makes the site's pages, docs/pages.py; it needs nothing but the packages."""
+    spec = spec_from_file_location("pages", ROOT / "docs" / "pages.py")
+    assert spec and spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "tapestry_plan.ops"])
+def test_each_public_name_is_on_a_page_of_the_api(package: str) -> None:
+    pages = dict(site().write_api())
+    index = pages.pop("made/api/index.rst")
+    described: dict[int, str] = {}
+    for page in pages.values():
+        for path in re.findall(r"^\.\. (?:autoclass|autofunction|py:data):: (\S+)$", page, re.M):
+            described[id(getattr(import_module(path.rpartition(".")[0]), path.rpartition(".")[2]))] = path
+    door = import_module(package)
+    public = getattr(door, "__all__", None) or [
+        n for n, each in vars(door).items() if hasattr(each, "op") and n[0] != "_"
+    ]
+    listed = index.split(f"``{package}``")[1].split("\n``")[0]
+    assert len(public) > 20
+    for name in public:
+        value = getattr(door, name)
+        if isinstance(value, ModuleType):  # its names are listed under its own name
+            assert f"``{value.__name__}``" in index
+            continue
+        assert id(value) in described, f"{package}.{name} is on no page"
+        assert described[id(value)] in listed, f"{package}.{name} is not in the list of all names"
+
+
+def test_each_file_of_the_guide_is_in_the_contents() -> None:
+    contents, pages = site().write_contents(), site().pages_of_files()
+    assert all(re.search(rf"^{re.escape(page)}$", contents, re.M) for page in pages.values() if page != "index")
+
+
+def test_links_lead_to_pages_where_files_have_some() -> None:
+    turned = site().follow_links(
+        "[a](../README.md#limits) [b](tour.md) [c](../pyproject.toml) [d](x.md)", "docs/a.md", "a"
+    )
+    assert turned == "[a](made/README.md#limits) [b](tour.md) [c](../pyproject.toml) [d](x.md)"
+    turned = site().follow_links(
+        "[n](2_views_and_alias.ipynb)\n```text\n[n](3.ipynb)\n```\n", "notebooks/1_setts.ipynb", "index"
+    )
+    assert turned == "[n](made/notebooks/2_views_and_alias.ipynb)\n```text\n[n](3.ipynb)\n```\n"
 
 
 # -- the packages' READMEs -------------------------------------------------------------------------------------------

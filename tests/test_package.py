@@ -61,7 +61,9 @@ def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
 def test_the_schemas_in_the_package_are_those_that_the_code_makes(kind: DocumentKind) -> None:
     path = ROOT / "tapestry_plan" / "schemas" / f"{kind}.json"
     written = json.loads(path.read_text(encoding="utf-8"))
-    assert written == json.loads(json.dumps(describe_document(kind))), f"tapestry schema {kind} > {path.relative_to(ROOT)}"
+    assert written == json.loads(json.dumps(describe_document(kind))), (
+        f"tapestry schema {kind} > {path.relative_to(ROOT)}"
+    )
 
 
 def test_the_citation_says_what_the_project_says() -> None:

@@ -78,8 +78,8 @@ def main() -> None:
     table = [
         f"# The wheel on several Pythons, {datetime.date.today()}",
         "",
-        f"{platform.system()}, {platform.machine()}. Made by `python tests/bench/try_interpreters.py --write PYTHON...`: the wheel in a",
-        "fresh environment each, README's examples and `tapestry demo` from an empty folder.",
+        f"{platform.system()}, {platform.machine()}; made by `python tests/bench/try_interpreters.py --write PYTHON`:",
+        "the wheel in a fresh environment each, README's examples and `tapestry demo` from an empty folder.",
         "",
         "| Python | NumPy | islpy | onnx | README's examples that print what they say | demo, s | passed |",
         "|---|---|---|---|---|---|---|",
