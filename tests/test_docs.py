@@ -45,7 +45,7 @@ DRAWN = re.compile(r"```python\n((?:(?!```).)*?^picture = .*?)```.*?!\[[^\]]+\]\
 EXAMPLE = re.compile(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", re.S)
 COMMANDS = re.compile(r"```sh\n(.*?)```", re.S)
 SETS_UP = re.compile(
-    r"python3? -m (venv|pytest)|\. \.venv/bin/activate$|pip install|ruff|mypy|lint-imports|sphinx-build|"
+    r"python3? (-m (venv|pytest)|tests/bench/)|\. \.venv/bin/activate$|pip install|ruff|mypy|lint-imports|sphinx-build|"
     r"(\.venv/bin/)?tapestry demo$"
 )
 """Commands that only a fresh environment can follow: `.ci/run` does."""
