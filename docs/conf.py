@@ -56,4 +56,8 @@ def setup(app: Sphinx) -> None:
         if page in files:
             source[0] = pages.follow_links(source[0], files[page], page)
 
+    def mend(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+        lines[:] = pages.mend_lines(lines)
+
     app.connect("source-read", follow)
+    app.connect("autodoc-process-docstring", mend, priority=900)  # behind napoleon, which reads sections

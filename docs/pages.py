@@ -12,7 +12,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -229,8 +229,21 @@ def describe_name(public: Public) -> str:
         return f".. autofunction:: {public.path}\n"
     told = inspect.getdoc(public.value) if getattr(public.value, "function", None) else ""
     told = told or assigned(import_module(public.home)).get(public.name) or f"``{str(public.value)[:100]}``"
-    told = inspect.cleandoc(told).replace("\n", "\n   ")
-    return f".. py:data:: {public.path}\n\n   {told}\n"
+    told = re.sub(r"^(\w+)\n-+$", r".. rubric:: \1\n", inspect.cleandoc(told), flags=re.M)
+    return f".. py:data:: {public.path}\n\n   " + "\n   ".join(mend_lines(told.splitlines())) + "\n"
+
+
+def mend_lines(lines: Iterable[str]) -> list[str]:
+    """A docstring's lines as reStructuredText reads them: |x| is a size there, and a name in ticks may have an ending.
+
+    Examples stay as they are; they last until an empty line.
+    """
+    made, inside = [], False
+    for line in lines:
+        inside = bool(line.strip()) and (inside or line.lstrip().startswith(">>> "))
+        plain = re.sub(r"\|(\w+)\|", r"\\|\1\\|", line)
+        made.append(line if inside else re.sub(r"((?<!`)`[^`\s]+`)(?=[a-z])", r"\1\\ ", plain))
+    return made
 
 
 def first_sentence(public: Public) -> str:
@@ -241,7 +254,7 @@ def first_sentence(public: Public) -> str:
         else ""
     )
     told = told or assigned(import_module(public.home)).get(public.name, "")
-    return " ".join(told.strip().split("\n\n")[0].split())
+    return " ".join(mend_lines([" ".join(told.strip().split("\n\n")[0].split())]))
 
 
 def write_api() -> dict[str, str]:

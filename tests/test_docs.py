@@ -10,10 +10,7 @@ import shlex
 import subprocess
 import tomllib
 from functools import cache
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -173,58 +170,6 @@ def test_no_tracked_text_names_a_place_on_one_machine() -> None:
         if path.suffix in {".py", ".md", ".toml", ".ipynb"} and path.is_file():
             places = re.findall(r"(?<![\w.])/(?:home|root|Users|work)/\w+", path.read_text(errors="ignore"))
             assert not places, f"{name} names {places[0]}"
-
-
-# -- the site -------------------------------------------------------------------------------------------------------
-
-
-@cache
-def site() -> ModuleType:
-    """What makes the site's pages, docs/pages.py; it needs nothing but the packages."""
-    spec = spec_from_file_location("pages", ROOT / "docs" / "pages.py")
-    assert spec and spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("package", [*PACKAGES, "tapestry_plan.ops"])
-def test_each_public_name_is_on_a_page_of_the_api(package: str) -> None:
-    pages = dict(site().write_api())
-    index = pages.pop("made/api/index.rst")
-    described: dict[int, str] = {}
-    for page in pages.values():
-        for path in re.findall(r"^\.\. (?:autoclass|autofunction|py:data):: (\S+)$", page, re.M):
-            described[id(getattr(import_module(path.rpartition(".")[0]), path.rpartition(".")[2]))] = path
-    door = import_module(package)
-    public = getattr(door, "__all__", None) or [
-        n for n, each in vars(door).items() if hasattr(each, "op") and n[0] != "_"
-    ]
-    listed = index.split(f"``{package}``")[1].split("\n``")[0]
-    assert len(public) > 20
-    for name in public:
-        value = getattr(door, name)
-        if isinstance(value, ModuleType):  # its names are listed under its own name
-            assert f"``{value.__name__}``" in index
-            continue
-        assert id(value) in described, f"{package}.{name} is on no page"
-        assert described[id(value)] in listed, f"{package}.{name} is not in the list of all names"
-
-
-def test_each_file_of_the_guide_is_in_the_contents() -> None:
-    contents, pages = site().write_contents(), site().pages_of_files()
-    assert all(re.search(rf"^{re.escape(page)}$", contents, re.M) for page in pages.values() if page != "index")
-
-
-def test_links_lead_to_pages_where_files_have_some() -> None:
-    turned = site().follow_links(
-        "[a](../README.md#limits) [b](tour.md) [c](../pyproject.toml) [d](x.md)", "docs/a.md", "a"
-    )
-    assert turned == "[a](made/README.md#limits) [b](tour.md) [c](../pyproject.toml) [d](x.md)"
-    turned = site().follow_links(
-        "[n](2_views_and_alias.ipynb)\n```text\n[n](3.ipynb)\n```\n", "notebooks/1_setts.ipynb", "index"
-    )
-    assert turned == "[n](made/notebooks/2_views_and_alias.ipynb)\n```text\n[n](3.ipynb)\n```\n"
 
 
 # -- the packages' READMEs -------------------------------------------------------------------------------------------

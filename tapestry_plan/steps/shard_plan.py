@@ -521,7 +521,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ----------
         mesh : jax.sharding.Mesh, optional
             With the axes that `Shardings.mesh` says, as the code of `Shardings.to_code` makes one. With it there are
-            objects `NamedSharding`, else `PartitionSpec`.
+            `NamedSharding`s, else `PartitionSpec`s.
 
         Returns
         -------

@@ -75,7 +75,7 @@ def overlaps(a: object, b: object) -> bool:
     Parameters
     ----------
     a, b : View or array
-        Views of memory that `allocate` makes, or real arrays (compared by address, byte for byte).
+        Views of `allocate`d memory, or real arrays (compared by address, byte for byte).
 
     Raises
     ------

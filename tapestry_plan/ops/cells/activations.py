@@ -119,7 +119,7 @@ def mish(x: Tensor, *, name: str | None = None) -> Tensor:
 
 @operator(block=in_tiles(_softsign), flop=3.0, dtype=floating, adjoint=adjoints.softsign)
 def softsign(x: Tensor, *, name: str | None = None) -> Tensor:
-    """x / (1 + abs(x)), cell by cell."""
+    """x / (1 + |x|), cell by cell."""
 
 
 @operator(block=in_tiles(_hard_swish), flop=5.0, dtype=floating, adjoint=adjoints.hard_swish)

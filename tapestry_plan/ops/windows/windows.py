@@ -167,7 +167,7 @@ def sum_pool(
 
 @check_arguments
 def lp_pool(x: Tensor, kernel: int | Sequence[int], *, p: int = 2, name: str | None = None, **window: Any) -> Tensor:
-    """(Σ abs(x)ᵖ)^(1/p) over each window: powers, their `sum_pool`, and the root, each an operator of its own.
+    """(Σ |x|ᵖ)^(1/p) over each window: powers, their `sum_pool`, and the root, each an operator of its own.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def lp_pool(x: Tensor, kernel: int | Sequence[int], *, p: int = 2, name: str | N
 
 @check_arguments
 def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
-    """(Σ abs(x)ᵖ)^(1/p), the sum being what `total` makes of the powers.
+    """(Σ |x|ᵖ)^(1/p), the sum being what `total` makes of the powers.
 
     Raises
     ------
