@@ -35,7 +35,7 @@ napoleon_google_docstring = False
 napoleon_use_param = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
-maximum_signature_line_length = 90
+maximum_signature_line_length = 140
 python_use_unqualified_type_names = True
 
 myst_heading_anchors = 4
