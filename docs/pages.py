@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
@@ -41,7 +42,7 @@ tapestry says which parts of a tensor program are independent, which data they s
 This page is its first notebook, as it ran when the site was built. {links}
 """
 LINKS = "[Install it](docs/start.md), [look at all features](docs/tour.md), or [ask it in short](README.md)."
-STILL = {
+STILL: dict[str, Any] = {
     "cell_type": "code",
     "execution_count": None,
     "id": "still",
@@ -167,11 +168,7 @@ def public_names() -> tuple[Public, ...]:
                     packages.append(value.__name__)
                 continue
             home = find_home(module, name, value)
-            if home and (
-                hasattr(module, "__all__")
-                or home.startswith(package if package not in EXTRA.values() else f"{package}.")
-                or home == package
-            ):
+            if home and (hasattr(module, "__all__") or f"{home}.".startswith(f"{package}.")):
                 found.append(Public(package, name, value, home))
         if package in EXTRA:
             packages.append(EXTRA[package])
@@ -194,8 +191,6 @@ def find_home(package: ModuleType, name: str, value: Any) -> str:
 def find_modules(root: str) -> tuple[ModuleType, ...]:
     """The modules of a package that are imported when its public names are."""
     files = sorted((ROOT / root).rglob("*.py"))
-    import sys
-
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files]
     return tuple(sys.modules[name] for name in names if name in sys.modules)
 
@@ -206,9 +201,7 @@ def assigned(module: ModuleType) -> dict[str, str]:
     body = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body
     found = {}
     for at, node in enumerate(body):
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
         below = body[at + 1] if at + 1 < len(body) else None
         told = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else ""
         found.update({target.id: str(told) for target in targets if isinstance(target, ast.Name)})
@@ -227,9 +220,8 @@ def describe_name(public: Public) -> str:
         return f".. autoclass:: {public.path}\n   :members:\n   :show-inheritance:\n"
     if inspect.isroutine(public.value):
         return f".. autofunction:: {public.path}\n"
-    told = inspect.getdoc(public.value) if getattr(public.value, "function", None) else ""
-    told = told or assigned(import_module(public.home)).get(public.name) or f"``{str(public.value)[:100]}``"
-    told = re.sub(r"^(\w+)\n-+$", r".. rubric:: \1\n", inspect.cleandoc(told), flags=re.M)
+    told = words_of(public) or f"``{str(public.value)[:100]}``"
+    told = re.sub(r"^(\w+)\n-+$", r".. rubric:: \1\n", told, flags=re.M)
     return f".. py:data:: {public.path}\n\n   " + "\n   ".join(mend_lines(told.splitlines())) + "\n"
 
 
@@ -246,15 +238,12 @@ def mend_lines(lines: Iterable[str]) -> list[str]:
     return made
 
 
-def first_sentence(public: Public) -> str:
+def words_of(public: Public) -> str:
+    """The docstring of what a name stands for; of a value without one what stands below its assignment."""
     value = public.value
-    told = (
-        inspect.getdoc(value)
-        if inspect.isclass(value) or inspect.isroutine(value) or hasattr(value, "function")
-        else ""
-    )
-    told = told or assigned(import_module(public.home)).get(public.name, "")
-    return " ".join(mend_lines([" ".join(told.strip().split("\n\n")[0].split())]))
+    has_own = inspect.isclass(value) or inspect.isroutine(value) or hasattr(value, "function")
+    told = inspect.getdoc(value) if has_own else assigned(import_module(public.home)).get(public.name)
+    return inspect.cleandoc(told or "")
 
 
 def write_api() -> dict[str, str]:
@@ -264,11 +253,8 @@ def write_api() -> dict[str, str]:
     lists: dict[str, list[str]] = {}
     for public in public_names():
         path = described.setdefault(id(public.value), public.path)
-        lists.setdefault(public.package, []).append(
-            f"   * - :py:obj:`~{path}`\n     - {first_sentence(public)}"
-            if path == public.path
-            else f"   * - :py:obj:`{public.name} <{path}>`\n     - {first_sentence(public)}"
-        )
+        (first,) = mend_lines([" ".join(words_of(public).split("\n\n")[0].split())])
+        lists.setdefault(public.package, []).append(f"   * - :py:obj:`{public.name} <{path}>`\n     - {first}")
         if path == public.path:
             pages.setdefault(page_of(public), []).append(public)
     made = {}
