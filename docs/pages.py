@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -53,13 +54,19 @@ STILL: dict[str, Any] = {
 """Runs first, unseen: a page has no kernel to answer sliders, and asks no other host for the code of widgets."""
 
 CONTENTS: dict[str, tuple[str, ...]] = {
-    "Guide": ("docs/start.md", "docs/tour.md", "docs/tensor_programs.md", "docs/displays.md"),
+    "Guide": ("docs/start.md", "docs/tour.md", "docs/*.md"),
     "Notebooks": ("notebooks/*.ipynb",),
     "Reference": ("api", "docs/limits.md", "docs/glossary.md", "CHANGELOG.md"),
     "Why it can be trusted": ("docs/exact.md", "docs/peers.md", "docs/figures.md"),
-    "The code": ("README.md", "tapestry_*/README.md", "CONTRIBUTING.md"),
+    "The code": (
+        "README.md",
+        "tapestry_sets/README.md",
+        "tapestry_plan/README.md",
+        "tapestry_*/README.md",
+        "CONTRIBUTING.md",
+    ),
 }
-"""The site's contents; files that are not there are left out, and Sphinx warns of a page that nothing lists."""
+"""The site's contents. A pattern stands for the files that have no entry of their own."""
 
 
 # -- pages of files --------------------------------------------------------------------------------------------------
@@ -125,12 +132,12 @@ def copy_files() -> dict[str, str]:
 def write_contents() -> str:
     """The site's contents, hidden at the end of its first page."""
     pages, trees = pages_of_files(), []
+    named = {entry for entries in CONTENTS.values() for entry in entries}
     for title, entries in CONTENTS.items():
         listed = [f"{MADE}/api/index"] if "api" in entries else []
         for entry in entries:
-            listed += [
-                pages[name] for name in sorted(pages) if Path(name).match(entry) and entry.count("/") == name.count("/")
-            ]
+            fitting = [name for name in sorted(pages) if fnmatch(name, entry) and name.count("/") == entry.count("/")]
+            listed += [pages[name] for name in fitting if name == entry or name not in named]
         rows = "\n".join(page if page != "index" else "self" for page in dict.fromkeys(listed))
         trees.append(f"```{{toctree}}\n:hidden:\n:caption: {title}\n\n{rows}\n```")
     results = "\n".join(page for page in pages.values() if page.startswith(f"{MADE}/results/"))

@@ -16,8 +16,9 @@ from tapestry_plan.steps import describe_document
 from tapestry_plan.steps.schemas import DocumentKind
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CONFIGURED = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = CONFIGURED["project"]
+PACKAGES = CONFIGURED["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 MUST_HAVE = {
     "tapestry_exec/cuda/kernels.cu",
     "tapestry_exec/simulated/shim.h",
