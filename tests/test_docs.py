@@ -9,6 +9,7 @@ import doctest
 import inspect
 import io
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -29,7 +30,8 @@ import tapestry_sets
 import tapestry_sets.views
 from tapestry_exec import Deployment, RunResult
 from tapestry_exec.run import BACKENDS
-from tapestry_plan import Graph, Mesh, Operation, PlannedTransfers, ShardPlan, Tensor
+from tapestry_plan import Graph, Mesh, Operation, PlannedTransfers, ShardPlan, Tensor, ops
+from tapestry_plan.onnx import to_onnx
 from tapestry_plan.rewrite import RULES
 from tapestry_sets import (
     AffineMap,
@@ -54,9 +56,19 @@ from tapestry_sets.views.kinds import KINDS
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / p / "README.md" for p in PACKAGES)]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / package / "README.md" for package in PACKAGES),
+]
 DRAWN = re.compile(r"```python\n((?:(?!```).)*?^picture = .*?)```.*?!\[[^\]]+\]\(([\w/]+\.svg)\)", re.S | re.M)
 EXAMPLE = re.compile(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", re.S)
+COMMANDS = re.compile(r"```sh\n(.*?)```", re.S)
+SETS_UP = re.compile(
+    r"python3? (-m (venv|pytest)|tests/bench/)|\. \.venv/bin/activate$|pip install|ruff|mypy|lint-imports|sphinx-build|"
+    r"(\.venv/bin/)?tapestry demo$"
+)
+"""Commands that only a fresh environment can follow: `.ci/run` does."""
 TO_ADD = {"view kind", "operator", "ONNX operator", "backend", "rung", "picture", "rewrite", "expansion", "export"}
 
 
@@ -82,6 +94,57 @@ def test_the_examples_print_what_they_say(code: str, printed: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_example_says_what_it_prints(page: Path) -> None:
     assert len(examples(page)) == page.read_text().count("```python")
+
+
+def commands() -> list[Any]:
+    """The lines of the documents' shells that call the command `tapestry`; measuring a machine takes long."""
+    lines = [
+        (page, line) for page in PAGES for block in COMMANDS.findall(page.read_text()) for line in block.splitlines()
+    ]
+    return [
+        pytest.param(line, id=f"{page.relative_to(ROOT)}: {line}", marks=[pytest.mark.heavy] * ("calibrate" in line))
+        for page, line in lines
+        if not SETS_UP.match(line)
+    ]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_the_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line by itself, in a folder with a model and its plan, with the shell's `&&` and `>`."""
+    from click.testing import CliRunner
+
+    from tapestry_exec.cli.commands import main
+
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(small_model())
+    Path("plan.json").write_text(CliRunner().invoke(main, ["plan", "model.onnx", "--mesh", "2x2", "--json"]).stdout)
+    for command in line.split(" && "):
+        words, _, target = command.partition(" > ")
+        name, *arguments = shlex.split(words)
+        assert name == "tapestry", f"{name} is neither `tapestry` nor what sets something up"
+        result = CliRunner().invoke(main, arguments)
+        if found := re.search(r"pip install (jax|torch)", result.stderr):
+            pytest.skip(f"{found[1]} is not installed")
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout or list(tmp_path.iterdir())
+        if target:
+            Path(target).write_text(result.stdout)
+
+
+@cache
+def small_model() -> bytes:
+    g = Graph()
+    hidden = ops.relu(ops.matmul(g.input("x", (8, 16)), g.constant("w", np.ones((16, 8), np.float32)), name="up"))
+    g.output(ops.relu(hidden, name="act"), "y")
+    made: bytes = to_onnx(g).SerializeToString()
+    return made
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_block_of_code_is_run_or_printed(page: Path) -> None:
+    """Blocks are Python, which prints a text; a text alone, which is a picture; a shell's; or taken from elsewhere."""
+    kinds = re.findall(r"^```(\S+)", page.read_text(), re.M)
+    assert {*kinds} <= {"python", "text", "sh", "{include}", "{toctree}"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -565,8 +565,8 @@ def _import_cupy() -> Any:
         import cupy
     except ImportError as error:
         raise BackendUnavailable(
-            f"backend 'cupy' needs CuPy, which cannot be imported ({error}); install tapestry[cuda13] or "
-            "tapestry[cuda12], or run with backend='numpy'"
+            f"backend 'cupy' needs CuPy, which cannot be imported ({error}); install tapestry-tensor[cuda13] or "
+            "tapestry-tensor[cuda12], or run with backend='numpy'"
         ) from error
     return cupy
 

@@ -54,7 +54,7 @@ class OnnxruntimeBackend(NumpyBackend):
         except ImportError as error:
             raise BackendUnavailable(
                 f"the backend 'onnxruntime' needs the package of this name, which cannot be imported ({error}): "
-                "pip install 'tapestry[verify]'"
+                "pip install 'tapestry-tensor[verify]'"
             ) from error
         self._library = onnxruntime
         self._sessions: dict[Any, Any] = {}

@@ -167,8 +167,8 @@ class Sett(Explicit, Value):
 
     Attributes
     ----------
-    nest : tuple of (on, period, phase)
-        The tight form as plain integers; ``()`` is every integer.
+    nest : tuple
+        The tight form as plain integers, (on, period, phase) of each level; ``()`` is every integer.
 
     Raises
     ------
