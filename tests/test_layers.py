@@ -9,12 +9,9 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-
-import tapestry
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
@@ -154,20 +151,6 @@ def loaded_modules() -> frozenset[str]:
 @pytest.mark.parametrize("heavy", LOADED_WHEN_ASKED_FOR)
 def test_importing_the_packages_loads_nothing_heavy(heavy: str) -> None:
     assert heavy not in loaded_modules()
-
-
-def test_one_name_has_all_packages_and_loads_none_before_it_is_asked() -> None:
-    code = "import tapestry, sys; print(*sys.modules); tapestry.allocate((3,)); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    before, after = (set(line.split()) for line in done.stdout.splitlines())
-    assert not {"numpy", *PACKAGES} & before
-    assert {*PACKAGES} & after == {"tapestry_sets"}
-    every = [(name, package) for package in map(import_module, PACKAGES) for name in package.__all__]
-    assert dir(tapestry) == sorted(name for name, _ in every)
-    assert len(dict(every)) == len(every), "a name is in one package"
-    assert all(getattr(tapestry, name) is getattr(package, name) for name, package in every)
-    with pytest.raises(AttributeError, match=r"module 'tapestry' has no attribute 'overlp'; nearest of .* 'overlap'"):
-        tapestry.overlp  # noqa: B018
 
 
 @pytest.mark.parametrize("library", FOREIGN)
