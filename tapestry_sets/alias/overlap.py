@@ -6,7 +6,7 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -21,7 +21,23 @@ from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twic
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
-from tapestry_sets.limits import OPEN, Open, TooHard, as_items, ask_one, attempt, count_question, cut_text, quote
+from tapestry_sets.limits import (
+    OPEN,
+    Decision,
+    Open,
+    Tally,
+    TooHard,
+    as_items,
+    ask_one,
+    attempt,
+    count_question,
+    cut_text,
+    decide,
+    note_rung,
+    note_sum,
+    noted,
+    quote,
+)
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.solvers import equation
 from tapestry_sets.views import (
@@ -95,6 +111,10 @@ def overlaps(a: object, b: object) -> bool:
     ----------
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
+    return _meet(a, b)
+
+
+def _meet(a: object, b: object) -> bool:
     try:
         one, two = strided_form_of(a), strided_form_of(b)
     except Exception:  # said again with the argument's name
@@ -104,6 +124,7 @@ def overlaps(a: object, b: object) -> bool:
             return False
         found = equation.meet(one[1], two[1])
         if found is not OPEN:
+            note_rung(equation.meet)
             return found
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(as_view(a), as_view(b)))
 
@@ -147,9 +168,14 @@ def _count_by_strides(a: View, b: View) -> list[tuple[Allocation, int]] | Open:
     if one[0].memory is not two[0].memory:
         return []
     found = equation.count_met(one[1], two[1])
+    if found is not OPEN:
+        note_rung(equation.count_met, equation.write_met, one[1], two[1])
+        return [(one[0], found)]
+    found = _count_nests(a, b)
     if found is OPEN:
-        found = _count_nests(a, b)
-    return OPEN if found is OPEN else [(one[0], found)]
+        return OPEN
+    note_rung(members.count_few)
+    return [(one[0], found)]
 
 
 def _count_nests(a: View, b: View) -> int | Open:
@@ -179,6 +205,9 @@ M = TypeVar("M", bound=Memory)
 class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     """The cells that two views share; true if there are any. Made by `overlap`.
 
+    Each question is decided when it is asked first; the answer is kept. `decisions` has how it was decided, and
+    `explain` says so in words. The repr has the answer alone, so that it is the same each time.
+
     Parameters
     ----------
     a, b : View or AliasTensor
@@ -189,6 +218,7 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     a: Viewable
     b: Viewable
     found: tuple[tuple[M, Cells, Cells], ...] | None = None
+    _answers: dict[str, tuple[Any, Tally, int, bool]] = {}
 
     def __repr__(self) -> str:
         """The answer: how much is shared, and one of the cells; or that this is not known at once."""
@@ -201,14 +231,60 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         one = self.witness if self else None
         if one is None:
             return "no cell: " + self._tell_views()
-        counted = self._count_each()
-        size, nbytes = sum([n for _, n in counted]), sum([n * each.itemsize for each, n in counted])
-        many = f"{quote(size)} {'cell' if size == 1 else 'cells'}, {quote(nbytes)} B"
+        size = self.size
+        many = f"{quote(size)} {'cell' if size == 1 else 'cells'}, {quote(self.nbytes)} B"
         memory = self.allocations[0].name or "memory"
         return f"{many}: {memory}{quote(list(one.cell))} = a{quote(list(one.a))} = b{quote(list(one.b))}"
 
     def _tell_views(self) -> str:
         return f"a = {cut_text(repr(self.a), 60)}, b = {cut_text(repr(self.b), 60)}"
+
+    def explain(self) -> str:
+        """Return the answer, and for each question that was asked the way, its time, the rung, and a count's formula.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((24,), name="A", dtype="float32")
+        >>> print(overlap(A[::2], A[::3]).explain())  # doctest: +ELLIPSIS
+        Overlap(4 cells, 16 B: A[0] = a[0] = b[0])
+        overlaps: closed form, ... µs (meet: Solve one linear equation of the steps of both)
+        witness: closed form, ... µs (divide_by_strides: ...)
+        size: closed form, ... µs, kept since (count_met: ...), 4 = (11 - 1 - 0) // 3 + 1
+        """
+        lines = [repr(self)]
+        for question, decision in self.decisions.items():
+            rung = f" ({decision.rung}: {decision.words})" if decision.rung else ""
+            again = ", kept since" if decision.is_kept else ""
+            counted = "" if decision.formula is None else f", {quote(self.size)} = {decision.formula}"
+            lines.append(f"{question}: {decision.way}, {decision.time}{again}{rung}{counted}")
+        return "\n".join(lines)
+
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """How each question was decided that was asked so far, by its name: "overlaps", "size", "witness", "regions".
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((10**9, 10**9), name="A")
+        >>> o = overlap(A.tril(), A[:10])
+        >>> o.size, o.decisions["size"].way, o.decisions["size"].formula, o.decisions["size"].is_kept
+        (55, 'closed form', '10*1000000000 - (1*10*(10 - 1)//2 + 10*999999990)', False)
+        >>> o.nbytes, o.decisions["size"].is_kept
+        (55, True)
+        """
+        return {name: kept.tell(spent, is_kept) for name, (_, kept, spent, is_kept) in self._answers.items()}
+
+    def _ask(self, question: str, ask: Callable[..., Any], *about: Any) -> Any:
+        """The answer to a question, which is kept with how it was decided, and whether it was asked again."""
+        answers = self._answers
+        found = answers.get(question)
+        if found is None:
+            found = answers[question] = *decide(ask, *about), False
+        elif not found[3]:
+            answers[question] = *found[:3], True
+        return found[0]
 
     @cached_property
     def shared(self) -> tuple[tuple[M, Cells, Cells], ...]:
@@ -224,11 +300,16 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     def __hash__(self) -> int:
         return hash((self.a, self.b))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Overlap, (self.a, self.b, self.found)  # answers stay where they were decided
+
     def __bool__(self) -> bool:
-        return overlaps(self.a, self.b) if self.found is None else bool(self.found)
+        return bool(self.found if self.found is not None else self._ask("overlaps", _meet, self.a, self.b))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=repr(self))
+        said = repr(self)
+        each = [f"{name} by {d.way} in {d.time}" for name, d in self.decisions.items()]
+        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=f"{said} {', '.join(each)}".rstrip())
 
     @property
     def allocations(self) -> tuple[M, ...]:
@@ -236,7 +317,6 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         return tuple(allocation for allocation, _, _ in self.shared)
 
     @property
-    @count_question
     def size(self) -> int:
         """How many different cells both views read.
 
@@ -245,21 +325,31 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         TooHard
             If they would have to be counted one by one and may be too many for that.
         """
-        return sum([many for _, many in self._count_each()])
+        return sum([many for _, many in self._counted])
 
     @property
-    @count_question
     def nbytes(self) -> int:
         """How many bytes both views read."""
-        return sum([many * allocation.itemsize for allocation, many in self._count_each()])
+        return sum([many * allocation.itemsize for allocation, many in self._counted])
+
+    @property
+    def _counted(self) -> Sequence[tuple[Memory, int]]:
+        """How many cells of each allocation both views read."""
+        return cast("Sequence[tuple[Memory, int]]", self._ask("size", self._count_each))
 
     def _count_each(self) -> Sequence[tuple[Memory, int]]:
-        """How many cells of each allocation both views read."""
         if isinstance(self.a, View) and isinstance(self.b, View):
             counted = _count_by_strides(self.a, self.b)
             if counted is not OPEN:
                 return counted
-        return [(allocation, x.count_common(y)) for allocation, x, y in self.shared]
+        found: list[tuple[Memory, int]] = []
+        rungs = []
+        for allocation, x, y in self.shared:
+            found.append((allocation, x.count_common(y)))
+            rungs.append(noted())
+        if len(found) > 1:
+            note_sum(rungs)
+        return found
 
     @property
     def regions(self) -> dict[M, DisjointRegions]:
@@ -270,11 +360,14 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         TooManyPieces
             If they need more regions than can be written out.
         """
-        return {allocation: x.common_regions(y) for allocation, x, y in self.shared}
+        return dict(self._ask("regions", lambda: {home: x.common_regions(y) for home, x, y in self.shared}))
 
     @property
     def witness(self) -> Witness | None:
         """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none."""
+        return cast("Witness | None", self._ask("witness", self._find_witness))
+
+    def _find_witness(self) -> Witness | None:
         return _witness(*self.shared[0][1:]) if self.shared else None
 
     @property
@@ -283,7 +376,6 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         return {allocation: _witness(x, y) for allocation, x, y in self.shared}
 
 
-@count_question
 def _witness(x: Cells, y: Cells) -> Witness:
     cell = x.a_common_cell(y)
     assert cell is not None, "cells that meet have a common one"
