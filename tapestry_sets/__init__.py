@@ -3,12 +3,12 @@
 from tapestry_sets.alias import (
     AliasGraph,
     AliasTensor,
+    Coverage,
     Overlap,
     Witness,
     as_view,
     contains,
     covers,
-    find_missing,
     has_internal_overlap,
     internal_overlap,
     is_contiguous,
@@ -48,7 +48,7 @@ from tapestry_sets.interop import (
     to_cute,
     to_mlir,
 )
-from tapestry_sets.limits import Limits, Tally, TooHard, TooManyPieces, limits, tally
+from tapestry_sets.limits import Decision, Limits, Tally, TooHard, TooManyPieces, limits, tally
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, ImplicitRegion, IndexProjection, Region, Reshaped
 from tapestry_sets.solvers import to_isl
 from tapestry_sets.views import (
@@ -76,7 +76,9 @@ __all__ = [
     "Allocation",
     "Box",
     "BoxArray",
+    "Coverage",
     "CuteLayout",
+    "Decision",
     "DisjointRegions",
     "DisjointSetts",
     "ImplicitRegion",
@@ -109,7 +111,6 @@ __all__ = [
     "covers",
     "distinct_count",
     "fill_into",
-    "find_missing",
     "first_common",
     "from_cute",
     "from_isl",

@@ -6,33 +6,28 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
-from msgspec import Struct
 
-from tapestry_sets.alias.covering import find_lacking, lies_in_all
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, product_cells, read_cells
-from tapestry_sets.alias.memory.arrays import as_view, read_view, strided_form_of
+from tapestry_sets.alias.memory.arrays import as_view, read_view, read_views, strided_form_of
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
 from tapestry_sets.limits import (
     OPEN,
-    Decision,
+    Asked,
     Open,
-    Tally,
     TooHard,
-    as_items,
     ask_one,
     attempt,
     count_question,
     cut_text,
-    decide,
     note_rung,
     note_sum,
     noted,
@@ -57,31 +52,6 @@ class Witness(NamedTuple):
     a: tuple[int, ...]
     b: tuple[int, ...]
     cell: tuple[int, ...]
-
-
-class Missing(NamedTuple):
-    """A cell that one view reads and another does not.
-
-    Attributes
-    ----------
-    at : tuple of int
-        An index of the view that reads it.
-    allocation : Allocation
-    cell : tuple of int
-        In the allocation.
-    """
-
-    at: tuple[int, ...]
-    allocation: Allocation
-    cell: tuple[int, ...]
-
-
-def _read_all(views: object, what: str) -> list[View]:
-    if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
-        kind = type(views).__name__
-        raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
-    given = as_items(views, f"{what}: views", "sequence of views and arrays")
-    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(given)]
 
 
 @count_question
@@ -202,11 +172,12 @@ class Memory(Protocol):
 M = TypeVar("M", bound=Memory)
 
 
-class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
+class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True):
     """The cells that two views share; true if there are any. Made by `overlap`.
 
     Each question is decided when it is asked first; the answer is kept. `decisions` has how it was decided, and
-    `explain` says so in words. The repr has the answer alone, so that it is the same each time.
+    `explain` says so in words. The repr has the answer alone, so that it is the same each time, and without isl.
+    Questions are called "overlaps", "size", "witness" and "regions".
 
     Parameters
     ----------
@@ -218,7 +189,6 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     a: Viewable
     b: Viewable
     found: tuple[tuple[M, Cells, Cells], ...] | None = None
-    _answers: dict[str, tuple[Any, Tally, int, bool]] = {}
 
     def __repr__(self) -> str:
         """The answer: how much is shared, and one of the cells; or that this is not known at once."""
@@ -239,53 +209,6 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     def _tell_views(self) -> str:
         return f"a = {cut_text(repr(self.a), 60)}, b = {cut_text(repr(self.b), 60)}"
 
-    def explain(self) -> str:
-        """Return the answer, and for each question that was asked the way, its time, the rung, and a count's formula.
-
-        Examples
-        --------
-        >>> from tapestry_sets.views import allocate
-        >>> A = allocate((24,), name="A", dtype="float32")
-        >>> print(overlap(A[::2], A[::3]).explain())  # doctest: +ELLIPSIS
-        Overlap(4 cells, 16 B: A[0] = a[0] = b[0])
-        overlaps: closed form, ... µs (meet: Solve one linear equation of the steps of both)
-        witness: closed form, ... µs (divide_by_strides: ...)
-        size: closed form, ... µs, kept since (count_met: ...), 4 = (11 - 1 - 0) // 3 + 1
-        """
-        lines = [repr(self)]
-        for question, decision in self.decisions.items():
-            rung = f" ({decision.rung}: {decision.words})" if decision.rung else ""
-            again = ", kept since" if decision.is_kept else ""
-            counted = "" if decision.formula is None else f", {quote(self.size)} = {decision.formula}"
-            lines.append(f"{question}: {decision.way}, {decision.time}{again}{rung}{counted}")
-        return "\n".join(lines)
-
-    @property
-    def decisions(self) -> dict[str, Decision]:
-        """How each question was decided that was asked so far, by its name: "overlaps", "size", "witness", "regions".
-
-        Examples
-        --------
-        >>> from tapestry_sets.views import allocate
-        >>> A = allocate((10**9, 10**9), name="A")
-        >>> o = overlap(A.tril(), A[:10])
-        >>> o.size, o.decisions["size"].way, o.decisions["size"].formula, o.decisions["size"].is_kept
-        (55, 'closed form', '10*1000000000 - (1*10*(10 - 1)//2 + 10*999999990)', False)
-        >>> o.nbytes, o.decisions["size"].is_kept
-        (55, True)
-        """
-        return {name: kept.tell(spent, is_kept) for name, (_, kept, spent, is_kept) in self._answers.items()}
-
-    def _ask(self, question: str, ask: Callable[..., Any], *about: Any) -> Any:
-        """The answer to a question, which is kept with how it was decided, and whether it was asked again."""
-        answers = self._answers
-        found = answers.get(question)
-        if found is None:
-            found = answers[question] = *decide(ask, *about), False
-        elif not found[3]:
-            answers[question] = *found[:3], True
-        return found[0]
-
     @cached_property
     def shared(self) -> tuple[tuple[M, Cells, Cells], ...]:
         """The allocations with common cells, and what each view reads of them."""
@@ -300,16 +223,11 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     def __hash__(self) -> int:
         return hash((self.a, self.b))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Overlap, (self.a, self.b, self.found)  # answers stay where they were decided
-
     def __bool__(self) -> bool:
         return bool(self.found if self.found is not None else self._ask("overlaps", _meet, self.a, self.b))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        said = repr(self)
-        each = [f"{name} by {d.way} in {d.time}" for name, d in self.decisions.items()]
-        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=f"{said} {', '.join(each)}".rstrip())
+        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=self._title())
 
     @property
     def allocations(self) -> tuple[M, ...]:
@@ -405,7 +323,7 @@ def overlap_matrix(views: Iterable[object]) -> Bools:
     >>> overlap_matrix([A[:4], A[3:6], A[6:]]).astype(int).tolist()
     [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
-    return meeting(_read_all(views, "overlap_matrix"))
+    return meeting(read_views(views, "overlap_matrix"))
 
 
 def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
@@ -439,7 +357,7 @@ def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
     >>> overlap_sizes([allocate((10**10, 10**10))]).tolist()
     [[100000000000000000000]]
     """
-    return shared_sizes(_read_all(views, "overlap_sizes"))
+    return shared_sizes(read_views(views, "overlap_sizes"))
 
 
 def origins(view: object) -> dict[Allocation, DisjointRegions]:
@@ -449,72 +367,11 @@ def origins(view: object) -> dict[Allocation, DisjointRegions]:
 
 @count_question
 def contains(a: object, b: object) -> bool:
-    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`."""
+    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`.
+
+    ``covers([a], b).gap`` is a cell that it does not read.
+    """
     return read_view(a, "contains: a").contains(read_view(b, "contains: b"))
-
-
-@count_question
-def covers(views: Iterable[object], view: object) -> bool:
-    """Return whether some views together read every cell of memory that one reads; `find_missing` names one they lack.
-
-    Parameters
-    ----------
-    views : iterable of View or array
-        Of the same memory or not, overlapping or not, in any order.
-    view : View or array
-        What is to be covered.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `overlaps`.
-    TooHard
-        If neither closed forms nor isl decide, and cells are too many to list.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> A = allocate((10**9, 10**9))
-    >>> covers([A[::2], A[1::2, :7], A[1::2, 7:]], A), covers([A[::2], A[1::3]], A)
-    (True, False)
-    """
-    y = read_view(view, "covers: view")
-    return lies_in_all(_read_all(views, "covers"), y)
-
-
-@count_question
-def find_missing(a: object, b: object) -> Missing | None:
-    """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
-
-    Parameters
-    ----------
-    a : View or array, or a list or tuple of these
-        Of several: what all of them read together.
-    b : View or array
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `overlaps`.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> A = allocate((4, 6), name="A")
-    >>> find_missing(A[:, ::2], A[2, :3])
-    Missing(at=(1,), allocation=Allocation((4, 6), name='A', itemsize=1), cell=(2, 1))
-    >>> find_missing([A[:2], A[2:, :4]], A).cell, find_missing([A[:2], A[2:]], A)
-    ((2, 4), None)
-    """
-    y = read_view(b, "find_missing: b")
-    several = isinstance(a, (list, tuple))
-    found = find_lacking(_read_all(a, "find_missing: a") if several else [read_view(a, "find_missing: a")], y)
-    if found is None:
-        return None
-    allocation, cell = found
-    at = y.cells[allocation].index_of(cell)
-    assert at is not None, "a cell that is read has an index"
-    return Missing(at, allocation, cell)
 
 
 @count_question

@@ -64,6 +64,7 @@ from tapestry_sets.limits.formulas import write_product, write_sum
 from tapestry_sets.limits.printable import cut_text, escape_controls, list_names, quote
 from tapestry_sets.limits.tallies import (
     TALLY,
+    Asked,
     Decision,
     Tally,
     count_question,

@@ -267,6 +267,68 @@ def decide(ask: Callable[..., R], *about: Any) -> tuple[R, Tally, int]:
     return answer, kept, spent
 
 
+class Asked(Struct, frozen=True, eq=False, kw_only=True):
+    """A value whose questions are decided when they are asked first; answers are kept with how they were decided."""
+
+    _answers: dict[str, tuple[Any, Tally, int, bool]] = {}
+
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """How each question was decided that was asked so far, by its name.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((10**9, 10**9), name="A")
+        >>> o = overlap(A.tril(), A[:10])
+        >>> o.size, o.decisions["size"].way, o.decisions["size"].formula, o.decisions["size"].is_kept
+        (55, 'closed form', '10*1000000000 - (1*10*(10 - 1)//2 + 10*999999990)', False)
+        >>> o.nbytes, o.decisions["size"].is_kept
+        (55, True)
+        """
+        return {name: kept.tell(spent, is_kept) for name, (_, kept, spent, is_kept) in self._answers.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = [getattr(self, name) for name in self.__struct_fields__ if name != "_answers"]
+        return type(self), tuple(own)  # answers stay where they were decided
+
+    def explain(self) -> str:
+        """Return the answer, and for each question that was asked the way, its time, the rung, and a count's formula.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((24,), name="A", dtype="float32")
+        >>> print(overlap(A[::2], A[::3]).explain())  # doctest: +ELLIPSIS
+        Overlap(4 cells, 16 B: A[0] = a[0] = b[0])
+        overlaps: closed form, ... µs (meet: Solve one linear equation of the steps of both)
+        witness: closed form, ... µs (divide_by_strides: ...)
+        size: closed form, ... µs, kept since (count_met: ...): (11 - 1 - 0) // 3 + 1
+        """
+        lines = [repr(self)]
+        for question, decision in self.decisions.items():
+            rung = f" ({decision.rung}: {decision.words})" if decision.rung else ""
+            again = ", kept since" if decision.is_kept else ""
+            counted = "" if decision.formula is None else f": {decision.formula}"
+            lines.append(f"{question}: {decision.way}, {decision.time}{again}{rung}{counted}")
+        return "\n".join(lines)
+
+    def _title(self) -> str:
+        """The answer, and what it took, in one line: above a picture."""
+        said = repr(self)
+        return f"{said} {', '.join([f'{name} by {d.way} in {d.time}' for name, d in self.decisions.items()])}".rstrip()
+
+    def _ask(self, question: str, ask: Callable[..., Any], *about: Any) -> Any:
+        """The answer to a question, which is kept with how it was decided, and whether it was asked again."""
+        answers = self._answers
+        found = answers.get(question)
+        if found is None:
+            found = answers[question] = *decide(ask, *about), False
+        elif not found[3]:
+            answers[question] = *found[:3], True
+        return found[0]
+
+
 def count_question(question: Callable[P, R]) -> Callable[P, R]:
     """Make a function count as one question; those that it asks itself are not counted."""
 
