@@ -6,6 +6,7 @@ From the ground up; each row stands on rows above it:
     memory/arrays  memory/sieve           arrays as views; how many times each byte is read
     every_pair  one_view  memory/parts    all pairs of views; one view that reads a cell twice; runs of many arrays
     covering                              what several views read together: exactly once, a gap, twice
+    reshaping                             is a reshape a view, or a copy?
     overlap                               what users ask of two views or arrays
     graphs  memory/groups  pictures       editable graphs of views; groups of arrays; drawings
 """
@@ -32,4 +33,5 @@ from tapestry_sets.alias.overlap import (
     same_elements,
 )
 from tapestry_sets.alias.pictures import OriginsTable, origins_table, show_views
+from tapestry_sets.alias.reshaping import ReshapeView, reshape_is_view
 from tapestry_sets.limits import Rung
