@@ -120,6 +120,7 @@ CALLS: dict[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]] = {
     "concatenate": {"views": [A, A[1:]], "axis": 0},
     "contains": {"a": A, "b": A[1:]},
     "count_common": {"sets": (S, T), "start": 0, "stop": 30},
+    "reshape_is_view": {"x": A, "shape": (A.size,), "order": "C"},
     "covers": {"views": [A[1:], A[:1]], "of": A},
     "distinct_count": {"view": symbolic_allocate((N, 4))},
     "fill_into": {"regions": [R, *(~R).members], "views": [A[:, ::3], A[:, :4]]},
@@ -491,6 +492,7 @@ ONE = "has_internal_overlap internal_overlap is_contiguous origins"
 MEMORY = {
     **{f"{name}.{side}": is_memory for name in TWO.split() for side in "ab"},
     **{f"{name}.view": is_memory for name in ONE.split()},
+    "reshape_is_view.x": is_memory,
     "covers.of": lambda x: x is None or is_memory(x),
     **dict.fromkeys(("as_view.x", "origins_table.views", "show_views.views"), is_memory),
     **{f"{name}.views": lambda x: is_iterable(x, is_memory) for name in ("covers", "overlap_matrix", "overlap_sizes")},
@@ -562,6 +564,7 @@ EXEMPT = {
     "Coverage": ANSWER,
     "Decision": ANSWER,
     "Overlap": ANSWER,
+    "ReshapeView": ANSWER,
     "Tally": ANSWER,
     "Tally.note": "called by the rungs of a ladder, with words of their own",
     "Tally.absorb": "called where a question inside another ends",
