@@ -20,7 +20,7 @@ from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.arrays import MEMORY, read_view, read_views
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.limits import OPEN, Asked, Open, TooHard, ask_one, attempt, cut_text, quote
+from tapestry_sets.limits import OPEN, Asked, Open, TooHard, ask_one, attempt, current, cut_text, limits, quote
 from tapestry_sets.regions import AxisSets, DisjointRegions, axis_products
 from tapestry_sets.views import Allocation, InternalOverlap, View, concatenate
 
@@ -137,6 +137,10 @@ class Coverage(Asked, frozen=True, eq=False):
         return None
 
     def _find_twice(self) -> Twice | None:
+        with limits(max_pieces=min(tuning.MAX_SETTS, current().max_pieces)):
+            return self._find_twice_in_few()
+
+    def _find_twice_in_few(self) -> Twice | None:
         wanted = {home: cells for view in self.of for home, cells in view.cells.items()}
         if not self.views:
             return None
@@ -224,11 +228,14 @@ def _common_within(one: Cells, two: Cells, wanted: Cells) -> tuple[int, ...] | N
 
 def _twice_within(view: View, wanted: Mapping[Allocation, Cells]) -> InternalOverlap | None:
     """The same of one view at two indices, by its indices that read wanted cells, part by part."""
-    regions = view.preimage({home: cells.regions() for home, cells in wanted.items() if home in view.allocations})
+    both = [(cells, wanted[home]) for home, cells in view.cells.items() if home in wanted]
+    is_known = all(one.axes is not None and two.axes is not None for one, two in both)
+    few = {home: wanted[home].regions() for home in view.cells if home in wanted} if is_known else {}
+    regions = view.preimage(few) if is_known else None
     if not isinstance(regions, DisjointRegions) or any(None in region.progressions for region in regions.regions):
         raise TooHard(
             f"covers: {quote(view)} reads cells twice beside those that are to be covered, and the indices that read "
-            "these are not few regions; slice it to what is to be covered"
+            "these are not few products; slice it to what is to be covered"
         )
     each = [[range(p[0], p[1] + 1, p[2]) for p in region.progressions if p] for region in regions.regions]
     parts = [indices for indices in each if all(indices)]
