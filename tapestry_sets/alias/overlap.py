@@ -30,8 +30,8 @@ from tapestry_sets.limits import (
     cut_text,
     note_rung,
     note_sum,
-    noted,
     quote,
+    read_rung,
 )
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.solvers import equation
@@ -264,7 +264,7 @@ class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True):
         rungs = []
         for allocation, x, y in self.shared:
             found.append((allocation, x.count_common(y)))
-            rungs.append(noted())
+            rungs.append(read_rung())
         if len(found) > 1:
             note_sum(rungs)
         return found

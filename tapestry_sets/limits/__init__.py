@@ -72,6 +72,6 @@ from tapestry_sets.limits.tallies import (
     note_help,
     note_rung,
     note_sum,
-    noted,
+    read_rung,
     tally,
 )

@@ -235,7 +235,7 @@ def _write_parts(*parts: Noted | None) -> str | None:
     return write_sum(filter(None, written)) if None not in written and len(written) == len(parts) else None
 
 
-def noted() -> Noted | None:
+def read_rung() -> Noted | None:
     """Return the rung that was noted last, with what writes its formula."""
     kept = TALLY.get()
     return None if kept is None else kept._noted

@@ -109,12 +109,7 @@ def count_union(many: Sequence[AxisSets]) -> int:
 
 
 def write_union(many: Sequence[AxisSets]) -> str:
-    """Return what `count_union` adds up and takes away, product by product, as Python writes it.
-
-    Raises
-    ------
-    TooHard
-        As `count_union`.
+    """Return what `count_union` adds up and takes away, product by product, as Python writes it; TooHard as that.
 
     Examples
     --------

@@ -299,10 +299,16 @@ def find_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
 
 def count_on_axes(a: KnownCells, b: KnownCells) -> int | Open:
     """Multiply the counts of the indices that both read on each axis."""
+    met = _meet_on_axes(a, b)
+    return met if met is OPEN else axis_products.count_union(met)
+
+
+def _meet_on_axes(a: KnownCells, b: KnownCells) -> list[AxisSets] | Open:
+    """The products of indices that both read, which may share cells."""
     both = _on_axes(a, b)
     if both is OPEN:
         return OPEN
-    return axis_products.count_union([met for one in both[0] for met in axis_products.meet_each(one, both[1])])
+    return [met for one in both[0] for met in axis_products.meet_each(one, both[1])]
 
 
 def is_subset_on_axes(a: KnownCells, b: KnownCells) -> bool | Open:
@@ -620,10 +626,8 @@ def write_indices(x: KnownCells) -> str | None:
 
 def write_met_products(a: KnownCells, b: KnownCells) -> str | None:
     """Write the sum over what the products of both share, by inclusion and exclusion."""
-    both = _on_axes(a, b)
-    if both is OPEN:
-        return None
-    return axis_products.write_union([m for one in both[0] for m in axis_products.meet_each(one, both[1])])
+    met = _meet_on_axes(a, b)
+    return None if met is OPEN else axis_products.write_union(met)
 
 
 def write_met_bands(a: KnownCells, b: KnownCells) -> str | None:
