@@ -97,7 +97,8 @@ class Coverage(Asked, frozen=True, eq=False):
         return "; ".join(parts) or f"exactly once, by {many} {'view' if many == 1 else 'views'}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return draw_views.views_mimebundle(*self.views, title=self._title())
+        said = repr(self)
+        return draw_views.views_mimebundle(*self.views, title=said, notes=self._notes())
 
     @property
     def exactly_once(self) -> bool:

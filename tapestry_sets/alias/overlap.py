@@ -227,7 +227,8 @@ class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True):
         return bool(self.found if self.found is not None else self._ask("overlaps", _meet, self.a, self.b))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=self._title())
+        said = repr(self)
+        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=said, notes=self._notes())
 
     @property
     def allocations(self) -> tuple[M, ...]:

@@ -313,10 +313,9 @@ class Asked(Struct, frozen=True, eq=False, kw_only=True):
             lines.append(f"{question}: {decision.way}, {decision.time}{again}{rung}{counted}")
         return "\n".join(lines)
 
-    def _title(self) -> str:
-        """The answer, and what it took, in one line: above a picture."""
-        said = repr(self)
-        return f"{said} {', '.join([f'{name} by {d.way} in {d.time}' for name, d in self.decisions.items()])}".rstrip()
+    def _notes(self) -> list[str]:
+        """The way and the time of each question, a line for each: in a picture."""
+        return [f"{name}: {d.way}, {d.time}" + ", kept since" * d.is_kept for name, d in self.decisions.items()]
 
     def _ask(self, question: str, ask: Callable[..., Any], *about: Any) -> Any:
         """The answer to a question, which is kept with how it was decided, and whether it was asked again."""
