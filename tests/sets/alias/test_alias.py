@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tapestry_sets import Allocation, Sett, Stripe, View, allocate, concatenate, pad, roll, stack, tally
+from tapestry_sets import Allocation, Sett, Stripe, View, allocate, concatenate, covers, pad, roll, stack, tally
 from tapestry_sets.alias.ladder import cells as cells_module
 from tapestry_sets.alias.overlap import (
     contains,
-    covers,
     has_internal_overlap,
     internal_overlap,
     is_contiguous,
