@@ -69,6 +69,7 @@ SETS_UP = re.compile(
     r"(\.venv/bin/)?tapestry demo$"
 )
 """Commands that only a fresh environment can follow: `.ci/run` does."""
+SESSION = re.compile(r"```pycon\n(.*?)```", re.S)
 TO_ADD = {"view kind", "operator", "ONNX operator", "backend", "rung", "picture", "rewrite", "expansion", "export"}
 
 
@@ -89,6 +90,19 @@ def test_the_examples_print_what_they_say(code: str, printed: str) -> None:
     with contextlib.redirect_stdout(out):
         exec(compile(code, "example", "exec"), {})
     assert out.getvalue() == printed
+
+
+SESSIONS = [page for page in PAGES if "```pycon" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_sessions_of_a_page_print_what_they_say(page: Path) -> None:
+    """One session a page: what a block defines, later ones use."""
+    text = "\n".join(SESSION.findall(page.read_text()))
+    session = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    told: list[str] = []
+    found = doctest.DocTestRunner(verbose=False).run(session, out=told.append)
+    assert found.attempted > 30 and not found.failed, "".join(told)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

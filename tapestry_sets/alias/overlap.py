@@ -11,17 +11,28 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
-from msgspec import Struct
 
-from tapestry_sets.alias.covering import find_lacking, lies_in_all
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, product_cells, read_cells
-from tapestry_sets.alias.memory.arrays import HasView, ViewLike, as_view, read_view, strided_form_of
+from tapestry_sets.alias.memory.arrays import HasView, ViewLike, as_view, read_view, read_views, strided_form_of
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
-from tapestry_sets.limits import OPEN, Open, TooHard, as_items, ask_one, attempt, count_question, cut_text, quote
+from tapestry_sets.limits import (
+    OPEN,
+    Asked,
+    Open,
+    TooHard,
+    ask_one,
+    attempt,
+    count_question,
+    cut_text,
+    note_rung,
+    note_sum,
+    quote,
+    read_rung,
+)
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.solvers import equation
 from tapestry_sets.views import (
@@ -60,31 +71,6 @@ class Witness(NamedTuple):
     cell: tuple[int, ...]
 
 
-class Missing(NamedTuple):
-    """A cell that one view reads and another does not.
-
-    Attributes
-    ----------
-    at : tuple of int
-        An index of the view that reads it.
-    allocation : Allocation
-    cell : tuple of int
-        In the allocation.
-    """
-
-    at: tuple[int, ...]
-    allocation: Allocation
-    cell: tuple[int, ...]
-
-
-def _read_all(views: object, what: str) -> list[View]:
-    if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
-        kind = type(views).__name__
-        raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
-    given = as_items(views, f"{what}: views", "sequence of views and arrays")
-    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(given)]
-
-
 @count_question
 def overlaps(a: ViewLike, b: ViewLike) -> bool:
     """Return whether two views read a common cell.
@@ -113,6 +99,10 @@ def overlaps(a: ViewLike, b: ViewLike) -> bool:
     ----------
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
+    return _meet(a, b)
+
+
+def _meet(a: object, b: object) -> bool:
     try:
         one, two = strided_form_of(a), strided_form_of(b)
     except Exception:  # said again with the argument's name
@@ -122,6 +112,7 @@ def overlaps(a: ViewLike, b: ViewLike) -> bool:
             return False
         found = equation.meet(one[1], two[1])
         if found is not OPEN:
+            note_rung(equation.meet)
             return found
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(as_view(a), as_view(b)))
 
@@ -166,9 +157,14 @@ def _count_by_strides(a: View, b: View) -> list[tuple[Allocation, int]] | Open:
     if one[0].memory is not two[0].memory:
         return []
     found = equation.count_met(one[1], two[1])
+    if found is not OPEN:
+        note_rung(equation.count_met, equation.write_met, one[1], two[1])
+        return [(one[0], found)]
+    found = _count_nests(a, b)
     if found is OPEN:
-        found = _count_nests(a, b)
-    return OPEN if found is OPEN else [(one[0], found)]
+        return OPEN
+    note_rung(members.count_few)
+    return [(one[0], found)]
 
 
 def _count_nests(a: View, b: View) -> int | Open:
@@ -195,8 +191,12 @@ class Memory(Protocol):
 M = TypeVar("M", bound=Memory)
 
 
-class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
+class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True):
     """The cells that two views share; true if there are any. Made by `overlap`.
+
+    Each question is decided when it is asked first; the answer is kept. `decisions` has how it was decided, and
+    `explain` says so in words. The repr has the answer alone, so that it is the same each time, and without isl.
+    Questions are called "overlaps", "size", "witness" and "regions".
 
     Parameters
     ----------
@@ -235,9 +235,8 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         one = self.witness if self else None
         if one is None:
             return "no cell: " + self._tell_views()
-        counted = self._count_each()
-        size, nbytes = sum([n for _, n in counted]), sum([n * each.itemsize for each, n in counted])
-        many = f"{quote(size)} {'cell' if size == 1 else 'cells'}, {quote(nbytes)} B"
+        size = self.size
+        many = f"{quote(size)} {'cell' if size == 1 else 'cells'}, {quote(self.nbytes)} B"
         memory = self.allocations[0].name or "memory"
         return f"{many}: {memory}{quote(list(one.cell))} = a{quote(list(one.a))} = b{quote(list(one.b))}"
 
@@ -268,10 +267,11 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         return hash((self.a, self.b))
 
     def __bool__(self) -> bool:
-        return overlaps(self.a, self.b) if self.found is None else bool(self.found)
+        return bool(self.found if self.found is not None else self._ask("overlaps", _meet, self.a, self.b))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=repr(self))
+        said = repr(self)
+        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=said, notes=self._notes())
 
     @property
     def allocations(self) -> tuple[M, ...]:
@@ -287,7 +287,6 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         return tuple(allocation for allocation, _, _ in self.shared)
 
     @property
-    @count_question
     def size(self) -> int:
         """How many different cells both views read.
 
@@ -303,10 +302,9 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         >>> overlap(A[::6], A[::4]).size  # every twelfth
         83333334
         """
-        return sum([many for _, many in self._count_each()])
+        return sum([many for _, many in self._counted])
 
     @property
-    @count_question
     def nbytes(self) -> int:
         """How many bytes both views read.
 
@@ -317,15 +315,26 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         >>> overlap(A[::6], A[::4]).nbytes
         333333336
         """
-        return sum([many * allocation.itemsize for allocation, many in self._count_each()])
+        return sum([many * allocation.itemsize for allocation, many in self._counted])
+
+    @property
+    def _counted(self) -> Sequence[tuple[Memory, int]]:
+        """How many cells of each allocation both views read."""
+        return cast("Sequence[tuple[Memory, int]]", self._ask("size", self._count_each))
 
     def _count_each(self) -> Sequence[tuple[Memory, int]]:
-        """How many cells of each allocation both views read."""
         if isinstance(self.a, View) and isinstance(self.b, View):
             counted = _count_by_strides(self.a, self.b)
             if counted is not OPEN:
                 return counted
-        return [(allocation, x.count_common(y)) for allocation, x, y in self.shared]
+        found: list[tuple[Memory, int]] = []
+        rungs = []
+        for allocation, x, y in self.shared:
+            found.append((allocation, x.count_common(y)))
+            rungs.append(read_rung())
+        if len(found) > 1:
+            note_sum(rungs)
+        return found
 
     @property
     def regions(self) -> dict[M, DisjointRegions]:
@@ -345,7 +354,7 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         1..1..1.
         ........
         """
-        return {allocation: x.common_regions(y) for allocation, x, y in self.shared}
+        return dict(self._ask("regions", lambda: {home: x.common_regions(y) for home, x, y in self.shared}))
 
     @property
     def witness(self) -> Witness | None:
@@ -360,6 +369,9 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         >>> print(overlap(A[:, ::2], A[:, 1::2]).witness)
         None
         """
+        return cast("Witness | None", self._ask("witness", self._find_witness))
+
+    def _find_witness(self) -> Witness | None:
         return _witness(*self.shared[0][1:]) if self.shared else None
 
     @property
@@ -377,7 +389,6 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         return {allocation: _witness(x, y) for allocation, x, y in self.shared}
 
 
-@count_question
 def _witness(x: Cells, y: Cells) -> Witness:
     cell = x.a_common_cell(y)
     assert cell is not None, "cells that meet have a common one"
@@ -408,7 +419,7 @@ def overlap_matrix(views: Iterable[ViewLike]) -> Bools:
     >>> overlap_matrix([A[:4], A[3:6], A[6:]]).astype(int).tolist()
     [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
-    return meeting(_read_all(views, "overlap_matrix"))
+    return meeting(read_views(views, "overlap_matrix"))
 
 
 def overlap_sizes(views: Iterable[ViewLike]) -> np.ndarray[Any, Any]:
@@ -443,7 +454,7 @@ def overlap_sizes(views: Iterable[ViewLike]) -> np.ndarray[Any, Any]:
     >>> overlap_sizes([allocate((10**10, 10**10))]).tolist()
     [[100000000000000000000]]
     """
-    return shared_sizes(_read_all(views, "overlap_sizes"))
+    return shared_sizes(read_views(views, "overlap_sizes"))
 
 
 def origins(view: ViewLike) -> dict[Allocation, DisjointRegions]:
@@ -482,7 +493,9 @@ def origins(view: ViewLike) -> dict[Allocation, DisjointRegions]:
 
 @count_question
 def contains(a: ViewLike, b: ViewLike) -> bool:
-    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`.
+    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`.
+
+    ``covers([a], b).gap`` is a cell that it does not read.
 
     Parameters
     ----------
@@ -501,72 +514,6 @@ def contains(a: ViewLike, b: ViewLike) -> bool:
     (True, False)
     """
     return read_view(a, "contains: a").contains(read_view(b, "contains: b"))
-
-
-@count_question
-def covers(views: Iterable[ViewLike], view: ViewLike) -> bool:
-    """Return whether some views together read every cell of memory that one reads; `find_missing` names one they lack.
-
-    Parameters
-    ----------
-    views : iterable of View or array
-        Of the same memory or not, overlapping or not, in any order.
-    view : View or array
-        What is to be covered.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `overlaps`.
-    TooHard
-        If neither closed forms nor isl decide, and cells are too many to list.
-
-    Examples
-    --------
-    >>> from tapestry_sets import covers
-    >>> from tapestry_sets.views import allocate
-    >>> A = allocate((10**9, 10**9))
-    >>> covers([A[::2], A[1::2, :7], A[1::2, 7:]], A), covers([A[::2], A[1::3]], A)
-    (True, False)
-    """
-    y = read_view(view, "covers: view")
-    return lies_in_all(_read_all(views, "covers"), y)
-
-
-@count_question
-def find_missing(a: ViewLike | Sequence[ViewLike], b: ViewLike) -> Missing | None:
-    """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
-
-    Parameters
-    ----------
-    a : View or array, or a list or tuple of these
-        Of several: what all of them read together.
-    b : View or array
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `overlaps`.
-
-    Examples
-    --------
-    >>> from tapestry_sets import find_missing
-    >>> from tapestry_sets.views import allocate
-    >>> A = allocate((4, 6), name="A")
-    >>> find_missing(A[:, ::2], A[2, :3])
-    Missing(at=(1,), allocation=Allocation((4, 6), name='A', itemsize=1), cell=(2, 1))
-    >>> find_missing([A[:2], A[2:, :4]], A).cell, find_missing([A[:2], A[2:]], A)
-    ((2, 4), None)
-    """
-    y = read_view(b, "find_missing: b")
-    several = isinstance(a, (list, tuple))
-    found = find_lacking(_read_all(a, "find_missing: a") if several else [read_view(a, "find_missing: a")], y)
-    if found is None:
-        return None
-    allocation, cell = found
-    at = y.cells[allocation].index_of(cell)
-    assert at is not None, "a cell that is read has an index"
-    return Missing(at, allocation, cell)
 
 
 @count_question

@@ -474,16 +474,17 @@ def views_picture(
     title: str = "",
     arrays: Collection[int] = (),
     indices: bool = True,
+    notes: Sequence[str] = (),
 ) -> canvas.Picture:
-    """Return where views lie in memory, as a picture; see `show_views`."""
+    """Return where views lie in memory, as a picture, under a few lines of notes; see `show_views`."""
     if not isinstance(mode, str) or mode not in MODES:
         raise ValueError(f"draw: mode must be one of {', '.join(map(repr, MODES))}, not {quote(mode)}")
     canvas.check_title(title)
     check_flag(indices, "draw: indices")
     width, called, homes = check_positive(wrap, "draw: wrap"), _called(views, names), _homes(views)
     every = [_Named(view, name, i in arrays) for i, (view, name) in enumerate(zip(views, called, strict=True))]
-    lines = [title] if title else []
-    drawings: list[canvas.Drawing] = []
+    lines = [title, *notes] if title else [*notes]
+    drawings: list[canvas.Drawing] = [canvas.below([*map(canvas.as_drawn, notes)], 4)] if notes else []
     for home in homes:
         words, drawing = _home_picture(home, every, mode, width, indices)
         lines += words
@@ -546,10 +547,10 @@ def _grids_of(grids: Sequence[canvas.CellGrid], several: bool) -> list[canvas.Dr
     return [canvas.grid_drawing(grid, side, several, 14 if grid.heads else None, margin) for grid in grids]
 
 
-def views_mimebundle(*views: Any, title: str = "") -> dict[str, str]:
-    """Return the forms in which a notebook shows views: their reprs, and where they lie in memory."""
+def views_mimebundle(*views: Any, title: str = "", notes: Sequence[str] = ()) -> dict[str, str]:
+    """Return the forms in which a notebook shows views: their reprs, and where they lie in memory, under some notes."""
     named = "\n".join([*([title] if title else []), *map(repr, views)])
-    picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, title=title, indices=len(views) > 1))
+    picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, title=title, indices=len(views) > 1, notes=notes))
     if picture is OPEN:
-        return {"text/plain": named}
+        return {"text/plain": "\n".join([named, *notes])}
     return {"text/plain": f"{named}\n{picture.text}", "image/svg+xml": picture.svg}

@@ -231,7 +231,9 @@ def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> 
             operand._need_fractions()
 
 
-@operator(block=writes(_relu, in_place=True), dtype=numeric, adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
+@operator(
+    block=writes(_relu, in_place=True), dtype=numeric, adjoint=adjoints.relu, work=lambda shard: Activation("relu")
+)
 def relu(x: Tensor, *, name: str | None = None) -> Tensor:
     """max(x, 0), cell by cell.
 

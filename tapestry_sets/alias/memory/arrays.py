@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from tapestry_sets.digits import Levels, Strided
-from tapestry_sets.limits import TooHard, compile_constructor, put_fields, quote
+from tapestry_sets.limits import TooHard, as_items, compile_constructor, put_fields, quote
 from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, view_of
 
 ADDRESSES = 1 << 64
@@ -242,6 +242,15 @@ def read_view(x: Any, where: str) -> View:
         return as_view(x)
     except Exception as error:  # of whatever class an array raises that is freed, or on another device
         raise told(error, where) from error
+
+
+def read_views(views: object, what: str) -> list[View]:
+    """Return views, and arrays as such; errors say which of them it is."""
+    if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
+        kind = type(views).__name__
+        raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
+    given = as_items(views, f"{what}: views", "sequence of views and arrays")
+    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(given)]
 
 
 def told(error: Exception, where: str) -> Exception:
