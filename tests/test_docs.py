@@ -158,7 +158,7 @@ def small_model() -> bytes:
 def test_every_block_of_code_is_run_or_printed(page: Path) -> None:
     """Blocks are Python, which prints a text; a text alone, which is a picture; a shell's; or taken from elsewhere."""
     kinds = re.findall(r"^```(\S+)", page.read_text(), re.M)
-    assert {*kinds} <= {"python", "text", "sh", "{include}", "{toctree}"}
+    assert {*kinds} <= {"python", "pycon", "text", "sh", "{include}", "{toctree}"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -17,7 +17,7 @@ import numpy as np
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.every_pair import meeting
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.memory.arrays import MEMORY, read_view, read_views
+from tapestry_sets.alias.memory.arrays import MEMORY, ViewLike, read_view, read_views
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.limits import OPEN, Asked, Open, TooHard, ask_one, attempt, current, cut_text, limits, quote
@@ -72,6 +72,16 @@ class Coverage(Asked, frozen=True, eq=False):
     views : tuple of View
     of : tuple of View
         What is to be covered.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, covers
+    >>> A = allocate((6, 4), name="A")
+    >>> covers([A[:3], A[3:]])
+    Coverage(exactly once, by 2 views)
+    >>> found = covers([A[:4], A[3:, :2]])
+    >>> bool(found), found.gap.cell, found.twice.cell
+    (False, (4, 2), (3, 0))
     """
 
     views: tuple[View, ...]
@@ -166,7 +176,7 @@ class Coverage(Asked, frozen=True, eq=False):
         return None if found is None else Twice(k, k, found.a, found.b, cast(Allocation, found.allocation), found.cell)
 
 
-def covers(views: Iterable[object], of: object = None) -> Coverage:
+def covers(views: Iterable[ViewLike], of: ViewLike | None = None) -> Coverage:
     """Return whether some views together read every cell of another: exactly once, a gap where, twice where.
 
     The value is true if there is no gap; `Coverage.exactly_once` asks for more.
@@ -188,7 +198,7 @@ def covers(views: Iterable[object], of: object = None) -> Coverage:
 
     Examples
     --------
-    >>> from tapestry_sets.views import allocate
+    >>> from tapestry_sets import allocate, covers
     >>> A = allocate((10**9, 10**9), name="A")
     >>> covers([A[::2], A[1::2, :7], A[1::2, 7:]]), covers([A[::2], A[1::3]])
     (Coverage(exactly once, by 3 views), Coverage(gap at A[3, 0]; twice at A[4, 0] = views[0][2, 0] = views[1][1, 0]))

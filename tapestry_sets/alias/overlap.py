@@ -102,7 +102,7 @@ def overlaps(a: ViewLike, b: ViewLike) -> bool:
     return _meet(a, b)
 
 
-def _meet(a: object, b: object) -> bool:
+def _meet(a: ViewLike, b: ViewLike) -> bool:
     try:
         one, two = strided_form_of(a), strided_form_of(b)
     except Exception:  # said again with the argument's name

@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tapestry_sets.alias.memory.arrays import read_view
+from tapestry_sets.alias.memory.arrays import ViewLike, read_view
 from tapestry_sets.digits import Levels, renumber
 from tapestry_sets.limits import extents_of, quote
 from tapestry_sets.views import Reshape, View
@@ -35,6 +35,14 @@ class ReshapeView(Struct, frozen=True):
         has no elements.
     why : str
         What decides it.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, reshape_is_view
+    >>> x = allocate((4, 6), itemsize=4)
+    >>> found = reshape_is_view(x[:, :3], (2, 2, 3))
+    >>> found.numpy, found.torch, found.strides
+    (True, True, (12, 6, 1))
     """
 
     numpy: bool
@@ -50,7 +58,7 @@ class ReshapeView(Struct, frozen=True):
         return f"ReshapeView({said[self.numpy, self.torch]}: {self.why})"
 
 
-def reshape_is_view(x: object, shape: int | Sequence[int], order: Literal["C", "F"] = "C") -> ReshapeView:
+def reshape_is_view(x: ViewLike, shape: int | Sequence[int], order: Literal["C", "F"] = "C") -> ReshapeView:
     """Return whether a reshape would be a view of the same memory, in NumPy and in PyTorch, or a copy.
 
     Parameters
@@ -71,6 +79,7 @@ def reshape_is_view(x: object, shape: int | Sequence[int], order: Literal["C", "
     Examples
     --------
     >>> import numpy as np
+    >>> from tapestry_sets import reshape_is_view
     >>> a = np.zeros((4, 6), np.float32)
     >>> reshape_is_view(a[:, ::2], (12,)), reshape_is_view(a.T, 24)
     (ReshapeView(a view: strides (8,)), ReshapeView(a copy: 4 is not 4 * 24, where axes 0 and 1 would be one))
