@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tapestry_plan import draw, ops, rewrite
+from tapestry_plan import draw, ops, report, rewrite
 from tapestry_plan.autodiff import gradient
 from tapestry_plan.ir import (
     MONOIDS,
@@ -43,6 +43,7 @@ from tapestry_plan.steps import (
     NotExported,
     NotFound,
     Placed,
+    PlanDifference,
     PlannedTransfer,
     PlannedTransfers,
     PlanVersionError,
@@ -54,6 +55,8 @@ from tapestry_sets.limits import quote
 
 if TYPE_CHECKING:  # loaded when it is asked for: see `__getattr__`
     from tapestry_plan.onnx import load_onnx
+    from tapestry_plan.report.widgets import OverlapExplorer as OverlapExplorer
+    from tapestry_plan.report.widgets import PlanExplorer as PlanExplorer
 
 __all__ = [
     "HOST",
@@ -79,6 +82,7 @@ __all__ = [
     "Operand",
     "Operation",
     "Placed",
+    "PlanDifference",
     "PlanVersionError",
     "PlannedTransfer",
     "PlannedTransfers",
@@ -101,13 +105,22 @@ __all__ = [
     "pareto",
     "plan",
     "project",
+    "report",
     "rewrite",
     "same_graph",
 ]
 
 
+_WHERE = {
+    "load_onnx": "tapestry_plan.onnx",
+    "PlanExplorer": "tapestry_plan.report.widgets",
+    "OverlapExplorer": "tapestry_plan.report.widgets",
+}
+"""Names that are loaded when they are asked for, with libraries that take long or, of widgets, may not be there."""
+
+
 def __getattr__(name: str) -> Any:
-    """The importer of ONNX models, whose wing is loaded here."""
-    if name == "load_onnx":
-        return import_module("tapestry_plan.onnx").load_onnx
+    """The importer of ONNX models and the widgets, which are loaded here."""
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
     raise AttributeError(f"module 'tapestry_plan' has no attribute {quote(name)}")

@@ -48,6 +48,7 @@ def _values(name: str) -> dict[str, Any]:
         "written": chosen.written,
         "schedule": chosen.schedule,
         "transfers": chosen.transfers(),
+        "difference": chosen.diff(plan(g, Mesh(3, names=(name,)))),
         "memory": chosen.memory[0],
         "overlap": overlap(a, memory[2::5]),
         "no overlap": overlap(memory[::2], memory[1::2]),

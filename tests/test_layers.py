@@ -33,6 +33,8 @@ FOREIGN = {
     "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),
     "scipy": ("tapestry_plan.ops", "tapestry_exec.simulated"),
     "cupy": ("tapestry_exec.cuda",),
+    "anywidget": ("tapestry_plan.report",),
+    "traitlets": ("tapestry_plan.report",),
     "click": ("tapestry_exec.cli",),
     "rich": ("tapestry_exec.cli",),
 }
@@ -185,6 +187,7 @@ def is_dotted(value: object) -> bool:
 FACTS = {
     "tapestry_sets.alias.memory.arrays": "ADDRESSES CUDA ROCM IS_COPIED IS_PADDED NEWEST WORDS FULL_READ_ONLY",
     "tapestry_sets.batch.kernels": "FLOAT_EXACT INT_EXACT INT64",
+    "tapestry_sets.draw.theme": "CHANNELS FROM_XYZ CUBIC SLOPE",
     "tapestry_sets.draw.views": "ADDRESSES",
     "tapestry_sets.integers.nest": "EMPTY",
     "tapestry_sets.integers.ramps": "THIRD",

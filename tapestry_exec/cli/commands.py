@@ -24,7 +24,7 @@ from tapestry_exec.cli.answers import (
     print_answer,
 )
 from tapestry_exec.cli.models import check_seed, first_difference, random_inputs, read_inputs, reference_outputs
-from tapestry_exec.cli.planning import PATH, Planning, find_file, planning
+from tapestry_exec.cli.planning import PATH, Planning, find_file, html_option, planning
 from tapestry_exec.cli.printing import (
     print_counted,
     print_devices,
@@ -42,6 +42,7 @@ from tapestry_exec.cli.terminal import (
     progress_bar,
     quiet_option,
     timed,
+    timed_progress,
     units_option,
 )
 from tapestry_exec.run import (
@@ -133,9 +134,9 @@ def load_model(asked: Planning) -> Graph:
 
 def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
     """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
-    with timed(f"planning {asked.model.name} for {mesh.size} devices", asked.quiet):
+    with timed_progress(f"planning {asked.model.name} for {mesh.size} devices", asked.quiet) as progress:
         try:
-            return plan(graph, mesh, **asked.options)
+            return plan(graph, mesh, **asked.options, progress=progress)
         except (InfeasiblePlan, NotFound) as error:
             caps = mesh.limit_memory(asked.options["memory_nbytes"])
             if caps is None or error.fastest is None:
@@ -150,19 +151,26 @@ def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
         "tapestry plan model.onnx --machine h100x8 --fix conv=n:2 --units exact",
         "tapestry plan model.onnx --mesh 2 --explain conv",
         "tapestry plan model.onnx --mesh 2x2 --json > plan.json",
+        "tapestry plan model.onnx --mesh 2x2 --html report.html",
     ],
 )
 @planning
 @units_option
 @json_option
+@html_option
 @click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
-def plan_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool, explain: str | None) -> None:
+def plan_command(
+    asked: Planning, mesh: Mesh | None, units: Units, as_json: bool, html: Path | None, explain: str | None
+) -> None:
     """Plan an ONNX model for a mesh and print what moves.
 
     With --json the plan is printed as a document, which `explain`, `transfers`, `verify` and `run --plan` read.
     """
     devices = asked.find_mesh(mesh)
+    _check_html(html, asked.model)
     p = plan_model(asked, load_model(asked), devices)
+    if html is not None:
+        p.report(html)
     if explain is not None:
         return print_answer(ExplainAnswer.of(p, [explain])) if as_json else echo(p.explain(explain))
     if as_json:
@@ -245,8 +253,8 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
     """Print plans from the fastest one to the one in the least memory."""
     devices = asked.find_mesh(mesh)
     graph = load_model(asked)
-    with timed(f"planning {asked.model.name} for {devices.size} devices", asked.quiet):
-        plans = pareto(graph, devices, **asked.options)
+    with timed_progress(f"planning {asked.model.name} for {devices.size} devices", asked.quiet) as progress:
+        plans = pareto(graph, devices, **asked.options, progress=progress)
     if as_json:
         return print_answer(ParetoAnswer([PlanFigures.of(p) for p in plans]))
     print_pareto(plans, f"{asked.model.name} on {devices.size} devices, in less and less memory", units)
@@ -258,6 +266,7 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
     examples=[
         "tapestry run model.onnx --mesh 2x2 --verify --trace trace.json",
         "tapestry run model.onnx --plan plan.json --input x=x.npy --save outputs.npz",
+        "tapestry run model.onnx --mesh 2x2 --html report.html",
     ],
 )
 @planning
@@ -273,6 +282,7 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
     help="Where devices are: arenas of this process (numpy: a thread for each where that pays; serial: one loop), "
     "processes of this machine, GPUs through CuPy, or GPUs that are simulated, slowly, under a checker of streams.",
 )
+@html_option
 @click.option("--verify", is_flag=True, help="Compare with the unsharded run.")
 @click.option("--trace", type=PATH, help="Write a Chrome trace here.")
 @click.option("--save", type=PATH, metavar="FILE.npz", help="Write the outputs here.")
@@ -281,6 +291,7 @@ def run_command(
     mesh: Mesh | None,
     units: Units,
     as_json: bool,
+    html: Path | None,
     plan_file: Path | None,
     files: Sequence[str],
     save: Path | None,
@@ -298,6 +309,7 @@ def run_command(
         )
     if save is not None:
         save = _npz_target(save)
+    _check_html(html, asked.model, plan_file, how["trace"], save)
     if how["trace"] is not None:
         target = check_target(how["trace"], "--trace")
         read = [asked.model, plan_file, *(Path(item.partition("=")[2]) for item in files), save]
@@ -316,6 +328,8 @@ def run_command(
     inputs = read_inputs(p.graph, files, seed)
     with progress_bar("running", asked.quiet) as progress:
         r = run(p, inputs, progress=progress, memory_nbytes=memory_nbytes, constants=constants, **how)
+    if html is not None:
+        PreparedPlan(p, how["backend"]).within(memory_nbytes).plan.report(html, run=r)
     if as_json:
         print_answer(RunAnswer(PlanFigures.of(p), RunFigures.of(r)))
     else:
@@ -362,6 +376,14 @@ def calibrate_command(file: Path, backend: str, devices: int, as_json: bool, qui
     if as_json:
         return print_answer(CalibrateAnswer(str(file), text))
     echo(text)
+
+
+def _check_html(path: Path | None, *others: Path | None) -> None:
+    """Refuse a report that cannot be written, or that would replace a file that is read or written too."""
+    if path is None:
+        return
+    if check_target(path, "--html") in [other.resolve() for other in others if other is not None]:
+        raise click.UsageError(f"--html {quote(str(path))} is another file of this command too; give another name")
 
 
 def _npz_target(path: Path) -> Path:

@@ -31,6 +31,12 @@ from tapestry_plan.steps import Mesh, Placed, list_machines
 from tapestry_sets.limits import quote
 
 PATH = click.Path(path_type=Path)
+html_option = click.option(
+    "--html",
+    metavar="FILE.html",
+    type=PATH,
+    help="Write a page about the plan: the graph, reasons, bytes, memory.",
+)
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 WORDS = {
     "memory_nbytes": ("16GB", "Most memory for each device; what does not fit waits in host memory while idle."),
@@ -396,7 +402,7 @@ def planning(
     command: Callable[..., None], declared: type[Options] = CapOptions, of_model: bool = True
 ) -> Callable[..., None]:
     """Let a command have a model, a mesh, and an option for each argument that is declared: as `Planning` and mesh."""
-    by_name = {field.name: field for field in fields(declared)}
+    by_name = {field.name: field for field in fields(declared) if field.name in WORDS}
 
     @wraps(command)
     def planned(

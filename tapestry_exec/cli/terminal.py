@@ -169,7 +169,7 @@ def escape_json(document: str) -> str:
 
 @contextmanager
 def progress_bar(label: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress callback for runs that last: a bar on a terminal, a line for each tenth elsewhere, on stderr."""
+    """A progress callback for what lasts: a bar on a terminal, a line for each tenth elsewhere, on stderr."""
     if quiet:
         yield lambda done, total, name: None
         return
@@ -221,6 +221,16 @@ def timed(label: str, quiet: bool = False) -> Iterator[None]:
             yield
     else:
         yield
+    if not quiet:
+        echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
+
+
+@contextmanager
+def timed_progress(label: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+    """As `progress_bar`; at the end it says how long it took."""
+    begin = perf_counter()
+    with progress_bar(label, quiet) as report:
+        yield report
     if not quiet:
         echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
 

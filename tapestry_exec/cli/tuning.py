@@ -3,7 +3,7 @@
 SHOWN_VIEWS = 32
 """The picture of an overlap shows up to so many views."""
 SHOWN_AFTER = 1.0
-"""Runs are shown once they have taken so many seconds."""
+"""Runs and plans are shown once they have taken so many seconds."""
 SQUARE = (4, 6)
 """Extents of a matrix in examples of operators."""
 IMAGE = (2, 4, 6, 6)

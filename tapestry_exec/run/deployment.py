@@ -38,12 +38,12 @@ from tapestry_exec.run.results import (
     verify_outputs,
 )
 from tapestry_exec.run.room import check_copies
-from tapestry_exec.run.trace import TraceEvent, check_target, on_devices, write_trace
+from tapestry_exec.run.trace import TraceEvent, on_devices, write_trace
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op
 from tapestry_plan.rewrite import list_inside, with_ops
 from tapestry_plan.steps import Compute, DeviceStep, ShardPlan
-from tapestry_sets.limits import FrozenDict, check_arguments, quote
+from tapestry_sets.limits import FrozenDict, check_arguments, check_target, quote
 
 
 @check_arguments(

@@ -12,7 +12,8 @@ from tapestry_exec.copies import Array, read_view, unpack
 from tapestry_exec.run import tuning
 from tapestry_exec.run.evaluate import difference, evaluate_with_scale, most_apart
 from tapestry_exec.run.trace import TraceEvent
-from tapestry_plan.steps import ShardPlan
+from tapestry_plan.report import show_run
+from tapestry_plan.steps import Counted, ShardPlan
 from tapestry_sets.limits import FrozenDict, Units, cut_text, quote
 
 Progress = Callable[[int, int, str], None]
@@ -142,6 +143,14 @@ class RunResult(Struct, frozen=True):
             f"at most {peak:,} B on a device, {Units().seconds(self.seconds)}{verified})"
         )
 
+    def _repr_html_(self) -> str:
+        rows = [
+            (cut_text(name, 60), f"{value.dtype}{list(value.shape)}", f"{apart:.1e}" if apart is not None else "")
+            for name, value in self.outputs.items()
+            for apart in [(self.difference or {}).get(name)]
+        ]
+        return show_run(self, rows)
+
     @property
     def nbytes_moved(self) -> int:
         """Bytes between devices, once for each receiving device.
@@ -186,21 +195,13 @@ COUNTED = {
 """What plans predict and runs count by device, in words and as the field that has it."""
 
 
-class Predicted(Protocol):
+class Predicted(Counted, Protocol):
     """What is predicted of a run by device, in the fields of the same names."""
 
-    @property
-    def nbytes_by_link(self) -> Mapping[tuple[int, int], int]: ...
-    @property
-    def nbytes_received(self) -> tuple[int, ...]: ...
-    @property
-    def nbytes_placed(self) -> tuple[int, ...]: ...
     @property
     def nbytes_copied(self) -> tuple[int, ...]: ...
     @property
     def nbytes_spilled(self) -> tuple[int, ...]: ...
-    @property
-    def peak_nbytes(self) -> tuple[int, ...]: ...
 
 
 def compare_counts(plan: Predicted, counted: RunResult) -> None:

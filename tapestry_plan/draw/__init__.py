@@ -19,6 +19,7 @@ axis i0 down, axis i1 across
 2  [:, 3:6]: 6 of 12 cells
 """
 
-from tapestry_plan.draw import graphs  # kept: graphs draw themselves through it
+from tapestry_plan.draw import values  # kept: graphs and other values draw themselves through it
+from tapestry_plan.draw.folding import Folded, Repeated, fold, unfold
 from tapestry_plan.draw.placements import show_placement
-from tapestry_plan.draw.projections import show_projection
+from tapestry_plan.draw.projections import show_projection, show_spaces

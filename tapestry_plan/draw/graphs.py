@@ -5,7 +5,7 @@ Graphs are taken by their verbs, so that this module imports them not and they c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -14,17 +14,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tapestry_plan.draw import tuning
+from tapestry_plan.draw.folded import folded_drawing, folded_lines
+from tapestry_plan.draw.folding import fold
 from tapestry_plan.draw.layers import Direction, LayerNode, layered
+from tapestry_plan.draw.nodes import boxed, color_key, cut_box, plain_box, round_box, short, word
 from tapestry_plan.draw.plots import Plot
 from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plots, plain
-from tapestry_plan.ir import Operation, Parts, fill_draw_graph
+from tapestry_plan.ir import Operation, Parts
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, cut_text, list_names, quote
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
-
-FILLS = {"input": "#d6eaf8", "constant": "#fdebd0", "result": canvas.PAPER, "op": "#e5e8e8", "view": "#ebdef0"}
-"""Colors of the nodes, as the documents have them."""
 
 
 def draw_graph(
@@ -32,6 +32,7 @@ def draw_graph(
     order: Sequence[Any],
     shards: Mapping[str, Parts] | None = None,
     direction: Direction | None = None,
+    folded: bool | None = None,
 ) -> Picture:
     """A picture of a graph; see `Graph.draw`.
 
@@ -44,13 +45,37 @@ def draw_graph(
         For each operator to be shown with its shards, by name, the parts, as `show_projection` takes them.
     direction : "right" or "down", optional
         Where results are; by default "right" for graphs of a few layers.
+    folded : bool, optional
+        Whether repeated blocks are drawn once; by default of large graphs.
     """
+    if folded and shards:
+        raise ValueError("draw: shards are drawn in graphs that are not folded; leave one of shards and folded out")
+    count = len(graph.stored) + len(order)
+    if folded or (folded is None and not shards and count > tuning.SHOWN_NODES):
+        return _draw_folded(graph, direction)
     sharded = dict(_sharded(graph, shards or {}))
-    nodes = list(_nodes(graph, order, sharded))
-    title = f"graph {plain(graph.name)}" + ("" if nodes else " is empty: it has no tensors yet")
+    title = f"graph {plain(graph.name)}" + ("" if graph.stored else " is empty: it has no tensors yet")
     lines = [*_lines(graph, order, title), *(line for one in sharded.values() for line in ["", *one.lines()])]
-    drawn = [*([layered(nodes, direction)] if nodes else []), *([_key()] if nodes else [])]
-    return Picture("\n".join(lines), canvas.document(canvas.below(drawn, 14), title))
+
+    def draw() -> tuple[str, str]:
+        nodes = list(_nodes(graph, order, sharded))
+        drawn = [layered(nodes, direction), color_key()] if nodes else []
+        return "\n".join(lines), canvas.document(canvas.below(drawn, 14), title)
+
+    return canvas.draw_twice(draw)
+
+
+def _draw_folded(graph: Any, direction: Direction | None) -> Picture:
+    """A picture in which each repeated block is once."""
+    parts = fold(graph)
+    title = f"graph {plain(graph.name)}, repeated blocks drawn once"
+    text = "\n".join([title, *folded_lines(graph, parts)])
+
+    def draw() -> tuple[str, str]:
+        drawn = [folded_drawing(graph, parts, direction), color_key()] if parts else []
+        return text, canvas.document(canvas.below(drawn, 14), title)
+
+    return canvas.draw_twice(draw)
 
 
 class _Sharded(Struct):
@@ -113,21 +138,16 @@ def _lines(graph: Any, items: Sequence[Any], title: str) -> Iterator[str]:
     yield title
     for stored in graph.stored.values():
         if stored.kind != "result":
-            yield f"  {stored.kind:8} {_word(stored.name)}: {stored.dtype}{list(stored.shape)}"
+            yield f"  {stored.kind:8} {word(stored.name)}: {stored.dtype}{list(stored.shape)}"
     for item in items:
-        reads = ", ".join(map(_word, item.inputs))
+        reads = ", ".join(map(word, item.inputs))
         if hasattr(item, "op"):
-            outs = ", ".join(f"{_word(name)}: {list(graph.stored[name].shape)}" for name in item.outputs)
-            yield f"  op       {outs} = {_word(item.op)}({reads})"
+            outs = ", ".join(f"{word(name)}: {list(graph.stored[name].shape)}" for name in item.outputs)
+            yield f"  op       {outs} = {word(item.op)}({reads})"
         else:
-            yield f"  view     {_word(item.name)}: {list(item.shape)} = {_word(item.label)}({reads})"
+            yield f"  view     {word(item.name)}: {list(item.shape)} = {word(item.label)}({reads})"
     for label, name in graph.outputs.items():
-        yield f"  output   {_word(label)} = {_word(name)}"
-
-
-def _word(name: str) -> str:
-    """A name as a part of a line."""
-    return name if name.isprintable() else repr(name)
+        yield f"  output   {word(label)} = {word(name)}"
 
 
 # ------------------------------------------------------------------------------------------------------- drawing
@@ -146,10 +166,10 @@ def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) ->
 
     def tensor(name: str, kind: str, after: Sequence[str]) -> LayerNode:
         stored = graph.stored[name]
-        lines = [_short(name), f"{stored.dtype} {list(stored.shape)}"]
+        lines = [short(name), f"{stored.dtype} {list(stored.shape)}"]
         lines += [f"{kind}"] if kind != "result" else []
-        lines += [f"output {_short(label)}" for label in labels.get(name, ())]
-        return _boxed(f"tensor {name}", after, lines, kind, plots.get(name, ()), _plain_box)
+        lines += [f"output {short(label)}" for label in labels.get(name, ())]
+        return boxed(f"tensor {name}", after, lines, kind, plots.get(name, ()), plain_box)
 
     for stored in graph.stored.values():
         if stored.kind != "result":
@@ -163,9 +183,9 @@ def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) ->
             )
         after = [made[name] for name in dict.fromkeys(item.inputs)]
         if not hasattr(item, "op"):
-            lines = [_short(item.label), f"{_short(item.name)} {list(item.shape)}"]
-            lines += [f"output {_short(label)}" for label in labels.get(item.name, ())]
-            yield _boxed(f"view {item.name}", after, lines, "view", plots.get(item.name, ()), _round_box)
+            lines = [short(item.label), f"{short(item.name)} {list(item.shape)}"]
+            lines += [f"output {short(label)}" for label in labels.get(item.name, ())]
+            yield boxed(f"view {item.name}", after, lines, "view", plots.get(item.name, ()), round_box)
             continue
         yield _op_node(graph, item, after, sharded.get(item.name))
         for name in item.outputs:
@@ -175,72 +195,17 @@ def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) ->
 def _op_node(graph: Any, item: Any, after: Sequence[str], sharded: _Sharded | None) -> LayerNode:
     """An operator with its index axes, and its index space where shards of it are drawn."""
     axes = graph.signature(item.name).axes
-    lines = [_short(item.op), *([_short(item.name)] if item.name != item.op else [])]
+    lines = [short(item.op), *([short(item.name)] if item.name != item.op else [])]
     for kind in ("parallel", "reduction"):
         words = ", ".join(f"{axis.name} {axis.size}" for axis in axes if axis.kind == kind)
         lines += [f"{kind} {cut_text(words, 48)}"] if words else []
     parts = 0 if sharded is None else len(sharded.index.cells)
     caption = f"index space, {parts} part{'s' * (parts != 1)}"
     plots = () if sharded is None else (replace(sharded.index, caption=caption),)
-    return _boxed(f"op {item.name}", after, lines, "op", plots, _cut_box)
+    return boxed(f"op {item.name}", after, lines, "op", plots, cut_box)
 
 
 def _caption(plot: Plot, node: Any) -> str:
     verb = "written" if plot.role.startswith("output") else "read"
     through = ", through views" if plot.role.endswith("through") else ""
-    return f"{verb} by {_short(node.name)}{through}"
-
-
-def _short(name: str) -> str:
-    return plain(name, tuning.SHOWN_NAME)
-
-
-Outline = Callable[[int, int], str]
-
-
-def _boxed(
-    key: str, after: Sequence[str], lines: Sequence[str], kind: str, plots: Sequence[Plot], shape: Outline
-) -> LayerNode:
-    """A node of some lines, the first of them bold, and of plots below each other."""
-    first = canvas.written(0, canvas.SMALL + 1, lines[0], size=12).replace("<text ", '<text font-weight="bold" ', 1)
-    words = [canvas.Drawing(len(lines[0]) * 8, canvas.LINE, (first,)), *map(canvas.as_drawn, lines[1:])]
-    body = canvas.below([canvas.below(words, 0), *(plot.drawing() for plot in plots)], 8)
-    side, top = (12 if shape is _cut_box else 8), 6
-    wide, tall = body.width + 2 * side, body.height + 2 * top
-    back = f'<path d="{shape(wide, tall)}" fill="{FILLS[kind]}" stroke="{canvas.FAINT}"/>'
-    inside = [f'<g data-node="{kind}">', back, f'<g transform="translate({side},{top})">', *body.parts, "</g>", "</g>"]
-    return LayerNode(key, tuple(after), canvas.Drawing(wide, tall, tuple(inside)))
-
-
-def _plain_box(wide: int, tall: int) -> str:
-    return f"M0 0h{wide}v{tall}h-{wide}z"
-
-
-def _round_box(wide: int, tall: int) -> str:
-    r = 8
-    across, down = wide - 2 * r, tall - 2 * r
-    return (
-        f"M{r} 0h{across}a{r} {r} 0 0 1 {r} {r}v{down}a{r} {r} 0 0 1 -{r} {r}"
-        f"h-{across}a{r} {r} 0 0 1 -{r} -{r}v-{down}a{r} {r} 0 0 1 {r} -{r}z"
-    )
-
-
-def _cut_box(wide: int, tall: int) -> str:
-    c = 9
-    across, down = wide - 2 * c, tall - 2 * c
-    return f"M{c} 0h{across}l{c} {c}v{down}l-{c} {c}h-{across}l-{c} -{c}v-{down}z"
-
-
-def _key() -> canvas.Drawing:
-    """What the colors of the nodes mean."""
-    parts: list[str] = []
-    x = 0
-    for kind, fill in FILLS.items():
-        words = {"op": "operator", "view": "selection, not stored"}.get(kind, kind)
-        parts.append(f'<path d="M{x} 1h12v12h-12z" fill="{fill}" stroke="{canvas.FAINT}"/>')
-        parts.append(canvas.written(x + 18, canvas.SMALL + 1, words))
-        x += 18 + canvas.breadth(words) + 16
-    return canvas.Drawing(x, canvas.LINE, tuple(parts))
-
-
-fill_draw_graph(draw_graph)
+    return f"{verb} by {short(node.name)}{through}"

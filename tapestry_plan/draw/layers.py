@@ -78,7 +78,8 @@ def layered(nodes: Sequence[LayerNode], direction: Direction | None = None) -> c
     for node in nodes:
         longest[depths[node.key]] = max(longest.get(depths[node.key], 0), node.along(False))
     wide = sum(longest.values()) + tuning.BETWEEN_LAYERS * len(longest)
-    is_down = direction == "down" or (direction is None and wide > tuning.MAX_RIGHT)
+    room = min(tuning.MAX_RIGHT, canvas.page_width() * 3 // 2)
+    is_down = direction == "down" or (direction is None and wide > room)
     layers, edges = _slots(nodes, depths, is_down)
     _order(layers, edges)
     _place(layers, edges)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tapestry_plan.draw.plots import Plot
-from tapestry_plan.ir import Operation, Shape, Signature, cells_of
+from tapestry_plan.ir import Axis, Operation, Shape, Signature, cells_of
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import as_int, check_arguments, cut_text, quote
 from tapestry_sets.regions import Box, IndexProjection
@@ -97,10 +97,16 @@ def show_projection(
         plots += operand_plots(op, boxes)
         title = title or (op.node.name if op.node.name == op.node.op else f"{op.node.name}: {op.node.op}")
     lines = [cut_text(title, 100)] if title else []
-    return Picture(
-        "\n".join([*lines, "\n\n".join(plot.text() for plot in plots)]),
-        canvas.document(_arranged(plots), title),
-    )
+    text = "\n".join([*lines, "\n\n".join(plot.text() for plot in plots)])
+    return canvas.draw_twice(lambda: (text, canvas.document(_arranged(plots), title)))
+
+
+@check_arguments(op="ask operation(graph, name)", parts="give the boxes of the parts")
+def show_spaces(op: Operation, parts: Sequence[Box]) -> list[Picture]:
+    """The same as `show_projection`, but a picture for each space: the index space, then the inputs and the outputs."""
+    boxes = index_boxes(op.signature, parts, "show_spaces")
+    plots = [index_plot(op.signature, boxes), *operand_plots(op, boxes)]
+    return [Picture(plot.text(), canvas.document(plot.drawing(), "", margin=4)) for plot in plots]
 
 
 def _arranged(plots: Sequence[Plot]) -> canvas.Drawing:
@@ -136,11 +142,17 @@ def index_boxes(
 
 def index_plot(signature: Signature, boxes: Sequence[Box]) -> Plot:
     """The index space and its parts."""
-    words = ", ".join(f"{a.name} {a.size}{' (reduction)' * (a.kind == 'reduction')}" for a in signature.axes)
+    words = ", ".join(f"{a.name} {a.size}{_also(a)}" for a in signature.axes)
     count = f"{len(boxes)} parts" if len(boxes) > 1 else "1 part"
     cells = tuple(cells_of(box, signature.index) for box in boxes)
     caption = f"index space: {words or 'one point'}; {count}"
     return Plot("index", caption, tuple(axis.name for axis in signature.axes), signature.index, cells)
+
+
+def _also(axis: Axis) -> str:
+    """The other name of an axis that callers may say, and that it is reduced."""
+    words = [*([axis.alias] if axis.alias else []), *(["reduction"] if axis.kind == "reduction" else [])]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def signature_plots(

@@ -12,6 +12,9 @@ MAX_LISTED = 4096
 MAX_MEMBERS = 256
 """At most so many products of all parts are looked at cell by cell, or drawn in outline."""
 
+MAX_COMPARED = 1 << 14
+"""At so many places and lengths at most blocks are compared with what follows them; networks ask for some hundreds."""
+
 # ------------------------------------------------------------------ how much is shown
 
 SHOWN_PARTS = 12
@@ -34,6 +37,27 @@ OUTLINE = (96, 220, 120, 260)
 
 SHOWN_NAME = 28
 """Characters of a name in a node; the text has all of them."""
+
+SHOWN_NODES = 150
+"""Graphs of more tensors, operators and selections are drawn with repeated blocks folded."""
+
+SHOWN_DEVICES = 64
+"""Meshes of more devices are told in words alone, and of a stage so many devices are drawn."""
+
+SHOWN_READERS, SHOWN_STEPS = 8, 12
+"""At most so many readers of a tensor, and steps of a derivation, are drawn and listed."""
+
+WIDE, TALL, APART = 44, 28, 26
+"""Pixels: the size of a device, and from one to the next."""
+
+BAR = 120
+"""Pixels of the longest bar."""
+
+SHOWN_ITEMS = 1000
+"""At most so many operators and selections of a folded graph are drawn and listed."""
+
+MIN_SAVED = 4
+"""A block is folded where its repetitions are at least so many operators and selections: its frame takes room, too."""
 
 # ------------------------------------------------------------------ layers
 

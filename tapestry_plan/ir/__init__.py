@@ -40,10 +40,10 @@ from tapestry_plan.ir.graph import (
     concat,
     take_no_workspace,
 )
-from tapestry_plan.ir.isomorphism import same_graph
+from tapestry_plan.ir.isomorphism import mark_of, same_graph
 from tapestry_plan.ir.monoids import MONOIDS, Monoid, NoMonoid, check_monoid, components_of, merge_states
 from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, operation
-from tapestry_plan.ir.pictures import Parts, fill_draw_graph
+from tapestry_plan.ir.pictures import Parts, Pictures, Shown, fill_pictures
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of
 from tapestry_plan.ir.signature import Axis, LinearForm, Operand, Shape, Signature, cells_of, parts_of, project
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, sha256_of

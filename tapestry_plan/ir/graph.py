@@ -16,14 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import document as documents
-from tapestry_plan.ir import pictures, tuning
+from tapestry_plan.ir import pictures
 from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.blocks import Block, CellBlock, Shard
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
-from tapestry_plan.ir.pictures import Parts
+from tapestry_plan.ir.pictures import Parts, Shown
 from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
@@ -151,7 +151,7 @@ _DESCRIBED: WeakKeyDictionary[Callable[[Shard], Form | None], Block] = WeakKeyDi
 """The block function that each `Op.work` was declared with first."""
 
 
-class Op(Struct, frozen=True):
+class Op(Shown, Struct, frozen=True):
     """The one declaration of an operator.
 
     Parameters
@@ -755,7 +755,11 @@ class Graph(Guarded):
 
     @check_arguments
     def draw(
-        self, shards: Mapping[str, Parts] | None = None, *, direction: Literal["right", "down"] | None = None
+        self,
+        shards: Mapping[str, Parts] | None = None,
+        *,
+        direction: Literal["right", "down"] | None = None,
+        folded: bool | None = None,
     ) -> Picture:
         """A picture: ``print`` writes it, a line for each tensor, selection and operator; a notebook draws it.
 
@@ -766,11 +770,16 @@ class Graph(Guarded):
             these parts read and write is shown in the tensors, through selections too, and counted.
         direction : "right" or "down", optional
             Where the drawing has the results; by default "right" where that is not too wide.
+        folded : bool, optional
+            Whether blocks of operators that the graph repeats are drawn once, in a frame that says how often they are
+            there, and weights as lines of the operators that read them (see `tapestry_plan.draw.fold`). By default only
+            large graphs are, without `shards`. Of what is left then the first 1,000 operators are drawn.
 
         Raises
         ------
         ValueError
-            For an unknown operator, and parts that do not fit it; a graph that is not ordered.
+            For an unknown operator, and parts that do not fit it; a graph that is not ordered; shards of a graph that
+            is folded.
 
         Examples
         --------
@@ -784,13 +793,11 @@ class Graph(Guarded):
           op       y: [6, 4] = relu(permute_dims)
           output   y = y
         """
-        return pictures.draw_graph(self, tuple(self._ordered()), shards, direction)
+        return pictures.pictures.graph(self, tuple(self._ordered()), shards, direction, folded)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """The forms in which a notebook shows the graph: a drawing too, unless it is large."""
-        if len(self.stored) + len(self.nodes) + len(self.selections) > tuning.SHOWN_NODES:
-            return {"text/plain": repr(self)}
-        return {"text/plain": repr(self), "image/svg+xml": self.draw().svg}
+        """The forms in which a notebook shows the graph: a drawing too, of large graphs a folded one."""
+        return self.draw().bundle(repr(self))
 
     def __repr__(self) -> str:
         return (
@@ -1073,7 +1080,7 @@ class Graph(Guarded):
         return f"{wanted}_{k}"
 
 
-class Tensor(Arithmetic, ArrayMethods, Viewable, Struct, frozen=True):
+class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True):
     """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections.
 
     They come from a graph (`Graph.input`, `Graph.constant`) and from operators on tensors. They have a shape and a

@@ -79,9 +79,9 @@ class _Wiring(Struct):
         for name, stored in graph.stored.items():
             found.marks["tensor", name] = (*_stored_mark(stored), *sorted(labels.get(name, ())))
         for name, view in graph.selections.items():
-            found.marks["view", name] = (view.label, view.shape, view.dtype, view.pieces, *sorted(labels.get(name, ())))
+            found.marks["view", name] = (*mark_of(view), *sorted(labels.get(name, ())))
         for name, node in graph.nodes.items():
-            found.marks["node", name] = (node.op, *_freeze(node.attrs))
+            found.marks["node", name] = mark_of(node)
         found._join(graph)
         return found
 
@@ -191,6 +191,13 @@ def _trials(
 
 def _number(numbers: dict[Hashable, int], what: Hashable) -> int:
     return numbers.setdefault(what, len(numbers))
+
+
+def mark_of(item: OpNode | Selection) -> tuple[Hashable, ...]:
+    """What an operator or a selection is, whatever it is called and reads: equal for two that do the same."""
+    if isinstance(item, OpNode):
+        return (item.op, *_freeze(item.attrs))
+    return (item.label, item.shape, item.dtype, item.pieces)
 
 
 def _stored_mark(stored: Stored) -> tuple[Hashable, ...]:

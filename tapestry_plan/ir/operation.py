@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir.cover import check_cover, check_partition
 from tapestry_plan.ir.graph import Graph
+from tapestry_plan.ir.pictures import Shown
 from tapestry_plan.ir.signature import Operand, Signature
 from tapestry_plan.ir.tensors import OpNode
 from tapestry_sets.limits import check_arguments, check_fields, cut_text, quote
@@ -32,7 +33,7 @@ class ShardRegions(Struct, frozen=True):
     outputs: tuple[DisjointRegions, ...]
 
 
-class Operation(Struct, frozen=True):
+class Operation(Shown, Struct, frozen=True):
     """An operator node, with the regions and costs that follow from its signature.
 
     Examples

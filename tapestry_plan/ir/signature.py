@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
+from tapestry_plan.ir.pictures import Shown
 from tapestry_sets.limits import check_arguments, check_fields, conform, cut_text, is_int, kind_of, list_names, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
@@ -276,7 +277,7 @@ def project(
     )
 
 
-class Signature(Struct, frozen=True, dict=True):
+class Signature(Shown, Struct, frozen=True, dict=True):
     """An operator's index space and the projections of its operands.
 
     Which shards are possible, what each reads and writes, and what neighbors share follow from this alone.

@@ -12,9 +12,6 @@ MAX_COPIES = 1024
 CARRIED_NBYTES = 4096
 """Constants without a file of up to so many bytes, such as numbers in formulas, are in a graph's document."""
 
-SHOWN_NODES = 400
-"""Graphs of more nodes are not drawn in a notebook unless asked for."""
-
 # ------------------------------------------------------------------ tuning
 
 KEPT_CHECKS = 4096

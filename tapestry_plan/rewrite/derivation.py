@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tapestry_plan.ir import Graph, finite, from_finite
+from tapestry_plan.ir import Graph, Shown, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
 from tapestry_sets.limits import (
     FrozenDict,
@@ -204,7 +204,7 @@ class _Document(Struct, frozen=True, forbid_unknown_fields=True):
     steps: tuple[Applied, ...]
 
 
-class Derivation(Struct, frozen=True):
+class Derivation(Shown, Struct, frozen=True):
     """A sequence of rewrites that can be written down and applied again.
 
     Examples

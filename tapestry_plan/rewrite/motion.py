@@ -84,8 +84,9 @@ def selected_view(graph: Graph, name: str, made: dict[str, View] | None = None) 
     >>> from tapestry_sets import overlaps
     >>> g = Graph()
     >>> x = g.input("x", (8, 8))
-    >>> selected_view(g, x[::2].T.name)
-    View((8, 4) of x)
+    >>> view = selected_view(g, x[::2].T.name)
+    >>> view.shape, [memory.name for memory in view.allocations]
+    ((8, 4), ['x'])
     >>> selected_view(g, x[2:4].broadcast_to((3, 2, 8)).name).has_internal_overlap()
     True
     """

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph
 from tapestry_plan.rewrite import split_axes
+from tapestry_plan.search.progress import Progress
 from tapestry_plan.steps import Mesh, Placed, Space, lay_tensor
 from tapestry_sets.limits import list_names, quote
 
@@ -25,6 +26,7 @@ MENDS = {
     "forbid": "it maps operators to axes to parts, as in {'conv': {'h': 2}}",
     "layout": "it maps tensors to axes to parts, as in {'x': {0: 2}}, or to a Placed",
     "tie": "it maps outputs to inputs, as in {'new_w': 'w'}",
+    "progress": "it is called with what is done, all that there is to do, and words",
     "expand": "give True, False, or names of expansions as ['exp_sum']",
 }
 """What to do about arguments of a wrong type."""
@@ -46,6 +48,7 @@ class Options(Struct, frozen=True, kw_only=True):
     same_bits: bool = False
     unify: bool = True
     fuse: bool = True
+    progress: Progress | None = None
 
 
 class CapOptions(Options, frozen=True, kw_only=True):

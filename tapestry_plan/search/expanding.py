@@ -52,11 +52,10 @@ def compare_expansions(request: Request, planned: Candidate) -> tuple[Candidate,
     if request.expand is False:
         return planned, {}
     search = _ExpansionSearch(request, planned)
-    search.rule_out()
-    search.try_phases()
-    search.try_likely()
-    search.drop_many()
-    search.try_jointly()
+    ways = (search.rule_out, search.try_phases, search.try_likely, search.drop_many, search.try_jointly)
+    for k, way in enumerate(ways, 1):
+        way()
+        request.wanted.meter.tell("expansions", k, 1 + len(ways))
     return search.choose(), search.expandable
 
 

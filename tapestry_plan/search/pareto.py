@@ -6,6 +6,7 @@ from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
 from tapestry_plan.search.arguments import MENDS, ParetoOptions, with_options
 from tapestry_plan.search.planner import prepare
+from tapestry_plan.search.progress import Meter
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan
 from tapestry_sets.limits import check_arguments, quote
 
@@ -24,6 +25,8 @@ def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan,
         sequence between the two ends.
     seed, time_limit_seconds, placement, layout, fix, forbid, tie, fan_in, expand, space, same_bits, unify, fuse
         As in `plan`; the time limit is of the whole call.
+    progress : callable, optional
+        As in `plan`; the last fifth goes from plan to plan.
 
     Returns
     -------
@@ -52,11 +55,14 @@ def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan,
     points = options.points
     if not 1 <= points <= tuning.MAX_POINTS:
         raise ValueError(f"pareto: points is {quote(points)}; it is an integer from 1 to {tuning.MAX_POINTS}")
-    planned = prepare(graph, mesh, options)
+    meter = Meter(options.progress, len(graph.nodes), has_caps=True)
+    planned = prepare(graph, mesh, options, meter=meter)
+    meter.enter("memory")
     found = [planned.within(mesh.limit_memory())]
     most = max(found[0].peak_nbytes)
     least = planned.find_least() if points > 1 and most else most
     for number in range(1, points):
+        meter.tell("memory", number, points)
         cap = round(most * (least / most) ** (number / (points - 1))) if most else 0
         if max(found[-1].peak_nbytes) <= cap:  # the best plan of this cap is there
             continue
@@ -64,6 +70,7 @@ def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan,
             found.append(planned.within(mesh.limit_memory(cap)))
         except (InfeasiblePlan, NotFound):
             continue
+    meter.finish()
     return _leave_out_worse(found)
 
 

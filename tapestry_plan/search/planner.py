@@ -28,6 +28,7 @@ from tapestry_plan.search.expanding import compare_expansions
 from tapestry_plan.search.fusing import write_blocks
 from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
+from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import Candidate, lower_choice, write_plan
 from tapestry_plan.steps import Mesh, ShardPlan
 from tapestry_sets.limits import check_arguments
@@ -127,6 +128,10 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         that were not chosen, whose operators are apart in it: of small graphs these are tried in blocks, too. Under a
         cap that the fastest plan does not keep it is of plans with the fastest one's blocks, and of plans without any.
         What `fix`, `forbid` and `layout` name stays apart.
+    progress : callable, optional
+        ``progress(done, total, words)`` is called as planning goes on, with what it is at: "costs", "layouts",
+        "expansions", "steps" and, with caps, "memory", each as long as the graph has operators. What is done never
+        falls, stands still where work is repeated that nobody could foresee, and is all at the end.
 
     Returns
     -------
@@ -152,18 +157,28 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     >>> sorted(p.placement["matmul"]), p.nbytes_moved, p.gap
     ([0, 1, 2, 3], 0, 0.0)
     """
-    planned = prepare(graph, mesh, options, options.memory_nbytes)
-    return planned.within(mesh.limit_memory(options.memory_nbytes))
+    caps = mesh.limit_memory(options.memory_nbytes)
+    meter = Meter(options.progress, len(graph.nodes), has_caps=caps is not None)
+    planned = prepare(graph, mesh, options, options.memory_nbytes, meter)
+    if caps is not None:
+        meter.enter("memory")
+    found = planned.within(caps)
+    meter.finish()
+    return found
 
 
-def prepare(graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | None = None) -> PlansByMemory:
+def prepare(
+    graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | None = None, meter: Meter | None = None
+) -> PlansByMemory:
     """The fastest plan, from which those are found that need less memory; as `plan`, whose options these are."""
-    request, given = Request.read(graph, mesh, options, memory_nbytes)
+    request, given = Request.read(graph, mesh, options, memory_nbytes, meter := meter or Meter())
     once = _unify(request, given) if options.unify else _Unified(given, {})
     planned, unified, lowest = _plan_once_or_apart(request, given, once)
+    meter.enter("expansions")
     result, expandable = compare_expansions(request, planned)
     if lowest is not None:
         result = result.lower_bound(lowest / TICKS_PER_SECOND)
+    meter.enter("steps")
     graph, fan_in = planned.problem.graph, request.fan_in
     return PlansByMemory(
         replace(result.write(), unified=unified),

@@ -52,6 +52,7 @@ from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.offers import offer_asked
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import add_offered, derive_splits, offer_cuts
+from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.solving import KeptLayouts, Solved, find_layouts, solve
 from tapestry_plan.search.splitting import bound_with_splits, count_least
 from tapestry_plan.search.writing import Candidate, name_split
@@ -75,7 +76,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(
-        cls, graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | None = None
+        cls, graph: Graph, mesh: Mesh, options: Options, memory_nbytes: int | None, meter: Meter
     ) -> tuple[Request, Graph]:
         """What options of a graph ask for, and the graph that is planned: that with the same bits, if these are."""
         began = time.monotonic()
@@ -95,7 +96,7 @@ class Request(Struct, frozen=True, kw_only=True):
             graph = fix_bits(graph)
         space = options.space or choose_space(mesh)
         request = cls(
-            wanted=Asked(mesh, options.placement, layout, fix, forbid, space, tie, fan_in=fan_in),
+            wanted=Asked(mesh, options.placement, layout, fix, forbid, space, tie, fan_in=fan_in, meter=meter),
             expand=names,
             fuse=options.fuse,
             kept=tuple(graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs),

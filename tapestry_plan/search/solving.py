@@ -97,6 +97,7 @@ def find_layouts(
         them.
     """
     now, kept = problem, [np.arange(size) for size in problem.sizes]
+    tell = partial(problem.asked.meter.tell, "layouts")
     # Alike operators have the same tables, which are few then.
     is_small = problem.count_entries() <= tuning.MAX_DIRECT_ENTRIES
     if not is_small and (rows := list_rows(problem, known or {})):
@@ -105,19 +106,21 @@ def find_layouts(
         is_small = now.count_entries() <= tuning.MAX_DIRECT_ENTRIES
     if time.monotonic() < stop and is_small:
         search, bound = now.factors()
-        found = minimize(now.sizes, search, total=_count_affordable(stop))
+        problem.asked.meter.enter("layouts")
+        found = minimize(now.sizes, search, total=_count_affordable(stop), tell=tell)
         if bound is search and found.exact:
             choice = _choose(kept, found.choice)
             ticks = found.ticks if problem.is_sum else problem.count_cost(choice)[0]
             place = partial(_place_least, problem, kept, search, found.choice, choice, stop)
             return Solved(choice, ticks, found.ticks, found.entries, place)
     search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
+    problem.asked.meter.enter("layouts")
     entries = 0
     best: Plan | None = None
     lowest, improved = 0, False
     last: Marginals | None = None  # those that nothing more can be left out by
     while True:
-        found = minimize(now.sizes, search, total=_count_affordable(stop), rough=tuning.MAX_ROUGH_ENTRIES)
+        found = minimize(now.sizes, search, total=_count_affordable(stop), rough=tuning.MAX_ROUGH_ENTRIES, tell=tell)
         entries += found.entries
         best = _better(problem, best, _choose(kept, found.choice))
         if bound is search and found.exact:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -155,7 +155,7 @@ def write_plan(
     if lowered is not None:
         alike = Alike(lowered, lowered.devices)
     elif caps is None:
-        alike = lower_alike(graph, mesh, choices, problem.reads)
+        alike = lower_alike(graph, mesh, choices, problem.reads, partial(problem.asked.meter.tell, "steps"))
     else:
         packed = pack(lower(graph, mesh, choices, reads=problem.reads), caps).lowered
         alike = Alike(packed, packed.devices)

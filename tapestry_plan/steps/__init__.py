@@ -3,6 +3,7 @@
 From the ground up; each row stands on rows above it:
 
     layouts/rates  arenas/offsets        what devices and links do in a second; places of buffers in an arena
+    showing                              how a plan shows itself, through what stands above
     layouts/machines  misfits            files of machines; what a plan holds, against annotations and graph
     layouts/mesh                         devices, by number and place
     layouts/layout  layouts/routes       which device holds what, and who sends it to whom
@@ -18,7 +19,8 @@ From the ground up; each row stands on rows above it:
     collectives                          steps that are one operation of a group
     lowering  arenas/timeline            a graph and its layouts as steps; when each buffer is used
     transfers  memory_use                what goes from device to device, and why; what arenas hold, step by step
-    reasons                              what an operator's shards read, and from where
+    reasons  differences                 what an operator's shards read, and from where; what plans have otherwise
+    explaining                           why an operator is sharded as it is
     programs  alike                      the steps of one device; devices that need as much memory as others
     arenas/packing                       arenas of written steps, laid out anew
     arenas/eviction                      which buffers leave a full arena, and when they come back
@@ -36,6 +38,7 @@ from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
+from tapestry_plan.steps.differences import ChangedOperator, ChangedTransfer, PlanDifference
 from tapestry_plan.steps.documents import PlanVersionError
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
 from tapestry_plan.steps.exports.shardings import Shardings, check_even, import_library
@@ -97,6 +100,7 @@ from tapestry_plan.steps.shard_plan import (
     ShardPlan,
     Stage,
 )
+from tapestry_plan.steps.showing import Counted, MeasuredRun, fill_report
 from tapestry_plan.steps.step import (
     HOST,
     READ,

@@ -22,7 +22,7 @@ boxes lie in others. So it is enough that the boxes have the same extents, and t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -103,7 +103,9 @@ class Alike(Struct, frozen=True):
         return tuple(of_device[first] for first in self.first)
 
 
-def lower_alike(graph: Graph, mesh: Mesh, chosen: Choices, reads: Reads) -> Alike:
+def lower_alike(
+    graph: Graph, mesh: Mesh, chosen: Choices, reads: Reads, tell: Callable[[int, int], None] | None = None
+) -> Alike:
     """The steps of one device of each class of devices that do alike.
 
     Parameters
@@ -113,9 +115,11 @@ def lower_alike(graph: Graph, mesh: Mesh, chosen: Choices, reads: Reads) -> Alik
     chosen : Choices
     reads : Reads
         What the graph's operators read, as far as it is known.
+    tell : callable, optional
+        As of `lower`.
     """
     first = classify_devices(graph, chosen, reads) if graph.nodes else range(mesh.size)
-    return Alike(lower(graph, mesh, chosen, reads=reads, devices=sorted({*first})), tuple(first))
+    return Alike(lower(graph, mesh, chosen, reads=reads, devices=sorted({*first}), tell=tell), tuple(first))
 
 
 def classify_devices(graph: Graph, chosen: Choices, reads: Reads) -> list[int]:

@@ -830,6 +830,7 @@ def lower(
     reads: Reads | None = None,
     devices: Sequence[int] | None = None,
     apart: bool = False,
+    tell: Callable[[int, int], None] | None = None,
 ) -> Lowered:
     """Write down the steps of a choice of layouts.
 
@@ -849,6 +850,8 @@ def lower(
         them and others, of which they have their own half. All devices by default.
     apart : bool
         Whether each buffer has a place of its own, as under a cap, where arenas are laid out buffer by buffer.
+    tell : callable, optional
+        ``(done, total)``: told of how many operators the steps are written.
     """
     devices = range(mesh.size) if devices is None else devices
     lowering = _Lowering(graph, mesh, chosen, Reads(graph) if reads is None else reads, devices)
@@ -857,6 +860,8 @@ def lower(
     for name, position in _last_reads(graph, lowering.order).items():
         read_last[position].append(name)
     for position, node in enumerate(lowering.order):
+        if tell is not None:
+            tell(position, len(lowering.order))
         lowering.run_node(node)
         lowering.free_all(read_last[position])
     outputs = lowering.outputs()  # which adds steps

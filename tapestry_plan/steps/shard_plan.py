@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, force_setattr, replace
 
-from tapestry_plan.ir import Graph, Op, same_graph
+from tapestry_plan.ir import Graph, Op, Shown, same_graph
 from tapestry_plan.rewrite import Derivation
-from tapestry_plan.steps import tuning
+from tapestry_plan.steps import showing
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
+from tapestry_plan.steps.differences import PlanDifference, tell_sharding
 from tapestry_plan.steps.documents import (
     read_choices,
     read_each,
@@ -29,27 +31,40 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
+from tapestry_plan.steps.explaining import explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
-from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks, tell_block
+from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
 from tapestry_plan.steps.memory_use import MemoryUse, list_memory
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
-from tapestry_plan.steps.reasons import OperandReads, list_reads
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
+from tapestry_plan.steps.showing import MeasuredRun
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
 from tapestry_plan.steps.transfers import PlannedTransfers, list_transfers
-from tapestry_sets.limits import FrozenDict, Units, check_arguments, cut_text, freeze_dicts, list_names, quote
+from tapestry_sets.limits import (
+    FrozenDict,
+    Units,
+    check_arguments,
+    check_target,
+    cut_text,
+    freeze_dicts,
+    list_names,
+    quote,
+)
 from tapestry_sets.regions import Box
+
+if TYPE_CHECKING:
+    from tapestry_plan.report import Report
 
 PLAN_FORMAT = "tapestry-plan/6"
 T = TypeVar("T")
 
 
-class Stage(msgspec.Struct, frozen=True):
+class Stage(Shown, msgspec.Struct, frozen=True):
     """The costs of one operator in the plan.
 
     Parameters
@@ -80,7 +95,7 @@ class Stage(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return (
-            f"Stage({cut_text(self.node, 50)} ({cut_text(self.op, 40)}) {_sharding_text(self.sharding)}: receives "
+            f"Stage({cut_text(self.node, 50)} ({cut_text(self.op, 40)}) {tell_sharding(self.sharding)}: receives "
             f"{sum(self.nbytes_received):,} B, shares {self.nbytes_shared:,} B, {Units().seconds(self.seconds)})"
         )
 
@@ -632,6 +647,43 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     __hash__ = None  # type: ignore[assignment]  # plans have dictionaries
 
+    # -- to look at --------------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        return showing.show_plan(self)
+
+    @check_arguments(path="give the path of a file, as 'report.html'", run="give what run(plan, …) returns")
+    def report(self, path: str | PathLike[str] | None = None, *, run: MeasuredRun | None = None) -> Report:
+        """The plan in one page of HTML: what it comes to, the graph, reasons, bytes by pair of devices, memory, time.
+
+        The page needs no network, and is at most 2 MB. Notebooks show it. What there was no room for it says.
+
+        Parameters
+        ----------
+        path : path, optional
+            Write the page to this file too.
+        run : RunResult, optional
+            A run of this plan, whose times are shown beside those that were predicted.
+
+        Raises
+        ------
+        ValueError
+            For a plan without operators, a run of another plan, and a path in a folder that is not there.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph("perceptron")
+        >>> _ = g.output(g.input("x", (8, 8)) @ g.input("w", (8, 8)))
+        >>> plan(g, Mesh(2)).report()  # doctest: +ELLIPSIS
+        Report(perceptron: 1 operator on 2 devices: ... B of HTML; save('report.html') writes it)
+        """
+        target = None if path is None else check_target(path, "report")
+        made: Report = showing.make_report(self, run)
+        if target is not None:
+            made.save(target)
+        return made
+
     # -- to take home ------------------------------------------------------------------------------------
 
     @check_arguments
@@ -946,82 +998,14 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> print(p.explain("columns").splitlines()[2])
           reads 96 B of result rows; 48 B come from other devices, as cells [2, 4)×[0, 3) from device 1 to 0
         """
-        same = self.unified.get(node)
-        if same is not None and node not in self.stage and (same in self.stage or same in self.expanded):
-            return f"{node}: the same as {same}, which is computed once and stands for both\n{self.explain(same)}"
-        blocks = {pair.first: pair.second for pair in self.fused}
-        if node in blocks:
-            last = blocks[node]
-            while last in blocks:
-                last = blocks[last]
-            return f"{node}: in one block with {last}, so that what is between them is not stored\n{self.explain(last)}"
-        found = {entry.node: entry for entry in self.expansions}
-        if node in self.expanded:
-            stands = ", ".join(found[node].nodes)
-            return f"{node}: expanded by {self.expanded[node]}, which the search found better, into {stands}"
-        if node not in self.stage:
-            known = list_names(self.stage, node, "operators")
-            raise ValueError(f"explain: the plan has no operator {quote(node)}; {known}")
-        stage = self.stage[node]
-        others = self.alternatives.get(node, ())  # a graph that was changed since is refused here
-        lines = [
-            f"{node} ({tell_block(stage.op)}): {_sharding_text(stage.sharding)}",
-            f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
-            f"{stage.seconds * 1e6:.2f} us in this plan",
-            *(f"  {one}" for one in self._list_reads(node)),
-            f"  with every other operator as it is, and {_COMPARED[self.space]}, the graph would take:"
-            if others
-            else f"  (not compared with other shardings{_WHY_NOT[node in self.alternatives]})",
-        ]
-        if node in found:
-            lines[2:2] = self._compared(found[node])
-        if inside := self._list_inside(node):
-            lines[1:1] = [f"  one block of {', '.join(inside)} and {node}: what is between them is not stored"]
-        lines[2:2] = [
-            f"  stands, with others, for {entry.node}, expanded by {entry.chosen}"
-            for entry in self.expansions
-            if node in entry.nodes
-        ]
-        for other in others:
-            mark = " <- chosen" if other.sharding == stage.sharding else ""
-            more = f" ({(other.seconds - self.cost) * 1e6:+.2f} us, {other.nbytes_moved - self.nbytes_moved:+,} B)"
-            lines.append(
-                f"    {_sharding_text(other.sharding):24} {other.seconds * 1e6:12.2f} us "
-                f"{other.nbytes_moved:14,} B moved{mark or more}"
-            )
-        return "\n".join(lines)
-
-    def _list_reads(self, node: str) -> Iterable[OperandReads]:
-        if self.mesh.size > tuning.TOLD_DEVICES:
-            return ()
-        return list_reads(self.graph, node, self.placement[node], self._transfers)
-
-    def _list_inside(self, block: str) -> list[str]:
-        """The operators inside of a block, in the order in which they run."""
-        found, names = [], {block}
-        for pair in reversed(self.fused):
-            if pair.second in names:
-                found.append(pair.first)
-                names.add(pair.first)
-        return found[::-1]
-
-    def _compared(self, entry: Expansions) -> list[str]:
-        """What is known of an operator's expansions, which the plan does not have."""
-        lines = []
-        if entry.considered:
-            finding = "no better" if self.gap == 0 else "not found better (the gap is not closed)"
-            lines.append(f"  {finding} where expanded by {' or '.join(entry.considered)}, in operators that are apart")
-        if entry.left_out:
-            by = " or ".join(entry.left_out)
-            lines.append(f"  not compared with what it is expanded by {by}: too many views to be read, or no time")
-        return lines
+        return explain(self, node)
 
     @check_arguments
-    def diff(self, other: ShardPlan) -> str:
-        """What another plan has otherwise: totals, the machine, and each operator whose parts lie elsewhere.
+    def diff(self, other: ShardPlan) -> PlanDifference:
+        """What another plan has otherwise: totals, the machine, each operator whose parts lie elsewhere, and transfers.
 
-        Operators are compared by name: plans of different graphs have few in common. Empty text where nothing that is
-        listed differs, not even a total.
+        Operators are compared by name: plans of different graphs have few in common. It is false where nothing that is
+        listed differs, not even a total; ``print`` writes lines, a notebook has tables.
 
         Examples
         --------
@@ -1029,45 +1013,13 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> g = Graph()
         >>> _ = g.output(g.input("x", (64, 64)) @ g.input("w", (64, 64)))
         >>> p, q = plan(g, Mesh(4)), plan(g, Mesh(4), fix={"matmul": {"k": 4}})
-        >>> p.diff(p)
-        ''
+        >>> bool(p.diff(p)), [row.after for row in p.diff(q).operators]
+        (False, ['k:4'])
         >>> print(p.diff(q))  # doctest: +ELLIPSIS
         time          ... us ->          ... us ...
         moved           0 B ->      ... B ...
         """
-        totals: list[tuple[str, float, float, str]] = [
-            ("time", self.seconds * 1e6, other.seconds * 1e6, ",.2f us"),
-            ("bound", self.bound * 1e6, other.bound * 1e6, ",.2f us"),
-            ("moved", self.nbytes_moved, other.nbytes_moved, ",d B"),
-            ("placed", sum(self.nbytes_placed), sum(other.nbytes_placed), ",d B"),
-            ("spilled", sum(self.nbytes_spilled), sum(other.nbytes_spilled), ",d B"),
-            ("peak", max(self.peak_nbytes, default=0), max(other.peak_nbytes, default=0), ",d B"),
-        ]
-        lines = [_total_text(*row) for row in totals if row[1] != row[2]]
-        asked = [
-            (f"mesh.{name}", getattr(self.mesh, name), getattr(other.mesh, name)) for name in Mesh.__struct_fields__
-        ]
-        for what, mine, theirs in (*asked, ("space", self.space, other.space)):
-            if mine != theirs:
-                lines.append(f"{what}: {mine} -> {theirs}")
-        for node in dict.fromkeys((*self.placement, *other.placement)):
-            one, two = self._place_text(node), other._place_text(node)
-            if one == two and self.placement[node] != other.placement[node]:
-                two += ", on other devices"
-            if one != two:
-                lines.append(f"{node}: {one} -> {two}")
-        return "\n".join(lines)
-
-    def _place_text(self, node: str) -> str:
-        """How an operator is sharded; or what the plan has in its place."""
-        if node in self.expanded:
-            return f"expanded by {self.expanded[node]}"
-        if node in self.unified and node not in self.placement:
-            return f"as {self.unified[node]}"
-        if node not in self.placement:
-            return "not in the plan"
-        block = {pair.first: pair.second for pair in self.fused}.get(node)
-        return _sharding_text(self.sharding[node]) + (f", in one block with {block}" if block else "")
+        return PlanDifference(self, other)
 
     # -- as a document -----------------------------------------------------------------------------------
 
@@ -1145,24 +1097,6 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         if contradiction is not None:
             raise ValueError(contradiction)
         return made
-
-
-_WHY_NOT = {True: ": its tensors have too many consumers", False: " before the plan was written to a document"}
-_COMPARED: dict[Space, str] = {
-    "mesh": "layouts along the mesh's axes (space 'mesh')",
-    "all": "any factorization of the devices (space 'all')",
-}
-"""What the shardings were compared over."""
-
-
-def _total_text(what: str, mine: float, theirs: float, form: str) -> str:
-    number, unit = form.split()
-    more = f"({(theirs - mine) / mine:+.1%})" if mine else "(from nothing)"
-    return f"{what:8}{mine:>16{number}} {unit} -> {theirs:>16{number}} {unit} {more}"
-
-
-def _sharding_text(sharding: Mapping[str, int]) -> str:
-    return " ".join(f"{axis}:{parts}" for axis, parts in sharding.items()) or "whole"
 
 
 def _check_fit(plan: ShardPlan) -> None:

@@ -270,8 +270,9 @@ class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True):
         return bool(self.found if self.found is not None else self._ask("overlaps", _meet, self.a, self.b))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        said = repr(self)
-        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=said, notes=self._notes())
+        views = as_view(self.a), as_view(self.b)
+        named = [f"{name} = {each!r}" for name, each in zip("ab", views, strict=True)]
+        return draw_views.views_mimebundle(*views, names=named, title=repr(self), notes=self._notes())
 
     @property
     def allocations(self) -> tuple[M, ...]:

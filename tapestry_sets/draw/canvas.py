@@ -9,21 +9,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from textwrap import wrap as wrap_words
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import tuning
-from tapestry_sets.draw.tuning import CHARACTER, LINE, SMALL
+from tapestry_sets.draw.theme import as_html, style_of
+from tapestry_sets.draw.tuning import CHARACTER, FAINT, INK, LINE, PAPER, SMALL
 from tapestry_sets.limits import REFUSALS, as_items, check_positive, check_type, cut_text, quote
 
-COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
+COLORS = ("#ffffff", "#0967cc", "#b6550c", "#008545", "#a1407e", "#613e0a", "#3231ba", "#464334")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
-each, and they differ to color-blind readers; a digit in each cell says the same where there are several sets."""
-
-INK, FAINT, PAPER = "#222222", "#999999", "#ffffff"
+each, and they differ to color-blind readers, on dark pages too; a digit in each cell says the same where there are
+several sets."""
 
 MARKS = "123456789abcdefghijklmnopqrstuvw"
 """What stands for each set in text; ``X`` stands for two or more."""
@@ -33,14 +36,16 @@ Raster = Int64Array
 
 
 class Picture(Struct, frozen=True):
-    r"""A picture in two forms: a notebook shows the drawing, ``print`` the text.
+    r"""A picture in several forms: a notebook shows the drawing, ``print`` the text.
 
     Parameters
     ----------
     text : str
         With axes, and a legend where there are several sets.
     svg : str
-        A complete ``<svg>`` element.
+        A complete ``<svg>`` element, as `document` makes it.
+    narrow : str
+        The same, laid out for narrow pages; empty where the drawing may shrink instead.
 
     Examples
     --------
@@ -54,20 +59,66 @@ class Picture(Struct, frozen=True):
     shared ......X..X..
     >>> picture.svg.startswith("<svg")
     True
+    >>> from tapestry_sets.draw import show
+    >>> from tapestry_sets.integers import Stripe
+    >>> picture = show(Stripe(1, 1), stop=4, names=["even"])
+    >>> picture.svg[:4], picture.to_html()[:4], sorted(picture.bundle("two of four"))
+    ('<svg', '<div', ['image/svg+xml', 'text/html', 'text/plain'])
     """
 
     text: str
     svg: str
+    narrow: str = ""
 
     def __post_init__(self) -> None:
         check_type(self.text, str, "Picture: text")
         check_type(self.svg, str, "Picture: svg")
+        check_type(self.narrow, str, "Picture: narrow")
+
+    def to_html(self) -> str:
+        """Return the drawing as a part of a page: it follows the theme, fits the width, and says what it shows."""
+        return as_html(self.svg, self.narrow, self.text)
+
+    def bundle(self, words: str) -> dict[str, str]:
+        """Return the forms in which a notebook shows a value that has this picture, and these words."""
+        check_type(words, str, "Picture.bundle: words")
+        return {"text/plain": words, "image/svg+xml": self.svg, "text/html": self.to_html()}
 
     def __repr__(self) -> str:
         return self.text
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": self.text, "image/svg+xml": self.svg}
+        return self.bundle(self.text)
+
+
+_page = ContextVar("page", default=tuning.PAGE)
+
+
+def page_width() -> int:
+    """Return how many pixels a drawing may be wide where it can; what is laid out asks each time."""
+    return _page.get()
+
+
+def fold_at(wrap: int, margin: int = 0) -> int:
+    """Return after how many cells a line is folded: as asked for, or on a narrow page what it has room for."""
+    if page_width() >= tuning.PAGE:
+        return wrap
+    return max(1, min(wrap, max(tuning.MIN_FOLD, (page_width() - margin) // 14)))
+
+
+def draw_twice(draw: Callable[[], tuple[str, str]]) -> Picture:
+    """Return the picture of this text and drawing; it is made anew for narrow pages if it is too wide for them."""
+    text, svg = draw()
+    width = re.search(r' width="(\d+)"', svg)
+    assert width is not None, "a document has a width"
+    if int(width[1]) <= tuning.NARROW_PAGE:
+        return Picture(text, svg)
+    token = _page.set(tuning.NARROW_PAGE)
+    try:
+        _, narrow = draw()
+    finally:
+        _page.reset(token)
+    return Picture(text, svg, "" if narrow == svg else narrow)
 
 
 class TooLarge(ValueError):
@@ -233,8 +284,20 @@ def breadth(words: str) -> int:
 
 
 def as_drawn(words: str) -> Drawing:
-    """Return a line of words as a part of a drawing."""
-    return Drawing(breadth(words), LINE, (written(0, SMALL, words),))
+    """Return a line of words as a part of a drawing; a narrow page has several lines of them."""
+    return _lines_drawn(_wrapped(words, page_width()))
+
+
+def _wrapped(words: str, room: int, size: int = SMALL) -> list[str]:
+    """Return words as lines, of which each fits so many pixels; where a page is wide, in one line."""
+    if page_width() >= tuning.PAGE:
+        return [words]
+    return wrap_words(words, max(1, room * SMALL // (breadth("0" * 16) * size // 16))) or [words]
+
+
+def _lines_drawn(lines: Sequence[str], left: int = 0, size: int = SMALL) -> Drawing:
+    parts = tuple(written(left, size + k * LINE, line, size=size) for k, line in enumerate(lines))
+    return Drawing(left + max(breadth(line) * size // SMALL for line in lines), len(lines) * LINE, parts)
 
 
 def written(x: float, y: float, words: str, anchor: str = "start", size: int = SMALL, fill: str = INK) -> str:
@@ -259,7 +322,7 @@ def beside(drawings: Sequence[Drawing], gap: int = 12) -> Drawing:
     parts: list[str] = []
     x = height = 0
     for drawing in drawings:
-        if x and x + drawing.width > tuning.PAGE:
+        if x and x + drawing.width > page_width():
             rows.append(Drawing(x - gap, height, tuple(parts)))
             parts, x, height = [], 0, 0
         parts += [f'<g transform="translate({x},0)">', *drawing.parts, "</g>"]
@@ -274,20 +337,34 @@ def check_title(title: object) -> str:
 
 
 def document(drawing: Drawing, title: str, margin: int = 8) -> str:
-    """Return a drawing as a complete element, on paper of its own so that dark pages do not swallow it."""
+    """Return a drawing as a complete element: with a title, a description and a style for light and dark pages.
+
+    It stands on paper of its own, so that no page swallows it where the style is not read.
+    """
+    told = _said_in(drawing.parts)
     if check_title(title):
-        line = cut_text(title, 100)
-        words = written(0, 12, line, size=12).replace("<text ", '<text font-weight="bold" ', 1)
-        drawing = below([Drawing(8 * len(line), LINE, (words,)), drawing], 6)
+        words = _lines_drawn(_wrapped(cut_text(title, 100), page_width(), 12), size=12)
+        bold = tuple(part.replace("<text ", '<text font-weight="bold" ', 1) for part in words.parts)
+        drawing = below([replace(words, parts=bold), drawing], 6)
     width, height = drawing.width + 2 * margin, drawing.height + 2 * margin
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'role="img" preserveAspectRatio="xMinYMin" style="max-width:100%" '
+        'class="tapestry" role="img" preserveAspectRatio="xMinYMin" style="max-width:100%;height:auto" '
         'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace">'
     )
-    paper = f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>'
+    name = cut_text(title or told.split("; ")[0] or "a set", 500)
+    about = [f"<title>{_clean(name)}</title>", f"<desc>{_clean(told or name)}</desc>"]
     inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
-    return "\n".join([head, f"<title>{_clean(cut_text(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
+    style = f"<style>{style_of(''.join(drawing.parts))}</style>"
+    return "\n".join([head, *about, style, f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>', *inside, "</svg>"])
+
+
+def _said_in(parts: Iterable[str]) -> str:
+    """Return the captions and the legend of a drawing, for those who hear it: all words but marks and numbers."""
+    from html import unescape
+
+    found = (match for part in parts for match in re.findall("<text[^>]*>([^<]* [^<]*)</text>", part))
+    return cut_text("; ".join(map(unescape, found)), tuning.TOLD)
 
 
 def margin_of(grid: CellGrid) -> int:
@@ -338,7 +415,7 @@ def cells_drawn(grid: CellGrid, wide: int, tall: int, marks: bool) -> list[str]:
     for code in np.unique(grid.cells[grid.cells >= 0]).tolist():
         held = [i for i in range(len(MARKS)) if code >> i & 1]
         places = np.argwhere(grid.cells == code).tolist()
-        parts += _squares(grid, places, held, wide, tall)
+        parts += _squares(grid, places, held, wide, tall, marks)
         if marks and held and wide >= 10:
             mark = mark_of(code, grid.marks)
             parts.append(f'<g fill="{PAPER}" font-size="{SMALL}" font-weight="bold" text-anchor="middle">')
@@ -350,8 +427,13 @@ def cells_drawn(grid: CellGrid, wide: int, tall: int, marks: bool) -> list[str]:
     return parts
 
 
-def _squares(grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int) -> list[str]:
-    """Return the cells that exactly the sets `held` hold: of their color, or in bands with a dark outline."""
+def _squares(
+    grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int, told: bool
+) -> list[str]:
+    """Return the cells that exactly the sets `held` hold: of their color, or in bands with a dark outline.
+
+    Those that are `told` say their place where a pointer rests on them.
+    """
     parts: list[str] = []
     fill, stroke, line = (color_of(held[0]), FAINT, 0.5) if held else (PAPER, FAINT, 0.5)
     if len(held) > 1:
@@ -362,8 +444,10 @@ def _squares(grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], w
     sets = " ".join(str(i + 1) for i in held)
     parts.append(f'<g fill="{fill}" stroke="{stroke}" stroke-width="{line:g}" data-in="{sets}">')
     for row, column in places:
-        at = f' data-at="{grid.at(row, column)}"' if held else ""
-        parts.append(f'<rect x="{column * wide}" y="{row * tall}" width="{wide}" height="{tall}"{at}/>')
+        where = grid.at(row, column)
+        at = f' data-at="{where}"' if held else ""
+        end = f"><title>{where}</title></rect>" if held and told and where else "/>"
+        parts.append(f'<rect x="{column * wide}" y="{row * tall}" width="{wide}" height="{tall}"{at}{end}')
     parts.append("</g>")
     return parts
 
@@ -413,19 +497,21 @@ def legend_text(lines: Iterable[LegendLine]) -> list[str]:
 def legend_drawing(lines: Sequence[LegendLine], marks: bool) -> Drawing:
     """Return a legend: a square of each line's colors, with its mark if asked for, and its words."""
     parts: list[str] = []
-    for at, line in enumerate(lines):
-        y = at * LINE
+    wide = y = 0
+    for line in lines:
         parts += bands([(0, y)], line.held, 14, 14)
         if marks:
             parts.append(written(7, y + 10.5, line.mark, "middle", fill=PAPER))
-        parts.append(written(20, y + 10.5, line.words))
-    longest = max((breadth(line.words) for line in lines), default=0)
-    return Drawing(20 + longest, len(lines) * LINE, tuple(parts))
+        for words in _wrapped(line.words, page_width() - 20):
+            parts.append(written(20, y + 10.5, words))
+            wide, y = max(wide, breadth(words)), y + LINE
+    return Drawing(20 + wide, y, tuple(parts))
 
 
-def cell_size(cell: int | None, columns: int, page: int = tuning.PAGE, least: int = 3) -> int:
+def cell_size(cell: int | None, columns: int, page: int | None = None, least: int = 3) -> int:
     """Return the side of a square: as asked for, or as fits the page."""
-    return max(least, min(14, page // max(1, columns))) if cell is None else check_positive(cell, "draw: cell")
+    room = page_width() if page is None else page
+    return max(least, min(14, room // max(1, columns))) if cell is None else check_positive(cell, "draw: cell")
 
 
 def check_many(things: Sequence[Any], what: str) -> None:
@@ -449,7 +535,8 @@ def names_of(sets: Sequence[Any], names: Sequence[str] | None, verb: str = "draw
 
 def grids_drawn(grids: Sequence[CellGrid], cell: int | None, several: bool) -> Drawing:
     """Return the planes of a box, side by side where there are several."""
-    side = cell_size(cell, max((grid.cells.shape[1] for grid in grids), default=1))
+    room = page_width() - (0 if page_width() >= tuning.PAGE else max(map(margin_of, grids), default=0))
+    side = cell_size(cell, max((grid.cells.shape[1] for grid in grids), default=1), room)
     if len(grids) == 1:
         return grid_drawing(grids[0], side, several)
     caption = as_drawn("planes: axis 0; in each, axis 1 down and axis 2 across")

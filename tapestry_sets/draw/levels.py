@@ -174,9 +174,14 @@ def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int |
     ----------
     Tapestry's document on nested striding, "The sett".
     """
+    return canvas.document(levels_drawing(levels, start, stop, cell), title)
+
+
+def levels_drawing(levels: Any, start: int = 0, stop: int | None = None, cell: int | None = None) -> canvas.Drawing:
+    """Return the nested levels of a sett as a part of a drawing; see `levels_svg`."""
     first, last, heads, blocks, cells = _shown(levels, start, stop)
     margin = max(map(len, heads)) * canvas.CHARACTER + 16
-    side = canvas.cell_size(cell, last - first, tuning.PAGE - margin, 1)
+    side = canvas.cell_size(cell, last - first, canvas.page_width() - margin, 1)
     parts: list[str] = []
     for k, row in enumerate(blocks):
         parts += _bars(row, k, margin - first * side, side)
@@ -193,7 +198,7 @@ def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int |
         for k in canvas.ticks(labels, (canvas.widest(labels) + 1) * canvas.CHARACTER / side)
     ]
     width = margin + (last - first) * side + len(str(last)) * canvas.CHARACTER // 2 + 2
-    return canvas.document(canvas.Drawing(width, y + canvas.LINE, tuple(parts)), title)
+    return canvas.Drawing(width, y + canvas.LINE, tuple(parts))
 
 
 def _bars(blocks: Sequence[_LevelBlock], level: int, zero: int, side: int) -> list[str]:
@@ -249,5 +254,5 @@ def show_levels(levels: Any, start: int = 0, stop: int | None = None, title: str
     elements                 1.1...
     """
     canvas.check_title(title)
-    words = levels_text(levels, start, stop)
-    return canvas.Picture(f"{title}\n{words}" if title else words, levels_svg(levels, start, stop, title=title))
+    words = "\n".join([title] * bool(title) + [levels_text(levels, start, stop)])
+    return canvas.draw_twice(lambda: (words, levels_svg(levels, start, stop, title=title)))

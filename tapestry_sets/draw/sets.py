@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 
 from tapestry_sets.draw import canvas, tuning
-from tapestry_sets.draw.levels import levels_svg
+from tapestry_sets.draw.boxes import (
+    AxisOutline,
+    axis_drawing,
+    axis_lines,
+    outline_of,
+    outline_svg,
+    outline_text,
+    period_of,
+)
+from tapestry_sets.draw.levels import levels_drawing
 from tapestry_sets.draw.views import views_picture
 from tapestry_sets.limits import OPEN, as_int, ask_one, check_flag, check_positive, check_range, cut_text, quote
 
@@ -195,16 +204,28 @@ def svg(
     4
     """
     cells, called = raster(*sets, start=start, stop=stop), canvas.names_of(sets, names)
-    grids = canvas.box_grids(cells, _origin(sets, start), check_positive(wrap, "draw: wrap"))
-    return _sets_svg(cells, grids, called, title, cell)
+    return _sets_svg(cells, _origin(sets, start), check_positive(wrap, "draw: wrap"), called, title, cell)
 
 
 def _sets_svg(
-    cells: canvas.Raster, grids: Sequence[canvas.CellGrid], names: Sequence[str], title: str, cell: int | None = None
+    cells: canvas.Raster,
+    origin: Sequence[int],
+    wrap: int,
+    names: Sequence[str],
+    title: str,
+    cell: int | None = None,
 ) -> str:
+    return canvas.document(_sets_drawing(cells, origin, wrap, names, cell), title)
+
+
+def _sets_drawing(
+    cells: canvas.Raster, origin: Sequence[int], wrap: int, names: Sequence[str], cell: int | None = None
+) -> canvas.Drawing:
     several = len(names) > 1
+    room = max(len(f"{end}") for end in (*origin, origin[0] + cells.size)) * tuning.CHARACTER + 5 if origin else 0
+    grids = canvas.box_grids(cells, origin, canvas.fold_at(wrap, room))
     legend = canvas.legend_drawing(canvas.count_lines(cells, names), several)
-    return canvas.document(canvas.below([canvas.grids_drawn(grids, cell, several), legend]), title)
+    return canvas.below([canvas.grids_drawn(grids, cell, several), legend])
 
 
 def show(
@@ -252,7 +273,8 @@ def show(
     grids = canvas.box_grids(cells, _origin(things, start), check_positive(wrap, "draw: wrap"))
     lines = [title] if title else []
     lines += ["\n\n".join(map(canvas.grid_text, grids)), *canvas.legend_text(canvas.count_lines(cells, called))]
-    return canvas.Picture("\n".join(lines), _sets_svg(cells, grids, called, title))
+    words = "\n".join(lines)
+    return canvas.draw_twice(lambda: (words, _sets_svg(cells, _origin(things, start), wrap, called, title)))
 
 
 # ------------------------------------------------------------------------------------------------------ for reprs
@@ -320,17 +342,27 @@ def mimebundle(x: Any) -> dict[str, str]:
     """Return the forms in which a notebook shows a set: its repr, and a drawing of it or of a part of it."""
     words, name = summary(x), repr(x)
     if words == name:
-        return {"text/plain": name}
-    drawing = svg(x, title=name, names=["points"]) if hasattr(x, "points") else _integers_svg(x, name)
-    return {"text/plain": f"{name}\n{words}", "image/svg+xml": drawing}
+        box = ask_one(canvas.NOT_DRAWN, outline_of, x) if hasattr(x, "points") else OPEN
+        if box is OPEN:
+            return {"text/plain": name}
+        words = outline_text(box)
+        return canvas.draw_twice(lambda: (words, outline_svg(box, name))).bundle(f"{name}\n{words}")
+    if hasattr(x, "points"):
+        return canvas.draw_twice(lambda: (words, svg(x, title=name, names=["points"]))).bundle(f"{name}\n{words}")
+    period = period_of(x) if x.period > tuning.SHOWN_LENGTH else None
+    said = "\n".join([words, *axis_lines([period] if period else [])])
+    return canvas.draw_twice(lambda: (said, _integers_svg(x, name, period))).bundle(f"{name}\n{said}")
 
 
-def _integers_svg(x: Any, name: str) -> str:
-    """Return a window of a set of integers: some periods of a short one, 64 integers of a long one."""
+def _integers_svg(x: Any, name: str, outline: AxisOutline | None) -> str:
+    """Return a window of a set of integers: some periods of a short one, of a long one 64 integers and its outline."""
     period = x.period
     start = _first_shown(x) if period > tuning.SHOWN_LENGTH else 0
-    length = min(tuning.SHOWN_LENGTH, -(-tuning.MIN_SHOWN // period) * period)
-    title = f"{cut_text(name, 70)}, period {_number(period)}"
+    stop = start + min(tuning.SHOWN_LENGTH, -(-tuning.MIN_SHOWN // period) * period)
     if len(getattr(x, "stripes", ())) in range(2, 9):
-        return levels_svg(x, start, start + length, title=title)
-    return svg(x, start=start, stop=start + length, title=title, names=[f"elements in [{start}, {start + length})"])
+        drawn = levels_drawing(x, start, stop)
+    else:
+        cells = raster(x, start=start, stop=stop)
+        drawn = _sets_drawing(cells, (start,), tuning.SHOWN_LENGTH, [f"elements in [{start}, {stop})"])
+    parts = [drawn, *([axis_drawing(outline)] if outline else [])]
+    return canvas.document(canvas.below(parts), f"{cut_text(name, 70)}, period {_number(period)}")

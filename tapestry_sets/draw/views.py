@@ -445,8 +445,12 @@ def _witness(home: _Home, views: Sequence[_Named], shared: _Shared, base: int) -
     return f"{', '.join(words[:-1])} and {words[-1]} {several} read {_cell_name(home, shared.cell, base)}"
 
 
-def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[canvas.CellGrid]:
-    """Return the shapes of the views that share a cell, each marked at the index that reads it."""
+def _index_grids(home: _Home, views: Sequence[_Named], shared: _Shared) -> list[canvas.CellGrid]:
+    """Return the shapes of the views that share a cell, each marked at the index that reads it.
+
+    Of an allocation that is drawn whole all shared cells are marked.
+    """
+    every = home.codes(0, home.size) if home.size <= tuning.MAX_CELLS else None
     grids = []
     for i, index in shared.indices.items():
         shape, at = views[i].view.shape, index
@@ -456,11 +460,22 @@ def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[canvas.CellGr
             continue  # said in words
         start, extents = _window_around(at, shape, tuning.INDEX_BOX)
         codes = np.zeros(extents, np.int64)
-        codes[tuple(x - a for x, a in zip(at, start, strict=True))] = sum(1 << k for k in shared.indices)
+        if every is None:
+            codes[tuple(x - a for x, a in zip(at, start, strict=True))] = sum(1 << k for k in shared.indices)
+        else:
+            for place in np.ndindex(*extents):
+                code = _code_read(views[i].view, tuple(map(int.__add__, start, place)), home.allocation, every)
+                codes[place] = code if code & (code - 1) else 0
         (grid,) = _box_part(codes.ravel(), start, extents, shape)
         plane = f", {grid.caption}" if len(shape) == 3 else ""
         grids.append(replace(grid, caption=f"{_brief(views[i].name)} {tuple(shape)}{plane}"))
     return grids
+
+
+def _code_read(view: Any, index: tuple[int, ...], allocation: Any, every: Codes) -> int:
+    """Return which views read the cell that an index of a view reads; 0 if it is not one of an allocation."""
+    home, number = view._read_at(index)
+    return int(every[number]) if home is allocation else 0
 
 
 # ------------------------------------------------------------------------------------------------------- the pictures
@@ -483,17 +498,23 @@ def views_picture(
     check_flag(indices, "draw: indices")
     width, called, homes = check_positive(wrap, "draw: wrap"), _called(views, names), _homes(views)
     every = [_Named(view, name, i in arrays) for i, (view, name) in enumerate(zip(views, called, strict=True))]
-    lines = [title, *notes] if title else [*notes]
-    drawings: list[canvas.Drawing] = [canvas.below([*map(canvas.as_drawn, notes)], 4)] if notes else []
-    for home in homes:
-        words, drawing = _home_picture(home, every, mode, width, indices)
-        lines += words
-        drawings.append(drawing)
-    for i, one in enumerate(every):
-        if not any(i in home.read for home in homes):
-            lines.append(f"{cut_text(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory")
-            drawings.append(canvas.as_drawn(lines[-1]))
-    return canvas.Picture("\n".join(lines), canvas.document(canvas.below(drawings, 16), title))
+    shared = [home.shared() for home in homes]
+    unread = [
+        f"{cut_text(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory"
+        for i, one in enumerate(every)
+        if not any(i in home.read for home in homes)
+    ]
+
+    def drawn() -> tuple[str, str]:
+        each = [
+            _home_picture(home, cell, every, mode, width, indices) for home, cell in zip(homes, shared, strict=True)
+        ]
+        each += [([line], canvas.as_drawn(line)) for line in unread]
+        each[:0] = [([line], canvas.as_drawn(line)) for line in notes]
+        lines = [title] * bool(title) + [line for words, _ in each for line in words]
+        return "\n".join(lines), canvas.document(canvas.below([part for _, part in each], 16), title)
+
+    return canvas.draw_twice(drawn)
 
 
 def _called(views: Sequence[Any], names: Sequence[str] | None) -> list[str]:
@@ -503,14 +524,17 @@ def _called(views: Sequence[Any], names: Sequence[str] | None) -> list[str]:
 
 
 def _home_picture(
-    home: _Home, views: Sequence[_Named], mode: str, wrap: int, indices: bool
+    home: _Home, shared: _Shared | None, views: Sequence[_Named], mode: str, wrap: int, indices: bool
 ) -> tuple[list[str], canvas.Drawing]:
     """Return the picture of one allocation as lines of text and as a drawing."""
-    shared, several = home.shared(), len(home.read) > 1
+    several = len(home.read) > 1
     if len(home.shape) in (2, 3) and mode != "rows":
         page = _box_page(home, shared)
     else:
-        page = _line_page(home, shared, views, wrap, mode == "rows" or (mode == "auto" and several))
+        in_rows = mode == "rows" or (mode == "auto" and several)
+        heads = max((len(_brief(views[i].name)) for i in home.read), default=0) if in_rows else len(str(home.size))
+        fold = canvas.fold_at(wrap, max(heads, 6) * canvas.CHARACTER + 2 * tuning.DOTS)
+        page = _line_page(home, shared, views, fold, in_rows)
     legend = _legend(home, page, views, shared)
     above = [_home_name(home), *page.above]
     lines = [
@@ -522,7 +546,7 @@ def _home_picture(
     if shared is not None:
         lines.append(_witness(home, views, shared, page.base))
         parts.append(canvas.as_drawn(lines[-1]))
-        grids = _index_grids(views, shared) if indices else []
+        grids = _index_grids(home, views, shared) if indices else []
         lines += map(canvas.grid_text, grids)
         parts += [canvas.beside([canvas.grid_drawing(grid, 14, True) for grid in grids], 24)] if grids else []
     return lines, canvas.below(parts, 4)
@@ -542,15 +566,19 @@ def _grids_of(grids: Sequence[canvas.CellGrid], several: bool) -> list[canvas.Dr
         return [canvas.grids_drawn(grids, None, several)]
     head = max((len(head) for grid in grids for head in grid.heads), default=0)
     longest = max(grid.cells.shape[1] for grid in grids)
-    side = canvas.cell_size(None, longest, tuning.PAGE - head * canvas.CHARACTER - 2 * tuning.DOTS)
+    side = canvas.cell_size(None, longest, canvas.page_width() - head * canvas.CHARACTER - 2 * tuning.DOTS)
     margin = max(map(canvas.margin_of, grids))
     return [canvas.grid_drawing(grid, side, several, 14 if grid.heads else None, margin) for grid in grids]
 
 
-def views_mimebundle(*views: Any, title: str = "", notes: Sequence[str] = ()) -> dict[str, str]:
-    """Return the forms in which a notebook shows views: their reprs, and where they lie in memory, under some notes."""
-    named = "\n".join([*([title] if title else []), *map(repr, views)])
-    picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, title=title, indices=len(views) > 1, notes=notes))
-    if picture is OPEN:
+def views_mimebundle(
+    *views: Any, names: Sequence[str] | None = None, title: str = "", notes: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the forms in which a notebook shows views: what they are called, and where they lie, under some notes."""
+    named = title or "\n".join(names or map(repr, views))
+    shown = ask_one(
+        canvas.NOT_DRAWN, lambda: views_picture(views, names, title=title, indices=len(views) > 1, notes=notes)
+    )
+    if shown is OPEN:
         return {"text/plain": "\n".join([named, *notes])}
-    return {"text/plain": f"{named}\n{picture.text}", "image/svg+xml": picture.svg}
+    return shown.bundle(shown.text if title else f"{named}\n{shown.text}")

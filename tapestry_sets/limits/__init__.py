@@ -3,7 +3,7 @@
 From the ground up; each row stands on rows above it:
 
     printable  units                      values and names as messages show them; bytes, seconds and operations
-    arguments  arrays                     arguments and arrays as callers write them
+    arguments  arrays  files              arguments and arrays as callers write them; files that appear whole
     constructors  documents               values; plain data against types
     annotations                           what an annotation admits, said by the checks of arguments
     formulas                              what a count added up, written
@@ -60,8 +60,9 @@ from tapestry_sets.limits.constructors import (
     put_item,
 )
 from tapestry_sets.limits.documents import check_format, read_fields, read_json
+from tapestry_sets.limits.files import check_target, replace_file
 from tapestry_sets.limits.formulas import write_product, write_sum
-from tapestry_sets.limits.printable import cut_text, escape_controls, list_names, quote
+from tapestry_sets.limits.printable import cut_middle, cut_text, escape_controls, list_names, quote
 from tapestry_sets.limits.tallies import (
     TALLY,
     Asked,

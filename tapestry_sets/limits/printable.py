@@ -44,6 +44,21 @@ def cut_text(text: str, most: int = tuning.SHOWN_TEXT) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
+def cut_middle(text: str, most: int = tuning.SHOWN_TEXT) -> str:
+    """Return a text of at most so many characters without controls, whose middle says if it was cut.
+
+    Examples
+    --------
+    >>> cut_middle("concatenate([A, B, C, D])", 15)
+    'concate… C, D])'
+    """
+    shown = escape_controls(text, "")
+    if len(shown) <= most:
+        return shown
+    head, tail = shown[: most // 2], shown[len(shown) - (most - most // 2 - 1) :]
+    return f"{head.rstrip('…')}…{tail.lstrip('…')}"
+
+
 def quote(value: object) -> str:
     r"""Return a value as messages quote it: its `repr`, in one line of at most 200 characters without controls.
 

@@ -3,7 +3,7 @@
 From the ground up; each row stands on rows above it, or beside it:
 
     axis  axis_sets  shapes   one axis of a region, and indices read on one; shapes as callers write them
-    axis_gaps                 an index of each axis that is in none of many products
+    axis_gaps  affine_words   an index of each axis that is in none of many products; affine maps in words
     axis_products  near       products of indices read, and unions of few; regions whose bounds meet
     rowmajor  points          row-major numbers; the questions that every form answers
     region                    a product of setts

@@ -29,6 +29,7 @@ from tapestry_sets.limits import (
     quote,
 )
 from tapestry_sets.regions import tuning
+from tapestry_sets.regions.affine_words import map_bundle
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
@@ -342,6 +343,9 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
                     f"{' by in_rank' * (columns >= 0)}"
                 )
         return rows, start, rank
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return map_bundle(self)
 
     @classmethod
     def identity(cls, rank: int) -> AffineMap:

@@ -27,6 +27,9 @@ MAX_LISTED = 1 << 15
 MAX_RANK = 1_000
 """Axes of an affine map that is made from their number alone: its matrix has their square."""
 
+SHOWN_ENTRIES = 1 << 10
+"""An affine map of more entries is not shown as a table."""
+
 # ------------------------------------------------------------------ tuning: the faster of two ways
 
 MANY_PRODUCTS = 6

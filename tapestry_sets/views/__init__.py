@@ -5,7 +5,8 @@ From the ground up; each row stands on rows above it, or beside it:
     pieces  hook  walks              where the cells of a box come from; what libraries answer; steps over views
     kinds  normal/patches            what one view does to shape and pieces; cells as digits
     subscript  ranked  products      x[…] as kinds; cells as row-major numbers, or as indices of each axis
-    words  documents  kept_answers   NumPy's words; views in JSON; what a view has been asked
+    words  documents  spelling       NumPy's words; views in JSON, and as the code that makes them
+    kept_answers                     what a view has been asked
     functions                        NumPy's functions of several views
     normal  adjoint                  pieces made few; where gradients go
     questions  view                  what a view is asked; the view itself

@@ -52,6 +52,13 @@ SHORT_CHAIN = 2
 LONG_CHAIN = 64
 """A chain of so many kinds is not simplified kind by kind."""
 
+# ------------------------------------------------------------------ what is shown
+
+SHOWN_SOURCES = 8
+"""The code of a view names at most so many of its sources."""
+SHOWN_KIND = 80
+"""The characters that it gives a kind which has no word of its own."""
+
 # ------------------------------------------------------------------ tuning
 
 FOLDED_PIECES = 64

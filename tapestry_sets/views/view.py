@@ -43,6 +43,7 @@ from tapestry_sets.views.pieces.reading import cell_read
 from tapestry_sets.views.products import IndexProducts, read_products
 from tapestry_sets.views.questions import Questions, read_alike, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
+from tapestry_sets.views.spelling import spell_view
 from tapestry_sets.views.subscript import Key, plain_slices
 from tapestry_sets.views.walks import sources_first, walk
 from tapestry_sets.views.words import Viewable
@@ -68,7 +69,7 @@ class View(Questions, Frozen):
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((4, 6), name="A")
     >>> A[1:, ::2].reshape(9)
-    View((9,) of A)
+    A[1:, ::2].reshape(9)
     >>> A[1:][1:] == A[2:], A.T.T == A, A.reshape(6, 4).reshape(4, 6) == A, A[1:] == A[:3]
     (True, True, True, False)
     """
@@ -131,8 +132,7 @@ class View(Questions, Frozen):
         return self
 
     def __repr__(self) -> str:
-        names = dict.fromkeys(a.name or quote(a.shape) for a in sort_views(self) if isinstance(a, Allocation))
-        return f"View({cut_text(quote(self.shape), 80)} of {cut_text(', '.join(names), 100)})"
+        return spell_view(self)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return draw_views.views_mimebundle(self)

@@ -64,7 +64,11 @@ FILES = dict.fromkeys(("path", "path_or_model"), "path|No such file|File name to
 NAMED = {"name": "name|no tensor|no operator|no index axis", "node": "node|no operator"}
 RANKS = {"shape": "shape|rank"}
 SIZES = {"shape": "shape|devices"}
-OF_OPTIONS = {"Placed": lambda x: isinstance(x, Placed), "Space": lambda x: repr(x) in ("'mesh'", "'all'")}
+OF_OPTIONS = {
+    "Placed": lambda x: isinstance(x, Placed),
+    "Space": lambda x: repr(x) in ("'mesh'", "'all'"),
+    "Progress": callable,
+}
 """Named where the options of plans are declared."""
 EXTENTS = {"shape": (0, -1, (2, 0), (2, -1))}
 
@@ -365,6 +369,8 @@ ROWS: dict[str, Row] = {
         says={"axes": "axes|axis", "start": "start|coordinate", "splits": "split"},
     ),
     "same_graph": Row(same_graph, lambda: {"one": small(), "other": small()}, says={"one": "graph", "other": "graph"}),
+    "draw.fold": Row(draw.fold, lambda: {"graph": small()}, says={"graph": "graph"}),
+    "draw.unfold": Row(draw.unfold, lambda: {"parts": draw.fold(small())}, says={"parts": "parts"}),
     "draw.show_placement": Row(
         draw.show_placement,
         lambda: {"plan": planned(), "names": ["x"]},
@@ -376,6 +382,12 @@ ROWS: dict[str, Row] = {
         lambda: {"op": conv(), "parts": {"m": 2}},
         refuses={"parts": ({"none": 2}, {"m": 0}, {"m": 1.5}, [5])},
         says={"parts": "part|index axis"},
+    ),
+    "draw.show_spaces": Row(
+        draw.show_spaces,
+        lambda: {"op": conv(), "parts": [BOX]},
+        refuses={"parts": ([5], [])},
+        says={"parts": "part"},
     ),
     "ops.reduce_with": Row(
         ops.reduce_with, lambda: {"monoid": MONOIDS["sum"], "x": tensors()["self"], "axis": 1}, refuses={"axis": (2,)}
@@ -416,8 +428,10 @@ NOT_WALKED = {
     "MemoryUse": "plans make it",
     "PlannedTransfer": "plans make it",
     "PlannedTransfers": "plans make it",
+    "PlanDifference": "plans make it",
     "MeshPlacement": "plans make it",
     "Shardings": "plans make it",
+    "ShardPlan.report": "writes files; tests/plan/report/test_report.py",
     "ShardPlan.to_jax": "takes a mesh of JAX, which need not be there; tests/plan/steps/test_exports.py",
     "Shardings.get": "a mapping's: takes any name",
     "Shardings.map": "takes a function",

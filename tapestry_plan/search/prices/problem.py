@@ -32,6 +32,7 @@ from tapestry_plan.search.prices.cost import (
 from tapestry_plan.search.prices.merging import ORDERS, Makers, Merges, list_orders, list_whole, price_merges
 from tapestry_plan.search.prices.tensors import Kind, Known, TensorCost, Use, Variable, hold_parts, hold_whole
 from tapestry_plan.search.prices.variants import Given
+from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.search.sums.tables import Tables, list_scope
@@ -83,6 +84,8 @@ class Asked(Struct, frozen=True):
     """Operators by name: layouts that their neighbors ask for, beyond those of every operator."""
     fan_in: int | None = None
     """How many partial results are merged at a time, where the caller says so."""
+    meter: Meter = field(default_factory=Meter)
+    """Says how much of planning is done."""
 
 
 class Problem:
@@ -329,7 +332,8 @@ class Problem:
         self.tables = {name: self.known.tables[tensor.shape] for name, tensor in self.graph.stored.items()}
         self.uses: dict[str, list[Use]] = {name: [] for name in self.graph.stored}
         costs = self._list_costs()
-        for node in self.order:
+        for k, node in enumerate(self.order):
+            self.asked.meter.tell("costs", k, 2 * len(self.order))
             self._add_uses(node)
         self._add_outputs()
         for cost in costs:
@@ -693,7 +697,9 @@ class Problem:
         """
         self.counted_alone, self.entries = {}, entries
         tables = Tables(list(self.own), weights=self.listed.weights)
-        for cost in self.tensors:
+        count = len(self.tensors)
+        for k, cost in enumerate(self.tensors):
+            self.asked.meter.tell("costs", count + k, 2 * count)
             self._add_tables(cost, tables)
         self.shared, self.listed = tables.shared, tables
         search = tables.shared + tables.alone

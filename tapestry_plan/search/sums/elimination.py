@@ -51,6 +51,7 @@ def minimize(
     total: int = tuning.MAX_ENTRIES,
     rough: int = tuning.MAX_ENTRIES,
     reduces: bool = True,
+    tell: Callable[[int, int], None] | None = None,
 ) -> Minimum:
     """Choose a value for each variable so that the factors' sum is least.
 
@@ -67,6 +68,8 @@ def minimize(
         The same where some must be split in any case, so that nothing is proved.
     reduces : bool
         Whether dominated values are looked for first: it pays where tables are large.
+    tell : callable, optional
+        ``(done, total)``: told how many variables are eliminated.
 
     Returns
     -------
@@ -85,7 +88,7 @@ def minimize(
         sizes = [len(values) for values in kept]
         if rough < total and not _sweep(sizes, factors, cap, total, project=_rehearse).exact:
             total = rough
-    swept = _sweep(sizes, factors, cap, total)
+    swept = _sweep(sizes, factors, cap, total, tell=tell)
     # Backwards: what a variable's tables share with others was eliminated after it, and is chosen by now.
     choice = [0] * len(sizes)
     for var, bucket in reversed(swept.chosen):
@@ -121,6 +124,7 @@ def _sweep(
     total: int,
     beside: frozenset[int] = frozenset(),
     project: Callable[[Sequence[Factor], Sequence[int], int, Sequence[int]], Factor] | None = None,
+    tell: Callable[[int, int], None] | None = None,
 ) -> _Swept:
     """Eliminate every variable but some; `project` takes one out of the sum of some tables."""
     project = project or _project_out
@@ -132,7 +136,9 @@ def _sweep(
     made: dict[Hashable, Factor] = {}
     balance = None if project is _rehearse else Balance(sizes)
     entries, room = 0, tuning.MAX_KEPT_ENTRIES
-    for var in _find_order(tuple(sizes), frozenset(factor.scope for factor in factors), beside):
+    for k, var in enumerate(_find_order(tuple(sizes), frozenset(factor.scope for factor in factors), beside)):
+        if tell is not None:
+            tell(k, len(sizes))
         if sizes[var] == 1:
             continue
         bucket = tables.take(var)

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 from numpy.typing import NDArray
 
+from tapestry_plan.ir import Shown
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.machines import find_machine, read_machine, write_machine
 from tapestry_plan.steps.layouts.rates import Device, Link
@@ -27,7 +28,7 @@ Space = Literal["mesh", "all"]
 """Which layouts a search compares: those that cut along the mesh's axes, or every factorization of the devices."""
 
 
-class Mesh(Struct, frozen=True):
+class Mesh(Shown, Struct, frozen=True):
     """A grid of devices, numbered in row-major order.
 
     Devices that are near each other, as on one machine, lie along the last axes: what two devices exchange goes over

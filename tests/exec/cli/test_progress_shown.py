@@ -55,6 +55,17 @@ def test_long_runs_have_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None
     assert tenths == sorted(set(tenths)) and tenths[-1] == 100
 
 
+def test_long_plans_have_lines_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    onnx.save(slow_network(16, 3), tmp_path / "m.onnx")
+    monkeypatch.setattr(tuning, "SHOWN_AFTER", 0.0)
+    for command in (["plan"], ["pareto", "--points", "2"]):
+        result = CliRunner().invoke(main, [*command, str(tmp_path / "m.onnx"), "--mesh", "2x2"])
+        lines = [line for line in result.stderr.splitlines() if "%" in line]
+        tenths = [int(re.fullmatch(r"planning m.onnx for 4 devices: (\d+) % \(.*\)", line)[1]) for line in lines]  # type: ignore[index]
+        assert result.exit_code == 0 and tenths == sorted({*tenths}) and tenths[-1] == 100 and len(tenths) > 3
+        assert re.fullmatch(r"planning m.onnx for 4 devices: [\d.]+ s", result.stderr.splitlines()[-1])
+
+
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch, stream: Callable[[], io.StringIO]) -> None:
     assert shown(monkeypatch, stream(), 0.0, quiet=True) == ""

@@ -120,7 +120,7 @@ def test_projections_divide_axes() -> None:
 def test_parts_of_a_product() -> None:
     """Of a product cut by its rows, each part reads all of the second operand."""
     text = shown("gemm", "--shapes", "8x6,6x4", "--parts", "m:2")
-    assert "index space: m 8, n 4, k 6 (reduction); 2 parts" in text
+    assert "index space: m 8 (batch), n 4 (out), k 6 (in, reduction); 2 parts" in text
     assert re.search(r"input 1: b .*?in two or more: 24 of 24 cells", text, re.S)
     assert re.search(r"input 0: a .*?in two or more: 0 of 48 cells", text, re.S)
 

@@ -18,12 +18,11 @@ from msgspec.structs import replace
 
 from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_exec.run.trace import replace_file
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ir import tuning
 from tapestry_plan.ops import conv, linear, matmul, max_pool, relu
 from tapestry_plan.steps import Copy
-from tapestry_sets.limits import put_item
+from tapestry_sets.limits import put_item, replace_file
 
 
 def small() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:

@@ -6,15 +6,17 @@ import re
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given
+from msgspec import Struct
 
-from tapestry_plan import Graph, concat, operation
+from tapestry_plan import Graph, concat, load_onnx, operation
+from tapestry_plan.draw import Folded, Repeated, fold
 from tapestry_plan.draw.layers import LayerNode, layered
-from tapestry_plan.ir.tuning import SHOWN_NODES
 from tapestry_plan.ops import conv, linear, relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_sets import Box
@@ -22,6 +24,7 @@ from tapestry_sets.draw import canvas
 from tapestry_sets.limits import drop_item
 from tests.drawings import SVG, assert_legible, read
 from tests.graph_recipes import Recipe, built, recipes
+from tests.layered_models import bert, gpt
 
 Rectangle = tuple[float, float, float, float]
 
@@ -237,17 +240,145 @@ def test_lines_that_pass_layers_leave_the_nodes_free() -> None:
     assert len(curves) == len(set(curves)) == 4 + 4 + 2 + 2  # the chain, one lane for both, and what ends at them
 
 
-def test_large_graphs_are_drawn_when_asked_for() -> None:
+def test_large_graphs_are_drawn_whole_when_asked_for() -> None:
     g = Graph()
     x = g.input("x", (4, 4))
     for _ in range(700):
         x = relu(x).T
     g.output(x)
-    assert set(g._repr_mimebundle_()) == {"text/plain"} and SHOWN_NODES < 3 * 700
     before = time.process_time()
-    nodes, edges = nodes_and_edges(g.draw().svg)
+    nodes, edges = nodes_and_edges(g.draw(folded=False).svg)
     assert len(nodes) == 2101 and sum(edges.values()) == 2100 and time.process_time() - before < 5
-    assert "image/svg+xml" in net()._repr_mimebundle_()
+    shown = g._repr_mimebundle_()
+    assert shown["text/plain"] == repr(g) and shown["image/svg+xml"] == g.draw().svg and "<svg" in shown["text/html"]
+    assert len(g.draw().svg) < 10_000 and 'data-block="700"' in g.draw().svg
+
+
+# -- folded drawings, read back ------------------------------------------------------------------------------------
+
+
+class Level(Struct):
+    """What one frame of a drawing has: boxes of words, frames with how often they are there, arrows by words."""
+
+    boxes: list[str]
+    frames: dict[str, tuple[int, Level]]
+    edges: Counter[tuple[str, str]]
+
+
+def levels(group: Any) -> Level:
+    """A folded drawing as it is nested; a box is known by its name, a frame by a name in it."""
+    found, keys = Level([], {}, Counter()), {}
+    numbered = next(each for each in group.iter(f"{SVG}g") if any("data-number" in inner.attrib for inner in each))
+    for each in numbered:
+        if "data-number" not in each.attrib:
+            continue
+        (body,) = each
+        if "data-block" in body.attrib:
+            inner = levels(body)
+            key = f"frame {min(named(inner))}"
+            found.frames[key] = (int(body.attrib["data-block"]), inner)
+        else:
+            words = [text.text or "" for text in body.iter(f"{SVG}text")]
+            kind = body.attrib["data-node"]
+            key = words[1 if kind in ("op", "view") and not words[1].startswith(("gives", "reads")) else 0]
+            key = f"in {key}" if kind not in ("op", "view") else key
+            found.boxes.append(key)
+        keys[each.attrib["data-number"]] = key
+    for path in numbered:
+        if "data-edge" in path.attrib:
+            one, other = path.attrib["data-edge"].split()
+            found.edges[keys[one], keys[other]] += 1
+    return found
+
+
+def expected(g: Graph, parts: Sequence[Folded], entering: set[str]) -> Level:
+    """What a drawing of these parts has, from the graph's own wiring."""
+    found, made = Level([f"in {name}" for name in entering], {}, Counter()), {name: f"in {name}" for name in entering}
+    for part in parts:
+        members = part.members if isinstance(part, Repeated) else ((part,),)
+        read = {name for member in members for item in member for name in item.inputs}
+        key = members[0][0].name
+        if isinstance(part, Repeated):
+            key = f"frame {min(item.name for item in first_of(part.body))}"
+            first = {name for item in members[0] for name in item.inputs} - {n for i in members[0] for n in i.outputs}
+            # what it reads of operators, or of inputs for all or of the first block, has a box in the frame
+            inside = {name for name in first if kind_of(g, name) == "made"}
+            inside |= {name for name in first if kind_of(g, name) == "input" and name not in part.own[0]}
+            found.frames[key] = (part.times, expected(g, part.body, inside))
+        else:
+            found.boxes.append(key)
+        found.edges.update({(made[name], key) for name in read if name in made})
+        made |= {name: key for member in members for item in member for name in item.outputs}
+    return found
+
+
+def first_of(parts: Sequence[Folded]) -> list[Any]:
+    """What is drawn of some parts: of each block the first repetition."""
+    return [one for part in parts for one in (first_of(part.body) if isinstance(part, Repeated) else [part])]
+
+
+def named(level: Level) -> list[str]:
+    """The operators and selections of a level and of the frames in it."""
+    inner = [name for _, each in level.frames.values() for name in named(each)]
+    return [*(name for name in level.boxes if not name.startswith("in ")), *inner]
+
+
+def kind_of(g: Graph, name: str) -> str:
+    return g.stored[name].kind if name in g.stored and g.stored[name].kind != "result" else "made"
+
+
+def sort(level: Level) -> Any:
+    """A level whatever the order of its boxes."""
+    return sorted(level.boxes), {key: (n, sort(each)) for key, (n, each) in level.frames.items()}, level.edges
+
+
+@pytest.mark.parametrize("direction", ["right", "down"])
+def test_a_folded_drawing_has_each_block_once(direction: Any) -> None:
+    g = Graph()
+    x, mask = g.input("x", (4, 4)), g.input("mask", (4, 4))
+    x = relu(x, name="first")
+    for k in range(6):
+        h = x
+        for n in range(4):
+            h = relu(h @ g.constant(f"c{k}{n}", np.ones((4, 4), np.float32)), name=f"r{k}{n}")
+        x = x + (h + mask).T @ g.input(f"w{k}", (4, 4))
+    g.output(g.op("softmax", x, name="last"), "y")
+    picture = g.draw(direction=direction, folded=True)
+    level = levels(ElementTree.fromstring(picture.svg))
+    assert sort(level) == sort(expected(g, fold(g), {"x", "mask"}))
+    assert_legible(read(picture.svg))
+    ((times, outer),) = level.frames.values()
+    assert times == 6 and [n for n, _ in outer.frames.values()] == [4]
+    lines = picture.text.splitlines()
+    assert "  6 times the block of 12 operators and selections:" in lines
+    assert "    4 times the block of 2 operators and selections:" in lines
+    assert "      op       r00: [4, 4] = relu(matmul)" in lines and "      others read r03" in lines
+    assert not any("r01:" in line or "c01" in line for line in lines) and "  output   y = last" in lines
+
+
+@pytest.mark.parametrize("model", [gpt(12, length=128), bert(6)], ids=["gpt", "bert"])
+def test_networks_are_drawn_with_their_layers_folded(model: Any) -> None:
+    g = load_onnx(model)
+    before = time.process_time()
+    picture = g.draw()
+    assert time.process_time() - before < 2 and len(picture.to_html()) < 150_000
+    level = levels(ElementTree.fromstring(picture.svg))
+    parts = fold(g)
+    own = {name for part in parts if isinstance(part, Repeated) for names in part.own for name in names}
+    inputs = {name for name, stored in g.stored.items() if stored.kind == "input" and name not in own}
+    assert sort(level) == sort(expected(g, parts, inputs))
+    assert_legible(read(picture.svg))
+    assert_legible(read(picture.narrow or picture.svg))
+
+
+def test_of_a_long_graph_that_repeats_nothing_the_beginning_is_drawn() -> None:
+    g = Graph()
+    x = g.input("x", (2, 2))
+    for k in range(1100):
+        x = g.op("leaky_relu", x, alpha=float(k))
+    picture = g.draw()
+    assert "… and 100 more operators and selections" in picture.text and "… and 100 more" in picture.svg
+    assert len(levels(ElementTree.fromstring(picture.svg)).boxes) == 1001
 
 
 # -- wrong input ---------------------------------------------------------------------------------------------------
@@ -279,6 +410,12 @@ def test_wrong_shards_are_named(shards: Any, error: type[Exception], message: st
     with pytest.raises(error, match=message):
         g.draw(shards)
     assert g.to_json() == before
+
+
+def test_shards_are_not_drawn_in_a_folded_graph() -> None:
+    with pytest.raises(ValueError, match="leave one of shards and folded out"):
+        net().draw({"fc1": {"m": 2}}, folded=True)
+    assert "shards of fc1" in net().draw({"fc1": {"m": 2}}, folded=False).text
 
 
 def test_wrong_directions_and_broken_graphs_are_named() -> None:

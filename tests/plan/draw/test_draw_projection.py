@@ -175,7 +175,7 @@ def test_linear_by_out_is_written_exactly() -> None:
     assert (
         show_projection(fc1(), {"out": 2}).text
         == """fc1: linear
-index space: m 4, n 2, k 3 (reduction); 2 parts
+index space: m 4 (batch), n 2 (out), k 3 (in, reduction); 2 parts
 axis n down, axis k across, [:, ·, ·]
   0 2
 0 111

@@ -132,7 +132,7 @@ def test_a_plan_places_equal_weights_once_and_tells_so() -> None:
     assert sum(apart.nbytes_placed) - sum(once.nbytes_placed) >= 6 * 4 * 4
     assert once.seconds < apart.seconds
     assert once.explain("act2").startswith("act2: the same as act1")
-    assert "mm2: m:2 -> as mm1" in apart.diff(once)
+    assert "mm2: m:2 -> as mm1" in str(apart.diff(once))
     with pytest.raises(ValueError, match="no operator 'w2'"):
         once.explain("w2")
 

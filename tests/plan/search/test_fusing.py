@@ -128,7 +128,7 @@ def test_operators_inside_of_a_block_answer_by_their_names() -> None:
     assert p.placement == apart.placement  # the same layouts, those inside of the block too
     assert {p.stage[name].node for name in ("product", "bias", "act", "last")} == {"last"}
     assert "one block of product, bias, act and last" in p.explain("product")
-    assert "act: i0:2 i1:2, in one block with last -> i0:2 i1:2" in p.diff(apart).splitlines()
+    assert "act: i0:2 i1:2, in one block with last -> i0:2 i1:2" in str(p.diff(apart)).splitlines()
     changed = p.to_json().replace('"first":"bias"', '"first":"bios"')
     with pytest.raises(ValueError, match=r"sha256|digest|edited|plan\.fused"):
         ShardPlan.from_json(changed)

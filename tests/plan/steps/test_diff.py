@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -25,25 +26,27 @@ def totals(text: str) -> dict[str, tuple[float, float]]:
 
 def test_a_plan_differs_in_nothing_from_itself_written_and_read() -> None:
     p = plan(layer(), Mesh(4))
-    assert p.diff(p) == p.diff(ShardPlan.from_json(p.to_json())) == ""
+    again = p.diff(ShardPlan.from_json(p.to_json()))
+    assert str(p.diff(p)) == str(again) == "" and not again and repr(again) == "PlanDifference(none)"
+    assert again._repr_html_() == "<p>The plans do not differ.</p>"
 
 
 def test_the_totals_are_those_of_the_plans() -> None:
     g = layer()
     p, q = plan(g, Mesh(4)), plan(g, Mesh(4), fix={"first": {"k": 4}, "second": {"k": 4}})
-    found = totals(p.diff(q))
+    found = totals(str(p.diff(q)))
     assert found["moved"] == (p.nbytes_moved, q.nbytes_moved) and p.nbytes_moved != q.nbytes_moved
     assert found["placed"] == (sum(p.nbytes_placed), sum(q.nbytes_placed))
     assert found["time"] == pytest.approx((p.seconds * 1e6, q.seconds * 1e6), abs=0.005)
     assert "spilled" not in found  # nothing is, in either
-    turned = totals(q.diff(p))
+    turned = totals(str(q.diff(p)))
     assert turned == {name: (b, a) for name, (a, b) in found.items()}
 
 
 def test_operators_are_listed_where_their_parts_lie_elsewhere() -> None:
     g = layer()
     p, q = plan(g, Mesh(4), fix={"first": {"m": 4}}), plan(g, Mesh(4), fix={"first": {"n": 4}, "relu": {"i0": 4}})
-    lines = p.diff(q).splitlines()
+    lines = str(p.diff(q)).splitlines()
     assert "first: m:4 -> n:4" in lines
     named = {line.partition(":")[0] for line in lines} & set(g.nodes)
     assert named == {name for name in g.nodes if p.placement[name] != q.placement[name]}
@@ -54,24 +57,24 @@ def test_the_same_parts_on_other_devices_are_told() -> None:
     for one, view in ((g, False), (turned, True)):
         e = ops.exp(one.input("x", (64,)), name="e")
         one.output(ops.tanh(e.flip() if view else e, name="t"))
-    text = plan(g, Mesh(4), fuse=False).diff(plan(turned, Mesh(4), fuse=False))
+    text = str(plan(g, Mesh(4), fuse=False).diff(plan(turned, Mesh(4), fuse=False)))
     assert re.search(r"^[et]: i0:4 -> i0:4, on other devices$", text, re.MULTILINE)
 
 
 def test_machines_graphs_expansions_and_memory_are_told() -> None:
     p = plan(layer(), Mesh(4))
     other = plan(layer(), Mesh((2,), device=Device(1e12)))
-    text = p.diff(other)
+    text = str(p.diff(other))
     assert "mesh.shape: (4,) -> (2,)" in text and "mesh.device: Device(" in text and "mesh.link" not in text
     g = Graph()
     g.output(ops.relu(g.input("x", (8,)), name="alone"))
-    assert "alone: not in the plan -> " in p.diff(plan(g, Mesh(4))) and "first: " in p.diff(plan(g, Mesh(4)))
+    assert "alone: not in the plan -> " in str(p.diff(plan(g, Mesh(4)))) and "first: " in str(p.diff(plan(g, Mesh(4))))
     waits = Graph()
     early = ops.exp(waits.input("x", (64, 64)))
     waits.output(early @ waits.input("w", (64, 64)) @ waits.input("v", (64, 64)) + early)
     roomy = plan(waits, Mesh(1), fuse=False)
     small = spill(roomy, max(least_memory(roomy)))
-    assert totals(roomy.diff(small))["spilled"] == (0, sum(small.nbytes_spilled)) and sum(small.nbytes_spilled) > 0
+    assert totals(str(roomy.diff(small)))["spilled"] == (0, sum(small.nbytes_spilled)) and sum(small.nbytes_spilled) > 0
 
 
 def test_an_expanded_operator_is_told() -> None:
@@ -91,10 +94,34 @@ def test_an_expanded_operator_is_told() -> None:
     mesh = Mesh(4, device=Device(1e9, 1e12), link=Link(1e-7, 1e9))
     whole, split = plan(h, mesh, expand=False), plan(h, mesh, expand=["space_to_batch", "split_axes"])
     assert split.expanded["c"] == "space_to_batch"
-    assert (
-        f"c: {' '.join(f'{a}:{n}' for a, n in whole.sharding['c'].items())} -> expanded by space_to_batch"
-        in whole.diff(split)
+    assert f"c: {' '.join(f'{a}:{n}' for a, n in whole.sharding['c'].items())} -> expanded by space_to_batch" in str(
+        whole.diff(split)
     )
+
+
+def test_operators_have_their_costs_and_transfers_their_bytes() -> None:
+    g = layer()
+    p, q = plan(g, Mesh(4), fix={"first": {"m": 4}}), plan(g, Mesh(4), fix={"first": {"n": 4}, "relu": {"i0": 4}})
+    found = p.diff(q)
+    row = next(row for row in found.operators if row.node == "first")
+    assert (row.before, row.after) == ("m:4", "n:4")
+    assert row.seconds == (p.stage["first"].seconds, q.stage["first"].seconds)
+    assert row.nbytes == tuple(sum(one.stage["first"].nbytes_received) for one in (p, q))
+    moved = [Counter[tuple[str, str]](), Counter[tuple[str, str]]()]
+    for plan_, count in zip((p, q), moved, strict=True):
+        for transfer in plan_.transfers():
+            count[transfer.tensor, transfer.consumer] += transfer.nbytes
+    wanted = {
+        key: (moved[0][key], moved[1][key]) for key in moved[0].keys() | moved[1] if moved[0][key] != moved[1][key]
+    }
+    assert {(row.tensor, row.consumer): (row.before, row.after) for row in found.transfers} == wanted != {}
+    assert sum(after - before for before, after in wanted.values()) == q.nbytes_moved - p.nbytes_moved
+    html = found._repr_html_()
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", html)
+    assert {"first", "m:4 → n:4", f"{p.nbytes_moved:,} B", f"{q.nbytes_moved:,} B"} <= {*cells}
+    assert all(f"{after - before:+,} B" in cells for before, after in wanted.values())
+    assert len(repr(found)) <= 200 and repr(found).startswith("PlanDifference(time ")
+    assert f"moved {p.nbytes_moved:,} -> {q.nbytes_moved:,} B" in repr(found)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "plan", Graph()])

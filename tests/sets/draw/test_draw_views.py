@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import gcd, lcm, prod
@@ -30,7 +32,7 @@ from tapestry_sets.draw import show, tuning
 from tapestry_sets.draw.views import _number_if_told
 from tapestry_sets.views import Derived
 from tapestry_sets.views.view import _learn
-from tests.drawings import Drawing, assert_legible, holders, read
+from tests.drawings import SVG, Drawing, assert_legible, holders, name_of, read
 from tests.oracles import memory_for, read_view
 from tests.strategies import view_pairs
 
@@ -129,9 +131,9 @@ def test_the_indices_named_read_the_cell_named(pair: Pair) -> None:
     number = int(np.ravel_multi_index(cell, home.shape)) if cell else 0
     assert number == min(shared)
     assert first[i] == second[j] == number + 1
-    if one.rank <= 3 and two.rank <= 3:  # the last two squares that are marked are those indices
-        marked = [s.at for s in drawing.squares if s.held == {1, 2}][-2:]
-        assert [at.split(",") for at in marked if at] == [list(map(str, at)) for at in (i, j) if at]
+    for name, at in (("one", i), ("two", j)):
+        if len(at) <= 3:
+            assert name_of(at) in box_of(picture.svg, name)[1]
 
 
 @given(st.lists(st.sampled_from([(5,), (2, 3), (2, 2, 2), (2, 1, 2, 2)]), min_size=2, max_size=4), st.data())
@@ -185,8 +187,8 @@ def test_the_figures_of_the_document_on_nested_striding() -> None:
 def test_counts_are_in_bytes_too_where_a_cell_has_several() -> None:
     A = allocate((10,), name="A", dtype="float64")
     assert legend(show_views(A[:4], A[3:])) == [
-        "1  View((4,) of A): 4 of 10 cells, 32 bytes",
-        "2  View((7,) of A): 7 of 10 cells, 56 bytes",
+        "1  A[:4]: 4 of 10 cells, 32 bytes",
+        "2  A[3:]: 7 of 10 cells, 56 bytes",
         "X  shared: 1 of 10 cells, 8 bytes",
     ]
 
@@ -460,6 +462,46 @@ def test_views_in_notebooks() -> None:
     assert_legible(read(bundle["image/svg+xml"]))
     empty = allocate((0, 3))
     assert empty._repr_mimebundle_()["text/plain"].startswith(repr(empty))
+
+
+def box_of(svg: str, name: str) -> tuple[int, set[str]]:
+    """How many cells of a view's own box are drawn, and the indices of those that are marked as shared."""
+    for group in ElementTree.fromstring(svg).iter(f"{SVG}g"):
+        if len(group) and group[0].tag == f"{SVG}text" and (group[0].text or "").startswith(f"{name} ("):
+            cells = [
+                (part.get("data-in", ""), cell) for part in group.iter(f"{SVG}g") for cell in part.findall(f"{SVG}rect")
+            ]
+            assert {held for held, _ in cells} <= {"", "1 2"}
+            return len(cells), {cell.attrib["data-at"] for held, cell in cells if held}
+    raise AssertionError(f"no box of {name}")
+
+
+@given(view_pairs(length=2))
+def test_the_boxes_of_two_views_mark_all_indices_that_read_a_shared_cell(case: tuple) -> None:
+    one, first, two, second, _ = case
+    both = overlap(one, two)
+    if not both:
+        return
+    svg = both._repr_mimebundle_()["image/svg+xml"]
+    for name, array, other in (("a", first, second), ("b", second, first)):
+        if np.ndim(array) > 3:
+            continue
+        many, marked = box_of(svg, name)
+        expected = {name_of(at) for at, value in np.ndenumerate(array) if value and (np.asarray(other) == value).any()}
+        assert marked and marked <= expected
+        if many == np.size(array):  # the whole box is drawn
+            assert marked == expected
+
+
+@given(view_pairs(cells=90), st.sampled_from(["rows", "grid"]))
+def test_pictures_of_views_for_narrow_pages_show_the_same(pair: Pair, mode: str) -> None:
+    one, _, two, _, _ = pair
+    picture = show_views(one, two, names=["one", "the other one of two"], mode=mode)
+    if picture.narrow:
+        wide, narrow = read(picture.svg), read(picture.narrow)
+        assert_legible(narrow)
+        assert narrow.width <= 400 < wide.width + 48
+        assert Counter((s.at, s.held) for s in narrow.squares) == Counter((s.at, s.held) for s in wide.squares)
 
 
 def test_show_takes_views_too() -> None:

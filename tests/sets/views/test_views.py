@@ -826,7 +826,8 @@ def test_views_made_alike_are_equal_however_many_pieces_they_have() -> None:
 
     assert joined(1500) == joined(1500) and hash(joined(1500)) == hash(joined(1500))
     assert joined(1500) != concatenate([A[3 * i : 3 * i + 3] for i in reversed(range(1500))])
-    assert repr(joined(1500)[::2]) == "View((2250,) of (1000000,))"
+    said = repr(joined(1500)[::2])
+    assert said.startswith("concatenate([allocate((1000000,))[0:3], ") and said.endswith("[4497:4500]])[::2]")
 
 
 @pytest.mark.parametrize("use", [np.asarray, lambda v: np.shares_memory(v, np.zeros(3)), lambda v: np.pad(v, 1)])

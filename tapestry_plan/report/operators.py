@@ -1,0 +1,140 @@
+"""Why each operator is sharded as it is: its index box cut into parts, what these read, and the other shardings."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple
+
+from tapestry_plan.draw import show_spaces
+from tapestry_plan.ir import OpNode, operation
+from tapestry_plan.report.markup import UNITS, element, escape, tell_count
+from tapestry_plan.report.network import tell_sharding
+from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
+from tapestry_plan.steps import Alternative, ShardPlan, tell_block
+from tapestry_sets.limits import REFUSALS, cut_text
+from tapestry_sets.regions import Box
+
+
+class Explained(NamedTuple):
+    """What a panel has of an operator, as markup."""
+
+    picture: str
+    reasons: str
+
+    def without_picture(self) -> Explained:
+        """The same, where there is no room for the picture."""
+        note = "The picture is left out: the report would be too large. draw.show_projection makes it."
+        return self._replace(picture=element("p", escape(note), class_="tp-note"))
+
+
+def explain_operators(plan: ShardPlan) -> tuple[dict[str, Explained], dict[str, str]]:
+    """Of operators that are alike, placed alike and read alike, the first is explained.
+
+    Returns
+    -------
+    explained : dict of str to Explained
+        By operator.
+    standing : dict of str to str
+        For each operator the one that is explained for it; none for those that are too many.
+    """
+    first: dict[Hashable, str] = {}
+    explained: dict[str, Explained] = {}
+    standing: dict[str, str] = {}
+    for node in plan.graph.order():
+        key = _mark(plan, node)
+        if key not in first:
+            if len(explained) >= MAX_EXPLAINED:
+                continue
+            first[key] = node.name
+            explained[node.name] = Explained(_draw(plan, node.name), _tell_reasons(plan, node.name))
+        standing[node.name] = first[key]
+    return explained, standing
+
+
+def _mark(plan: ShardPlan, node: OpNode) -> Hashable:
+    graph, stage = plan.graph, plan.stage[node.name]
+    tensors = tuple((graph.tensor(name).shape, graph.tensor(name).dtype) for name in (*node.inputs, *node.outputs))
+    placed = tuple(sorted(plan.placement[node.name].items()))
+    return node.op, repr(node.attrs), tensors, placed, stage.nbytes_received, stage.seconds
+
+
+def _draw(plan: ShardPlan, node: str) -> str:
+    """The index box in parts, and what these read and write; and which devices have each part."""
+    devices: dict[Box, list[int]] = {}
+    for device, boxes in plan.placement[node].items():
+        for box in boxes:
+            devices.setdefault(box, []).append(device)
+    try:
+        pictures = show_spaces(operation(plan.graph, node), list(devices))
+    except REFUSALS as error:
+        return element("p", escape(f"There is no picture: {cut_text(str(error), 200)}"), class_="tp-note")
+    parts = [
+        f"part {k + 1} on device{'s' * (len(mine) > 1)} {', '.join(map(str, mine))}"
+        for k, mine in enumerate(devices.values())
+    ]
+    return element("p", escape("; ".join(parts)), class_="tp-note") + element(
+        "div", *(picture.svg for picture in pictures), class_="tp-pictures"
+    )
+
+
+def _tell_reasons(plan: ShardPlan, node: str) -> str:
+    """The sentences of `explain`, and a row with bars for each sharding that was compared."""
+    lines = [line.strip() for line in plan.explain(node).splitlines()]
+    others = plan.alternatives.get(node, ())
+    until = next((k for k, line in enumerate(lines) if line.startswith("with every other operator")), len(lines))
+    said = "".join(element("li", escape(line)) for line in lines[1:until])
+    head = element("ul", said)
+    return head + "".join(_bars(plan, node, others)) if others else head
+
+
+def _bars(plan: ShardPlan, node: str, others: tuple[Alternative, ...]) -> Iterator[str]:
+    shown = others[:SHOWN_ALTERNATIVES]
+    most_seconds = max((abs(one.seconds - plan.cost) for one in shown), default=0.0)
+    most_nbytes = max((abs(one.nbytes_moved - plan.nbytes_moved) for one in shown), default=0)
+    yield element(
+        "p", "With every other operator as it is, the graph would take, and move between devices:", class_="tp-note"
+    )
+    rows = []
+    for one in shown:
+        is_chosen = dict(one.sharding) == {axis: n for axis, n in plan.sharding[node].items() if n > 1}
+        seconds, nbytes = one.seconds - plan.cost, one.nbytes_moved - plan.nbytes_moved
+        share = " ".join(f"{axis}:{n}" for axis, n in one.sharding.items()) or "whole"
+        rows.append(
+            element(
+                "tr",
+                element("th", escape(share + " (chosen)" * is_chosen), scope="row"),
+                _bar(seconds / most_seconds if most_seconds else 0.0, _sign(UNITS.seconds(abs(seconds)), seconds)),
+                _bar(nbytes / most_nbytes if most_nbytes else 0.0, _sign(f"{abs(nbytes):,} B", nbytes)),
+                class_="tp-chosen" if is_chosen else None,
+                data_seconds=f"{one.seconds:.9g}",
+                data_nbytes=one.nbytes_moved,
+            )
+        )
+    head = "<thead><tr><th>sharding</th><th>time</th><th>bytes</th></tr></thead>"
+    yield element("table", head, element("tbody", *rows), class_="tp-bars")
+    left = len(others) - len(shown)
+    if left > 0:
+        yield element("p", f"and {tell_count(left, 'other sharding')} that cost more", class_="tp-note")
+
+
+def _bar(share: float, words: str) -> str:
+    wide = f"--tp-share:{min(1.0, abs(share)):.3f}"
+    kind = "tp-bar tp-less" if share < 0 else "tp-bar"
+    return element("td", element("span", class_=kind, style=wide), element("span", escape(words)))
+
+
+def _sign(words: str, number: float) -> str:
+    return f"{'+' if number > 0 else '−' if number < 0 else '±'}{words}"
+
+
+def describe_operators(plan: ShardPlan) -> tuple[dict[str, Explained], list[dict[str, Any]]]:
+    """What the page shows of an operator that is chosen: what is explained, and for each operator its head and key."""
+    explained, standing = explain_operators(plan)
+    heads = []
+    for node in plan.graph.order():
+        stage = plan.stage[node.name]
+        facts = [
+            f"{tell_block(node.op)}, sharded {tell_sharding(plan, node.name)}, {UNITS.flop(sum(stage.flop))}",
+        ]
+        heads.append({"name": node.name, "facts": facts, "key": standing.get(node.name)})
+    return explained, heads

@@ -1,0 +1,43 @@
+"""The one hook through which a plan shows itself: the wing `report` stands above plans and fills it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+
+class Counted(Protocol):
+    """What plans predict, and runs count, in the fields of the same names."""
+
+    @property
+    def nbytes_by_link(self) -> Mapping[tuple[int, int], int]: ...
+    @property
+    def nbytes_received(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes_placed(self) -> tuple[int, ...]: ...
+    @property
+    def peak_nbytes(self) -> tuple[int, ...]: ...
+
+
+class MeasuredRun(Counted, Protocol):
+    """What a report takes of a run: a `tapestry_exec.RunResult` has all of it."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def timeline(self) -> Sequence[Any]: ...
+
+
+MakeReport = Callable[..., Any]
+"""``(plan, run) -> Report``."""
+ShowPlan = Callable[..., str]
+"""``(plan) -> HTML``."""
+
+make_report: MakeReport
+show_plan: ShowPlan
+
+
+def fill_report(make: MakeReport, show: ShowPlan) -> None:
+    """Let plans show themselves by these functions; `report` calls it once."""
+    global make_report, show_plan
+    make_report, show_plan = make, show

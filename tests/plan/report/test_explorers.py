@@ -1,0 +1,173 @@
+"""Explorers: sliders ask Python anew, the module parses, and it renders on a model that a page plays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
+from tapestry_sets import allocate, overlap
+from tests.pages import open_page
+from tests.report_models import chain
+
+pytest.importorskip("anywidget", reason="explorers are widgets of anywidget")
+from tapestry_plan import OverlapExplorer, PlanExplorer
+
+MODEL = """<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>%s</style>
+<div id="here"></div><script type="module">
+const traits = %s, listeners = {};
+traits.layouter = Uint8Array.from(atob(traits.layouter), (c) => c.charCodeAt(0));
+window.sent = [];
+window.model = {
+  get: (name) => traits[name],
+  set: (name, value) => { traits[name] = value; },
+  save_changes: () => window.sent.push(traits.places),
+  on: (name, react) => { (listeners[name] ||= new Set()).add(react); },
+  off: (name, react) => listeners[name].delete(react),
+  receive: (name, value) => { traits[name] = value; (listeners["change:" + name] || []).forEach((react) => react()); },
+};
+const url = URL.createObjectURL(new Blob([%s], { type: "text/javascript" }));
+const { default: widget } = await import(url);
+window.stop = widget.render({ model: window.model, el: document.getElementById("here") });
+</script>"""
+
+
+def harness(widget: Any) -> str:
+    traits = {name: getattr(widget, name) for name in ("controls", "places", "said", "answer")}
+    traits["layouter"] = b64encode(widget.layouter).decode()
+    told, module = (json.dumps(value).replace("</", "<\\/") for value in (traits, widget._esm))
+    return MODEL % (widget._css, told, module)
+
+
+def controls(widget: Any) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in widget.controls}
+
+
+def test_sliders_plan_anew() -> None:
+    g = chain()
+    explorer = PlanExplorer(g, Mesh((2, 2), link=Link(1e-6, 1e9)), fuse=False)
+    first = explorer.plan
+    assert first == plan(g, Mesh((2, 2), link=Link(1e-6, 1e9)), fuse=False)
+    told = controls(explorer)
+    assert (
+        told["mesh"]["words"][told["mesh"]["place"]] == "2×2"
+        and told["link"]["words"][told["link"]["place"]] == "1 GB/s"
+    )
+    heard: list[Any] = []
+    explorer.observe(lambda change: heard.append(change["new"]), names="answer")
+    explorer.places = {"mesh": told["mesh"]["words"].index("3"), "link": told["link"]["words"].index("4 GB/s")}
+    assert explorer.plan == plan(g, Mesh((3,), link=Link(1e-6, 4e9)), fuse=False)
+    assert len(heard) == 1 and f"{explorer.plan.nbytes_moved:,} B" in explorer.said
+    explorer.places = {}
+    assert explorer.plan is first, "plans are kept"
+
+
+def test_memory_is_a_share_of_what_the_fastest_plan_takes() -> None:
+    explorer = PlanExplorer(chain(), Mesh(2), fuse=False)
+    free = max(explorer.plan.peak_nbytes)
+    words = controls(explorer)["memory"]["words"]
+    explorer.places = {"memory": 2}
+    assert words[2].endswith("a device")
+    assert max(explorer.plan.peak_nbytes) <= 0.9 * free or explorer.said.startswith("No such plan: ")
+
+
+def test_what_cannot_be_planned_is_said_and_the_last_plan_stays() -> None:
+    explorer = PlanExplorer(chain(), Mesh((4,)), fix={"x product0": {"m": 4}})
+    before = explorer.plan
+    explorer.places = {"mesh": 0}
+    assert explorer.said.startswith("No such plan: ") and explorer.plan is before
+    with pytest.raises(ValueError, match="no operator"):
+        PlanExplorer(chain(), Mesh(2), fix={"nobody": {"m": 2}})
+
+
+def test_a_plan_is_explored_as_it_is() -> None:
+    p = plan(chain(), Mesh((2, 2), names=("a", "b"), link={"a": Link(1e-6, 1e9), "b": Link(1e-6, 4e9)}), space="mesh")
+    explorer = PlanExplorer(p)
+    assert explorer.plan.mesh == p.mesh and explorer.plan.space == p.space
+    assert len(controls(explorer)["mesh"]["words"]) == 1, "axes have links of their own"
+    uneven = PlanExplorer(chain(), Mesh(2, device=[Device(1e12), Device(2e12)]))
+    assert len(controls(uneven)["mesh"]["words"]) == 1
+
+
+def test_overlaps_are_asked_anew() -> None:
+    memory = allocate((27,), name="A")
+    a, b = memory.reshape(3, 3, 3)[:2, :2, :2], memory[2::5]
+    explorer = OverlapExplorer(a, b)
+    assert explorer.said == repr(overlap(a, b)) and "<svg" in explorer.answer["html"]
+    assert [one["label"] for one in explorer.controls if one["name"].startswith("b")] == [
+        "b, axis 0: start",
+        "b, axis 0: step",
+    ]
+    explorer.places = {"b 0 start": 1, "b 0 step": 1, "a 2 start": 1}
+    assert explorer.said == repr(overlap(a[:, :, 1:], b[1::2]))
+    explorer.places = {"b 0 start": 99, "a 0 step": "x"}
+    assert explorer.said == repr(overlap(a, b[b.shape[0] - 1 :]))
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"source must be .*; give a Graph, or a ShardPlan"):
+        PlanExplorer(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"b must be .*; give a view"):
+        OverlapExplorer(allocate((3,)), "b")  # type: ignore[arg-type]
+
+
+def test_without_anywidget_one_line_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['anywidget'] = None; import tapestry_plan\n"
+        "try: tapestry_plan.PlanExplorer\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == (
+        "explorers are widgets of anywidget, which is not installed; pip install 'tapestry[widgets]', and ask again\n"
+    )
+
+
+def test_the_module_parses(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("the module is parsed by node, which is not installed")
+    path = tmp_path / "widget.mjs"
+    path.write_text(PlanExplorer._esm, "utf-8")
+    subprocess.run([node, "--check", path], check=True)
+
+
+def test_explorers_render_and_send_what_is_asked(browser: Any, tmp_path: Path) -> None:
+    g = Graph()
+    g.output(ops.exp(ops.relu(g.input("x", (8, 8)), name="rows").T, name="columns"), "y")
+    explorer = PlanExplorer(g, Mesh(2), fuse=False, fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    path = tmp_path / "plan.html"
+    path.write_text(harness(explorer), "utf-8")
+    with open_page(browser, path, 400) as opened:
+        opened.wait()
+        page = opened.page
+        assert page.locator(".tp-node").count() == 4
+        assert page.locator(".tp-sliders input").count() == 3
+        slider = page.locator("input[data-name=link]")
+        slider.focus()
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("sent") == [{"link": 5}]
+        explorer.places = {"link": 5}
+        for name in ("controls", "said", "answer"):
+            page.evaluate(f"model.receive({name!r}, {json.dumps(getattr(explorer, name))})")
+        assert page.locator("label:has([data-name=link]) output").text_content() == "20 GB/s"
+        assert explorer.said in page.locator(".tp-widget").text_content()
+        assert page.evaluate("document.activeElement.dataset.name") == "link", "the slider keeps the keys"
+        page.wait_for_selector(".tp-node")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        page.evaluate("stop()")
+        assert not opened.printed
+    memory = allocate((27,), name="A")
+    path.write_text(harness(OverlapExplorer(memory.reshape(3, 3, 3)[:2, :2, :2], memory[2::5])), "utf-8")
+    with open_page(browser, path, 400, "dark") as opened:
+        opened.page.wait_for_selector(".tp-answer svg.tapestry-narrow")
+        assert opened.page.locator(".tp-sliders input").count() == 8
+        assert "Overlap(1 cell" in opened.page.locator(".tp-widget").text_content()
+        assert not opened.printed
