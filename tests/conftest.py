@@ -14,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -22,6 +23,7 @@ from tapestry_exec import BackendUnavailable, CupyBackend
 from tapestry_exec.simulated import shim
 from tests.every_test import EveryTest, part_numbers
 from tests.new_cases import NEW_EXAMPLES, REPEAT, NewCases, Repeated, command_of
+from tests.pages import start_chromium
 
 settings.register_profile(
     "default",
@@ -196,6 +198,13 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.append(one)
         left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
         yield one
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium for the pages of a module; gone behind it, since its loop of events would be in the way of others."""
+    with start_chromium() as found:
+        yield found
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,7 @@ from tapestry_exec.run import tuning
 from tapestry_exec.run.evaluate import difference, evaluate_with_scale, most_apart
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_plan.report import show_run
-from tapestry_plan.steps import Counted, ShardPlan
+from tapestry_plan.steps import DeviceCounts, ShardPlan
 from tapestry_sets.limits import FrozenDict, Units, cut_text, quote
 
 Progress = Callable[[int, int, str], None]
@@ -195,7 +195,7 @@ COUNTED = {
 """What plans predict and runs count by device, in words and as the field that has it."""
 
 
-class Predicted(Counted, Protocol):
+class Predicted(DeviceCounts, Protocol):
     """What is predicted of a run by device, in the fields of the same names."""
 
     @property

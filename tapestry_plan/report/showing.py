@@ -8,9 +8,8 @@ from tapestry_plan.report.arenas import memory_panel
 from tapestry_plan.report.lanes import draw_lanes, list_measured
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_count
 from tapestry_plan.report.page import make_report, read_asset, tell_title
-from tapestry_plan.report.summary import summary_panel
+from tapestry_plan.report.summary import by_device, summary_panel
 from tapestry_plan.report.traffic import draw_links, traffic_panel
-from tapestry_plan.report.tuning import SHOWN_DEVICES
 from tapestry_plan.steps import MeasuredRun, ShardPlan, fill_report
 
 
@@ -30,17 +29,11 @@ def show_run(run: MeasuredRun, outputs: Sequence[Sequence[str]]) -> str:
     """
     size, moved = len(run.peak_nbytes), sum(run.nbytes_by_link.values())
     title = f"{UNITS.seconds(run.seconds)} on {tell_count(size, 'device')}, {UNITS.nbytes(moved)} moved"
-    rows = [
-        [str(d), *(f"{column[d]:,}" for column in (run.nbytes_received, run.nbytes_placed, run.peak_nbytes))]
-        for d in range(min(size, SHOWN_DEVICES))
-    ]
-    left = f"and {size - SHOWN_DEVICES:,} more devices" if size > SHOWN_DEVICES else ""
-    heads = ("device", "received B", "placed B", "peak B")
-    counted = table(heads, rows, range(4)) + (element("p", left, class_="tp-note") if left else "")
+    columns = {"received B": run.nbytes_received, "placed B": run.nbytes_placed, "peak B": run.peak_nbytes}
     return wrap(
         element("h1", escape(title)),
         panel("outputs", "Its outputs", table(("output", "cells", "differs by"), outputs)),
-        panel("counted", "What it counted", counted),
+        panel("counted", "What it counted", by_device(columns)),
         panel("traffic", "Which bytes went where", draw_links(run.nbytes_by_link, size)),
         panel("lanes", "When it ran", draw_lanes("measured", list_measured(run), size, run.seconds)),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_count, tell_nbytes
 from tapestry_plan.report.tuning import SHOWN_DEVICES
@@ -94,6 +94,7 @@ def summary_panel(plan: ShardPlan) -> str:
         element("div", element("dt", escape(name)), element("dd", element("b", escape(number)), escape(f" {words}")))
         for name, number, words in list_facts(plan)
     )
+    columns = {"receives B": plan.nbytes_received, "starts with B": plan.nbytes_placed, "peak B": plan.peak_nbytes}
     said = "".join(element("li", escape(line)) for line in list_assumptions(plan))
     return panel(
         "summary",
@@ -101,20 +102,17 @@ def summary_panel(plan: ShardPlan) -> str:
         element("dl", facts, class_="tp-facts"),
         element(
             "div",
-            element("div", element("h3", "by device"), _devices_table(plan)),
+            element("div", element("h3", "by device"), by_device(columns)),
             element("div", element("h3", "what these numbers rest on"), element("ul", said)),
             class_="tp-totals",
         ),
     )
 
 
-def _devices_table(plan: ShardPlan) -> str:
-    heads = ("device", "receives B", "starts with B", "peak B", "work")
-    columns = (plan.nbytes_received, plan.nbytes_placed, plan.peak_nbytes)
-    rows = [
-        [str(d), *(f"{column[d]:,}" for column in columns), UNITS.flop(plan.flop[d])]
-        for d in range(min(plan.mesh.size, SHOWN_DEVICES))
-    ]
-    left = plan.mesh.size - SHOWN_DEVICES
-    more = element("p", f"and {left:,} more devices", class_="tp-note") if left > 0 else ""
-    return table(heads, rows, range(5)) + more
+def by_device(columns: Mapping[str, Sequence[int]]) -> str:
+    """A table of numbers, with a row for each device as far as there is room."""
+    size = min(map(len, columns.values()))
+    rows = [[str(d), *(f"{column[d]:,}" for column in columns.values())] for d in range(min(size, SHOWN_DEVICES))]
+    left = f"and {size - SHOWN_DEVICES:,} more devices" if size > SHOWN_DEVICES else ""
+    heads = ("device", *columns)
+    return table(heads, rows, range(len(heads))) + (element("p", left, class_="tp-note") if left else "")

@@ -254,10 +254,10 @@ class OverlapExplorer(Explorer):
     >>> A = allocate((27,), name="A")
     >>> explorer = OverlapExplorer(A[::2], A[1::2])
     >>> explorer.said
-    'Overlap(no cell: a = View((14,) of A), b = View((13,) of A))'
+    'Overlap(no cell: a = A[::2], b = A[1::2])'
     >>> explorer.places = {"b 0 step": 2}
     >>> explorer.found
-    Overlap(no cell: a = View((14,) of A), b = View((5,) of A))
+    Overlap(no cell: a = A[::2], b = A[1::2][::3])
     """
 
     @check_arguments(a="give a view, as A[2::5] of an allocation", b="give a view, as A[2::5] of an allocation")

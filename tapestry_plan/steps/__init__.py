@@ -100,7 +100,7 @@ from tapestry_plan.steps.shard_plan import (
     ShardPlan,
     Stage,
 )
-from tapestry_plan.steps.showing import Counted, MeasuredRun, fill_report
+from tapestry_plan.steps.showing import DeviceCounts, MeasuredRun, fill_report
 from tapestry_plan.steps.step import (
     HOST,
     READ,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 
-class Counted(Protocol):
+class DeviceCounts(Protocol):
     """What plans predict, and runs count, in the fields of the same names."""
 
     @property
@@ -19,7 +19,7 @@ class Counted(Protocol):
     def peak_nbytes(self) -> tuple[int, ...]: ...
 
 
-class MeasuredRun(Counted, Protocol):
+class MeasuredRun(DeviceCounts, Protocol):
     """What a report takes of a run: a `tapestry_exec.RunResult` has all of it."""
 
     @property

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tapestry_sets import Region, Sett, Stripe, allocate, overlap, show_views
 from tapestry_sets.draw import show
-
-CHROMIUM = shutil.which("chromium")
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 LOOK = """() => {
   const light = color => { // the relative luminance of WCAG 2
@@ -68,14 +58,6 @@ def pictures() -> list[str]:
         show(*(Stripe(1, 7, k) for k in range(8)), stop=200),
     ]
     return [one._repr_mimebundle_()["text/html"] for one in shown]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as engine:
-        chromium = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield chromium
-        chromium.close()
 
 
 def look(browser: Any, body: str, width: int, scheme: str, attributes: str = "") -> dict[str, Any]:
