@@ -14,7 +14,7 @@ import pytest
 
 from tapestry_exec import run
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
-from tapestry_plan.report import make_report, network, show_plan, tuning
+from tapestry_plan.report import make_report, network, operators, show_plan, tuning
 from tapestry_plan.report.arenas import list_points
 from tests.report_models import chain, transformer
 
@@ -256,3 +256,11 @@ def test_curves_keep_the_most(steps: int) -> None:
     each = points[1][0] - points[0][0]
     for step, nbytes in held:
         assert points[step // each][1] >= nbytes
+
+
+def test_operators_that_are_too_many_to_explain_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "MAX_EXPLAINED", 2)
+    made = plan(chain(), Mesh(2), fuse=False).report()
+    untold = [one["name"] for one in made.data["operators"] if one["key"] is None]
+    assert len(made.data["explained"]) == 2 and untold
+    assert made.left_out == (f"reasons of {len(untold)} operators: too many differ",)
