@@ -86,6 +86,8 @@ def examples(page: Path) -> list[tuple[str, str]]:
     [pytest.param(*e, id=f"{p.relative_to(ROOT)}-{k}") for p in PAGES for k, e in enumerate(examples(p))],
 )
 def test_the_examples_print_what_they_say(code: str, printed: str) -> None:
+    if "import jax" in code:
+        pytest.importorskip("jax", reason="JAX is not installed; `.ci/run --all` runs this where it is")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, "example", "exec"), {})
