@@ -16,7 +16,7 @@ from typing import Any
 from tapestry_plan.draw import Repeated, fold
 from tapestry_plan.ir import OpNode
 from tapestry_plan.report.markup import UNITS
-from tapestry_plan.report.tuning import FIRST_READERS, SHOWN_NAME, SHOWN_SHARES
+from tapestry_plan.report.tuning import FIRST_READERS, MAX_EDGES, SHOWN_NAME, SHOWN_SHARES
 from tapestry_plan.steps import ShardPlan, tell_block
 from tapestry_sets.limits import cut_text
 
@@ -66,7 +66,8 @@ def describe_graph(plan: ShardPlan) -> dict[str, Any]:
                 "seconds": stage.seconds,
             }
         )
-    edges = _list_edges(plan, place, moved)
+    every = _list_edges(plan, place, moved)
+    edges = every if len(every) <= MAX_EDGES else drop_bridged(every)
     ends = list(_add_ends(plan, place, nodes))
     legend = [
         {"share": share, "color": colors.get(share, -1 if share == WHOLE else -2), "count": count}
@@ -75,6 +76,7 @@ def describe_graph(plan: ShardPlan) -> dict[str, Any]:
     return {
         "nodes": nodes,
         "edges": [*edges, *ends],
+        "dropped": len(every) - len(edges),
         "tree": [*_list_inputs(nodes), *_grow(plan, place), *_list_outputs(nodes)],
         "legend": legend[: SHOWN_SHARES + 1],
         "others": [sum(one["count"] for one in legend[SHOWN_SHARES + 1 :]), len(legend[SHOWN_SHARES + 1 :])],
@@ -100,6 +102,29 @@ def _list_edges(plan: ShardPlan, place: dict[str, int], moved: Counter[tuple[str
                 if name in made:
                     found[place[made[name]], place[node.name]][name] = moved[name, node.name] + moved[name, ""]
     return [[a, b, [*tensors], sum(tensors.values())] for (a, b), tensors in found.items()]
+
+
+def drop_bridged(edges: Sequence[list[Any]]) -> list[list[Any]]:
+    """The edges but for those beside which a path of others leads to the same place; each goes to a larger number.
+
+    Examples
+    --------
+    >>> drop_bridged([[0, 1], [0, 2], [1, 2], [1, 3]])
+    [[0, 1], [1, 2], [1, 3]]
+    """
+    into: defaultdict[int, list[list[Any]]] = defaultdict(list)
+    for edge in edges:
+        into[edge[1]].append(edge)
+    before: dict[int, int] = {}  # bits of all from which a path leads here
+    kept = []
+    for target in sorted(into):
+        seen = 0
+        for edge in sorted(into[target], key=lambda one: -one[0]):
+            if not seen >> edge[0] & 1:
+                kept.append(edge)
+            seen |= before.get(edge[0], 0) | 1 << edge[0]
+        before[target] = seen
+    return sorted(kept, key=lambda one: (one[0], one[1]))
 
 
 def _add_ends(plan: ShardPlan, place: dict[str, int], nodes: list[dict[str, Any]]) -> Iterator[list[Any]]:

@@ -231,6 +231,8 @@ def _tell_untold(data: dict[str, Any]) -> list[str]:
     """Which operators have no reasons, and which transfers no rows."""
     untold, transfers = sum(one["key"] is None for one in data["operators"]), data["transfers"]
     said = [f"reasons of {tell_count(untold, 'operator')}: too many differ"] if untold else []
+    if dropped := data["graph"]["dropped"]:
+        said.append(f"{tell_count(dropped, 'edge')} of the graph, beside each of which is a path of others")
     if transfers["left"]:
         said.append(f"{tell_count(transfers['left'], 'transfer')} of {transfers['left_nbytes']:,} B, the smallest")
     return said

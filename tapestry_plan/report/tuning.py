@@ -10,6 +10,9 @@ MAX_NBYTES = 2_000_000
 MAX_EXPLAINED = 160
 """At most so many different operators are explained: to compare shardings of one takes about 15 ms."""
 
+MAX_EDGES = 1000
+"""Of a graph with more edges those are left out beside which a path of others is; to lay them out takes minutes."""
+
 # ------------------------------------------------------------------ how much is shown
 
 SHOWN_DEVICES = 16

@@ -264,3 +264,35 @@ def test_operators_that_are_too_many_to_explain_are_counted(monkeypatch: pytest.
     untold = [one["name"] for one in made.data["operators"] if one["key"] is None]
     assert len(made.data["explained"]) == 2 and untold
     assert made.left_out == (f"reasons of {len(untold)} operators: too many differ",)
+
+
+def test_of_too_many_edges_those_with_a_path_beside_them_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Graph()
+    made = [ops.exp(g.input("x", (8, 8)), name="e0")]
+    for k in range(1, 9):
+        made.append(ops.exp(ops.add_n(*made, name=f"sum{k}") if k > 1 else made[0], name=f"e{k}"))
+    g.output(made[-1], "y")
+    p = plan(g, Mesh(2), fuse=False, expand=False)
+    whole = network.describe_graph(p)
+    monkeypatch.setattr(network, "MAX_EDGES", 10)
+    made_less = p.report()
+    less = made_less.data["graph"]
+    assert less["dropped"] == len(whole["edges"]) - len(less["edges"]) > 0
+    assert f"{less['dropped']} edges of the graph" in made_less.left_out[0]
+    assert reachable(whole["edges"]) == reachable(less["edges"])
+
+
+def reachable(edges: list[Any]) -> set[tuple[int, int]]:
+    """All pairs that paths join, by going through them."""
+    after: dict[int, set[int]] = {}
+    for a, b, *_ in edges:
+        after.setdefault(a, set()).add(b)
+    found = set()
+    for start in after:
+        todo = [start]
+        while todo:
+            for b in after.get(todo.pop(), ()):
+                if (start, b) not in found:
+                    found.add((start, b))
+                    todo.append(b)
+    return found
