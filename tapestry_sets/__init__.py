@@ -3,12 +3,13 @@
 from tapestry_sets.alias import (
     AliasGraph,
     AliasTensor,
+    Coverage,
     Overlap,
+    ReshapeView,
     Witness,
     as_view,
     contains,
     covers,
-    find_missing,
     has_internal_overlap,
     internal_overlap,
     is_contiguous,
@@ -18,6 +19,7 @@ from tapestry_sets.alias import (
     overlap_matrix,
     overlap_sizes,
     overlaps,
+    reshape_is_view,
     same_elements,
     shared_memory,
     show_views,
@@ -48,7 +50,7 @@ from tapestry_sets.interop import (
     to_cute,
     to_mlir,
 )
-from tapestry_sets.limits import Limits, Tally, TooHard, TooManyPieces, limits, tally
+from tapestry_sets.limits import Decision, Limits, Tally, TooHard, TooManyPieces, limits, tally
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, ImplicitRegion, IndexProjection, Region, Reshaped
 from tapestry_sets.solvers import to_isl
 from tapestry_sets.views import (
@@ -76,7 +78,9 @@ __all__ = [
     "Allocation",
     "Box",
     "BoxArray",
+    "Coverage",
     "CuteLayout",
+    "Decision",
     "DisjointRegions",
     "DisjointSetts",
     "ImplicitRegion",
@@ -89,6 +93,7 @@ __all__ = [
     "Picture",
     "Region",
     "RegionArray",
+    "ReshapeView",
     "Reshaped",
     "Sett",
     "Stripe",
@@ -109,7 +114,6 @@ __all__ = [
     "covers",
     "distinct_count",
     "fill_into",
-    "find_missing",
     "first_common",
     "from_cute",
     "from_isl",
@@ -131,6 +135,7 @@ __all__ = [
     "overlaps",
     "pad",
     "repeat",
+    "reshape_is_view",
     "roll",
     "same_elements",
     "shared_memory",

@@ -56,6 +56,9 @@ settings.register_profile(
 
 NO_COMPILER = "no C++ compiler: kernels are not run on the CPU; install g++"
 COMPILED_EXAMPLES = (
+    "tapestry_exec.cuda.backend.NoDevicePath",
+    "tapestry_exec.cuda.gpus.KernelError",
+    "tapestry_exec.cuda.gpus.RawKernel",
     "tapestry_exec.simulated.backend.SimulatedBackend",
     "tapestry_exec.simulated.shim.compile_source",
     "tapestry_exec.simulated.shim.kernels_of",

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
+import doctest
+import inspect
 import io
 import re
+import shlex
 import subprocess
+import sys
 import tomllib
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 
+import tapestry_plan
+import tapestry_plan.ops
 import tapestry_plan.rewrite
+import tapestry_sets
 import tapestry_sets.views
+from tapestry_exec import Deployment, RunResult
 from tapestry_exec.run import BACKENDS
+from tapestry_plan import Graph, Mesh, Operation, PlannedTransfers, ShardPlan, Tensor, ops
+from tapestry_plan.onnx import to_onnx
 from tapestry_plan.rewrite import RULES
+from tapestry_sets import (
+    AffineMap,
+    AliasTensor,
+    Box,
+    DisjointRegions,
+    DisjointSetts,
+    Overlap,
+    Region,
+    Sett,
+    Stripe,
+    View,
+)
 from tapestry_sets.alias import RUNGS, CellQuestion
 from tapestry_sets.alias import tuning as alias_numbers
 from tapestry_sets.integers import tuning as integers_numbers
@@ -28,9 +56,20 @@ from tapestry_sets.views.kinds import KINDS
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / p / "README.md" for p in PACKAGES)]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / package / "README.md" for package in PACKAGES),
+]
 DRAWN = re.compile(r"```python\n((?:(?!```).)*?^picture = .*?)```.*?!\[[^\]]+\]\(([\w/]+\.svg)\)", re.S | re.M)
 EXAMPLE = re.compile(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", re.S)
+COMMANDS = re.compile(r"```sh\n(.*?)```", re.S)
+SETS_UP = re.compile(
+    r"python3? (-m (venv|pytest)|tests/bench/)|\. \.venv/bin/activate$|pip install|ruff|mypy|lint-imports|sphinx-build|"
+    r"(\.venv/bin/)?tapestry demo$"
+)
+"""Commands that only a fresh environment can follow: `.ci/run` does."""
+SESSION = re.compile(r"```pycon\n(.*?)```", re.S)
 TO_ADD = {"view kind", "operator", "ONNX operator", "backend", "rung", "picture", "rewrite", "expansion", "export"}
 
 
@@ -47,15 +86,81 @@ def examples(page: Path) -> list[tuple[str, str]]:
     [pytest.param(*e, id=f"{p.relative_to(ROOT)}-{k}") for p in PAGES for k, e in enumerate(examples(p))],
 )
 def test_the_examples_print_what_they_say(code: str, printed: str) -> None:
+    if "import jax" in code:
+        pytest.importorskip("jax", reason="JAX is not installed; `.ci/run --all` runs this where it is")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, "example", "exec"), {})
     assert out.getvalue() == printed
 
 
+SESSIONS = [page for page in PAGES if "```pycon" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_sessions_of_a_page_print_what_they_say(page: Path) -> None:
+    """One session a page: what a block defines, later ones use."""
+    text = "\n".join(SESSION.findall(page.read_text()))
+    session = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    told: list[str] = []
+    found = doctest.DocTestRunner(verbose=False).run(session, out=told.append)
+    assert found.attempted > 30 and not found.failed, "".join(told)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_example_says_what_it_prints(page: Path) -> None:
     assert len(examples(page)) == page.read_text().count("```python")
+
+
+def commands() -> list[Any]:
+    """The lines of the documents' shells that call the command `tapestry`; measuring a machine takes long."""
+    lines = [
+        (page, line) for page in PAGES for block in COMMANDS.findall(page.read_text()) for line in block.splitlines()
+    ]
+    return [
+        pytest.param(line, id=f"{page.relative_to(ROOT)}: {line}", marks=[pytest.mark.heavy] * ("calibrate" in line))
+        for page, line in lines
+        if not SETS_UP.match(line)
+    ]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_the_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line by itself, in a folder with a model and its plan, with the shell's `&&` and `>`."""
+    from click.testing import CliRunner
+
+    from tapestry_exec.cli.commands import main
+
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(small_model())
+    Path("plan.json").write_text(CliRunner().invoke(main, ["plan", "model.onnx", "--mesh", "2x2", "--json"]).stdout)
+    for command in line.split(" && "):
+        words, _, target = command.partition(" > ")
+        name, *arguments = shlex.split(words)
+        assert name == "tapestry", f"{name} is neither `tapestry` nor what sets something up"
+        result = CliRunner().invoke(main, arguments)
+        if found := re.search(r"pip install (jax|torch)", result.stderr):
+            pytest.skip(f"{found[1]} is not installed")
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout or list(tmp_path.iterdir())
+        if target:
+            Path(target).write_text(result.stdout)
+
+
+@cache
+def small_model() -> bytes:
+    g = Graph()
+    hidden = ops.relu(ops.matmul(g.input("x", (8, 16)), g.constant("w", np.ones((16, 8), np.float32)), name="up"))
+    g.output(ops.relu(hidden, name="act"), "y")
+    made: bytes = to_onnx(g).SerializeToString()
+    return made
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_block_of_code_is_run_or_printed(page: Path) -> None:
+    """Blocks are Python, which prints a text; a text alone, which is a picture; a shell's; or taken from elsewhere."""
+    kinds = re.findall(r"^```(\S+)", page.read_text(), re.M)
+    assert {*kinds} <= {"python", "pycon", "text", "sh", "{include}", "{toctree}"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -104,6 +209,154 @@ def test_no_tracked_text_names_a_place_on_one_machine() -> None:
         if path.suffix in {".py", ".md", ".toml", ".ipynb"} and path.is_file():
             places = re.findall(r"(?<![\w.])/(?:home|root|Users|work)/\w+", path.read_text(errors="ignore"))
             assert not places, f"{name} names {places[0]}"
+
+
+# -- docstrings ------------------------------------------------------------------------------------------------------
+
+PUBLIC = [(package, name) for package in map(sys.modules.get, PACKAGES) for name in package.__all__]  # type: ignore[union-attr]
+OPERATORS = [(tapestry_plan.ops, name) for name in vars(tapestry_plan.ops) if not name.startswith("_")]
+WINGS = {path.stem for path in (ROOT / "tapestry_plan" / "ops").iterdir()}
+NAMED = PUBLIC + [(module, name) for module, name in OPERATORS if name not in WINGS]
+"""Public names by whose they are; of the operators' wing all but its modules."""
+
+SETS = (Stripe, Sett, DisjointSetts, Region, DisjointRegions, View, Overlap)
+ASKED = (
+    *SETS,
+    AffineMap,
+    AliasTensor,
+    Box,
+    Graph,
+    Tensor,
+    Operation,
+    Mesh,
+    ShardPlan,
+    PlannedTransfers,
+    Deployment,
+    RunResult,
+)
+"""What users have in hand: its methods have examples too, those that it inherits in the class that has them."""
+
+
+@cache
+def words_behind(package: str) -> dict[str, tuple[str, str]]:
+    """The strings that stand behind assignments, by the name that is assigned to: module, and text."""
+    found = {}
+    for path in (ROOT / package).rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        body = ast.parse(path.read_text()).body
+        for line, words in pairwise(body):
+            if isinstance(words, ast.Expr) and isinstance(words.value, ast.Constant):
+                target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
+                if isinstance(target, ast.Name) and isinstance(words.value.value, str):
+                    found[target.id] = module, words.value.value
+    return found
+
+
+def own_words(package: ModuleType, name: str) -> str:
+    """What stands in a public object's own docstring, or behind the assignment that makes it."""
+    given = getattr(package, name)
+    if isinstance(given, type) and given.__module__.startswith("tapestry"):
+        return vars(given).get("__doc__") or ""
+    if inspect.isroutine(given) or isinstance(given, ModuleType):
+        return given.__doc__ or ""
+    return words_behind(package.__name__.partition(".")[0]).get(name, ("", ""))[1]
+
+
+def test_every_public_name_has_an_example() -> None:
+    assert len(NAMED) > 250
+    assert [name for package, name in NAMED if ">>> " not in own_words(package, name)] == []
+
+
+def users_of(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public methods of a class, and the properties."""
+    for name in dir(kind):
+        given = inspect.getattr_static(kind, name)
+        made = given.__func__ if isinstance(given, classmethod | staticmethod) else given
+        made = getattr(made, "fget", None) or getattr(made, "func", None) or made
+        if not name.startswith("_") and inspect.isroutine(made):
+            yield name, inspect.unwrap(made)
+
+
+@pytest.mark.parametrize("kind", ASKED, ids=lambda kind: kind.__name__)
+def test_every_method_that_users_call_has_an_example(kind: type) -> None:
+    assert [name for name, method in users_of(kind) if ">>> " not in (method.__doc__ or "")] == []
+
+
+def names_from_nowhere(text: str) -> set[str]:
+    """Names that examples read and neither import nor define: those of the module that they stand in."""
+    read, bound = set(), {*dir(builtins)}
+    for node in ast.walk(ast.parse("".join(one.source for one in doctest.DocTestParser().get_examples(text)))):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler):
+            bound.add(node.name or "")
+    return read - bound
+
+
+def test_examples_can_be_pasted() -> None:
+    """They bring along what they use: who reads them in an editor or on a page has no module around them."""
+    texts = [(name, own_words(package, name)) for package, name in NAMED]
+    texts += [(name, method.__doc__ or "") for kind in ASKED for name, method in users_of(kind)]
+    assert {name: missing for name, text in texts if (missing := names_from_nowhere(text))} == {}
+
+
+@cache
+def texts_that_run(module: str) -> frozenset[str]:
+    """The docstrings whose examples a run of the doctests finds in a module."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return frozenset(test.docstring for test in finder.find(sys.modules[module]) if test.examples and test.docstring)
+
+
+def test_the_examples_of_public_names_are_found() -> None:
+    """No wrapper hides one from the run of the doctests."""
+    hidden = []
+    for package, name in NAMED:
+        given = getattr(package, name)
+        if isinstance(given, type) or inspect.isroutine(given):
+            text = own_words(package, name)
+            if text and text not in texts_that_run(inspect.unwrap(given).__module__):
+                hidden.append(name)
+    assert hidden == []
+
+
+DATA = sorted({(p.__name__.partition(".")[0], name) for p, name in NAMED if not callable(getattr(p, name))})
+
+
+@pytest.mark.parametrize(("package", "name"), [pytest.param(*each, id=each[1]) for each in DATA])
+def test_the_examples_behind_assignments_run(package: str, name: str) -> None:
+    """Those that a run of the doctests does not find: of values, which have no docstring."""
+    if name in words_behind(package):
+        module, text = words_behind(package)[name]
+        examples = doctest.DocTestParser().get_doctest(text, dict(vars(sys.modules[module])), name, None, None)
+        assert examples.examples
+        assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(examples).failed == 0
+    else:
+        assert isinstance(getattr(sys.modules[package], name), ModuleType)
+
+
+def test_public_functions_say_what_they_take() -> None:
+    """An editor completes nothing of a parameter that is hinted `object`, or not at all."""
+    vague = []
+    for package, name in NAMED:
+        if inspect.isroutine(getattr(package, name)):
+            function: Callable[..., Any] = inspect.unwrap(getattr(package, name))
+            hints = {each.name: str(each.annotation) for each in inspect.signature(function).parameters.values()}
+            vague += [(name, what, hint) for what, hint in hints.items() if re.search(r"\b(object|_empty)\b", hint)]
+    assert vague == []
+
+
+def test_what_alias_questions_take_is_named() -> None:
+    """Views, arrays of any library and other memory: each is one of the types that `overlap` is hinted with."""
+    hint = get_type_hints(tapestry_sets.overlap)["a"]
+    assert {View, np.ndarray} <= {get_origin(one) or one for one in get_args(hint)}
+    told = {name for one in get_args(hint) if isinstance(one, type) for name in vars(one)}
+    assert {"__array_interface__", "__dlpack__", "__cuda_array_interface__", "__buffer__", "view"} <= told
 
 
 # -- the packages' READMEs -------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 def key(name):
     return re.sub("[-_.]+", "-", name).lower()
 
-allowed, left = {"tapestry"}, ["numpy", "cupy-cuda13x", "cupy-cuda12x", "pytest", "hypothesis", "msgspec", "islpy"]
+left = ["numpy", "cupy-cuda13x", "cupy-cuda12x", "pytest", "hypothesis", "msgspec", "islpy"]
+allowed = {"tapestry-tensor"}
 while left:
     if (name := key(left.pop())) not in allowed:
         allowed.add(name)

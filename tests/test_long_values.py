@@ -151,7 +151,6 @@ SETS: dict[str, Callable[[Any], Any]] = {
     "overlap_matrix": lambda v: ts.overlap_matrix([A, v]),
     "shared_memory": lambda v: ts.shared_memory(v),
     "origins": lambda v: ts.origins(v),
-    "find_missing": lambda v: ts.find_missing(v, A),
     "AliasGraph.allocate": lambda v: AliasGraph().allocate(v),
     "kind_from_dict": lambda v: kind_from_dict(v),
     "kind document": lambda v: kind_from_dict({"kind": "Flip", "axes": v}),

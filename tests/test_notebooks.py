@@ -210,4 +210,4 @@ def test_the_extra_that_opens_notebooks_brings_the_widgets() -> None:
     extras = project["optional-dependencies"]
     assert f"{project['name']}[widgets]" in extras["notebook"]  # of this name, or another package would be installed
     brought = {re.split(r"[<>=\[; ]", one)[0] for one in (*extras["notebook"], *extras["widgets"])}
-    assert {"notebook", "anywidget", "ipywidgets"} <= brought
+    assert {"jupyterlab", "anywidget", "ipywidgets"} <= brought

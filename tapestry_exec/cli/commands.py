@@ -86,7 +86,7 @@ IMPORTED = {"jax": {"jax": "jax"}, "dtensor": {"torch.distributed.tensor": "torc
         "tapestry overlap 'A[27]; A[:9]; A[2::5]'",
     ],
 )
-@click.version_option(package_name="tapestry")
+@click.version_option(package_name="tapestry-tensor")
 def main() -> None:
     """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
 

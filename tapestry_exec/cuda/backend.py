@@ -43,7 +43,24 @@ from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
 
 
 class NoDevicePath(ValueError):
-    """An operator's block function does not run on a GPU."""
+    """An operator's block function does not run on a GPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import SimulatedBackend, run
+    >>> from tapestry_plan import Graph, Mesh, Op, ops, plan
+    >>> def ordered(xp, inputs, outputs, shard):
+    ...     outputs[0][...] = np.sort(inputs[0], axis=0)
+    >>> g = Graph()
+    >>> own = Op("own", ops.relu.op.signature, ordered, host_only=True)
+    >>> _ = g.output(g.op(own, g.input("x", (4,))), "y")
+    >>> run(plan(g, Mesh(1)), {"x": np.ones(4, np.float32)}, backend=SimulatedBackend())
+    Traceback (most recent call last):
+        ...
+    tapestry_exec.cuda.backend.NoDevicePath: operators ['own'] have block functions that need NumPy; attach a
+    kernel to them, or let them run on the host with CupyBackend(fallback=True)
+    """
 
 
 class CupyBackend:
@@ -82,6 +99,22 @@ class CupyBackend:
     ------
     BackendUnavailable
         When CuPy, its driver or a device is missing; when a plan is run, before its first step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import CupyBackend, run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+    >>> p = plan(g, Mesh(4), fix={"relu": {"i0": 4}})
+    >>> backend = CupyBackend(devices=[0, 0, 1, "cpu"])  # two of the mesh's devices on one GPU
+    >>> run(p, {"x": np.ones((4, 6), np.float32)}, backend=backend).nbytes_placed  # doctest: +SKIP
+    (24, 24, 24, 24)
+    >>> CupyBackend(blocking=True, capture=True)
+    Traceback (most recent call last):
+        ...
+    ValueError: CupyBackend: blocking waits after each step, which no graph holds; give capture or blocking
     """
 
     name = "cupy"
@@ -532,8 +565,8 @@ def _import_cupy() -> Any:
         import cupy
     except ImportError as error:
         raise BackendUnavailable(
-            f"backend 'cupy' needs CuPy, which cannot be imported ({error}); install tapestry[cuda13] or "
-            "tapestry[cuda12], or run with backend='numpy'"
+            f"backend 'cupy' needs CuPy, which cannot be imported ({error}); install tapestry-tensor[cuda13] or "
+            "tapestry-tensor[cuda12], or run with backend='numpy'"
         ) from error
     return cupy
 

@@ -19,7 +19,23 @@ Asked = tuple[Ints, Ints, tuple[Any, ...], int]
 
 
 class KernelError(ValueError):
-    """A raw kernel does not compile."""
+    """A raw kernel does not compile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import RawKernel, SimulatedBackend, run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+    >>> kernel = RawKernel('extern "C" __global__ void mine(float *x) { x[0] = 0; }', "yours", lambda *call: None)
+    >>> run(
+    ...     plan(g, Mesh(1)), {"x": np.ones((4, 6), np.float32)}, backend=SimulatedBackend(kernels={"relu": kernel})
+    ... )  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tapestry_exec.cuda.gpus.KernelError: there is no kernel 'yours' in its source: ...; declare it extern "C" __global__
+    """
 
 
 class RawKernel(Struct, frozen=True):
@@ -38,6 +54,24 @@ class RawKernel(Struct, frozen=True):
         first cells, and NumPy scalars.
     options : sequence of str
         For the compiler.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import RawKernel, SimulatedBackend, run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> source = '''extern "C" __global__ void doubled(const float *x, float *y, int n) {
+    ...     int i = blockIdx.x * blockDim.x + threadIdx.x;
+    ...     if (i < n) y[i] = 2 * x[i];
+    ... }'''
+    >>> def launch(inputs, outputs, shard):
+    ...     n = outputs[0].size
+    ...     return (-(-n // 32),), (32,), (inputs[0], outputs[0], np.int32(n))
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (6,))), "y")
+    >>> backend = SimulatedBackend(kernels={"relu": RawKernel(source, "doubled", launch)})
+    >>> run(plan(g, Mesh(1)), {"x": np.arange(6, dtype=np.float32)}, backend=backend).outputs["y"].tolist()
+    [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     """
 
     source: str

@@ -30,6 +30,22 @@ class NumpyBackend(Backend["NumpyDevice"]):
 
     Each device has a thread, where operators take longer than that costs, and there is a core for it. Bits and counts
     are the same as in one loop.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import NumpyBackend, run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> class Watched(NumpyBackend):  # what goes between devices, message by message
+    ...     def move(self, payload, src, dst):
+    ...         print(f"{payload.nbytes} B from device {src} to device {dst}")
+    ...         return super().move(payload, src, dst)
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    >>> result = run(p, {"x": np.ones((4, 6), np.float32)}, backend=Watched())
+    24 B from device 1 to device 0
+    24 B from device 0 to device 1
     """
 
     name = "numpy"
@@ -85,7 +101,20 @@ class NumpyBackend(Backend["NumpyDevice"]):
 
 
 class SerialBackend(NumpyBackend):
-    """The same devices in one loop, in the plan's order."""
+    """The same devices in one loop, in the plan's order: to follow steps, and where no threads are wanted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import SerialBackend, run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+    >>> p = plan(g, Mesh(2), fix={"relu": {"i0": 2}})
+    >>> result = run(p, {"x": np.ones((4, 6), np.float32)}, backend=SerialBackend())
+    >>> [event.step for event in result.timeline] == list(range(len(p.steps)))
+    True
+    """
 
     name = "serial"
 

@@ -31,6 +31,18 @@ class OnnxruntimeBackend(NumpyBackend):
     ------
     BackendUnavailable
         When onnxruntime, or onnx, is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+    >>> p = plan(g, Mesh(2), fix={"relu": {"i0": 2}})
+    >>> result = run(p, {"x": np.ones((4, 6), np.float32)}, backend="onnxruntime", verify=True)
+    >>> result.nbytes_placed, result.difference
+    ((48, 48), {'y': 0.0})
     """
 
     name = "onnxruntime"
@@ -42,7 +54,7 @@ class OnnxruntimeBackend(NumpyBackend):
         except ImportError as error:
             raise BackendUnavailable(
                 f"the backend 'onnxruntime' needs the package of this name, which cannot be imported ({error}): "
-                "pip install 'tapestry[verify]'"
+                "pip install 'tapestry-tensor[verify]'"
             ) from error
         self._library = onnxruntime
         self._sessions: dict[Any, Any] = {}

@@ -52,6 +52,17 @@ class ProcessBackend(NumpyBackend):
 
     The processes live as long as one `run`, or as a deployment. They import what operators are made of by name, so
     operators of one's own stand in a module, not in the program that runs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    >>> run(p, {"x": np.ones((4, 6), np.float32)}, backend="processes").nbytes_by_link
+    {(0, 1): 24, (1, 0): 24}
     """
 
     name = "processes"

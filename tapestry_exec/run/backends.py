@@ -30,7 +30,14 @@ BACKENDS: FrozenDict[str, tuple[str, str]] = FrozenDict(
         "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
     }
 )
-"""Backends by name: the wing that has each, and its class there."""
+"""Backends by name: the wing that has each, and its class there.
+
+Examples
+--------
+>>> from tapestry_exec import BACKENDS
+>>> sorted(BACKENDS)
+['cupy', 'numpy', 'onnxruntime', 'processes', 'serial', 'simulated']
+"""
 KNOWN = f"give an object, such as NumpyBackend(), or a name; {list_names(sorted(BACKENDS), '', 'backends')}"
 """What errors say of a backend that is none."""
 BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
@@ -48,7 +55,19 @@ Writes: TypeAlias = Sequence[tuple[Buffer, Box]]
 
 
 class BackendUnavailable(RuntimeError):
-    """A backend cannot run here: a package, a driver or a device is missing."""
+    """A backend cannot run here: a package, a driver or a device is missing.
+
+    Examples
+    --------
+    >>> import sys
+    >>> from unittest import mock
+    >>> from tapestry_exec import OnnxruntimeBackend
+    >>> with mock.patch.dict(sys.modules, {"onnxruntime": None}):  # as where it is not installed
+    ...     OnnxruntimeBackend()  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tapestry_exec.run.backends.BackendUnavailable: the backend 'onnxruntime' needs the package of this name, ...
+    """
 
 
 class OrderingFault(RuntimeError):
@@ -64,7 +83,20 @@ class Recorded(Protocol):
 
 
 class DeviceMemory(Protocol):
-    """One device: its arena, and the operations in it. It reaches no other device's memory."""
+    """One device: its arena, and the operations in it. It reaches no other device's memory.
+
+    Examples
+    --------
+    >>> from tapestry_exec import NumpyBackend
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 64))), "y")
+    >>> p = plan(g, Mesh(1))
+    >>> (device,) = NumpyBackend().open(p.peak_nbytes)
+    >>> device.alloc(p.buffers[0], (4, 64))
+    >>> device.peak_nbytes, p.peak_nbytes
+    (1024, (2048,))
+    """
 
     peak_nbytes: int
     copied_nbytes: int
@@ -111,6 +143,32 @@ class Backend(Protocol[D]):
 
     The other methods are those of a backend that has done all work when a call returns, which a class may take over:
     nothing is recorded, nothing is waited for, and times are the host's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import Backend, NumpyBackend, run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> class Counting(Backend):  # all that a backend has to have, each handed on to NumPy's
+    ...     name = "counting"
+    ...     def __init__(self):
+    ...         self.numpy, self.messages = NumpyBackend(), 0
+    ...     def open(self, nbytes, payload_nbytes):
+    ...         return self.numpy.open(nbytes, payload_nbytes)
+    ...     def close(self, devices):
+    ...         self.numpy.close(devices)
+    ...     def place(self, array, regions, tensor):
+    ...         return self.numpy.place(array, regions, tensor)
+    ...     def move(self, payload, src, dst):
+    ...         self.messages += 1
+    ...         return payload
+    ...     def fetch(self, payload):
+    ...         return self.numpy.fetch(payload)
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+    >>> p, backend = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}), Counting()
+    >>> run(p, {"x": np.ones((4, 6), np.float32)}, backend=backend).nbytes_moved, backend.messages
+    (48, 2)
     """
 
     name: str

@@ -68,6 +68,15 @@ def calibrate(backend: str = "numpy", *, devices: int = 4, report: Report | None
         For other backends, and fewer than one device.
     BackendUnavailable
         When the backend cannot run here.
+
+    Examples
+    --------
+    >>> from tapestry_exec import calibrate
+    >>> mesh = calibrate("numpy", devices=4)  # doctest: +SKIP
+    >>> calibrate("numpy", devices=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: calibrate: devices is 0; give an integer >= 1
     """
     measured = sorted(set(BACKENDS) - {"simulated"})
     if backend not in measured:

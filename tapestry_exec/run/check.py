@@ -59,7 +59,21 @@ Bounds = tuple[tuple[int, ...], tuple[int, ...]] | None
 
 
 class InvalidPlan(ValueError):
-    """A plan's steps do not hold together: a step reads, writes or copies what it must not."""
+    """A plan's steps do not hold together: a step reads, writes or copies what it must not.
+
+    Examples
+    --------
+    >>> from tapestry_exec import check_plan
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+    >>> p = plan(g, Mesh(1))
+    >>> check_plan(p.with_steps(steps=[step for step in p.steps if type(step).__name__ != "Compute"]))
+    Traceback (most recent call last):
+        ...
+    tapestry_exec.run.check.InvalidPlan: plan: reads [0, 4)×[0, 6) of 'relu' in buffer 1 on device 0, which
+    holds only nothing
+    """
 
 
 class Held(Struct):
@@ -107,6 +121,7 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     Examples
     --------
     >>> from msgspec.structs import replace
+    >>> from tapestry_exec import check_plan
     >>> from tapestry_plan import Graph, Mesh, plan
     >>> g = Graph()
     >>> _ = g.output(g.input("x", (4,)) + g.input("y", (4,)))

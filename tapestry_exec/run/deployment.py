@@ -121,6 +121,8 @@ def run(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
     >>> from tapestry_plan import Graph, Mesh, plan
     >>> g = Graph()
     >>> _ = g.output(g.input("x", (6,)) + g.input("y", (6,)), "z")
@@ -446,6 +448,18 @@ class Deployment:
         By device: bytes of constants that were placed, once.
     peak_nbytes : tuple of int
         By device: what a run holds at most, with what stays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import deploy
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.input("x", (4,)) * g.constant("w", np.full(4, 2, np.float32)), "y")
+    >>> with deploy(plan(g, Mesh(1))) as deployed:
+    ...     first, second = (deployed.run({"x": np.full(4, k, np.float32)}) for k in (1, 2))
+    >>> deployed.nbytes_placed, first.nbytes_placed, second.outputs["y"].tolist()
+    ((16,), (16,), [4.0, 4.0, 4.0, 4.0])
     """
 
     def __init__(
@@ -487,7 +501,18 @@ class Deployment:
 
     @property
     def why_not_recorded(self) -> str:
-        """Why runs on GPUs are step by step, and will not become a graph; empty where nothing stands against it."""
+        """Why runs on GPUs are step by step, and will not become a graph; empty where nothing stands against it.
+
+        Examples
+        --------
+        >>> from tapestry_exec import deploy
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4,)) + 1.0, "y")
+        >>> with deploy(plan(g, Mesh(1))) as deployed:
+        ...     deployed.why_not_recorded
+        ''
+        """
         ask: Callable[[ShardPlan], str] | None = getattr(
             getattr(self._session, "engine", None), "why_not_recorded", None
         )
@@ -500,7 +525,22 @@ class Deployment:
         self.close()
 
     def close(self) -> None:
-        """Take back the devices, once a run that is on in another thread has ended; nothing runs here any more."""
+        """Take back the devices, once a run that is on in another thread has ended; nothing runs here any more.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tapestry_exec import deploy
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4,)) + 1.0, "y")
+        >>> deployed = deploy(plan(g, Mesh(1)))
+        >>> deployed.close()
+        >>> deployed.run({"x": np.ones(4, np.float32)})
+        Traceback (most recent call last):
+            ...
+        RuntimeError: run: the deployment is closed; deploy the plan again
+        """
         with self._busy:
             session, self._session = self._session, None
             if session is not None:
@@ -529,6 +569,18 @@ class Deployment:
         ------
         RuntimeError
             When the deployment is closed, or runs in another thread.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tapestry_exec import deploy
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("total", (2,)) + g.input("x", (2,)), "new")
+        >>> with deploy(plan(g, Mesh(1), tie={"new": "total"}), carry={"new": "total"}) as deployed:
+        ...     _ = deployed.run({"total": np.zeros(2, np.float32), "x": np.ones(2, np.float32)})
+        ...     print(deployed.run({"x": np.ones(2, np.float32)}).outputs["new"])
+        [2. 2.]
         """
         if not self._busy.acquire(blocking=False):
             raise RuntimeError("run: the deployment runs in another thread; deploy the plan once for each thread")
@@ -621,6 +673,8 @@ def deploy(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_exec import deploy
     >>> from tapestry_plan import Graph, Mesh, plan
     >>> g = Graph()
     >>> _ = g.output(g.input("x", (4,)) * g.constant("w", np.full(4, 2, np.float32)), "y")

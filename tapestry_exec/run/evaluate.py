@@ -53,6 +53,8 @@ def evaluate(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_exec import evaluate
     >>> from tapestry_plan import Graph
     >>> g = Graph()
     >>> x = g.input("x", (2, 3))
@@ -377,6 +379,8 @@ def difference(found: Array | np.generic, reference: Array | np.generic) -> floa
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_exec import difference
     >>> difference(np.array([1.0, 2.5]), np.array([1.0, 2.0]))
     0.25
     >>> difference(np.array([1, 2]), np.array([1, 3]))

@@ -21,15 +21,64 @@ Progress = Callable[[int, int, str], None]
 
 
 class TransferMismatch(RuntimeError):
-    """A run moved or held another number of bytes than its plan predicted."""
+    """A run moved or held another number of bytes than its plan predicted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from msgspec.structs import replace
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+    >>> p = plan(g, Mesh(1))
+    >>> run(replace(p, nbytes_placed=(0,)), {"x": np.ones((4, 6), np.float32)})
+    Traceback (most recent call last):
+        ...
+    tapestry_exec.run.results.TransferMismatch: the run differs from its plan: placed by device 0: 0 B
+    predicted, 96 B counted
+    """
 
 
 class StepFailed(RuntimeError):
-    """A step of a plan raised an error; nothing of the run is returned."""
+    """A step of a plan raised an error; nothing of the run is returned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, Op, ops, plan
+    >>> def refuse(xp, inputs, outputs, shard):
+    ...     raise ArithmeticError("no numbers below 1")
+    >>> g = Graph()
+    >>> _ = g.output(g.op(Op("refuse", ops.relu.op.signature, refuse), g.input("x", (4, 6))), "y")
+    >>> run(plan(g, Mesh(1)), {"x": np.ones((4, 6), np.float32)})
+    Traceback (most recent call last):
+        ...
+    tapestry_exec.run.results.StepFailed: step 3 (compute 'refuse' on device 0, index box [0, 4)×[0, 6), input
+    blocks (start, stop) [((0, 0), (4, 6))]) failed: ArithmeticError: no numbers below 1
+    """
 
 
 class ResultMismatch(RuntimeError):
-    """A sharded run and the unsharded run differ by more than rounding."""
+    """A sharded run and the unsharded run differ by more than rounding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, Op, ops, plan
+    >>> def center(xp, inputs, outputs, shard):  # around the mean of its part, whatever the parts are
+    ...     outputs[0][...] = inputs[0] - inputs[0].mean()
+    >>> g = Graph()
+    >>> _ = g.output(g.op(Op("center", ops.relu.op.signature, center), g.input("x", (4, 6))), "y")
+    >>> p = plan(g, Mesh(2), fix={"center": {"i0": 2}})
+    >>> run(p, {"x": np.arange(24, dtype=np.float32).reshape(4, 6)}, verify=True)
+    Traceback (most recent call last):
+        ...
+    tapestry_exec.run.results.ResultMismatch: output 'y' differs from the unsharded run: max|difference| /
+    max|reference| is 0.522, the bound for float32 is 0.0001
+    """
 
 
 class RunResult(Struct, frozen=True):
@@ -59,6 +108,18 @@ class RunResult(Struct, frozen=True):
         By device: bytes to host memory for want of room, and back; zeros where everything fits.
     nbytes_copied : tuple of int
         By device: bytes of cells that were copied within it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    >>> r = run(p, {"x": np.ones((4, 6), np.float32)}, verify=True)
+    >>> r.outputs["y"].shape, r.nbytes_by_link, r.nbytes_placed, r.difference
+    ((6, 4), {(0, 1): 24, (1, 0): 24}, (48, 48), {'y': 0.0})
     """
 
     outputs: dict[str, Array]
@@ -92,7 +153,19 @@ class RunResult(Struct, frozen=True):
 
     @property
     def nbytes_moved(self) -> int:
-        """Bytes between devices, once for each receiving device."""
+        """Bytes between devices, once for each receiving device.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tapestry_exec import run
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> run(p, {"x": np.ones((4, 6), np.float32)}).nbytes_moved == p.nbytes_moved
+        True
+        """
         return sum(self.nbytes_received)
 
 

@@ -18,6 +18,18 @@ class Phase(NamedTuple):
 
     A move lasts until the target begins to unpack, so that it is longer where that has other work first. Times are in
     seconds since the run's first step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    >>> timeline = run(p, {"x": np.ones((4, 6), np.float32)}).timeline
+    >>> [[(phase.kind, phase.device) for phase in event.phases] for event in timeline if event.phases]
+    [[('pack', 1), ('move', 0), ('unpack', 0)], [('pack', 0), ('move', 1), ('unpack', 1)]]
     """
 
     kind: str
@@ -32,6 +44,17 @@ class TraceEvent(NamedTuple):
     The kinds are place (inputs and constants from the host), alloc, copy, compute, reduce, free, spill (to the
     host for want of room) and fetch (back from there). A copy between devices has phases; the event's device
     is the one that receives.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+    >>> timeline = run(plan(g, Mesh(1)), {"x": np.ones((4, 6), np.float32)}).timeline
+    >>> [(event.kind, event.nbytes) for event in timeline]
+    [('alloc', 96), ('place', 96), ('alloc', 96), ('compute', 0), ('free', 96)]
     """
 
     step: int
@@ -107,6 +130,31 @@ def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) ->
     devices, placed from the host, and spilled to the host and back, each up to then, and bytes of buffers that
     lie in the arena at the time. A copy between devices is a pack on the source's row, joined by an arrow to the
     move and the unpack of the target. Times are in microseconds.
+
+    Parameters
+    ----------
+    timeline : sequence of TraceEvent
+        As `RunResult.timeline` has it.
+    path : path of a file
+        Replaced if it is there, once all is written.
+
+    Raises
+    ------
+    ValueError
+        For a path that cannot be written.
+
+    Examples
+    --------
+    >>> import json
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from tapestry_exec import TraceEvent, write_trace
+    >>> timeline = [TraceEvent(0, "compute", "relu", 0, 0.0, 0.5, 96)]
+    >>> with TemporaryDirectory() as folder:
+    ...     write_trace(timeline, Path(folder) / "run.json")
+    ...     events = json.loads((Path(folder) / "run.json").read_text())["traceEvents"]
+    >>> [(event["name"], event["dur"]) for event in events if event["ph"] == "X"]
+    [('relu', 500000.0)]
 
     References
     ----------

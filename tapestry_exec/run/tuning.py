@@ -17,7 +17,14 @@ DIFFERENCE_BOUND: FrozenDict[str, float] = FrozenDict(
         "complex128": 1e-10,
     }
 )
-"""Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
+"""Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes.
+
+Examples
+--------
+>>> from tapestry_exec import DIFFERENCE_BOUND
+>>> DIFFERENCE_BOUND["float32"]
+0.0001
+"""
 ROUNDINGS = 16
 """How many units in the last place of the largest number on the way a result may be off, where it cancels."""
 

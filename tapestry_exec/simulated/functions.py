@@ -209,9 +209,11 @@ def _making(arrays: Arrays) -> dict[str, Any]:
         made.set(host)
         return made
 
-    def array(obj: Any, dtype: Any = None, copy: bool = True, *, blocking: bool = False) -> Any:
+    def array(obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", *, blocking: bool = False) -> Any:
         made = asarray(obj, dtype)
-        return made.copy() if copy and made is obj else made
+        if made is not obj:
+            return made
+        return made.copy() if copy or (order == "C" and not made.flags.c_contiguous) else made
 
     def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
         made = asarray(a, dtype)

@@ -50,7 +50,7 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tu
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, ops
+    >>> from tapestry_plan import Graph, gradient, ops
     >>> g = Graph()
     >>> x = g.input("x", (2, 3))
     >>> (dx,) = gradient(ops.sum(x[:, 1:] * x[:, 1:]), [x])

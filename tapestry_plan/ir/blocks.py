@@ -32,6 +32,22 @@ class Shard(Struct, frozen=True, dict=True):
         Coordinates of the output blocks.
     workspace : array of uint8
         As many bytes as the operator declared, or more; its content is undefined.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, Op, ops, plan
+    >>> def copy_and_tell(xp, inputs, outputs, shard):
+    ...     outputs[0][...] = inputs[0]
+    ...     print("rows", shard.range("i0"), "of", shard.extent("i0"))
+    >>> g = Graph()
+    >>> told = Op("told", ops.relu.op.signature, copy_and_tell)
+    >>> _ = g.output(g.op(told, g.input("x", (6, 2))), "y")
+    >>> p = plan(g, Mesh(2), fix={"told": {"i0": 2}})
+    >>> result = run(p, {"x": np.ones((6, 2), np.float32)}, backend="serial")
+    rows (0, 3) of 6
+    rows (3, 6) of 6
     """
 
     index: Box
@@ -101,9 +117,13 @@ class CellBlock(Struct, frozen=True):
     ----------
     write : callable
         ``(xp, outputs, inputs, attrs)``.
+    in_place : bool
+        Whether the output may lie where an operand of its shape and dtype size does: each cell is read there before it
+        is written, and not afterwards.
     """
 
     write: Callable[[Any, Sequence[Any], Sequence[Any], Attrs], None]
+    in_place: bool = False
 
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
         self.write(xp, outputs, inputs, shard.attrs)

@@ -56,11 +56,33 @@ _validate = skip_checks(Signature.validate)
 
 
 class UnsupportedOp(ValueError):
-    """A model asks for operators that have no declaration."""
+    """A model asks for operators that have no declaration.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> g.op("sofmax", g.input("x", (4, 6)))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tapestry_plan.ir.graph.UnsupportedOp: operator 'sofmax' has no declaration; nearest of ... operators: 'softmax', ...
+    """
 
 
 class NotApplicable(ValueError):
-    """The conditions of a rule or an expansion fail at a place; the message says which and why."""
+    """The conditions of a rule or an expansion fail at a place; the message says which and why.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, ops, rewrite
+    >>> g = Graph()
+    >>> _ = g.output(ops.add(g.input("x", (4, 6)), 1.0), "y")
+    >>> rewrite.expand.apply(g, "add", into="sum_div")
+    Traceback (most recent call last):
+        ...
+    tapestry_plan.ir.graph.NotApplicable: expand at 'add': the declaration of add lists no expansion 'sum_div';
+    there are no expansions
+    """
 
 
 Expansion = Callable[[Sequence["Tensor"], Attrs], Any]
@@ -82,6 +104,20 @@ class Backward(Struct, frozen=True):
         The gradient of each output; None for those that the result does not depend on.
     attrs : mapping
         The node's attributes.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Backward, Graph, Tensor, gradient, ops
+    >>> def thrice(back: Backward) -> list[Tensor]:
+    ...     return [back.grad * 3.0]
+    >>> @ops.operator(block=lambda xp, ins, outs, shard: xp.multiply(ins[0], 3, out=outs[0]), adjoint=thrice)
+    ... def triple(x: Tensor, *, name: str | None = None) -> Tensor:
+    ...     '''3 x.'''
+    >>> g = Graph()
+    >>> x = g.input("x", (4,))
+    >>> (slope,) = gradient(triple(x).sum(), [x])
+    >>> slope.shape, list(g.nodes)
+    ((4,), ['triple', 'sum', 'multiply'])
     """
 
     inputs: tuple[Tensor, ...]
@@ -166,6 +202,19 @@ class Op(Shown, Struct, frozen=True):
     rows : bool
         Whether results have the same bits where rows of blocks, their runs along the last axis, lie apart in memory.
         Plans make blocks inside others only where that is so, or where these lie side by side.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Op, ops
+    >>> cube = Op(
+    ...     "cube",
+    ...     signature=ops.relu.op.signature,  # cell by cell, as relu
+    ...     block=lambda xp, inputs, outputs, shard: xp.power(inputs[0], 3, out=outputs[0]),
+    ...     flop=2.0,
+    ... )
+    >>> g = Graph()
+    >>> g.op(cube, g.input("x", (4, 6))), g.signature("cube")
+    (Tensor('cube', (4, 6), float32), Signature(i0:4, i1:6; 1 inputs, 1 outputs))
     """
 
     name: str
@@ -283,6 +332,7 @@ class Graph(Guarded):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from tapestry_plan import Graph
     >>> from tapestry_plan.ops import relu
     >>> g = Graph()
@@ -320,16 +370,64 @@ class Graph(Guarded):
 
     @check_arguments
     def input(self, name: str, shape: Sequence[int], dtype: Any = "float32") -> Tensor:
-        """Declare a tensor that every run is given."""
+        """Declare a tensor that every run is given.
+
+        Parameters
+        ----------
+        name : str
+            What the arrays of a run are called by.
+        shape : sequence of int
+        dtype : dtype, or its name
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        ValueError
+            For a name that is taken, negative extents, and a dtype that no graph has.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("tokens", (2, 128), "int64")
+        Tensor('tokens', (2, 128), int64)
+        """
         checked = check_shape(shape, f"input {quote(name)}")
         self._new_tensor(Stored(name, checked, check_dtype(dtype, f"input {quote(name)}: "), "input"))
         return Tensor(self, name)
 
     @check_arguments
     def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
-        """Add a tensor with known values; `path` says where a later run can find it.
+        """Add a tensor with known values.
 
         The array is kept by reference: who writes to it changes the graph. What the graph hands out of it is read-only.
+
+        Parameters
+        ----------
+        name : str
+        array : array, nested lists or a number
+        path : str, optional
+            Where a later run can find the values: documents of the graph have it in their place.
+
+        Returns
+        -------
+        Tensor
+
+        Raises
+        ------
+        ValueError
+            For a name that is taken, and for what is not an array of numbers or truth values.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> w = g.constant("w", np.eye(3, dtype=np.float32))
+        >>> w, g.stored["w"].data.flags.writeable
+        (Tensor('w', (3, 3), float32), False)
         """
         given = take_array(array, f"constant {quote(name)}", "an array of numbers or booleans")
         data = np.ascontiguousarray(given).reshape(given.shape)  # which makes rank 0 rank 1
@@ -354,6 +452,13 @@ class Graph(Guarded):
             When no operator of that name is known.
         ValueError
             When the operands do not fit the operator; the graph is unchanged then.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> g.op("softmax", g.input("x", (4, 6)), name="attention", axis=0)
+        Tensor('attention', (4, 6), float32)
         """
         declared = self._declare(op)
         node_name = self._fresh(name or declared.name, "node")
@@ -417,6 +522,14 @@ class Graph(Guarded):
         ValueError
             When the kind does not fit the tensors' shapes, a cell of its view is not one cell of one tensor (see
             `check_selection`), or the tensors' dtypes differ; the graph is unchanged then.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> from tapestry_sets.views import Flip
+        >>> g = Graph()
+        >>> g.select(Flip((1,)), g.input("x", (4, 6))), list(g.selections)
+        (Tensor('flip', (4, 6), float32), ['flip'])
         """
         for k, tensor in enumerate(inputs):
             if tensor.graph is not self:
@@ -462,7 +575,31 @@ class Graph(Guarded):
 
     @check_arguments
     def output(self, tensor: Tensor, name: str | None = None) -> Tensor:
-        """Mark a tensor as a result of the graph."""
+        """Mark a tensor as a result of the graph, under its own name or another one.
+
+        Parameters
+        ----------
+        tensor : Tensor
+        name : str, optional
+
+        Returns
+        -------
+        Tensor
+            The same.
+
+        Raises
+        ------
+        ValueError
+            For a tensor of another graph, and a name that another output has.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 6)).T, "turned")
+        >>> dict(g.outputs)
+        {'turned': 'permute_dims'}
+        """
         if tensor.graph is not self:
             raise ValueError(f"output: {quote(tensor.name)} belongs to another graph")
         label = name or tensor.name
@@ -481,6 +618,18 @@ class Graph(Guarded):
         ------
         ValueError
             When there is none; the message has the tensors nearest in name.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> _ = g.input("hidden", (4, 6))
+        >>> g.tensor("hidden").shape
+        (4, 6)
+        >>> g.tensor("hiden")
+        Traceback (most recent call last):
+            ...
+        ValueError: graph 'graph' has no tensor 'hiden'; known tensors: 'hidden'
         """
         if name not in self.stored and name not in self.selections:
             raise self._no_tensor(name)
@@ -498,14 +647,33 @@ class Graph(Guarded):
         return found
 
     def source(self, name: str) -> Source:
-        """How a tensor is read from stored ones: the composition of the selections in front of it."""
+        """How a tensor is read from stored ones: the composition of the selections in front of it.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> t = g.input("x", (4, 6))[::2].T
+        >>> read = g.source(t.name)
+        >>> read.stored, read.shape
+        (('x',), (6, 2))
+        """
         if type(name) is not str:
             name = conform(name, kind_of(str), "Graph.source: name")
         found = self._sources.get(name)
         return self._resolve(name) if found is None else found
 
     def signature(self, node: str) -> Signature:
-        """The signature of an operator node."""
+        """The signature of an operator node.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> y = g.input("x", (4, 6)) @ g.input("w", (6, 8))
+        >>> g.signature("matmul")
+        Signature(m:4, n:8, k:6 summed; 2 inputs, 1 outputs)
+        """
         if type(node) is not str:
             node = conform(node, kind_of(str), "Graph.signature: node")
         found = self._signatures.get(node)
@@ -516,7 +684,17 @@ class Graph(Guarded):
         return found
 
     def consumers(self) -> dict[str, list[tuple[str, int]]]:
-        """For each stored tensor, the (node, operand) pairs that read it, in the order of the nodes."""
+        """For each stored tensor, the (node, operand) pairs that read it, in the order of the nodes.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> x = g.input("x", (4, 4))
+        >>> y = x @ x.T
+        >>> g.consumers()["x"]
+        [('matmul', 0), ('matmul', 1)]
+        """
         out: dict[str, list[tuple[str, int]]] = {name: [] for name in self.stored}
         for node in self.nodes.values():
             for k, name in enumerate(node.inputs):
@@ -525,7 +703,16 @@ class Graph(Guarded):
         return out
 
     def flop(self) -> float:
-        """Floating-point operations of one unsharded run."""
+        """Floating-point operations of one unsharded run.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> y = g.input("x", (4, 6)) @ g.input("w", (6, 8))
+        >>> g.flop() == 2 * 4 * 6 * 8
+        True
+        """
         return sum(
             self.ops[n.op].flop_per_point(self.signature(n.name), n.attrs) * self.signature(n.name).index.size
             for n in self.nodes.values()
@@ -540,6 +727,13 @@ class Graph(Guarded):
             For references to tensors that are missing or come later, unknown operators, operands that no
             longer fit, results that are made twice or not at all or have another dtype than their operator gives,
             selections of which a cell is not one cell of one tensor, and outputs that do not exist.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)).T, "y")
+        >>> g.validate()  # says nothing: the graph holds together
         """
         self._check_makers()
         known = {name for name, tensor in self.stored.items() if tensor.kind != "result"}
@@ -589,6 +783,7 @@ class Graph(Guarded):
 
         Examples
         --------
+        >>> from tapestry_plan import Graph
         >>> g = Graph("small")
         >>> y = g.output(g.op("relu", g.input("x", (4, 6)).T, name="y"))
         >>> print(g.draw())
@@ -613,7 +808,16 @@ class Graph(Guarded):
     # -- as a document -----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The graph as plain data; constants by name, dtype, shape, SHA-256 and path, small ones by value."""
+        """The graph as plain data; constants by name, dtype, shape, SHA-256 and path, small ones by value.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph("small")
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> [entry["op"] for entry in g.to_dict()["order"]]
+        ['add']
+        """
         tensors = [documents.write_tensor(tensor) for tensor in self.stored.values()]
         order = [documents.write_item(item) for item in self._ordered()]
         unread = {name: documents.write_unread(one) for name, one in self.unread.items()}
@@ -622,7 +826,16 @@ class Graph(Guarded):
         return plain
 
     def to_json(self) -> str:
-        """The graph as a JSON document (see `to_dict`)."""
+        """The graph as a JSON document (see `to_dict`).
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, same_graph
+        >>> g = Graph("small")
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> same_graph(Graph.from_json(g.to_json()), g)
+        True
+        """
         return msgspec.json.encode(self.to_dict()).decode()
 
     @classmethod
@@ -633,13 +846,31 @@ class Graph(Guarded):
         ------
         ValueError
             For text that is not JSON, another format or version, or a graph that does not hold together.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph.from_json('{"format": "other"}')
+        Traceback (most recent call last):
+            ...
+        ValueError: graph document: format is 'other', this version reads 'tapestry-graph/2'; write it anew with
+        Graph.to_json, from the model or the program that made the graph
         """
         return cls.from_dict(read_json(text, documents.WHAT, documents.GRAPH_FORMAT, documents.ANEW), ops)
 
     @classmethod
     @check_arguments
     def from_dict(cls, document: Any, ops: Mapping[str, Op] | None = None) -> Graph:
-        """A graph from the plain data of `to_dict`; `ops` declares operators beyond the built-in ones."""
+        """A graph from the plain data of `to_dict`; `ops` declares operators beyond the built-in ones.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph("small")
+        >>> _ = g.output(g.input("x", (4, 4)).T, "y")
+        >>> Graph.from_dict(g.to_dict())
+        <Graph 'small': 0 operators, 1 selections, 1 stored tensors>
+        """
         read = documents.read_document(document)
         graph = cls(read.name, ops)
         dict.update(graph.stored, {entry.name: documents.read_tensor(entry) for entry in read.tensors})
@@ -802,7 +1033,16 @@ class Graph(Guarded):
 
     @check_arguments
     def written_dtypes(self, name: str) -> tuple[str, ...]:
-        """The dtypes that a node's block writes: of its outputs, or of the states that they are unwrapped from."""
+        """The dtypes that a node's block writes: of its outputs, or of the states that they are unwrapped from.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, ops
+        >>> g = Graph()
+        >>> spread = ops.var(g.input("x", (4, 6)), axis=1)
+        >>> spread.dtype, g.written_dtypes("var")  # parts of it are (count, mean, sum of squares)
+        ('float32', ('f8,f8,f8',))
+        """
         node = self._node(name)
         op = self.ops[node.op]
         if not op.has_states:
@@ -811,7 +1051,16 @@ class Graph(Guarded):
         return (op.monoid.state_dtype(self.source(node.inputs[0]).dtype),)
 
     def order(self) -> list[OpNode]:
-        """The operator nodes, every one after those that it depends on."""
+        """The operator nodes, every one after those that it depends on.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, ops
+        >>> g = Graph()
+        >>> y = ops.relu(g.input("x", (4, 6)) + 1.0)
+        >>> [node.name for node in g.order()]
+        ['add', 'relu']
+        """
         return [item for item in self._ordered() if isinstance(item, OpNode)]
 
     def _new_tensor(self, tensor: Stored) -> None:
@@ -832,7 +1081,25 @@ class Graph(Guarded):
 
 
 class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True):
-    """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections."""
+    """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections.
+
+    They come from a graph (`Graph.input`, `Graph.constant`) and from operators on tensors. They have a shape and a
+    dtype, but no values before a run.
+
+    Parameters
+    ----------
+    graph : Graph
+    name : str
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> x = g.input("x", (4, 6))
+    >>> y = (x[:, ::2] + 1.0).sum(axis=1)
+    >>> y, list(g.nodes), list(g.selections)
+    (Tensor('sum', (4,), float32), ['add', 'sum'], ['slice'])
+    """
 
     graph: Graph
     name: str
@@ -866,12 +1133,27 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """Extents."""
+        """Extents.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).T.shape
+        (6, 4)
+        """
         return self._entry.shape
 
     @property
     def dtype(self) -> str:
-        """NumPy's name of the dtype."""
+        """NumPy's name of the dtype.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> x = Graph().input("x", (4, 6), "int8")
+        >>> x.dtype, x.sum().dtype, (x > 2).dtype
+        ('int8', 'int64', 'bool')
+        """
         return self._entry.dtype
 
     @property
@@ -927,7 +1209,16 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True):
 
     @property
     def device(self) -> Graph:
-        """The graph, which is the device in the array API's words."""
+        """The graph, which is the device in the array API's words.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> x = g.input("x", (4, 6))
+        >>> x.__array_namespace__().ones((2, 3), device=x.device).graph is g
+        True
+        """
         return self.graph
 
     def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
@@ -941,18 +1232,62 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True):
 
     @check_arguments
     def apply(self, kind: ViewKind, *others: Tensor) -> Tensor:
-        """This tensor, and others beside it, through a view kind, as a selection."""
+        """This tensor, and others beside it, through a view kind, as a selection.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> from tapestry_sets.views import Flip
+        >>> Graph().input("x", (4, 6)).apply(Flip((0,)))
+        Tensor('flip', (4, 6), float32)
+        """
         return self.graph.select(kind, self, *others)
 
     @check_arguments
     def view(self, kind: ViewKind, *others: Tensor, name: str | None = None) -> Tensor:
-        """As `apply`, with a name."""
+        """As `apply`, with a name.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> from tapestry_sets.views import Flip
+        >>> Graph().input("x", (4, 6)).view(Flip((0,)), name="upside down")
+        Tensor('upside down', (4, 6), float32)
+        """
         return self.graph.select(kind, self, *others, name=name)
 
 
 @check_arguments
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """The tensors one after another along an axis, as a view."""
+    """The tensors one after another along an axis, as a view: nothing is copied before an operator reads it.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Of one graph and dtype, and of one shape but for the axis.
+    axis : int
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    ValueError
+        If there is none, or shapes or dtypes do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, concat
+    >>> g = Graph()
+    >>> both = concat([g.input("x", (4, 6)), g.input("y", (4, 2))], axis=1)
+    >>> both.shape, len(g.nodes)
+    ((4, 8), 0)
+
+    References
+    ----------
+    ONNX Concat; Array API concat.
+    """
     if not tensors:
         raise ValueError("concat: no tensors given; give at least one")
     return tensors[0].graph.select(Concat(axis), *tensors)

@@ -40,6 +40,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
 
     Examples
     --------
+    >>> from tapestry_plan import Graph, same_graph
     >>> from tapestry_plan.ops import relu
     >>> def chain(*names):
     ...     g = Graph()

@@ -53,31 +53,81 @@ class ArrayMethods:
         return getattr(self.__array_namespace__(), fold)(self, axis, **more)  # type: ignore[no-any-return]
 
     def sum(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Self:
-        """The sum over the given axes, or over all; short integers and truth values are widened first."""
+        """The sum over the given axes, or over all; short integers and truth values are widened first.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> x = Graph().input("x", (4, 6), "int8")
+        >>> x.sum(axis=1), x.sum().shape
+        (Tensor('sum', (4,), int64), ())
+        """
         return self._fold("sum", axis, keepdims=keepdims)
 
     def prod(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Self:
-        """The product over the given axes, or over all; short integers and truth values are widened first."""
+        """The product over the given axes, or over all; short integers and truth values are widened first.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).prod(axis=0)
+        Tensor('prod', (6,), float32)
+        """
         return self._fold("prod", axis, keepdims=keepdims)
 
     def mean(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Self:
-        """The mean over the given axes, or over all."""
+        """The mean over the given axes, or over all.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).mean(axis=(0, 1), keepdims=True)
+        Tensor('mean', (1, 1), float32)
+        """
         return self._fold("mean", axis, keepdims=keepdims)
 
     def max(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Self:
-        """The maximum over the given axes, or over all."""
+        """The maximum over the given axes, or over all.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).max(axis=-1)
+        Tensor('max', (4,), float32)
+        """
         return self._fold("max", axis, keepdims=keepdims)
 
     def min(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Self:
-        """The minimum over the given axes, or over all."""
+        """The minimum over the given axes, or over all.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).min(axis=-1)
+        Tensor('min', (4,), float32)
+        """
         return self._fold("min", axis, keepdims=keepdims)
 
     def any(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Self:
-        """Whether any cell is true, over the given axes or all; of truth values."""
+        """Whether any cell is true, over the given axes or all; of truth values.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> (Graph().input("x", (4, 6)) > 0).any(axis=0)
+        Tensor('any', (6,), bool)
+        """
         return self._fold("any", axis, keepdims=keepdims)
 
     def all(self, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Self:
-        """Whether all cells are true, over the given axes or all; of truth values."""
+        """Whether all cells are true, over the given axes or all; of truth values.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> (Graph().input("x", (4, 6)) > 0).all()
+        Tensor('all', (), bool)
+        """
         return self._fold("all", axis, keepdims=keepdims)
 
     def var(
@@ -88,7 +138,14 @@ class ArrayMethods:
         keepdims: bool = False,
         ddof: float | None = None,
     ) -> Self:
-        """The mean squared distance from the mean; the sum is divided by the count less `correction`, or `ddof`."""
+        """The mean squared distance from the mean; the sum is divided by the count less `correction`, or `ddof`.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).var(axis=1, correction=1)
+        Tensor('var', (4,), float32)
+        """
         return self._fold("var", axis, correction=correction if ddof is None else ddof, keepdims=keepdims)
 
     def std(
@@ -99,27 +156,69 @@ class ArrayMethods:
         keepdims: bool = False,
         ddof: float | None = None,
     ) -> Self:
-        """The square root of the variance; see `var`."""
+        """The square root of the variance; see `var`.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).std(axis=1, ddof=1)
+        Tensor('std', (4,), float32)
+        """
         return self._fold("std", axis, correction=correction if ddof is None else ddof, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """The index of the largest value along an axis, by default of the flattened tensor."""
+        """The index of the largest value along an axis, by default of the flattened tensor.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("scores", (4, 1000)).argmax(axis=1)
+        Tensor('argmax', (4,), int64)
+        """
         return self._fold("argmax", axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """The index of the smallest value along an axis, by default of the flattened tensor."""
+        """The index of the smallest value along an axis, by default of the flattened tensor.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("distances", (4, 1000)).argmin(axis=1)
+        Tensor('argmin', (4,), int64)
+        """
         return self._fold("argmin", axis, keepdims=keepdims)
 
     def astype(self, dtype: Any) -> Self:
-        """The values under another dtype."""
+        """The values under another dtype.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6), "int8").astype("float32")
+        Tensor('astype', (4, 6), float32)
+        """
         return self.__array_namespace__().astype(self, dtype)  # type: ignore[no-any-return]
 
     def clip(self, min: Any = None, max: Any = None) -> Self:
-        """The values, those below `min` and above `max` replaced by these."""
+        """The values, those below `min` and above `max` replaced by these.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).clip(0, 6)
+        Tensor('clip', (4, 6), float32)
+        """
         return self.__array_namespace__().clip(self, min, max)  # type: ignore[no-any-return]
 
     def round(self) -> Self:
-        """The nearest whole numbers, halves to even ones."""
+        """The nearest whole numbers, halves to even ones.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> Graph().input("x", (4, 6)).round()
+        Tensor('round', (4, 6), float32)
+        """
         return self.__array_namespace__().round(self)  # type: ignore[no-any-return]
 
     # -- values, which there are none of before a run --

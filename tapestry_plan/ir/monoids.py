@@ -61,6 +61,21 @@ class Monoid(Struct, frozen=True):
     is_commutative : bool
         Whether the order of what is merged means nothing. Others reduce one axis only.
 
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Monoid, ops
+    >>> spread = Monoid(
+    ...     "spread",  # the largest less the smallest: each part keeps both
+    ...     merge=lambda xp, a, b: (xp.minimum(a[0], b[0]), xp.maximum(a[1], b[1])),
+    ...     zero=(float("inf"), float("-inf")),
+    ...     components=lambda dtype: (dtype, dtype),
+    ...     wrap=lambda xp, x, index: (x, x),
+    ...     unwrap=lambda xp, state, attrs: state[1] - state[0],
+    ... )
+    >>> g = Graph()
+    >>> ops.reduce_with(spread, g.input("x", (8, 6)), axis=1).shape, spread.state_dtype("float32")
+    ((8,), 'f4,f4')
+
     References
     ----------
     Tapestry, "Sharding": reductions as wrap, merge, zero and unwrap.
@@ -94,6 +109,7 @@ class Monoid(Struct, frozen=True):
 
         Examples
         --------
+        >>> from tapestry_plan.ir.monoids import SUM, VARIANCE
         >>> VARIANCE.state_dtype("float32"), SUM.state_dtype("float32")
         ('f8,f8,f8', 'float32')
         """
@@ -288,14 +304,36 @@ ARGMAX, ARGMIN = _arg("argmax", 1), _arg("argmin", -1)
 MONOIDS: dict[str, Monoid] = FrozenDict(
     (m.name, m) for m in (SUM, PROD, MIN, MAX, ANY, ALL, MEAN, VARIANCE, STD, LOGSUMEXP, ARGMAX, ARGMIN)
 )
-"""The monoids by name."""
+"""The monoids by name: how partial results of the operators that reduce are merged.
+
+Examples
+--------
+>>> from tapestry_plan import MONOIDS
+>>> sorted(MONOIDS)
+['all', 'any', 'argmax', 'argmin', 'logsumexp', 'max', 'mean', 'min', 'prod', 'std', 'sum', 'variance']
+>>> MONOIDS["variance"].state_dtype("float32")  # count, mean and squared distances travel together
+'f8,f8,f8'
+"""
 
 
 # -- whether it is one -------------------------------------------------------------------------------------
 
 
 class NoMonoid(UserWarning):
-    """A merge is not associative, or its zero changes something: results will depend on how work is divided."""
+    """A merge is not associative, or its zero changes something: results will depend on how work is divided.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from tapestry_plan import Graph, Monoid, NoMonoid, ops
+    >>> middle = Monoid("middle", lambda xp, a, b: ((a[0] + b[0]) / 2,), (0,))  # which depends on the brackets
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", NoMonoid)
+    ...     ops.reduce_with(middle, Graph().input("x", (8, 6)))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tapestry_plan.ir.monoids.NoMonoid: monoid middle: merge is not associative: (a·b)·c gives ...
+    """
 
 
 def check_monoid(monoid: Monoid, dtype: str = "float64", seed: int = 0) -> None:

@@ -64,12 +64,32 @@ class Operation(Shown, Struct, frozen=True):
 
     @property
     def signature(self) -> Signature:
-        """Index axes and operand projections."""
+        """Index axes and operand projections.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, operation
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> operation(g, "matmul").signature
+        Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)
+        """
         return self.graph.signature(self.node.name)
 
     @check_arguments
     def region(self, index: Box) -> ShardRegions:
-        """The cells that the index points of a box read and write."""
+        """The cells that the index points of a box read and write.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, operation
+        >>> from tapestry_sets import Box
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> found = operation(g, "matmul").region(Box((0, 0, 0), (8, 1, 6)))  # the first column
+        >>> [cells.size for cells in found.inputs], found.outputs[0].bounds()
+        ([48, 6], ((0, 0), (8, 1)))
+        """
         return self._regions([index])[0]
 
     def _regions(self, boxes: Sequence[Box]) -> tuple[ShardRegions, ...]:
@@ -111,6 +131,14 @@ class Operation(Shown, Struct, frozen=True):
         ------
         ValueError
             For an unknown axis, and for less than one part or more parts than index points.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, operation
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> [part.index.shape for part in operation(g, "matmul").shard({"m": 3, "k": 2})]
+        [(3, 4, 3), (3, 4, 3), (3, 4, 3), (3, 4, 3), (2, 4, 3), (2, 4, 3)]
         """
         return self._regions(list(self.signature.boxes(parts, f"shard: operator {quote(self.node.name)}")))
 
@@ -128,7 +156,7 @@ class Operation(Shown, Struct, frozen=True):
 
         Examples
         --------
-        >>> from tapestry_plan import Graph
+        >>> from tapestry_plan import Graph, operation
         >>> from tapestry_plan.ops import linear
         >>> g = Graph()
         >>> y = linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")
@@ -192,7 +220,17 @@ def _spread(
 
 @check_arguments
 def operation(graph: Graph, name: str) -> Operation:
-    """The operator called `name`; ValueError when the graph has none."""
+    """The operator called `name`; ValueError when the graph has none.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, operation
+    >>> g = Graph()
+    >>> _ = g.op("matmul", g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc")
+    >>> upper = operation(g, "fc").shard({"m": 2})[0]  # which cells does the upper half of the rows touch?
+    >>> [cells.size for cells in upper.inputs], [cells.size for cells in upper.outputs]
+    ([24, 24], [16])
+    """
     return Operation(graph, graph._node(name))
 
 
@@ -212,6 +250,14 @@ def count_shared(op: Operation, axis: str, parts: int = 2) -> tuple[int, ...]:
     -------
     tuple of int
         One count for each input, in cells.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, count_shared, operation, ops
+    >>> g = Graph()
+    >>> _ = ops.conv(g.input("x", (1, 3, 16, 16)), g.input("w", (8, 3, 3, 3)), pads=1, name="c")
+    >>> count_shared(operation(g, "c"), "h")  # of image and weights: two rows of halo, and all weights
+    (96, 216)
     """
     shards = op.shard({axis: parts})
     pairs = list(pairwise(shards))

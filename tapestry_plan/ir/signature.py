@@ -17,6 +17,17 @@ from tapestry_sets.limits import check_arguments, check_fields, conform, cut_tex
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
+"""Extents of a tensor, the first axis first.
+
+Examples
+--------
+>>> from math import prod
+>>> from tapestry_plan import Graph, Shape
+>>> def count_cells(shape: Shape) -> int:
+...     return prod(shape)
+>>> count_cells(Graph().input("x", (4, 6)).shape)
+24
+"""
 Outside = Literal["forbid", "wrap", "from_end", "edge", "reflect", "symmetric"]
 """What an operand reads outside its tensor, where it declares no padding value."""
 
@@ -44,6 +55,13 @@ class Axis(Struct, frozen=True):
         A second name that users may say, e.g. ``batch`` for the ``m`` of a linear operator.
     parts : "any", "equal" or "one"
         Into how many parts a plan may cut it: any number, as even as possible; numbers that divide its size; or none.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Axis
+    >>> k = Axis("k", 6, "reduction")
+    >>> k.may_have(4), k.may_have(7), Axis("g", 6, parts="equal").may_have(4)
+    (True, False, False)
     """
 
     name: str
@@ -59,7 +77,14 @@ class Axis(Struct, frozen=True):
 
     @check_arguments
     def may_have(self, parts: int) -> bool:
-        """Whether a plan may cut the axis into so many parts."""
+        """Whether a plan may cut the axis into so many parts.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Axis
+        >>> Axis("g", 6, parts="equal").may_have(3), Axis("g", 6, parts="equal").may_have(4)
+        (True, False)
+        """
         if not 1 <= parts <= self.size:
             return False
         return parts == 1 or self.parts == "any" or (self.parts == "equal" and self.size % parts == 0)
@@ -97,6 +122,8 @@ class Operand(Struct, frozen=True):
     The butterfly reads two cells at a time, from both ends:
 
     >>> from sympy import symbols
+    >>> from tapestry_plan import Operand
+    >>> from tapestry_sets import Box
     >>> i = symbols("i", integer=True)
     >>> x = Operand.from_exprs([i], [i], [7 - i])
     >>> x.bounding_box(Box.of((2,))), x.image(Box.of((2,)), Box.of((8,))).size
@@ -218,6 +245,7 @@ def project(
 
     Examples
     --------
+    >>> from tapestry_plan import Axis, project
     >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
     >>> project(axes, [{"h": 2, "kh": 1, "": -1}])([1, 0]).start
     (1,)
@@ -260,6 +288,18 @@ class Signature(Shown, Struct, frozen=True, dict=True):
         The index space, in the order in which a mesh is laid over it.
     inputs, outputs : tuple of Operand
         One for each operand, in order.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> from tapestry_sets import Box
+    >>> g = Graph()
+    >>> y = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+    >>> made = g.signature("matmul")
+    >>> made
+    Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)
+    >>> made.input_box(1, Box((4, 0, 0), (4, 2, 6)))  # what the lower rows and the left columns read of w
+    Box(start=(0, 0), shape=(6, 2))
 
     References
     ----------
@@ -311,6 +351,8 @@ class Signature(Shown, Struct, frozen=True, dict=True):
         Linear, of 8 rows, 4 outputs and 6 inputs, and a butterfly of 8 cells:
 
         >>> from sympy import symbols
+        >>> from tapestry_plan import Signature
+        >>> from tapestry_sets import Box
         >>> m, n, k = symbols("m n k", integer=True)
         >>> linear = Signature.from_exprs({m: 8, n: 4, k: 6}, [[m, k], [k, n]], [[m, n]], reductions=[k])
         >>> linear.validate([(8, 6), (6, 4)], [(8, 4)], "linear")
@@ -353,7 +395,16 @@ class Signature(Shown, Struct, frozen=True, dict=True):
         return tuple(k for k, axis in enumerate(self.axes) if axis.kind == "reduction")
 
     def axis(self, name: str) -> int:
-        """Position of the axis called `name`; ValueError when there is none."""
+        """Position of the axis called `name`; ValueError when there is none.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> g.signature("matmul").axis("k")
+        2
+        """
         if type(name) is not str:
             name = conform(name, kind_of(str), "Signature.axis: name")
         for k, axis in enumerate(self.axes):
@@ -396,6 +447,15 @@ class Signature(Shown, Struct, frozen=True, dict=True):
         """The block that the operator reads of an input for an index box; None when it reads nothing.
 
         It is the box around all that is read, and may reach outside the tensor where the operand declares a padding.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> from tapestry_sets import Box
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> g.signature("matmul").input_box(0, Box((4, 0, 0), (4, 2, 6)))
+        Box(start=(4, 0), shape=(4, 6))
         """
         declared = _operand(self.inputs, operand, "input")
         if box.size == 0 or not self.starts(box, declared.at_start_of):
@@ -458,6 +518,8 @@ class Signature(Shown, Struct, frozen=True, dict=True):
 
         Examples
         --------
+        >>> from tapestry_plan import Axis, Operand, Signature, project
+        >>> from tapestry_sets import Box
         >>> axes = (Axis("h", 4),)
         >>> rows = Signature(axes, (Operand(project(axes, [{"h": 2, "": -1}], [3])),), ())
         >>> rows.reversed("h").input_box(0, Box((0,), (1,))) == rows.input_box(0, Box((3,), (1,)))
@@ -521,7 +583,17 @@ class Signature(Shown, Struct, frozen=True, dict=True):
 
     @check_arguments
     def output_box(self, operand: int, box: Box) -> Box | None:
-        """The block of an output that an index box writes, None for an empty index box."""
+        """The block of an output that an index box writes, None for an empty index box.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph
+        >>> from tapestry_sets import Box
+        >>> g = Graph()
+        >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
+        >>> g.signature("matmul").output_box(0, Box((4, 0, 0), (4, 2, 6)))
+        Box(start=(4, 0), shape=(4, 2))
+        """
         return _operand(self.outputs, operand, "output").projection.bounding_box(box) if box.size else None
 
     @check_arguments

@@ -17,6 +17,18 @@ from tapestry_sets.limits import FrozenDict, as_ints, hide_fields, quote
 from tapestry_sets.views import Piece, identity_piece
 
 Attrs = Mapping[str, Any]
+"""Attributes of an operator, by name.
+
+Examples
+--------
+>>> from tapestry_plan import Attrs, Graph
+>>> def tell_axis(attrs: Attrs) -> str:
+...     return f"along axis {attrs['axis']}"
+>>> g = Graph()
+>>> y = g.op("softmax", g.input("x", (4, 6)), axis=0)
+>>> tell_axis(g.nodes["softmax"].attrs)
+'along axis 0'
+"""
 
 
 @dataclass(frozen=True, slots=True)

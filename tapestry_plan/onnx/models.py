@@ -306,6 +306,7 @@ def load_onnx(
 
     Examples
     --------
+    >>> from tapestry_plan import load_onnx
     >>> from tapestry_plan.onnx import demo_model
     >>> graph = load_onnx(demo_model())
     >>> graph.stored["data_0"].shape, graph.tensor(graph.outputs["softmaxout_1"]).shape

@@ -9,13 +9,26 @@ theme and nowhere else; a graph takes declarations of its own. From the ground u
     cells  indexing  random/generators  expansions   cell by cell, by index; operators said in other ones
     products  reductions  rows  windows              themes, whose declarations list expansions
     attention  array_api                             made of the themes; the standard's names for all of them
+
+Examples
+--------
+>>> from tapestry_plan import Graph, ops
+>>> g = Graph()
+>>> x, w = g.input("x", (8, 16)), g.input("w", (16, 4))
+>>> ops.softmax(ops.linear(x, w, name="scores"), axis=-1)
+Tensor('softmax', (8, 4), float32)
+>>> ops.softmax.op, ops.linear.op.monoid
+(Op('softmax'), Monoid('sum'))
 """
 
 from tapestry_plan.ir import BUILTIN_OPS, Op
 from tapestry_plan.ops import array_api, expansions, operands
 from tapestry_plan.ops.attention import *
 from tapestry_plan.ops.cells.activations import *
+from tapestry_plan.ops.cells.bits import *
+from tapestry_plan.ops.cells.bounds import *
 from tapestry_plan.ops.cells.choices import *
+from tapestry_plan.ops.cells.curves import *
 from tapestry_plan.ops.cells.elementwise import *
 from tapestry_plan.ops.declaration import Operator, add_op, operator
 from tapestry_plan.ops.indexing import *
@@ -43,7 +56,14 @@ BESIDE_OPERATORS = frozenset(
         *("depth_to_space", "space_to_depth", "lp_pool", "p_norm", "COORDINATES", "MODES", "NEAREST"),
     }
 )
-"""What the door has beside operators: what declares them, functions made of several, and the words of `resize`."""
+"""What the door has beside operators: what declares them, functions made of several, and the words of `resize`.
+
+Examples
+--------
+>>> from tapestry_plan import ops
+>>> sorted(ops.BESIDE_OPERATORS)[-3:]
+['reduce_with', 'reduction', 'space_to_depth']
+"""
 
 # `import *` also brings what the modules import for themselves, such as `math.isfinite`: no part of the door.
 for _name in [

@@ -24,7 +24,10 @@ import numpy as np
 from numpy import bool, e, float32, float64, inf, int8, int16, int32, int64, nan, pi, uint8, uint16, uint32, uint64
 
 from tapestry_plan.ir import Graph, Tensor, check_dtype
+from tapestry_plan.ops.cells.bits import *
+from tapestry_plan.ops.cells.bounds import *
 from tapestry_plan.ops.cells.choices import *
+from tapestry_plan.ops.cells.curves import *
 from tapestry_plan.ops.cells.elementwise import *
 from tapestry_plan.ops.indexing import *
 from tapestry_plan.ops.operands import axis_of

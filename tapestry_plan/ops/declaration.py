@@ -22,7 +22,18 @@ R = TypeVar("R", covariant=True)
 
 
 class Operator(Protocol[Arguments, R]):
-    """A function that adds an operator to a graph; `op` is the operator's declaration."""
+    """A function that adds an operator to a graph; `op` is the operator's declaration.
+
+    Examples
+    --------
+    >>> from tapestry_plan import ops
+    >>> from tapestry_plan.ops import Operator
+    >>> def count_flop(operator: Operator, shape: tuple[int, ...]) -> float:
+    ...     made = operator.op.signature([shape], {})
+    ...     return operator.op.flop_per_point(made, {}) * made.index.size
+    >>> count_flop(ops.gelu, (4, 6))
+    672.0
+    """
 
     op: Op
 
@@ -51,7 +62,7 @@ def operator(
 
     Examples
     --------
-    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan import Graph, Tensor, operator
     >>> @operator(block=lambda xp, inputs, outputs, shard: xp.multiply(inputs[0], shard.attrs["by"], out=outputs[0]))
     ... def scale(x: Tensor, by: float = 2.0, *, name: str | None = None) -> Tensor:
     ...     '''x times a number.'''
@@ -210,7 +221,40 @@ class _Counted(Struct, frozen=True):
 
 
 def add_op(op: Op, *operands: Tensor | None, name: str | None = None, **attrs: Any) -> Tensor:
-    """Add an operator to the graph of its first operand and return its results; attributes of None are left out."""
+    """Add an operator to the graph of its first operand and return its results; attributes of None are left out.
+
+    For functions under `operator` that make more of their arguments than the decorator does.
+
+    Parameters
+    ----------
+    op : Op
+    *operands : Tensor or None
+        None for one that is not given; the first is a tensor.
+    name : str, optional
+        Of the node.
+    **attrs
+        The operator's attributes.
+
+    Returns
+    -------
+    Tensor
+        Or a tuple of them, where the operator has several results.
+
+    Raises
+    ------
+    TypeError
+        For an operand that is not a tensor.
+    ValueError
+        For operands and attributes that the operator does not take.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, ops
+    >>> from tapestry_plan.ops import add_op
+    >>> g = Graph()
+    >>> add_op(ops.softmax.op, g.input("x", (4, 6)), name="shares", axis=-1)
+    Tensor('shares', (4, 6), float32)
+    """
     for k, operand in enumerate(operands):
         if not isinstance(operand, Tensor) and (operand is not None or not k):
             raise TypeError(f"{op.name}: operand {k} is a {type(operand).__name__}; give a tensor of the graph")

@@ -274,6 +274,7 @@ def take(
     Examples
     --------
     >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import take
     >>> g = Graph()
     >>> x = g.input("x", (5, 6))
     >>> take(x, [[0, 4], [2, 2]]).shape, len(g.nodes)
@@ -302,6 +303,32 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1, *, name: str | N
 
     Plans split every axis of the result; each part reads x whole along the indexed axis.
 
+    Parameters
+    ----------
+    x : Tensor
+    indices : Tensor of integers
+        Of x's rank, and on the other axes of no more cells. Negative ones count from the end.
+    axis : int
+
+    Returns
+    -------
+    Tensor of the indices' shape and x's dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, and indices of another dtype; one that is outside is an error of the run.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x, order = g.constant("x", [[10.0, 20.0, 30.0]]), g.constant("order", [[2, 0, -1]])
+    >>> _ = g.output(ops.take_along_axis(x, order), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[30.0, 10.0, 30.0]]
+
     References
     ----------
     ONNX GatherElements; NumPy's take_along_axis.
@@ -313,6 +340,32 @@ def gather_nd(x: Tensor, indices: Tensor, *, name: str | None = None) -> Tensor:
     """The part of x at each row of indices, which name its first axes.
 
     Plans split every axis of the result; each part reads x whole along the axes that are indexed.
+
+    Parameters
+    ----------
+    x : Tensor
+    indices : Tensor of integers
+        Of shape (…, depth): each row names the first `depth` axes of x.
+
+    Returns
+    -------
+    Tensor of shape ``(*indices.shape[:-1], *x.shape[depth:])`` and x's dtype
+
+    Raises
+    ------
+    ValueError
+        For rows that name more axes than x has, and indices of another dtype; one that is outside is an error of
+        the run.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x, cells = g.constant("x", [[1.0, 2.0], [3.0, 4.0]]), g.constant("cells", [[0, 1], [1, 0]])
+    >>> _ = g.output(ops.gather_nd(x, cells), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [2.0, 3.0]
 
     References
     ----------
@@ -344,6 +397,26 @@ def put_along_axis(
         Of x's dtype and the indices' shape.
     reduction : "none", "add", "mul", "min" or "max"
 
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, and another reduction; an index that is outside is an error of the run.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x, at = g.constant("x", [0.0, 0.0, 0.0]), g.constant("at", [2, 0, 2])
+    >>> updates = g.constant("updates", [1.0, 5.0, 10.0])
+    >>> _ = g.output(ops.put_along_axis(x, at, updates, reduction="add"), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [5.0, 0.0, 11.0]
+
     References
     ----------
     ONNX ScatterElements.
@@ -365,6 +438,35 @@ def scatter_nd(
 
     Plans split the axes that are not indexed; where there are none, the operator stays whole.
 
+    Parameters
+    ----------
+    x : Tensor
+    indices : Tensor of integers
+        Of shape (…, depth): each row names the first `depth` axes of x.
+    updates : Tensor of shape ``(*indices.shape[:-1], *x.shape[depth:])``
+        Of x's dtype.
+    reduction : "none", "add", "mul", "min" or "max"
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, and another reduction; an index that is outside is an error of the run.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x, rows = g.constant("x", [[0.0, 0.0], [1.0, 1.0]]), g.constant("rows", [[1]])
+    >>> updates = g.constant("updates", [[7.0, 8.0]])
+    >>> _ = g.output(ops.scatter_nd(x, rows, updates), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[0.0, 0.0], [7.0, 8.0]]
+
     References
     ----------
     ONNX ScatterND.
@@ -385,6 +487,35 @@ def one_hot(
     """`on` where the new axis has the index of a cell, `off` elsewhere; indices out of range have no `on`.
 
     Every axis of the result may be split, the new one too.
+
+    Parameters
+    ----------
+    indices : Tensor of integers
+        Negative ones count from the end.
+    depth : int
+        Cells of the new axis, at least 1.
+    axis : int
+        Of the result, where the new axis is.
+    on, off : float
+    dtype : dtype, or its name
+
+    Returns
+    -------
+    Tensor of the dtype, of one axis more than the indices
+
+    Raises
+    ------
+    ValueError
+        For indices of another dtype, a depth below 1, and an axis that the result has not.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.one_hot(g.constant("i", [1, -1, 5]), depth=3), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
 
     References
     ----------

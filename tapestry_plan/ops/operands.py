@@ -117,7 +117,22 @@ def axis_of(axis: Any, rank: int, where: str = "") -> int:
 
 
 def number_axes(shape: Shape) -> tuple[Axis, ...]:
-    """Index axes i0, i1, … of a shape."""
+    """Index axes i0, i1, … of a shape: of an operator that works on each cell by itself.
+
+    Parameters
+    ----------
+    shape : tuple of int
+
+    Returns
+    -------
+    tuple of Axis
+
+    Examples
+    --------
+    >>> from tapestry_plan import ops
+    >>> [(axis.name, axis.size) for axis in ops.number_axes((4, 6))]
+    [('i0', 4), ('i1', 6)]
+    """
     return tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
 
 
@@ -196,16 +211,19 @@ def ufunc(name: str) -> Block:
     def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
         getattr(xp, name)(*inputs, out=outputs[0])
 
-    return CellBlock(write)
+    return CellBlock(write, in_place=True)
 
 
-def writes(formula: Callable[..., None]) -> Block:
-    """The block of a formula ``(xp, out, *inputs, **attributes)`` that writes the only output."""
+def writes(formula: Callable[..., None], in_place: bool = False) -> Block:
+    """The block of a formula ``(xp, out, *inputs, **attributes)`` that writes the only output.
+
+    It may say that it writes no cell of `out` before it has read the operands' there, and reads none afterwards.
+    """
 
     def write(xp: Any, outputs: Sequence[Any], inputs: Sequence[Any], attrs: Attrs) -> None:
         formula(xp, outputs[0], *inputs, **attrs)
 
-    return CellBlock(write)
+    return CellBlock(write, in_place=in_place)
 
 
 def spatial_of(shard: Shard) -> tuple[str, ...]:

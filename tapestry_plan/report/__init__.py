@@ -10,6 +10,15 @@ One page about a plan, the same panels in notebooks, and widgets that plan anew.
     page                                the file
     showing                             plans in notebooks
     widgets                             explorers of plans and of overlaps
+
+Examples
+--------
+>>> from tapestry_plan import Graph, Mesh, plan, report
+>>> g = Graph("perceptron")
+>>> _ = g.output(g.input("x", (8, 8)) @ g.input("w", (8, 8)))
+>>> page = report.make_report(plan(g, Mesh(2)))
+>>> page.html.startswith("<!doctype html>"), len(page.html) < 2_000_000
+(True, True)
 """
 
 from tapestry_plan.report.page import Report, make_report

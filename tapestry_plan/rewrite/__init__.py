@@ -7,6 +7,17 @@ From the ground up; each row stands on rows above it:
     rules                            shard, fuse, expand, fold, forward, move, simplify, split_axes
     online_softmax  equals  leaves   one rule more, made of these; what is the same, once; blocks that no plan divides
     recomputing                      what runs again for late readers
+
+Examples
+--------
+>>> from tapestry_plan import Graph, ops, rewrite
+>>> g = Graph()
+>>> _ = g.output(ops.relu(ops.linear(g.input("x", (8, 16)), g.input("w", (16, 4))), name="act"), "y")
+>>> [node.op for node in rewrite.fuse.apply(g, "act", operand=0).order()]
+['fused(linear,relu)']
+>>> steps = rewrite.Derivation().then(rewrite.shard, "linear", axis="batch", parts=2)
+>>> [node.op for node in steps.replay(g).order()]
+['part(linear)', 'part(linear)', 'relu']
 """
 
 from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewrite, rule

@@ -20,6 +20,7 @@ from tapestry_plan.ir import (
     Activation,
     Addition,
     Attrs,
+    CellBlock,
     Correlation,
     Form,
     MatrixProduct,
@@ -207,7 +208,11 @@ class Fusion(Struct, frozen=True, dict=True):
         """Run both block functions on a part of the fused operator, the result between in scratch memory."""
         itemsize = outputs[0].dtype.itemsize
         rooms, is_spared = self._recall(shard, "rooms", lambda: self._find_rooms(shard, itemsize))
-        near, far, work = _cut(shard.workspace, rooms)
+        wanted, room = sum(map(_aligned, rooms)), shard.workspace
+        if wanted > (0 if room is None else len(room)):
+            # A plan has the rooms of the operators that it knows. One that a run puts in their place may need more.
+            room = xp.empty(wanted, np.uint8)
+        near, far, work = _cut(room, rooms)
         spare = outputs[0] if is_spared else None
         self._run_in(xp, inputs, outputs, shard, (near, None), (far, spare), work)
 
@@ -226,12 +231,15 @@ class Fusion(Struct, frozen=True, dict=True):
         between = None
         if one is not None:
             (out,), (room, spare) = one.output_boxes, near
-            if spare is not None and self._fits_in((spare.shape, spare.dtype.itemsize), out):
+            rooms = far, near
+            if self._recall(shard, "overwrites", lambda: self._overwrites(two, out, outputs[0].dtype.itemsize)):
+                made, rooms = outputs[0].view(self.dtype), (near, far)
+            elif spare is not None and self._fits_in((spare.shape, spare.dtype.itemsize), out):
                 made = spare.view(self.dtype)
             else:
                 made = room[: out.size * self.itemsize].view(self.dtype).reshape(out.shape)
             if inner := self.inner:
-                inner._run_in(xp, inputs[:count], [made], one, far, near, work)
+                inner._run_in(xp, inputs[:count], [made], one, *rooms, work)
             else:
                 self.first.block(xp, inputs[:count], [made], one.within(work))
             between = self._read(xp, made, out, two)
@@ -245,18 +253,40 @@ class Fusion(Struct, frozen=True, dict=True):
 
             a ─► near ─► b ─► far ─► c ─► near ─► d ─► output
 
-        What is as large as the output lies there instead of in the far room, until the last operator writes it.
+        What is as large as the output lies there instead of in the far room, until the last operator writes it. An
+        operator that reads each cell before it writes that one overwrites what it reads, and no room is taken::
+
+            a ─► near ─► b ─► output ─► relu ─► output
         """
         one, two = self.plan(shard)
         last = self.second.workspace(two, itemsize)
         if one is None:
             return 0, 0, last
         (out,) = one.output_boxes
+        if self._overwrites(two, out, itemsize):
+            if inner := self.inner:
+                there, here, first = inner.count_rooms(one, self.itemsize, near, far)
+                return there, here, max(first, last)
+            return 0, 0, max(self.first.workspace(one, self.itemsize), last)
         mine = 0 if self._fits_in(near, out) else out.size * self.itemsize
         if inner := self.inner:
             there, here, first = inner.count_rooms(one, self.itemsize, far, near)
             return max(mine, here), there, max(first, last)
         return mine, 0, max(self.first.workspace(one, self.itemsize), last)
+
+    def _overwrites(self, two: Shard, out: Box, itemsize: int) -> bool:
+        """Whether the second operator, a part of it, may write where it reads the block of the result between."""
+        block, signature = self.second.block, self.second_signature
+        return (
+            isinstance(block, CellBlock)
+            and block.in_place
+            and itemsize == self.itemsize
+            and not signature.reductions
+            and len(signature.outputs) == 1
+            and self.reader().projection == signature.outputs[0].projection
+            and two.output_boxes == (out,)
+            and all(two.input_boxes[k] == out for k in self.at)
+        )
 
     def _fits_in(self, spare: Spare, out: Box) -> bool:
         """Whether a block of the result between may lie in an array of some shape."""

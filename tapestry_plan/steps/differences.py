@@ -48,6 +48,15 @@ class PlanDifference(Struct, frozen=True, dict=True):
     Parameters
     ----------
     one, other : ShardPlan
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.op("matmul", g.input("x", (64, 32)), g.input("w", (32, 64)), name="fc"))
+    >>> found = plan(g, Mesh(2)).diff(plan(g, Mesh(2), fix={"fc": {"k": 2}}))
+    >>> bool(found), [(one.node, one.before, one.after) for one in found.operators]
+    (True, [('fc', 'n:2', 'k:2')])
     """
 
     one: Any

@@ -29,7 +29,19 @@ WRONG = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class PlanVersionError(ValueError):
-    """A plan document is of another version, was edited, or does not hold together."""
+    """A plan document is of another version, was edited, or does not hold together.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ShardPlan, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+    >>> text = plan(g, Mesh(2)).to_json()
+    >>> ShardPlan.from_json(text.replace("tapestry-plan/", "tapestry-plan/0."))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tapestry_plan.steps.documents.PlanVersionError: plan document: format is 'tapestry-plan/0...', ...
+    """
 
 
 def seal(body: Mapping[str, Any]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from tapestry_plan.ir import Attrs, Axis, Graph, Op
-from tapestry_plan.rewrite import open_block
+from tapestry_plan.rewrite import list_readers, open_block
 from tapestry_plan.steps import tuning
 from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box
@@ -69,6 +69,42 @@ def open_blocks(
         parts[first] = block.first, block.first_attrs, mine
         found[first] = Inside(block.first_signature.axes, mine)
     return dict(reversed(found.items()))
+
+
+def list_readers_inside(graph: Graph, fused: Sequence[tuple[str, str]], name: str) -> list[str]:
+    """The operators that read another one's results, those inside of blocks under their own names.
+
+    Parameters
+    ----------
+    graph, fused
+        As of `open_blocks`.
+    name : str
+        An operator of the graph, or one that is inside of a block.
+    """
+    kept = [second for first, second in fused if first == name]
+    if kept:
+        return kept
+
+    def find(node: str, pairs: Sequence[tuple[str, str]], op: Op, attrs: Attrs, k: int) -> str:
+        """Which operator of a block of some pairs, or the operator itself, has the operand number `k`."""
+        last = max((at for at, pair in enumerate(pairs) if pair[1] == node), default=None)
+        block = open_block(op, attrs)
+        if last is None or block is None:
+            return node
+        earlier, count = pairs[:last], len(block.first_signature.inputs)
+        if k < count:
+            return find(pairs[last][0], earlier, block.first, block.first_attrs, k)
+        others = [at for at in range(len(block.second_signature.inputs)) if at not in block.at]
+        return find(node, earlier, block.second, block.second_attrs, others[k - count])
+
+    made = set(graph.nodes[name].outputs)
+    found = [
+        find(node.name, fused, graph.ops[node.op], node.attrs, k)
+        for node in map(graph.nodes.__getitem__, list_readers(graph, name))
+        for k, tensor in enumerate(node.inputs)
+        if made & set(graph.source(tensor).stored)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def tell_block(op: str) -> str:

@@ -36,6 +36,15 @@ class HeldBuffer(Struct, frozen=True):
         In whole lines of the arena.
     first, last : int
         The steps that take its place and give it back; the last step of the plan where none does.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 32)), name="act"), "y")
+    >>> held = plan(g, Mesh(2), fix={"act": {"i0": 2}}).memory[1].at_peak
+    >>> [(one.what, one.buffer.tensor, one.nbytes) for one in held]
+    [('input', 'x', 256), ('result', 'act', 256)]
     """
 
     buffer: Buffer
@@ -59,6 +68,15 @@ class MemoryUse(Struct, frozen=True):
         How far the arena reaches, as `ShardPlan.peak_nbytes`: with gaps between buffers that is more.
     at_peak : tuple of HeldBuffer
         What is held then, the largest first.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (4, 32)), name="act"), "y")
+    >>> use = plan(g, Mesh(2), fix={"act": {"i0": 2}}).memory[1]
+    >>> use.peak_nbytes == sum(one.nbytes for one in use.at_peak) <= use.arena_nbytes
+    True
     """
 
     device: int

@@ -152,8 +152,9 @@ def _list_wrong_sums(plan: ShardPlan) -> Iterator[str]:
         yield f"plan.seconds is {plan.seconds}; its stages take {seconds}"
     if not 0 <= plan.bound <= plan.seconds:
         yield f"plan.bound is {plan.bound}; it is 0 or more, and no more than plan.seconds, {plan.seconds}"
+    inside = [pair.first for pair in plan.fused]
     for again, name in plan.recomputed.items():
         for each in (again, name):
-            if each not in graph.nodes:
-                known = list_names(graph.nodes, each, "operators")
+            if each not in graph.nodes and each not in inside:
+                known = list_names([*graph.nodes, *inside], each, "operators")
                 yield f"plan.recomputed has {quote(each)}, which is not an operator of the graph; {known}"

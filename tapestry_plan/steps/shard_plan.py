@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, force_setattr, replace
 
 from tapestry_plan.ir import Graph, Op, Shown, same_graph
-from tapestry_plan.rewrite import Derivation, list_readers
+from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import showing
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
@@ -34,7 +34,7 @@ from tapestry_plan.steps.documents import (
 from tapestry_plan.steps.explaining import explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
-from tapestry_plan.steps.inside import Inside, open_blocks
+from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
@@ -104,7 +104,26 @@ class Stage(Shown, msgspec.Struct, frozen=True):
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """Another sharding of one operator, all other operators kept: modeled seconds and bytes of the graph."""
+    """Another sharding of one operator, all other operators kept: modeled seconds and bytes of the graph.
+
+    Parameters
+    ----------
+    sharding : dict of str to int
+        Parts of each split index axis.
+    seconds : float
+        Modeled, of the whole graph.
+    nbytes_moved : int
+        Between devices, in the whole graph.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}})
+    >>> {tuple(one.sharding.items()): one.nbytes_moved for one in p.alternatives["columns"] if one.sharding}
+    {(('i1', 2),): 0, (('i0', 2),): 48}
+    """
 
     sharding: dict[str, int]
     seconds: float
@@ -132,6 +151,15 @@ class Expansions(msgspec.Struct, frozen=True):
         the time was up, or the fastest plan does not keep the memory cap.
     split : tuple of SplitAxis
         Of an operator that is not expanded, but works over more index axes: as the rule `split_axes` makes them.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.softmax(g.input("x", (4, 6))), "y")
+    >>> found = plan(g, Mesh(2)).expansions[0]
+    >>> found.node, found.considered, found.chosen
+    ('softmax', ('exp_sum',), None)
     """
 
     node: str
@@ -207,6 +235,19 @@ class NotFound(ValueError):
         Bytes that any plan of the graph as given, its operators apart, needs on some device, at least.
     found_nbytes : int
         The least of the plans that were looked at: as `memory_nbytes` it is enough.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_plan import Graph, Mesh, NotFound, ops, plan
+    >>> g = Graph()
+    >>> hidden = ops.relu(g.input("x", (8, 16)) @ g.constant("w1", np.ones((16, 32), np.float32)))
+    >>> _ = g.output(hidden @ g.constant("w2", np.ones((32, 4), np.float32)), "y")
+    >>> try:
+    ...     plan(g, Mesh(2), memory_nbytes=2300)
+    ... except NotFound as error:
+    ...     print(error.least_nbytes, error.found_nbytes, sum(error.fastest.peak_nbytes) > 0)
+    2304 2304 True
     """
 
     def __init__(self, message: str, fastest: Any, least_nbytes: int, found_nbytes: int) -> None:
@@ -219,6 +260,18 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     What is predicted was counted twice before a plan is given out: by region algebra on the layouts, and while
     the steps were written.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> product = g.input("x", (32, 64)) @ g.input("w", (64, 16))
+    >>> _ = g.output(ops.relu(product), "y")
+    >>> p = plan(g, Mesh(4), fix={"matmul": {"k": 4}})
+    >>> p.sharding, p.nbytes_moved, p.gap
+    ({'matmul': {'k': 4}, 'relu': {'i1': 4}}, 6144, 0.0)
+    >>> p.stage["matmul"].nbytes_received, p.nbytes_by_link[0, 1]
+    ((0, 0, 0, 0), 512)
     """
 
     graph: Graph
@@ -295,17 +348,44 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ------
         ValueError
             For choices that do not fit the graph.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> plan(g, Mesh(2), fix={"add": {"i0": 2}}).written
+        Written(16 steps, 6 buffers, 1 outputs)
         """
         return derive_steps(self.graph, self.mesh, self.choices) if self.explicit is None else self.explicit
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """The blocks of memory that the steps use."""
+        """The blocks of memory that the steps use.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)).T + g.input("y", (4, 4)), "z")
+        >>> p = plan(g, Mesh(2), fix={"add": {"i0": 2}})
+        >>> [(buffer.tensor, buffer.shape) for buffer in p.buffers if buffer.device == 1]
+        [('x', (4, 2)), ('y', (2, 4)), ('add', (2, 4))]
+        """
         return self.written.buffers
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps of all devices, in an order in which they can be run."""
+        """The steps of all devices, in an order in which they can be run.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)).T + g.input("y", (4, 4)), "z")
+        >>> [type(step).__name__ for step in plan(g, Mesh(1)).steps]
+        ['Alloc', 'Copy', 'Alloc', 'Copy', 'Alloc', 'Compute', 'Free', 'Free']
+        """
         return cast("tuple[Step, ...]", self.written.steps)
 
     @cached_property
@@ -313,17 +393,44 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """The same steps, where those that are one operation of a group of devices are one `Collective`.
 
         It has them, so that a backend may run either: `ungroup` of these are the plan's steps, in their order.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (32, 64)) @ g.input("w", (64, 16))), "y")
+        >>> p = plan(g, Mesh(2), fix={"matmul": {"k": 2}, "relu": {"i0": 2}})
+        >>> len(p.steps), len(p.grouped_steps)
+        (34, 25)
         """
         return tuple(group_steps(self.steps, self.buffers, self.mesh))
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """Where the graph's outputs lie at the end."""
+        """Where the graph's outputs lie at the end.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> [(one.name, one.tensor) for one in plan(g, Mesh(2)).outputs]
+        [('y', 'add')]
+        """
         return self.written.outputs
 
     @cached_property
     def placement(self) -> dict[str, dict[int, tuple[Box, ...]]]:
-        """For each operator, the index boxes of each device that takes part; those inside of blocks come last."""
+        """For each operator, the index boxes of each device that takes part; those inside of blocks come last.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (7, 4)), name="act"), "y")
+        >>> plan(g, Mesh(2), fix={"act": {"i0": 2}}).placement["act"][1]
+        (Box(start=(4, 0), shape=(3, 4)),)
+        """
         boxes = {name: layout.boxes for name, layout in self.choices.of_kind("operator").items()}
         boxes |= {name: one.boxes for name, one in self._inside.items()}
         return FrozenDict(
@@ -339,7 +446,16 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @cached_property
     def sharding(self) -> dict[str, dict[str, int]]:
-        """For each operator, its split index axes and their numbers of parts; those inside of blocks come last."""
+        """For each operator, its split index axes and their numbers of parts; those inside of blocks come last.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (7, 4)), name="act"), "y")
+        >>> plan(g, Mesh((2, 2)), fix={"act": {"i0": ("x",), "i1": ("y",)}}).sharding
+        {'act': {'i0': 2, 'i1': 2}}
+        """
         found = {
             name: {axis.name: n for axis, n in zip(axes, layout.parts, strict=True) if n > 1}
             for name, layout in self.choices.of_kind("operator").items()
@@ -502,6 +618,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """The plan with steps, buffers or outputs of one's own; what is not given is as it follows from the choices.
 
         Its document has them written out. Nothing is checked before the plan is run. A collective counts as its steps.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> p = plan(g, Mesh(2))
+        >>> p.with_steps(steps=p.steps) == p, p.with_steps(steps=p.steps[1:]) == p
+        (True, False)
         """
         steps = None if steps is None else cast("tuple[Step, ...]", tuple(ungroup(steps)))
         given = {"steps": steps, "buffers": buffers, "outputs": outputs}
@@ -586,6 +711,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             Without JAX.
         TypeError, ValueError
             For what is not a mesh of JAX, and for one with other axes.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
+        >>> p = plan(g, Mesh(2), fix={"act": {"i0": 2}})
+        >>> p.to_jax()["x"]  # doctest: +SKIP
+        PartitionSpec('x', None)
         """
         return say_jax(self._lying, mesh)
 
@@ -617,6 +751,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ------
         ImportError
             Without PyTorch.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
+        >>> p = plan(g, Mesh(2), fix={"act": {"i0": 2}})
+        >>> p.to_dtensor()["x"]  # doctest: +SKIP
+        (Shard(dim=0),)
         """
         return say_dtensor(self._lying)
 
@@ -641,12 +784,32 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @property
     def nbytes_moved(self) -> int:
-        """Bytes between devices, once for each receiving device."""
+        """Bytes between devices, once for each receiving device.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> p.nbytes_moved, p.nbytes_by_link
+        (48, {(0, 1): 24, (1, 0): 24})
+        """
         return sum(self.nbytes_received)
 
     @property
     def cost(self) -> float:
-        """The figure that the search minimized: `seconds`."""
+        """The figure that the search minimized: `seconds`.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> p = plan(g, Mesh(2))
+        >>> p.cost == p.seconds >= p.bound
+        True
+        """
         return self.seconds
 
     @cached_property
@@ -656,12 +819,31 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         They are of blocks that are not strided in one buffer (`nbytes_local`), and of its own cells beside others
         that come, as of rows beside a halo, which are in `seconds` too. What is made where it is read (`nest`) is
         copied by nobody, though `seconds` and `nbytes_local` have it as if it were. A run counts them.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> rows = ops.relu(g.input("x", (4, 6)), name="rows")
+        >>> _ = g.output(ops.relu(rows.T, name="columns"))
+        >>> plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}).nbytes_copied
+        (24, 24)
         """
         return count_local(self.graph, self.buffers, self.steps, self.mesh.size)
 
     @cached_property
     def schedule(self) -> Schedule:
-        """When each step runs where copies run beside work; worked out when asked for."""
+        """When each step runs where copies run beside work; worked out when asked for.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+        >>> p = plan(g, Mesh(2))
+        >>> p.schedule.seconds == p.makespan_seconds
+        True
+        """
         work = {stage.node: stage.work_seconds for stage in self.stages}
         return run_queues(list_queued(self.steps, self.buffers, self.mesh, work))
 
@@ -671,22 +853,58 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
         Messages of one device over one link go one after the other, whole, so that it may be more than `seconds`, of
         which `bound` is a bound, where a stage's messages do not fit together; mostly it is less.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+        >>> p = plan(g, Mesh(2))
+        >>> 0 < p.makespan_seconds <= p.seconds
+        True
         """
         return self.schedule.seconds
 
     @property
     def gap(self) -> float:
-        """(cost − bound) / cost, 0 when the cost is 0."""
+        """(cost − bound) / cost, 0 when the cost is 0.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+        >>> plan(g, Mesh(2)).gap  # no plan of the space is faster
+        0.0
+        """
         return (self.cost - self.bound) / self.cost if self.cost else 0.0
 
     @property
     def apart(self) -> tuple[str, ...]:
-        """Operators whose expansions were not chosen: `bound` is of plans that have these in no block."""
+        """Operators whose expansions were not chosen: `bound` is of plans that have these in no block.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.softmax(g.input("x", (4, 6))), "y")
+        >>> plan(g, Mesh(2)).apart
+        ('softmax',)
+        """
         return tuple(found.node for found in self.expansions if found.considered and found.chosen is None)
 
     @property
     def expanded(self) -> dict[str, str]:
-        """The operators that the search said in other ones, each with the name of its expansion."""
+        """The operators that the search said in other ones, each with the name of its expansion.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.softmax(g.input("x", (1, 2**20)), name="shares"), "y")
+        >>> plan(g, Mesh(4)).expanded  # one row, which is cut so
+        {'shares': 'exp_sum'}
+        """
         return {found.node: found.chosen for found in self.expansions if found.chosen is not None}
 
     @property
@@ -697,12 +915,21 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         an operator where the operator would run, rewrites add it at the end. Where several operators read one tensor,
         the first of them pays for what arrives, so that a plan of the replayed graph may cost a little less or more.
         With `same_bits` it is `fix_bits(graph)` that was planned.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (32, 64)) @ g.input("w", (64, 16))), "y")
+        >>> plan(g, Mesh(2)).derivation
+        Derivation(steps=(Applied(rule='fuse', at='relu', arguments={'operand': 0}),))
         """
         steps = Derivation()
         for name, other in self.unified.items():
             steps = steps.then("unify", name, other=other)
+        pairs = [(pair.first, pair.second) for pair in self.fused]
         for name, node in self.recomputed.items():
-            steps = steps.then("recompute", node, by=list_readers(self.graph, name), name=name)
+            steps = steps.then("recompute", node, by=list_readers_inside(self.graph, pairs, name), name=name)
         for found in self.expansions:
             if found.split:
                 steps = steps.then("split_axes", found.node, **tell_rule(found.split))
@@ -714,12 +941,35 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @cached_property
     def kept(self) -> WeakKeyDictionary[object, Any]:
-        """Answers kept for this plan, by who keeps them here; gone with either. Neither written nor compared."""
+        """Answers kept for this plan, by who keeps them here; gone with either. Neither written nor compared.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> class Mine:
+        ...     '''Who keeps something.'''
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> p, mine = plan(g, Mesh(2)), Mine()
+        >>> p.kept[mine] = "looked at"
+        >>> p.kept[mine]
+        'looked at'
+        """
         return WeakKeyDictionary()
 
     @cached_property
     def stage(self) -> dict[str, Stage]:
-        """The stages by operator: of one that is inside of a block the block's."""
+        """The stages by operator: of one that is inside of a block the block's.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> p.stage["columns"].nbytes_received, p.stage["columns"].sharding
+        ((24, 24), {'i0': 2})
+        """
         found = {stage.node: stage for stage in self.stages}
         for pair in reversed(self.fused):
             found[pair.first] = found[pair.second]
@@ -738,6 +988,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ------
         ValueError
             When the plan has no operator of that name.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> print(p.explain("columns").splitlines()[2])
+          reads 96 B of result rows; 48 B come from other devices, as cells [2, 4)×[0, 3) from device 1 to 0
         """
         return explain(self, node)
 
@@ -765,7 +1024,17 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     # -- as a document -----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data."""
+        """The plan as plain data.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> p = plan(g, Mesh(2))
+        >>> p.to_dict()["nbytes_received"]
+        [0, 0]
+        """
         links = [(*link, nbytes) for link, nbytes in self.nbytes_by_link.items()]
         others = self.alternatives
         own = {
@@ -780,6 +1049,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """The plan as a JSON document with its own SHA-256, so that an edited plan is recognized.
 
         Of `alternatives` it has those that were asked for so far, since comparing all takes about as long as planning.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ShardPlan, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> p = plan(g, Mesh(2))
+        >>> ShardPlan.from_json(p.to_json()) == p
+        True
         """
         return seal(self.to_dict())
 
@@ -792,6 +1070,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         PlanVersionError
             For text that is not JSON, another format or version, a document that was edited, or figures that are not
             of the plan's operators, choices and devices.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ShardPlan, plan
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+        >>> text = plan(g, Mesh(2)).to_json()
+        >>> ShardPlan.from_json(text).stages[0].node
+        'add'
         """
         anew = "make the plan again: tapestry plan MODEL --json"
         return unseal(text, "plan document", PLAN_FORMAT, anew, partial(cls._from_plain, ops))

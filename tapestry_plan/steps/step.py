@@ -14,7 +14,16 @@ from tapestry_sets.views import Piece
 
 T = TypeVar("T", bound=Struct)
 HOST = -1
-"""The place that graph inputs and constants come from; no device of the mesh."""
+"""The place that graph inputs and constants come from; no device of the mesh.
+
+Examples
+--------
+>>> from tapestry_plan import HOST, Graph, Mesh, plan
+>>> g = Graph()
+>>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
+>>> sorted({step.tensor for step in plan(g, Mesh(2)).steps if getattr(step, "src", None) == HOST})
+['number', 'x']
+"""
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -47,6 +47,17 @@ class PlannedTransfer(Struct, frozen=True):
         Which partial result they are of; -1 of complete values.
     why : str
         In words.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+    >>> row = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}).transfers(source=1)[0]
+    >>> row.source, row.target, row.tensor, row.nbytes, row.cells
+    (1, 0, 'rows', 24, 'cells [2, 4)×[0, 3)')
+    >>> [region.bounds() for region in row.regions]
+    [((2, 0), (4, 3))]
     """
 
     step: int
@@ -62,7 +73,16 @@ class PlannedTransfer(Struct, frozen=True):
 
     @property
     def cells(self) -> str:
-        """The box around the cells in words, and how many of it they are where they are not all."""
+        """The box around the cells in words, and how many of it they are where they are not all.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows")[:, ::2].T, name="columns"))
+        >>> plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}).transfers(source=1)[0].cells
+        '4 cells in [2, 4)×[0, 3)'
+        """
         bounds = [region.bounds() for region in self.regions]
         lows, highs = zip(*(each for each in bounds if each is not None), strict=True)
         low, high = (tuple(map(pick, zip(*each, strict=True))) for pick, each in ((min, lows), (max, highs)))
@@ -85,6 +105,15 @@ class PlannedTransfers(Struct, frozen=True):
     Parameters
     ----------
     rows : tuple of PlannedTransfer
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+    >>> found = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}).transfers()
+    >>> found, found[0].tensor
+    (PlannedTransfers(2 transfers on 2 links, 48 B), 'rows')
     """
 
     rows: tuple[PlannedTransfer, ...]
@@ -104,7 +133,17 @@ class PlannedTransfers(Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all of them.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> p.transfers(tensor="rows").nbytes == p.nbytes_moved
+        True
+        """
         return sum(row.nbytes for row in self.rows)
 
     def nbytes_by(self, *columns: str) -> dict[Any, int]:
@@ -118,6 +157,15 @@ class PlannedTransfers(Struct, frozen=True):
         ------
         ValueError
             For none, or another column.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> p.transfers().nbytes_by("tensor"), p.transfers().nbytes_by("source", "target")
+        ({'rows': 48}, {(1, 0): 24, (0, 1): 24})
         """
         allowed = [name for name in COLUMNS if name not in ("regions", "nbytes", "why")]
         wrong = [name for name in columns if name not in allowed]
@@ -138,11 +186,34 @@ class PlannedTransfers(Struct, frozen=True):
         ------
         ImportError
             When pandas is not installed.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> p.transfers().to_pandas().groupby("source").nbytes.sum()  # doctest: +SKIP
+        source
+        0    24
+        1    24
+        Name: nbytes, dtype: int64
         """
         return import_module("pandas").DataFrame({name: [getattr(row, name) for row in self.rows] for name in COLUMNS})
 
     def to_json(self) -> str:
-        """A JSON list with an object for each; regions as plans' documents have them."""
+        """A JSON list with an object for each; regions as plans' documents have them.
+
+        Examples
+        --------
+        >>> import json
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> [row["nbytes"] for row in json.loads(p.transfers().to_json())]
+        [24, 24]
+        """
         return msgspec.json.encode(to_plain(self.rows)).decode()
 
     def __repr__(self) -> str:

@@ -11,17 +11,28 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
-from msgspec import Struct
 
-from tapestry_sets.alias.covering import find_lacking, lies_in_all
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, product_cells, read_cells
-from tapestry_sets.alias.memory.arrays import as_view, read_view, strided_form_of
+from tapestry_sets.alias.memory.arrays import HasView, ViewLike, as_view, read_view, read_views, strided_form_of
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
-from tapestry_sets.limits import OPEN, Open, TooHard, as_items, ask_one, attempt, count_question, cut_text, quote
+from tapestry_sets.limits import (
+    OPEN,
+    Asked,
+    Open,
+    TooHard,
+    ask_one,
+    attempt,
+    count_question,
+    cut_text,
+    note_rung,
+    note_sum,
+    quote,
+    read_rung,
+)
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.solvers import equation
 from tapestry_sets.views import (
@@ -30,46 +41,38 @@ from tapestry_sets.views import (
     MemoryQueries,
     Order,
     View,
-    Viewable,
     fill_memory,
 )
 
 
 class Witness(NamedTuple):
-    """A shared cell: its index in the first view, in the second, and in the allocation."""
+    """A cell that two views share: its index in the first view, in the second, and in the allocation.
+
+    Attributes
+    ----------
+    a, b : tuple of int
+        Indices of the two views; ``x[w.a]`` and ``y[w.b]`` are the same memory.
+    cell : tuple of int
+        In the allocation.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, overlap
+    >>> image = allocate((4, 6), name="image")
+    >>> w = overlap(image[1:, ::2], image.T[3:]).witness
+    >>> w.a, w.b, w.cell
+    ((0, 2), (1, 1), (1, 4))
+    >>> image[1:, ::2][w.a] == image.T[3:][w.b] == image[w.cell]
+    True
+    """
 
     a: tuple[int, ...]
     b: tuple[int, ...]
     cell: tuple[int, ...]
 
 
-class Missing(NamedTuple):
-    """A cell that one view reads and another does not.
-
-    Attributes
-    ----------
-    at : tuple of int
-        An index of the view that reads it.
-    allocation : Allocation
-    cell : tuple of int
-        In the allocation.
-    """
-
-    at: tuple[int, ...]
-    allocation: Allocation
-    cell: tuple[int, ...]
-
-
-def _read_all(views: object, what: str) -> list[View]:
-    if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
-        kind = type(views).__name__
-        raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
-    given = as_items(views, f"{what}: views", "sequence of views and arrays")
-    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(given)]
-
-
 @count_question
-def overlaps(a: object, b: object) -> bool:
+def overlaps(a: ViewLike, b: ViewLike) -> bool:
     """Return whether two views read a common cell.
 
     Parameters
@@ -84,6 +87,7 @@ def overlaps(a: object, b: object) -> bool:
 
     Examples
     --------
+    >>> from tapestry_sets import overlaps
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((27,))
     >>> overlaps(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5])
@@ -95,6 +99,10 @@ def overlaps(a: object, b: object) -> bool:
     ----------
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
+    return _meet(a, b)
+
+
+def _meet(a: ViewLike, b: ViewLike) -> bool:
     try:
         one, two = strided_form_of(a), strided_form_of(b)
     except Exception:  # said again with the argument's name
@@ -104,6 +112,7 @@ def overlaps(a: object, b: object) -> bool:
             return False
         found = equation.meet(one[1], two[1])
         if found is not OPEN:
+            note_rung(equation.meet)
             return found
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(as_view(a), as_view(b)))
 
@@ -114,7 +123,7 @@ def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
     return [(allocation, mine, other) for allocation, mine, other in both if other is not None]
 
 
-def overlap(a: object, b: object) -> Overlap[Allocation]:
+def overlap(a: ViewLike, b: ViewLike) -> Overlap[Allocation]:
     """Return the overlap of two views: whether there is one, size, bytes, regions and witnesses, each found when asked.
 
     Parameters
@@ -128,6 +137,7 @@ def overlap(a: object, b: object) -> Overlap[Allocation]:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((24,), dtype="float32")
     >>> o = overlap(A.reshape(4, 6)[:, 3:6], A[0::7])
@@ -147,9 +157,14 @@ def _count_by_strides(a: View, b: View) -> list[tuple[Allocation, int]] | Open:
     if one[0].memory is not two[0].memory:
         return []
     found = equation.count_met(one[1], two[1])
+    if found is not OPEN:
+        note_rung(equation.count_met, equation.write_met, one[1], two[1])
+        return [(one[0], found)]
+    found = _count_nests(a, b)
     if found is OPEN:
-        found = _count_nests(a, b)
-    return OPEN if found is OPEN else [(one[0], found)]
+        return OPEN
+    note_rung(members.count_few)
+    return [(one[0], found)]
 
 
 def _count_nests(a: View, b: View) -> int | Open:
@@ -176,18 +191,37 @@ class Memory(Protocol):
 M = TypeVar("M", bound=Memory)
 
 
-class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
+class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True):
     """The cells that two views share; true if there are any. Made by `overlap`.
+
+    Each question is decided when it is asked first; the answer is kept. `decisions` has how it was decided, and
+    `explain` says so in words. The repr has the answer alone, so that it is the same each time, and without isl.
+    Questions are called "overlaps", "size", "witness" and "regions".
 
     Parameters
     ----------
     a, b : View or AliasTensor
     found : tuple of (Allocation or AliasTensor, Cells, Cells), optional
         What `shared` is: of two views it is found when a question needs it.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, overlap
+    >>> image = allocate((4, 6), name="image", dtype="float32")
+    >>> o = overlap(image[:, :3], image[::2, 1:])  # a tile, and every other row of the next one
+    >>> o
+    Overlap(4 cells, 16 B: image[0, 1] = a[0, 1] = b[0, 0])
+    >>> bool(o), o.size, o.nbytes
+    (True, 4, 16)
+    >>> print(o.regions[image])
+    .11...
+    ......
+    .11...
+    ......
     """
 
-    a: Viewable
-    b: Viewable
+    a: View | HasView
+    b: View | HasView
     found: tuple[tuple[M, Cells, Cells], ...] | None = None
 
     def __repr__(self) -> str:
@@ -201,9 +235,8 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         one = self.witness if self else None
         if one is None:
             return "no cell: " + self._tell_views()
-        counted = self._count_each()
-        size, nbytes = sum([n for _, n in counted]), sum([n * each.itemsize for each, n in counted])
-        many = f"{quote(size)} {'cell' if size == 1 else 'cells'}, {quote(nbytes)} B"
+        size = self.size
+        many = f"{quote(size)} {'cell' if size == 1 else 'cells'}, {quote(self.nbytes)} B"
         memory = self.allocations[0].name or "memory"
         return f"{many}: {memory}{quote(list(one.cell))} = a{quote(list(one.a))} = b{quote(list(one.b))}"
 
@@ -212,7 +245,16 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
 
     @cached_property
     def shared(self) -> tuple[tuple[M, Cells, Cells], ...]:
-        """The allocations with common cells, and what each view reads of them."""
+        """The allocations with common cells, and what each view reads of them.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8), name="A")
+        >>> ((home, mine, theirs),) = overlap(A[1:], A[:, ::3]).shared
+        >>> home == A, mine.count_common(theirs)
+        (True, 6)
+        """
         if self.found is not None:
             return self.found
         both = _pairs(as_view(self.a), as_view(self.b))
@@ -225,20 +267,27 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         return hash((self.a, self.b))
 
     def __bool__(self) -> bool:
-        return overlaps(self.a, self.b) if self.found is None else bool(self.found)
+        return bool(self.found if self.found is not None else self._ask("overlaps", _meet, self.a, self.b))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         views = as_view(self.a), as_view(self.b)
         named = [f"{name} = {each!r}" for name, each in zip("ab", views, strict=True)]
-        return draw_views.views_mimebundle(*views, names=named, title=repr(self))
+        return draw_views.views_mimebundle(*views, names=named, title=repr(self), notes=self._notes())
 
     @property
     def allocations(self) -> tuple[M, ...]:
-        """The allocations with shared cells."""
+        """The allocations with shared cells.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, concatenate, overlap
+        >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
+        >>> [home.name for home in overlap(concatenate([a, b]), b[1:]).allocations]
+        ['b']
+        """
         return tuple(allocation for allocation, _, _ in self.shared)
 
     @property
-    @count_question
     def size(self) -> int:
         """How many different cells both views read.
 
@@ -246,22 +295,47 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         ------
         TooHard
             If they would have to be counted one by one and may be too many for that.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((10**9,))
+        >>> overlap(A[::6], A[::4]).size  # every twelfth
+        83333334
         """
-        return sum([many for _, many in self._count_each()])
+        return sum([many for _, many in self._counted])
 
     @property
-    @count_question
     def nbytes(self) -> int:
-        """How many bytes both views read."""
-        return sum([many * allocation.itemsize for allocation, many in self._count_each()])
+        """How many bytes both views read.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((10**9,), dtype="float32")
+        >>> overlap(A[::6], A[::4]).nbytes
+        333333336
+        """
+        return sum([many * allocation.itemsize for allocation, many in self._counted])
+
+    @property
+    def _counted(self) -> Sequence[tuple[Memory, int]]:
+        """How many cells of each allocation both views read."""
+        return cast("Sequence[tuple[Memory, int]]", self._ask("size", self._count_each))
 
     def _count_each(self) -> Sequence[tuple[Memory, int]]:
-        """How many cells of each allocation both views read."""
         if isinstance(self.a, View) and isinstance(self.b, View):
             counted = _count_by_strides(self.a, self.b)
             if counted is not OPEN:
                 return counted
-        return [(allocation, x.count_common(y)) for allocation, x, y in self.shared]
+        found: list[tuple[Memory, int]] = []
+        rungs = []
+        for allocation, x, y in self.shared:
+            found.append((allocation, x.count_common(y)))
+            rungs.append(read_rung())
+        if len(found) > 1:
+            note_sum(rungs)
+        return found
 
     @property
     def regions(self) -> dict[M, DisjointRegions]:
@@ -271,21 +345,51 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
         ------
         TooManyPieces
             If they need more regions than can be written out.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8))
+        >>> print(overlap(A[:2], A[:, ::3]).regions[A])
+        1..1..1.
+        1..1..1.
+        ........
         """
-        return {allocation: x.common_regions(y) for allocation, x, y in self.shared}
+        return dict(self._ask("regions", lambda: {home: x.common_regions(y) for home, x, y in self.shared}))
 
     @property
     def witness(self) -> Witness | None:
-        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none."""
+        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, overlap
+        >>> A = allocate((3, 8))
+        >>> overlap(A[1:], A[:, ::3]).witness
+        Witness(a=(0, 0), b=(1, 0), cell=(1, 0))
+        >>> print(overlap(A[:, ::2], A[:, 1::2]).witness)
+        None
+        """
+        return cast("Witness | None", self._ask("witness", self._find_witness))
+
+    def _find_witness(self) -> Witness | None:
         return _witness(*self.shared[0][1:]) if self.shared else None
 
     @property
     def witnesses(self) -> dict[M, Witness]:
-        """A shared cell of each allocation that has some."""
+        """A shared cell of each allocation that has some.
+
+        Examples
+        --------
+        >>> from tapestry_sets import allocate, concatenate, overlap
+        >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
+        >>> found = overlap(concatenate([a, b]), concatenate([b[1:], a[::2]])).witnesses
+        >>> {home.name: witness.cell for home, witness in found.items()}
+        {'a': (0,), 'b': (1,)}
+        """
         return {allocation: _witness(x, y) for allocation, x, y in self.shared}
 
 
-@count_question
 def _witness(x: Cells, y: Cells) -> Witness:
     cell = x.a_common_cell(y)
     assert cell is not None, "cells that meet have a common one"
@@ -294,7 +398,7 @@ def _witness(x: Cells, y: Cells) -> Witness:
     return Witness(i, j, cell)
 
 
-def overlap_matrix(views: Iterable[object]) -> Bools:
+def overlap_matrix(views: Iterable[ViewLike]) -> Bools:
     """Return which pairs of views read a common cell, as a symmetric matrix.
 
     Thousands of views are answered at once: see `every_pair`.
@@ -310,15 +414,16 @@ def overlap_matrix(views: Iterable[object]) -> Bools:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap_matrix
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((10,))
     >>> overlap_matrix([A[:4], A[3:6], A[6:]]).astype(int).tolist()
     [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
-    return meeting(_read_all(views, "overlap_matrix"))
+    return meeting(read_views(views, "overlap_matrix"))
 
 
-def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
+def overlap_sizes(views: Iterable[ViewLike]) -> np.ndarray[Any, Any]:
     """Return how many different cells each pair of views shares, as a symmetric matrix.
 
     The diagonal has each view's own number of different cells.
@@ -342,6 +447,7 @@ def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
 
     Examples
     --------
+    >>> from tapestry_sets import overlap_sizes
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((10,))
     >>> overlap_sizes([A[:4], A[3:6], A[6:]]).tolist()
@@ -349,96 +455,99 @@ def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
     >>> overlap_sizes([allocate((10**10, 10**10))]).tolist()
     [[100000000000000000000]]
     """
-    return shared_sizes(_read_all(views, "overlap_sizes"))
+    return shared_sizes(read_views(views, "overlap_sizes"))
 
 
-def origins(view: object) -> dict[Allocation, DisjointRegions]:
-    """Return the cells that a view or an array reads of each allocation; see `View.origins`."""
+def origins(view: ViewLike) -> dict[Allocation, DisjointRegions]:
+    """Return the cells that a view or an array reads of each allocation; see `View.origins`.
+
+    Parameters
+    ----------
+    view : View or array
+
+    Returns
+    -------
+    dict of Allocation to DisjointRegions
+        In the allocations' coordinates.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+    TooManyPieces
+        If the cells need more regions than can be written out.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, concatenate, origins
+    >>> a, b = allocate((3, 8), name="a"), allocate((8,), name="b")
+    >>> read = origins(concatenate([a[::2, 1::3].ravel(), b[:2]]))
+    >>> print(read[a])
+    .1..1..1
+    ........
+    .1..1..1
+    >>> print(read[b])
+    11......
+    """
     return read_view(view, "origins").origins()
 
 
 @count_question
-def contains(a: object, b: object) -> bool:
-    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`."""
+def contains(a: ViewLike, b: ViewLike) -> bool:
+    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`.
+
+    ``covers([a], b).gap`` is a cell that it does not read.
+
+    Parameters
+    ----------
+    a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, contains
+    >>> cache = allocate((32, 128), name="cache")
+    >>> contains(cache[8:24], cache[12]), contains(cache[8:24], cache[:, 0])
+    (True, False)
+    """
     return read_view(a, "contains: a").contains(read_view(b, "contains: b"))
 
 
 @count_question
-def covers(views: Iterable[object], view: object) -> bool:
-    """Return whether some views together read every cell of memory that one reads; `find_missing` names one they lack.
+def same_elements(a: ViewLike, b: ViewLike) -> bool:
+    """Return whether `a` and `b` read the same cells of memory, in whatever order and shape; see `View.same_elements`.
 
     Parameters
     ----------
-    views : iterable of View or array
-        Of the same memory or not, overlapping or not, in any order.
-    view : View or array
-        What is to be covered.
+    a, b : View or array
 
     Raises
     ------
     TypeError, ValueError
         As for `overlaps`.
-    TooHard
-        If neither closed forms nor isl decide, and cells are too many to list.
 
     Examples
     --------
-    >>> from tapestry_sets.views import allocate
-    >>> A = allocate((10**9, 10**9))
-    >>> covers([A[::2], A[1::2, :7], A[1::2, 7:]], A), covers([A[::2], A[1::3]], A)
+    >>> from tapestry_sets import allocate, same_elements
+    >>> x = allocate((4, 6), name="x")
+    >>> same_elements(x.T.reshape(3, 8), x), same_elements(x[::2], x[1::2])
     (True, False)
     """
-    y = read_view(view, "covers: view")
-    return lies_in_all(_read_all(views, "covers"), y)
-
-
-@count_question
-def find_missing(a: object, b: object) -> Missing | None:
-    """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
-
-    Parameters
-    ----------
-    a : View or array, or a list or tuple of these
-        Of several: what all of them read together.
-    b : View or array
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `overlaps`.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> A = allocate((4, 6), name="A")
-    >>> find_missing(A[:, ::2], A[2, :3])
-    Missing(at=(1,), allocation=Allocation((4, 6), name='A', itemsize=1), cell=(2, 1))
-    >>> find_missing([A[:2], A[2:, :4]], A).cell, find_missing([A[:2], A[2:]], A)
-    ((2, 4), None)
-    """
-    y = read_view(b, "find_missing: b")
-    several = isinstance(a, (list, tuple))
-    found = find_lacking(_read_all(a, "find_missing: a") if several else [read_view(a, "find_missing: a")], y)
-    if found is None:
-        return None
-    allocation, cell = found
-    at = y.cells[allocation].index_of(cell)
-    assert at is not None, "a cell that is read has an index"
-    return Missing(at, allocation, cell)
-
-
-@count_question
-def same_elements(a: object, b: object) -> bool:
-    """Return whether `a` and `b` read the same cells of memory; see `View.same_elements`."""
     return read_view(a, "same_elements: a").same_elements(read_view(b, "same_elements: b"))
 
 
 @count_question
-def has_internal_overlap(view: object) -> bool:
+def has_internal_overlap(view: ViewLike) -> bool:
     """Return whether a view or an array reads some cell twice; see `View.has_internal_overlap`.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import has_internal_overlap
     >>> has_internal_overlap(np.broadcast_to(np.zeros(3), (2, 3)))
     True
     """
@@ -446,13 +555,15 @@ def has_internal_overlap(view: object) -> bool:
 
 
 @count_question
-def internal_overlap(view: object) -> InternalOverlap | None:
+def internal_overlap(view: ViewLike) -> InternalOverlap | None:
     """Return a cell that a view or an array reads at two indices, and these, or None; see `View.internal_overlap`.
 
     Of an array the cell is a byte, and the last number of an index says which byte of the element.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import internal_overlap
     >>> found = internal_overlap(np.lib.stride_tricks.as_strided(np.zeros(99, "u1"), (4, 5), (6, 2)))
     >>> found.a, found.b
     ((0, 3, 0), (1, 0, 0))
@@ -461,7 +572,7 @@ def internal_overlap(view: object) -> InternalOverlap | None:
 
 
 @count_question
-def is_contiguous(view: object, order: Order | None = None) -> bool:
+def is_contiguous(view: ViewLike, order: Order | None = None) -> bool:
     """Return whether a view or an array reads one gapless run of memory; see `View.is_contiguous`.
 
     Parameters
@@ -473,6 +584,8 @@ def is_contiguous(view: object, order: Order | None = None) -> bool:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import is_contiguous
     >>> a = np.zeros((4, 4), np.int16)
     >>> is_contiguous(a.T), is_contiguous(a[:, 1:]), is_contiguous(a.T, "C"), is_contiguous(a.T, "F")
     (True, False, False, True)

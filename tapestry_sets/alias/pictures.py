@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.memory.arrays import read_view
+from tapestry_sets.alias.memory.arrays import ViewLike, read_view
 from tapestry_sets.alias.overlap import overlaps
 from tapestry_sets.draw import (
     ADDRESSES,
@@ -28,7 +28,7 @@ from tapestry_sets.views import Allocation, Derived, View
 
 
 def show_views(
-    *views: object,
+    *views: ViewLike,
     names: Sequence[str] | None = None,
     mode: str = "auto",
     wrap: int = SHOWN_LENGTH,
@@ -71,6 +71,7 @@ def show_views(
 
     Examples
     --------
+    >>> from tapestry_sets import show_views
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((27,), name="A")
     >>> show_views(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5], names=["B", "C"], indices=False)
@@ -166,7 +167,7 @@ PER_ALLOCATION = ("reads", "regions", "cells", "nbytes")
 """The columns of a table that differ from one allocation to the next."""
 
 
-def origins_table(*views: object, names: Sequence[str] | None = None) -> OriginsTable:
+def origins_table(*views: ViewLike, names: Sequence[str] | None = None) -> OriginsTable:
     """Return a table of the cells that views read: for each view and allocation the regions, and their properties.
 
     Parameters
@@ -202,8 +203,8 @@ def origins_table(*views: object, names: Sequence[str] | None = None) -> Origins
 
     Examples
     --------
-    >>> from tapestry_sets.views import concatenate
-    >>> from tapestry_sets.views import allocate
+    >>> from tapestry_sets import origins_table
+    >>> from tapestry_sets.views import allocate, concatenate
     >>> A, b = allocate((4, 6), name="A"), allocate((3,), name="b")
     >>> B, C = A[:, 3:6], A.reshape(24)[::7]
     >>> print(origins_table(B, C, concatenate([b, C]), names=["B", "C", "D"]))

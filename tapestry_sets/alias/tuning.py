@@ -36,6 +36,8 @@ TURN_COST = 1_000
 LISTED_COST = 8
 """What a count of a deeper nest costs, in those of a stripe."""
 
+FEW_COUNTED = 32
+"""So few views that share no cell are counted, each with what they are to cover, before they are joined."""
 MAX_BOXES_JOINED = 2048
 """Views that join strided ones are asked box by box while they join so many together: all pairs of these are looked at.
 """

@@ -118,6 +118,7 @@ class Batch(Frozen, ABC):
 
         Examples
         --------
+        >>> from tapestry_sets import StripeArray
         >>> batch = StripeArray(1, [2, 4, 6], [0, 2, 1])
         >>> batch.overlap_matrix().astype(int).tolist()
         [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
@@ -160,6 +161,7 @@ class Batch(Frozen, ABC):
 
         Examples
         --------
+        >>> from tapestry_sets import StripeArray
         >>> i, j = StripeArray(1, [2, 4, 6], [0, 2, 1]).overlapping_pairs()
         >>> i.tolist(), j.tolist()
         ([0], [1])
@@ -208,6 +210,7 @@ class StripeArray(Batch):
 
     Examples
     --------
+    >>> from tapestry_sets import Stripe, StripeArray
     >>> batch = StripeArray.of([Stripe(1, 1), Stripe(1, 3, 1), Stripe(2, 4, 2)])
     >>> batch[1], len(batch)
     (Stripe(1, 3, phase=1), 3)
@@ -280,6 +283,7 @@ class StripeArray(Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import StripeArray
         >>> StripeArray(1, [6, 6, 7]).overlaps(StripeArray(1, 4, [3, 2, 3])).tolist()
         [False, True, True]
         """
@@ -296,6 +300,7 @@ class StripeArray(Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import StripeArray
         >>> found, value = StripeArray(1, 4294967291).first_common(StripeArray(1, 4294967279), [0, 1])
         >>> found.tolist(), value.tolist()
         ([True, True], [0, 18446743979220271189])
@@ -319,6 +324,7 @@ class StripeArray(Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import StripeArray
         >>> StripeArray([1, 50001], [2, 100003]).count_common(StripeArray(50009, 100019), 0, 10**12).tolist()
         [249997509500, 249978719600]
         """
@@ -335,6 +341,7 @@ class StripeArray(Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import StripeArray
         >>> StripeArray(2, [3, 4], 1).count(0, [10, 11]).tolist()
         [6, 6]
         """
@@ -396,6 +403,7 @@ class BoxArray(Batch):
 
     Examples
     --------
+    >>> from tapestry_sets import BoxArray
     >>> boxes = BoxArray([[0, 0], [2, 3], [4, 4]], [[3, 4], [2, 2], [9, 9]])
     >>> boxes[1]
     Box(start=(2, 3), shape=(2, 2))

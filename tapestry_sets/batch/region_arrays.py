@@ -39,6 +39,7 @@ class RegionArray(batches.Batch):
 
     Examples
     --------
+    >>> from tapestry_sets import RegionArray
     >>> batch = RegionArray((8, 8), [[0, 0], [1, 2], [4, 1]], [[8, 8], [8, 8], [6, 7]], [[2, 2], [2, 2], [1, 3]])
     >>> batch.size.tolist()
     [16, 12, 4]
@@ -102,6 +103,7 @@ class RegionArray(batches.Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import Region, RegionArray
         >>> box = (1024, 1024)
         >>> keys = [(slice(0, 900, 3), slice(5, 50)), (slice(1, None, 3), slice(None)), (slice(7, 8), slice(9, 99, 2))]
         >>> batch = RegionArray.of(Region.from_slices(box, key) for key in keys)
@@ -140,6 +142,7 @@ class RegionArray(batches.Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import RegionArray
         >>> rows, columns = [(0, 9, 2, 4, 0), (3, 4, 1, 1, 0)], [(1, 7, 1, 3, 1), (0, 9, 1, 1, 0)]
         >>> batch = RegionArray.of_stripes((9, 9), [rows, columns])
         >>> batch.count_common(batch[::-1]).tolist()
@@ -205,6 +208,7 @@ class RegionArray(batches.Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import RegionArray
         >>> RegionArray((9, 9), [[1, 1], [4, 0]], [[3, 3], [8, 2]], 3).bounds()
         Box(start=(1, 0), shape=(7, 2))
         """
@@ -290,6 +294,7 @@ class RegionArray(batches.Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import RegionArray
         >>> batch = RegionArray((6, 6), [[0, 0], [1, 2]], [[6, 6], [6, 5]], [[1, 2], [2, 1]])
         >>> batch.count_matrix().tolist()
         [[18, 6], [6, 9]]
@@ -366,6 +371,7 @@ class RegionArray(batches.Batch):
 
         Examples
         --------
+        >>> from tapestry_sets import RegionArray
         >>> evens = RegionArray((10**6, 10**6), [0, 0], [10**6, 10**6], [2, 1])
         >>> thirds = RegionArray((10**6, 10**6), [0, 0], [10**6, 10**6], [3, 1])
         >>> int(evens.count_common(thirds))

@@ -36,7 +36,7 @@ Raster = Int64Array
 
 
 class Picture(Struct, frozen=True):
-    """A picture in several forms: a notebook shows the drawing, ``print`` the text.
+    r"""A picture in several forms: a notebook shows the drawing, ``print`` the text.
 
     Parameters
     ----------
@@ -49,6 +49,16 @@ class Picture(Struct, frozen=True):
 
     Examples
     --------
+    >>> from tapestry_sets import allocate, show_views
+    >>> A = allocate((12,), name="A")
+    >>> picture = show_views(A[::3], A[6:], names=["thirds", "half"])
+    >>> print("\n".join(picture.text.splitlines()[1:5]))
+           0    5    10
+    thirds 1..1..1..1..
+    half   ......222222
+    shared ......X..X..
+    >>> picture.svg.startswith("<svg")
+    True
     >>> from tapestry_sets.draw import show
     >>> from tapestry_sets.integers import Stripe
     >>> picture = show(Stripe(1, 1), stop=4, names=["even"])

@@ -489,8 +489,9 @@ def views_picture(
     title: str = "",
     arrays: Collection[int] = (),
     indices: bool = True,
+    notes: Sequence[str] = (),
 ) -> canvas.Picture:
-    """Return where views lie in memory, as a picture; see `show_views`."""
+    """Return where views lie in memory, as a picture, under a few lines of notes; see `show_views`."""
     if not isinstance(mode, str) or mode not in MODES:
         raise ValueError(f"draw: mode must be one of {', '.join(map(repr, MODES))}, not {quote(mode)}")
     canvas.check_title(title)
@@ -509,6 +510,7 @@ def views_picture(
             _home_picture(home, cell, every, mode, width, indices) for home, cell in zip(homes, shared, strict=True)
         ]
         each += [([line], canvas.as_drawn(line)) for line in unread]
+        each[:0] = [([line], canvas.as_drawn(line)) for line in notes]
         lines = [title] * bool(title) + [line for words, _ in each for line in words]
         return "\n".join(lines), canvas.document(canvas.below([part for _, part in each], 16), title)
 
@@ -569,10 +571,14 @@ def _grids_of(grids: Sequence[canvas.CellGrid], several: bool) -> list[canvas.Dr
     return [canvas.grid_drawing(grid, side, several, 14 if grid.heads else None, margin) for grid in grids]
 
 
-def views_mimebundle(*views: Any, names: Sequence[str] | None = None, title: str = "") -> dict[str, str]:
-    """Return the forms in which a notebook shows views: what they are called, and where they lie in memory."""
+def views_mimebundle(
+    *views: Any, names: Sequence[str] | None = None, title: str = "", notes: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the forms in which a notebook shows views: what they are called, and where they lie, under some notes."""
     named = title or "\n".join(names or map(repr, views))
-    picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, names, title=title, indices=len(views) > 1))
-    if picture is OPEN:
-        return {"text/plain": named}
-    return picture.bundle(picture.text if title else f"{named}\n{picture.text}")
+    shown = ask_one(
+        canvas.NOT_DRAWN, lambda: views_picture(views, names, title=title, indices=len(views) > 1, notes=notes)
+    )
+    if shown is OPEN:
+        return {"text/plain": "\n".join([named, *notes])}
+    return shown.bundle(shown.text if title else f"{named}\n{shown.text}")

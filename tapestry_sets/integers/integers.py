@@ -92,6 +92,15 @@ class Integers(Drawn, ABC):
     Each is one of `Sett`, `DisjointSetts`, `Intersection`, `Filled` and `Sampled`; where a method takes another set,
     it takes any of these or a `Stripe`. What lists pieces (``| - ^ ~``, `setts`, `intersection` to `complement`, and
     `split`) raises `TooManyPieces` where more are needed than are allowed, 10,000 by default; see `limits`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Integers, Sett, Stripe
+    >>> def describe(s: Integers) -> str:
+    ...     return f"{s.count(0, 100)} of 100, from {s.find(0)} on"
+    >>> work = Sett(Stripe(6, 1), Stripe(2, 1))
+    >>> describe(work), describe(work & Stripe(1, 4)), describe(~work)
+    ('58 of 100, from 0 on', '12 of 100, from 0 on', '42 of 100, from 2 on')
     """
 
     __slots__ = ()
@@ -158,7 +167,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(6, 1), Stripe(2, 1)).count(0, 7 * 10**12)
         4000000000000
         """
@@ -173,7 +182,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> s = Sett(Stripe(6, 1), Stripe(2, 1))
         >>> [s.rank(s.nth(k)) for k in (-2, -1, 0, 1, 2)]
         [-2, -1, 0, 1, 2]
@@ -184,7 +193,15 @@ class Integers(Drawn, ABC):
         return self._count(0, z) if z >= 0 else -self._count(z, 0)
 
     def first(self, start: int, stop: int | None = None) -> int | None:
-        """Return the smallest element >= start (and < stop, if given), or None."""
+        """Return the smallest element >= start (and < stop, if given), or None.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett, Stripe
+        >>> evens = Sett(Stripe(1, 1))
+        >>> evens.first(5), evens.first(5, 6)
+        (6, None)
+        """
         return self._first(*check_start(start, stop, "first"))
 
     def find(self, start: int) -> int | None:
@@ -192,7 +209,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(6, 1), Stripe(2, 1)).find(5)
         7
         """
@@ -208,7 +225,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> s = Sett(Stripe(6, 1), Stripe(2, 1))
         >>> [s.nth(k) for k in (-1, 0, 1, 2, 3)]
         [-3, 0, 1, 3, 4]
@@ -295,7 +312,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(6, 1), Stripe(2, 1)).elements(0, 10).tolist()
         [0, 1, 3, 4, 7, 8]
         """
@@ -328,7 +345,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> evens = Sett(Stripe(1, 1))
         >>> evens.isdisjoint(evens.shift(1)), evens.isdisjoint(Stripe(1, 4), within=(1, 10))
         (True, True)
@@ -340,7 +357,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(1, 100002)).first_common(Stripe(1, 100018, phase=1), 0)
         6876506289
         """
@@ -351,7 +368,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(1, 1)).count_common(Stripe(1, 2), 0, 6 * 10**15)
         1000000000000000
         """
@@ -364,7 +381,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> quarters, evens = Sett(Stripe(1, 3, phase=1)), Sett(Stripe(1, 1))
         >>> quarters <= evens, quarters <= ~evens
         (False, True)
@@ -383,7 +400,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> a = Sett(Stripe(5, 4), Stripe(1, 1))
         >>> b = Sett(Stripe(3, 6), Stripe(1, 1)) | Stripe(1, 8, phase=4)
         >>> a == b, a.same_points(b)
@@ -417,7 +434,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(1, 1)).intersection(Stripe(1, 2))
         DisjointSetts([Sett(Stripe(1, 5))])
         """
@@ -429,7 +446,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(1, 3)).union(Stripe(1, 3, phase=1))
         DisjointSetts([Sett(Stripe(2, 2))])
         """
@@ -443,7 +460,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(3, 1)).difference(Stripe(1, 3, phase=1))
         DisjointSetts([Sett(Stripe(3, 1), Stripe(3, 1, phase=2))])
         """
@@ -457,7 +474,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(2, 2)).symmetric_difference(Stripe(2, 2, phase=1))
         DisjointSetts([Sett(Stripe(1, 1))])
         """
@@ -470,7 +487,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(2, 1)).complement()
         DisjointSetts([Sett(Stripe(1, 2, phase=2))])
         """
@@ -491,7 +508,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> either = Sett(Stripe(1, 9)) | Stripe(2, 8, phase=4)  # 0, 4 and 5 modulo 10
         >>> len(either), either.simplify()
         (2, DisjointSetts([Sett(Stripe(6, 4), Stripe(2, 3, phase=4))]))
@@ -505,7 +522,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> rows = Sett(Stripe(6, 1))
         >>> print(rows)
         111111.
@@ -527,7 +544,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> sevens, rows = Sett(Stripe(1, 6)), Sett(Stripe(3, 3))
         >>> sevens.sample(rows).elements(0, 22).tolist()
         [0, 4, 8, 21]
@@ -560,7 +577,7 @@ class Integers(Drawn, ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import Sett
+        >>> from tapestry_sets import Sett, Stripe
         >>> for outer, inner in Sett(Stripe(1, 2)).split(4):
         ...     print(outer.elements(0, 6), inner.elements(0, 4))
         [0 3] [0 3]

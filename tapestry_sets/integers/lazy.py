@@ -73,7 +73,7 @@ class Intersection(Integers, Value):
 
     Examples
     --------
-    >>> from tapestry_sets import Stripe
+    >>> from tapestry_sets import Sett, Stripe
     >>> both = Sett(Stripe(50001, 50002)) & Sett(Stripe(50009, 50010))
     >>> both.count() == 50001 * 50009, both.find(75000)
     (True, 100019)
@@ -165,7 +165,7 @@ class Intersection(Integers, Value):
 
         Examples
         --------
-        >>> from tapestry_sets import Stripe
+        >>> from tapestry_sets import Sett, Stripe
         >>> (Sett(Stripe(6, 1)) & Stripe(2, 1)).setts(within=(0, 7))
         DisjointSetts([Sett(Stripe(5, 2), Stripe(2, 1))])
         """

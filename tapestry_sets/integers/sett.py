@@ -35,12 +35,27 @@ class Explicit(Integers):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the set holds no integer."""
+        """Whether the set holds no integer.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett, Stripe
+        >>> evens = Sett(Stripe(1, 1))
+        >>> (evens - evens).is_empty, evens.is_empty
+        (True, False)
+        """
         return not self._nests
 
     @property
     def period(self) -> int:
-        """A period of the set: that of its outermost stripes."""
+        """A period of the set: that of its outermost stripes.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett, Stripe
+        >>> (Sett(Stripe(1, 1)) | Stripe(1, 2)).period
+        6
+        """
         return lcm(*(nests.period(s) for s in self._nests))
 
     def __contains__(self, z: int) -> bool:
@@ -86,6 +101,7 @@ class Explicit(Integers):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(1, 6)).setts(within=(0, 7))
         DisjointSetts([Sett(Stripe(1, 6))])
         """
@@ -95,12 +111,26 @@ class Explicit(Integers):
         return DisjointSetts._of(unions.subtract(self._nests, (), (lo, hi)))
 
     def shift(self, k: int) -> DisjointSetts:
-        """Return {z + k : z in self}."""
+        """Return {z + k : z in self}.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett, Stripe
+        >>> Sett(Stripe(2, 3)).shift(1).elements(0, 10).tolist()
+        [1, 2, 6, 7]
+        """
         k = as_int(k, "shift: k")
         return DisjointSetts._of(nests.shift(s, k) for s in self._nests)
 
     def reverse(self, pivot: int) -> DisjointSetts:
-        """Return {pivot - 1 - z : z in self}: the elements in [0, pivot) as seen from the other end."""
+        """Return {pivot - 1 - z : z in self}: the elements in [0, pivot) as seen from the other end.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett, Stripe
+        >>> Sett(Stripe(2, 3)).reverse(10).elements(0, 10).tolist()
+        [3, 4, 8, 9]
+        """
         pivot = as_int(pivot, "reverse: pivot")
         return DisjointSetts._of(nests.canonical(nests.reverse(s, pivot)) for s in self._nests)
 
@@ -111,6 +141,12 @@ class Explicit(Integers):
         ------
         ValueError
             If `f` is not positive.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett, Stripe
+        >>> Sett(Stripe(1, 1)).scale(3).elements(0, 12).tolist()  # every other block of three
+        [0, 1, 2, 6, 7, 8]
         """
         f = check_positive(f, "scale: f")
         return DisjointSetts._of(nests.scale(s, f) for s in self._nests)
@@ -131,8 +167,8 @@ class Sett(Explicit, Value):
 
     Attributes
     ----------
-    nest : tuple of (on, period, phase)
-        The tight form as plain integers; ``()`` is every integer.
+    nest : tuple
+        The tight form as plain integers, (on, period, phase) of each level; ``()`` is every integer.
 
     Raises
     ------
@@ -141,6 +177,7 @@ class Sett(Explicit, Value):
 
     Examples
     --------
+    >>> from tapestry_sets import Sett, Stripe
     >>> s = Sett(Stripe(6, 1), Stripe(2, 1))
     >>> s
     Sett(Stripe(5, 2), Stripe(2, 1))
@@ -186,7 +223,14 @@ class Sett(Explicit, Value):
 
     @classmethod
     def empty(cls) -> Sett:
-        """Return the set without elements."""
+        """Return the set without elements.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett
+        >>> Sett.empty().count(0, 10**9)
+        0
+        """
         return cls._of(EMPTY)
 
     @classmethod
@@ -207,6 +251,7 @@ class Sett(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett
         >>> Sett.interval(2, 5, 10).elements(0, 10).tolist()
         [2, 3, 4]
         """
@@ -222,7 +267,14 @@ class Sett(Explicit, Value):
 
     @property
     def stripes(self) -> tuple[Stripe, ...]:
-        """The levels as stripes, outermost first."""
+        """The levels as stripes, outermost first.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett, Stripe
+        >>> Sett(Stripe(6, 1), Stripe(2, 1)).stripes
+        (Stripe(5, 2), Stripe(2, 1))
+        """
         return tuple(Stripe(on, period - on, phase) for on, period, phase in self.nest)
 
     @property
@@ -231,6 +283,7 @@ class Sett(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> s = Sett(Stripe(6, 1), Stripe(2, 1))
         >>> s.written, s.shift(0).members[0].written
         ((Stripe(6, 1), Stripe(2, 1)), (Stripe(5, 2), Stripe(2, 1)))
@@ -259,6 +312,7 @@ class Sett(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(6, 1), Stripe(2, 1)).runs(0, 22)
         (StridedRun(first=0, levels=((3, 7), (2, 3), (2, 1)), rank=0), StridedRun(first=21, levels=(), rank=12))
         """
@@ -282,6 +336,7 @@ class Sett(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(4, 6), Stripe(1, 2)).merge(Sett(Stripe(1, 9, phase=6)))
         Sett(Stripe(7, 3), Stripe(1, 2))
         >>> Sett(Stripe(1, 8)).merge(Sett(Stripe(1, 11, phase=1))) is None
@@ -309,6 +364,7 @@ class Sett(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(1, 1)).isdisjoint(Sett(Stripe(1, 3, phase=1)))
         True
         """
@@ -321,6 +377,7 @@ class Sett(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(1, 1)).first_common(Sett(Stripe(1, 2)), 1)
         6
         """
@@ -334,6 +391,7 @@ class Sett(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(1, 1)).count_common(Sett(Stripe(1, 2)), 0, 12)
         2
         """
@@ -358,6 +416,7 @@ class Sett(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> Sett(Stripe(3, 3)).strided(1, 2).members[0].elements(0, 6).tolist()
         [0, 3]
         """
@@ -390,6 +449,7 @@ class DisjointSetts(Explicit, Value):
 
     Examples
     --------
+    >>> from tapestry_sets import Sett, Stripe
     >>> Sett(Stripe(1, 9)) | Stripe(1, 9, phase=4)  # 0 and 4 modulo 10: equal blocks at one distance
     DisjointSetts([Sett(Stripe(5, 5), Stripe(1, 3))])
     >>> s = Sett(Stripe(1, 9)) | Stripe(1, 6, phase=3)
@@ -452,6 +512,7 @@ class DisjointSetts(Explicit, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import DisjointSetts, Stripe
         >>> DisjointSetts.from_split([(Stripe(1, 1), Stripe(2, 1))], 6)
         DisjointSetts([Sett(Stripe(5, 7), Stripe(2, 1))])
         """

@@ -42,6 +42,7 @@ class Stripe(Drawn, Frozen):
 
     Examples
     --------
+    >>> from tapestry_sets import Stripe
     >>> s = Stripe(2, 1, phase=-1)
     >>> s.period, s.phase, 1 in s
     (3, 2, False)
@@ -76,12 +77,26 @@ class Stripe(Drawn, Frozen):
 
     @property
     def period(self) -> int:
-        """The distance between two blocks' starts, ``on + off``."""
+        """The distance between two blocks' starts, ``on + off``.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Stripe
+        >>> Stripe(2, 3).period
+        5
+        """
         return self.on + self.off
 
     @property
     def level(self) -> Level:
-        """The stripe as plain integers ``(on, period, phase)``."""
+        """The stripe as plain integers ``(on, period, phase)``.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Stripe
+        >>> Stripe(2, 3, phase=1).level
+        (2, 5, 1)
+        """
         return (self.on, self.on + self.off, self.phase)
 
     def _key(self) -> Level:
@@ -113,6 +128,7 @@ class Stripe(Drawn, Frozen):
 
         Examples
         --------
+        >>> from tapestry_sets import Stripe
         >>> Stripe(2, 1).count(1, 10**12)
         666666666666
         """
@@ -124,6 +140,7 @@ class Stripe(Drawn, Frozen):
 
         Examples
         --------
+        >>> from tapestry_sets import Stripe
         >>> Stripe(2, 3).find(2), Stripe(0, 1).find(0)
         (5, None)
         """
@@ -143,6 +160,7 @@ class Stripe(Drawn, Frozen):
 
         Examples
         --------
+        >>> from tapestry_sets import Stripe
         >>> s = Stripe(2, 1)
         >>> [s.nth(k) for k in (-2, -1, 0, 1, 2)]
         [-3, -2, 0, 1, 3]
@@ -163,6 +181,7 @@ class Stripe(Drawn, Frozen):
 
         Examples
         --------
+        >>> from tapestry_sets import Stripe
         >>> Stripe(1, 3, 1).elements(0, 10).tolist()
         [1, 5, 9]
         """
@@ -174,7 +193,14 @@ class Stripe(Drawn, Frozen):
         return elements_between((self.level,), first, stop - 1 - max(0, beyond))
 
     def shift(self, k: int) -> Stripe:
-        """Return {z + k : z in self}."""
+        """Return {z + k : z in self}.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Stripe
+        >>> Stripe(2, 3).shift(1)
+        Stripe(2, 3, phase=1)
+        """
         return Stripe(self.on, self.off, self.phase + as_int(k, "Stripe.shift: k"))
 
 

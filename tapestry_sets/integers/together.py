@@ -39,7 +39,7 @@ def count_common(*sets: Operand, start: int | None = None, stop: int | None = No
 
     Examples
     --------
-    >>> from tapestry_sets import Stripe
+    >>> from tapestry_sets import Stripe, count_common
     >>> halves = [Stripe(n // 2, n - n // 2) for n in (7, 11, 13, 17, 19, 23, 29)]
     >>> count_common(*halves), count_common(*halves, start=0, stop=10**9)
     (997920, 4627341)
@@ -69,7 +69,7 @@ def first_common(*sets: Operand, start: int, stop: int | None = None) -> int | N
 
     Examples
     --------
-    >>> from tapestry_sets import Stripe
+    >>> from tapestry_sets import Stripe, first_common
     >>> first_common(Stripe(1, 6, phase=6), Stripe(1, 10), Stripe(1, 12, phase=1), start=0)
     209
     """
@@ -95,7 +95,7 @@ def isdisjoint(*sets: Operand, within: Within | None = None) -> bool:
 
     Examples
     --------
-    >>> from tapestry_sets import Stripe
+    >>> from tapestry_sets import Stripe, isdisjoint
     >>> isdisjoint(Stripe(2, 1), Stripe(2, 1, phase=1), Stripe(2, 1, phase=2))
     True
     """

@@ -39,7 +39,7 @@ def from_cute(layout: str | CuteLayout, base: View | None = None, offset: int = 
 
     Examples
     --------
-    >>> from tapestry_sets import overlaps
+    >>> from tapestry_sets import allocate, from_cute, overlaps
     >>> tile = from_cute("((2,2),8):((1,4),8)")
     >>> tile.shape, tile.allocations[0].size, tile[3, 1].offset
     ((4, 8), 62, 13)
@@ -96,6 +96,7 @@ def to_cute(view: View) -> str:
 
     Examples
     --------
+    >>> from tapestry_sets import allocate, to_cute
     >>> A = allocate((4, 6))
     >>> to_cute(A), to_cute(A.T), to_cute(A[1:, ::-2]), to_cute(A[:, :4].reshape(16))
     ('(4,6):(6,1)', '(6,4):(1,6)', '(3,3):(6,-2)', '((4,4)):((1,6))')

@@ -55,6 +55,7 @@ class CuteLayout(Value):
 
     Examples
     --------
+    >>> from tapestry_sets import CuteLayout
     >>> tile = CuteLayout((4, (2, 3)), (2, (1, 8)))
     >>> print(tile, tile.size, tile.cosize)
     (4,(2,3)):(2,(1,8)) 24 24

@@ -6,31 +6,34 @@ and what it reads at their first and last points: its floors become renumberings
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import lcm
 from typing import Any
 
 from tapestry_sets.integers import DisjointSetts, Item, Nest, from_items, merge, merge_nests
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.interop import tuning
+from tapestry_sets.interop import tuning, views_from_isl
+from tapestry_sets.interop.symbolic import SymbolicView
 from tapestry_sets.limits import TooHard, check_pieces, cut_text, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box
 from tapestry_sets.solvers import isl
-from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, reading
+from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, View, reading
 
-Found = DisjointSetts | DisjointRegions | AffineMap | IndexProjection | tuple[Piece, ...]
+Found = DisjointSetts | DisjointRegions | AffineMap | IndexProjection | tuple[Piece, ...] | View | SymbolicView
 
 
 def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
-    """Return a set or map of isl as stripes, regions or maps, exactly.
+    """Return a set or map of isl as stripes, regions, maps or views, exactly.
 
     Parameters
     ----------
-    x : str, islpy.Set, islpy.Map or an islpy affine expression
-        One space, no parameters; text is in isl's notation.
+    x : str, islpy.Set, islpy.Map or an islpy affine expression, or a mapping of memory to maps
+        One space, no parameters; text is in isl's notation. What ``to_isl(view)`` returns is a mapping of allocations
+        to maps; that of a symbolic view has its memory as key, and a map whose parameters are the symbols.
     within : Box or shape, optional
-        A set is clipped to this box, and the regions returned are in it; a map's domain is restricted to it.
+        A set is clipped to this box, and the regions returned are in it; a map's domain is restricted to it. Of a
+        mapping of allocations, the view's shape.
 
     Returns
     -------
@@ -44,6 +47,11 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
         For a map of every point to a block of cells, and where an affine map uses i // q or i % q.
     tuple of Piece
         For any other map to one cell each, which must have a bounded domain: as the pieces of a view.
+    View
+        For a mapping of allocations: of the shape `within`, by default as far as indices go that read some cell.
+        Where no map says anything it has the constant 0, as isl's maps have no constants.
+    SymbolicView
+        For a mapping of the memory of a symbolic view.
 
     Raises
     ------
@@ -59,6 +67,7 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
 
     Examples
     --------
+    >>> from tapestry_sets import from_isl
     >>> from_isl("{ [z] : exists k : 0 <= z - 7k < 5 and (z - 7k) mod 3 < 2 }")
     DisjointSetts([Sett(Stripe(5, 2), Stripe(2, 1))])
     >>> from_isl("{ [i, j] : 0 <= i < 4 and 0 <= j < 6 and j mod 3 = 1 }").size
@@ -69,11 +78,18 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
     Traceback (most recent call last):
         ...
     ValueError: from_isl: { [z] : z >= 3 } is neither bounded nor periodic; give within= the box that is meant
+    >>> from tapestry_sets import allocate, concatenate, to_isl
+    >>> A, B = allocate((4, 6), name="A"), allocate((2, 6), name="B")
+    >>> view = concatenate([A[::-2], B])
+    >>> from_isl(to_isl(view)) == view
+    True
 
     References
     ----------
     isl, the integer set library.
     """
+    if isinstance(x, Mapping):
+        return _view_of(x, None if within is None else as_box(within, Box((), ())))
     shape, is_map = isl.as_set_or_map(x)
     if within is not None:
         box = as_box(within, Box((), ()))
@@ -88,6 +104,31 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
     if is_map:
         return isl.bounded(lambda: _map_of(shape), refusal, tuning.MAX_OPERATIONS)
     return isl.bounded(lambda: _set_of(shape, None if within is None else box), refusal, tuning.MAX_OPERATIONS)
+
+
+def _view_of(x: Mapping[Any, Any], box: Box | None) -> View | SymbolicView:
+    maps = views_from_isl.read_maps(x)
+    (home, m), *more = maps.items()
+    refusal = TooHard(f"from_isl: isl needs more than {tuning.MAX_OPERATIONS} operations for the maps of a view")
+    if isinstance(home, views_from_isl.SymbolicMemory):
+        if more or box is not None:
+            raise ValueError("from_isl: a symbolic view is of one memory, and its shape follows from its map")
+        return isl.bounded(lambda: views_from_isl.symbolic_view_of(home, m), refusal, tuning.MAX_OPERATIONS)
+    if box is not None:
+        if any(box.start) or box.rank != isl.ranks_of(m)[0]:
+            raise ValueError(f"from_isl: within {quote(box)} is not the shape of a view of rank {isl.ranks_of(m)[0]}")
+        inside = isl.box_set(box.start, box.stop)
+        maps = {home: m.intersect_domain(inside) for home, m in maps.items()}
+    shape = None if box is None else box.shape
+    parts = isl.bounded(
+        lambda: views_from_isl.parts_of_view(maps, shape, _pieces, _guards), refusal, tuning.MAX_OPERATIONS
+    )
+    return views_from_isl.view_of_parts(*parts, tuple(maps))
+
+
+def _guards(points: Any, box: Box) -> Iterator[Guard]:
+    """The products that a set is, as guards."""
+    return (Guard(0, Region._of(box.shape, raw, box.start)) for raw in _products(points, box))
 
 
 def _rank(points: Any) -> int:

@@ -47,6 +47,7 @@ def from_mlir(
 
     Examples
     --------
+    >>> from tapestry_sets import from_mlir, to_mlir
     >>> p = from_mlir("affine_map<(d0, d1)[s0] -> (d0 + s0 * d1, d1 floordiv 4, d1 mod 4)>", symbols={"s0": 2})
     >>> p((1, 6)).start
     (13, 1, 2)
@@ -84,6 +85,7 @@ def to_mlir(projection: IndexProjection | AffineMap) -> str:
 
     Examples
     --------
+    >>> from tapestry_sets import AffineMap, to_mlir
     >>> to_mlir(AffineMap(((-1, 4), (0, 0)), (2, 7)))
     'affine_map<(d0, d1) -> (-d0 + d1 * 4 + 2, 7)>'
     """

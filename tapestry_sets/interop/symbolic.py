@@ -104,7 +104,7 @@ class SymbolicView(Struct, frozen=True, eq=False):
     _axes: tuple[tuple[int, ...] | None, ...]  # None: cells are known, but not by index
     _coordinates: tuple[SymbolicRow, ...]
     _conditions: tuple[SymbolicRow, ...]
-    _words: tuple[tuple[str, Any], ...]
+    _words: tuple[tuple[str, tuple[Any, ...]], ...]
 
     __repr__ = hide_fields("base", "_extents", "_axes", "_coordinates", "_conditions", "_words")
 
@@ -129,9 +129,31 @@ class SymbolicView(Struct, frozen=True, eq=False):
         (4, 3)
         """
         view: View = self.base.at(values)
-        for word, argument in self._words:
-            view = getattr(view, word)(_put_values(argument, values))
+        for word, arguments in self._words:
+            view = getattr(view, word)(*_put_values(arguments, values))
         return view
+
+    def to_isl(self) -> dict[SymbolicMemory, Any]:
+        """Return the map of isl from the view's indices to its memory's cells, whose parameters are the symbols.
+
+        Raises
+        ------
+        NonAffineSize
+            If the index of a cell is not known, or not affine in the symbols and indices.
+
+        Examples
+        --------
+        >>> from sympy import Symbol
+        >>> from tapestry_sets import from_isl, to_isl
+        >>> N = Symbol("N", integer=True, positive=True)
+        >>> A = symbolic_allocate((N, N))
+        >>> maps = to_isl(A[1:, ::2].T)
+        >>> maps[A.base]
+        Map("[N] -> { [x0, x1] -> [y0 = 1 + x1, y1 = 2x0] : x0 >= 0 and 2x0 < N and 0 <= x1 <= -2 + N }")
+        >>> from_isl(maps).at({N: 5}) == A[1:, ::2].T.at({N: 5})
+        True
+        """
+        return {self.base: read_symbolic_map(self)}
 
     # -- words ----------------------------------------------------------------------------------------
 
@@ -230,8 +252,8 @@ class SymbolicView(Struct, frozen=True, eq=False):
 
     # -- how they are done ----------------------------------------------------------------------------
 
-    def _say(self, before: SymbolicView, word: str, argument: Any) -> SymbolicView:
-        return replace(self, _words=(*before._words, (word, argument)))
+    def _say(self, before: SymbolicView, word: str, *arguments: Any) -> SymbolicView:
+        return replace(self, _words=(*before._words, (word, arguments)))
 
     def _some_axes(self, axis: int | Sequence[int], what: str) -> tuple[int, ...]:
         return axes_of(axis_tuple(axis, f"{what}: axis"), self.rank, what)
@@ -327,6 +349,7 @@ def symbolic_allocate(shape: Any, name: str = "") -> SymbolicView:
     Examples
     --------
     >>> from sympy import Symbol
+    >>> from tapestry_sets import symbolic_allocate
     >>> N = Symbol("N", integer=True, positive=True)
     >>> A = symbolic_allocate((N, 2 * N))
     >>> A[1:, ::3].shape
@@ -345,6 +368,33 @@ def symbolic_allocate(shape: Any, name: str = "") -> SymbolicView:
             raise ValueError(f"symbolic_allocate: extent {n} of axis {axis} may be negative; declare positive=True")
     axes = tuple((k,) for k in range(len(extents)))
     return SymbolicView(extents, SymbolicMemory(extents, name), extents, axes, _home(extents), (), ())
+
+
+def read_affine_view(
+    memory: SymbolicMemory, extents: tuple[Expr, ...], rows: Sequence[tuple[Sequence[int], Expr]]
+) -> SymbolicView:
+    """Return the view of a memory that is read at Σ coefficient·index + constant, for each of `coordinates_of` it.
+
+    Parameters
+    ----------
+    memory : SymbolicMemory
+    extents : tuple of expressions
+        The view's shape.
+    rows : sequence of (coefficients, constant)
+    """
+    sympy = load_sympy()
+    inner = [sizes.multiply(memory.shape[max(axes) + 1 :]) for axes in coordinates_of(memory)]
+    many = range(len(extents))
+    strides = [sum((row[k] * n for (row, _), n in zip(rows, inner, strict=True)), sympy.Integer(0)) for k in many]
+    offset = sum((constant * n for (_, constant), n in zip(rows, inner, strict=True)), sympy.Integer(0))
+    read = [SymbolicRow(tuple([(k, sympy.Integer(row[k])) for k in many]), constant) for row, constant in rows]
+    words = (("as_strided", (extents, tuple(strides), offset)),)
+    return SymbolicView(extents, memory, extents, tuple([(k,) for k in many]), tuple(read), (), words)
+
+
+def coordinates_of(memory: SymbolicMemory) -> list[dict[int, Expr]]:
+    """Return the axes of a memory, each with its weight, that count on in one number, for each such number."""
+    return [dict(row.terms) for row in _home(memory.shape)]
 
 
 def _home(extents: Sequence[Expr]) -> tuple[SymbolicRow, ...]:
@@ -589,23 +639,54 @@ def read_symbolic_cells(view: SymbolicView) -> Any:
     symbols = symbols_of_views(view)
     context = [sizes.write_context(symbols), *(f"{sizes.write_expr(n)} >= 1" for n in idle if not n.is_positive)]
     view = _join_symbolic_weights(view)
+    place = ", ".join(f"x{k}" for k in range(len(view._coordinates)))
+    formula = _formula_of_parts(view, context, [f"x{k}" for k in range(len(view._coordinates))])
+    return isl.read_set(f"{sizes.write_parameters(symbols)} -> {{ [{place}] : {formula} }}")
+
+
+def read_symbolic_map(view: SymbolicView) -> Any:
+    """The map from a view's indices to the cells of its allocation, as an islpy.Map with the symbols as parameters."""
+    if None in view._axes:
+        raise NonAffineSize(
+            f"to_isl: axis {view._axes.index(None)} of {quote(view.shape)} counts cells of which isl cannot tell the "
+            "index: it is a strided slice of a flattened array; overlap_condition and overlap_count need no index"
+        )
+    symbols = symbols_of_views(view)
+    zero, shape = load_sympy().Integer(0), view.base.shape
+    numbers = []
+    for digits in view._axes:
+        own = [view._extents[d] for d in digits or ()]
+        weights = [sizes.multiply(own[k + 1 :]) for k in range(len(own))]
+        numbers.append(SymbolicRow(tuple(zip(digits or (), weights, strict=True)), zero))
+    read = [
+        " + ".join([f"{_weight(w)}*y{axis}" for axis, w in home.terms]) or "0" for home in _home(shape)
+    ]  # axes that count on in one number are told apart again by their extents
+    inside = [f"0 <= y{axis} < {sizes.write_expr(n)}" for axis, n in enumerate(shape)]
+    named = [*[f"({text})" for text in read], *[f"x{k}" for k in range(len(numbers))]]
+    every = replace(view, _coordinates=(*view._coordinates, *numbers))
+    formula = _formula_of_parts(every, [sizes.write_context(symbols), *inside], named)
+    x, y = (", ".join([f"{name}{k}" for k in range(n)]) for name, n in (("x", view.rank), ("y", len(shape))))
+    found = isl.read_map(f"{sizes.write_parameters(symbols)} -> {{ [{x}] -> [{y}] : {formula} }}")
+    return isl.name_parameters(found, [s.name for s in symbols])
+
+
+def _formula_of_parts(view: SymbolicView, context: Sequence[str], names: Sequence[str]) -> str:
+    """What puts the named coordinates among the cells of a view."""
     few = [d for d in _symbolic_digits(view) if view._extents[d].is_Integer]
     values = [range(int(view._extents[d])) for d in few]
     check_pieces(prod(map(len, values)), f"rows of {view.shape}, whose length is a symbol", "take fewer rows")
     parts = []
     for chosen in product(*values):  # i·N + j for each i
         part = reduce(lambda v, put: v._put(put[0], (), (), put[1]), zip(few, chosen, strict=True), view)
-        parts.append(_formula(part, context))
-    place = ", ".join(f"x{k}" for k in range(len(view._coordinates)))
-    formula = " or ".join(f"({part})" for part in parts) or "false"
-    return isl.read_set(f"{sizes.write_parameters(symbols)} -> {{ [{place}] : {formula} }}")
+        parts.append(_formula(part, context, names))
+    return " or ".join(f"({part})" for part in parts) or "false"
 
 
-def _formula(view: SymbolicView, context: Sequence[str]) -> str:
-    """What puts x0, x1, … among the cells of a view."""
+def _formula(view: SymbolicView, context: Sequence[str], names: Sequence[str]) -> str:
+    """The same of a view without symbolic weights."""
     used = sorted({d for row in view._rows() for d, c in row.terms if c != 0})
     parts = [*context, *(f"0 <= t{d} < {sizes.write_expr(view._extents[d])}" for d in used)]
-    parts += [f"x{k} = {_sum(row)}" for k, row in enumerate(view._coordinates)]
+    parts += [f"{name} = {_sum(row)}" for name, row in zip(names, view._coordinates, strict=True)]
     parts += [f"{_sum(row)} = 0" if not row.modulus else _residue(row) for row in view._conditions]
     bound = f"exists {', '.join(f't{d}' for d in used)} : " if used else ""
     return bound + " and ".join(f"({part})" for part in parts)

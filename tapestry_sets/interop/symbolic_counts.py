@@ -52,7 +52,7 @@ def overlap_condition(a: SymbolicView, b: SymbolicView) -> Any:
     Examples
     --------
     >>> from sympy import Symbol
-    >>> from tapestry_sets import symbolic_allocate
+    >>> from tapestry_sets import overlap_condition, symbolic_allocate
     >>> N = Symbol("N", integer=True, positive=True)
     >>> A = symbolic_allocate((N,))
     >>> overlap_condition(A[2::5], A[::3])
@@ -88,7 +88,7 @@ def overlap_count(a: SymbolicView, b: SymbolicView) -> Any:
     Examples
     --------
     >>> from sympy import Symbol
-    >>> from tapestry_sets import symbolic_allocate
+    >>> from tapestry_sets import overlap_count, symbolic_allocate
     >>> N = Symbol("N", integer=True, positive=True)
     >>> A = symbolic_allocate((3 * N, 3 * N))
     >>> overlap_count(A[::3], A[:, ::3])
@@ -108,7 +108,7 @@ def distinct_count(view: SymbolicView) -> Any:
     Examples
     --------
     >>> from sympy import Symbol
-    >>> from tapestry_sets import symbolic_allocate
+    >>> from tapestry_sets import distinct_count, symbolic_allocate
     >>> N = Symbol("N", integer=True, positive=True)
     >>> distinct_count(symbolic_allocate((N, 4))[:, :2].broadcast_to((7, N, 2)))
     2*N

@@ -22,7 +22,19 @@ Expr = Any
 
 
 class NonAffineSize(ValueError):
-    """A question needs an expression that is not affine in the symbols and indices; the message names it."""
+    """A question needs an expression that is not affine in the symbols and indices; the message names it.
+
+    Examples
+    --------
+    >>> import sympy
+    >>> from tapestry_sets import symbolic_allocate
+    >>> n = sympy.Symbol("n", integer=True, positive=True)
+    >>> symbolic_allocate((4 * n,))[::n]
+    Traceback (most recent call last):
+        ...
+    tapestry_sets.interop.symbolic_expressions.NonAffineSize: slice of axis 0: step n must be an integer other
+    than 0
+    """
 
 
 def load_sympy() -> ModuleType:

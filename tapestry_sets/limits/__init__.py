@@ -6,6 +6,7 @@ From the ground up; each row stands on rows above it:
     arguments  arrays  files              arguments and arrays as callers write them; files that appear whole
     constructors  documents               values; plain data against types
     annotations                           what an annotation admits, said by the checks of arguments
+    formulas                              what a count added up, written
     checks                                calls and structs held to their annotations
     budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
     climb                                 the loop that runs a ladder
@@ -60,6 +61,19 @@ from tapestry_sets.limits.constructors import (
 )
 from tapestry_sets.limits.documents import check_format, read_fields, read_json
 from tapestry_sets.limits.files import check_target, replace_file
+from tapestry_sets.limits.formulas import write_product, write_sum
 from tapestry_sets.limits.printable import cut_middle, cut_text, escape_controls, list_names, quote
-from tapestry_sets.limits.tallies import TALLY, Tally, count_question, note_help, tally
+from tapestry_sets.limits.tallies import (
+    TALLY,
+    Asked,
+    Decision,
+    Tally,
+    count_question,
+    decide,
+    note_help,
+    note_rung,
+    note_sum,
+    read_rung,
+    tally,
+)
 from tapestry_sets.limits.units import Units

@@ -21,11 +21,40 @@ from tapestry_sets.limits.constructors import Checked
 
 
 class TooManyPieces(ValueError):
-    """An explicit answer needs more pieces than allowed; the message names a query that needs none."""
+    """An explicit answer needs more pieces than allowed; the message names a query that needs none.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Sett, Stripe
+    >>> both = Sett(Stripe(50001, 50002)) & Stripe(50009, 50010)
+    >>> both.count(0, 10**12)  # needs no list
+    249978719600
+    >>> both.setts()
+    Traceback (most recent call last):
+        ...
+    tapestry_sets.limits.budget.TooManyPieces: what ((50001, 100003, 0),) and ((50009, 100019, 0),) (on, period,
+    phase) share is not listed in 40000 blocks; count_common, first_common, isdisjoint and issubset list
+    nothing, within=(start, stop) lists a part, and limits(max_pieces=40000) allows more
+    """
 
 
 class TooHard(ValueError):
-    """No closed form answers within the budget, nor does isl; the message estimates the work."""
+    """No closed form answers within the budget, nor does isl; the message estimates the work.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Sett, Stripe, limits
+    >>> a, b, c = (Sett(Stripe(n // 2, n - n // 2)) for n in (4294967291, 4294967279, 4294967231))
+    >>> with limits(budget=1000):
+    ...     (a & b & c).count(0, 10**28)
+    Traceback (most recent call last):
+        ...
+    tapestry_sets.limits.budget.TooHard: count of common elements of 3 sets of periods [4294967291, 4294967279,
+    4294967231]: 4294967231 or more branches on top of 1, and the budget is 1000; ask within a shorter range, or
+    allow more by limits(budget=8589936462)
+    >>> (a & b & c).count(10**10, 10**11)  # as the message says: within a shorter range
+    44902827684
+    """
 
 
 class Limits(Struct, frozen=True, metaclass=Checked):
@@ -37,6 +66,13 @@ class Limits(Struct, frozen=True, metaclass=Checked):
         How many setts or regions an explicit answer may need before `TooManyPieces` is raised.
     budget : int
         How many branches, some microseconds each, a question may take before `TooHard` is raised.
+
+    Examples
+    --------
+    >>> from tapestry_sets import limits
+    >>> with limits(max_pieces=100) as held:
+    ...     held
+    Limits(max_pieces=100, budget=100000)
     """
 
     max_pieces: int = tuning.MAX_PIECES
@@ -77,7 +113,7 @@ def limits(*, max_pieces: int | None = None, budget: int | None = None) -> Itera
 
     Examples
     --------
-    >>> from tapestry_sets import Sett, Stripe, TooManyPieces
+    >>> from tapestry_sets import Sett, Stripe, TooManyPieces, limits
     >>> both = Sett(Stripe(50001, 50002)) & Stripe(50009, 50010)
     >>> with limits(max_pieces=20):
     ...     both.setts()  # doctest: +ELLIPSIS

@@ -17,7 +17,7 @@ from sys import maxsize
 from typing import Any, NamedTuple, TypeVar
 
 from tapestry_sets.limits.budget import OPEN, Open, Question, TooHard, TooManyPieces
-from tapestry_sets.limits.tallies import TALLY
+from tapestry_sets.limits.tallies import TALLY, Formula
 
 
 class Rung(NamedTuple):
@@ -26,16 +26,23 @@ class Rung(NamedTuple):
     Attributes
     ----------
     ask : callable
-        Takes what the question is about, and returns the answer or `Open`. The tally knows the rung by its name.
+        Takes what the question is about, and returns the answer or `Open`. The tally knows the rung by its name, and
+        people are told the first sentence of its documentation.
     refusals : tuple of exception types
         What `ask` may raise to leave the question open.
     help : str
         "isl" or "listed" where that, and no closed form, answers.
+    write : callable, optional
+        Takes the same, and writes what `ask` added up and multiplied; None where that is not one short formula.
+    defers : bool
+        Whether the answer is that of a ladder below, whose rung is told of then.
     """
 
     ask: Callable[..., Any]
     refusals: tuple[type[Exception], ...] = ()
     help: str = ""
+    write: Formula | None = None
+    defers: bool = False
 
 
 T = TypeVar("T")
@@ -79,7 +86,7 @@ def climb(rungs: Iterable[Rung], *about: Any, closed: bool = False) -> Any:
         if answer is not OPEN:
             kept = TALLY.get()
             if kept is not None:
-                kept.rungs[rung.ask.__name__] += 1
+                kept.note_rung(rung.ask, rung.write, about, rung.defers)
             return answer
     if closed:
         return OPEN

@@ -23,3 +23,5 @@ COMPARED_TEXT = 100
 """Characters of two names that are compared for how near they are."""
 COMPARED_NAMES = 2_000
 """Names of which the three nearest are found however far they are; of more, among those that are somewhat like it."""
+WRITTEN = 240
+"""Characters of a formula that a decision has; of a longer one there is none."""

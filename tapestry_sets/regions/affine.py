@@ -64,6 +64,7 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
     Examples
     --------
+    >>> from tapestry_sets import Box
     >>> box = Box((-1, 2), (3, 4))
     >>> box.stop, box.size, (1, 5) in box
     ((2, 6), 12, True)
@@ -92,7 +93,14 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
     @classmethod
     def of(cls, shape: Sequence[int]) -> Box:
-        """Return the box [0, shape)."""
+        """Return the box [0, shape).
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> Box.of((4, 6))
+        Box(start=(0, 0), shape=(4, 6))
+        """
         extents = as_ints(shape, "Box.of: shape")
         return cls((0,) * len(extents), extents)
 
@@ -102,6 +110,7 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import Box
         >>> Box.from_bounds((1,), (4,))
         Box(start=(1,), shape=(3,))
         """
@@ -112,22 +121,50 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
     @property
     def rank(self) -> int:
-        """Number of axes."""
+        """Number of axes.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> Box.of((4, 6)).rank
+        2
+        """
         return len(self.shape)
 
     @property
     def stop(self) -> tuple[int, ...]:
-        """One past the last point on each axis."""
+        """One past the last point on each axis.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> Box((1, 2), (3, 4)).stop
+        (4, 6)
+        """
         return tuple(a + n for a, n in zip(self.start, self.shape, strict=True))
 
     @property
     def size(self) -> int:
-        """Number of points."""
+        """Number of points.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> Box((1, 2), (3, 4)).size
+        12
+        """
         return prod(self.shape)
 
     @property
     def is_empty(self) -> bool:
-        """Whether some extent is 0."""
+        """Whether some extent is 0.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> Box((1, 2), (3, 0)).is_empty
+        True
+        """
         return 0 in self.shape
 
     def __contains__(self, point: Sequence[int]) -> bool:
@@ -136,7 +173,14 @@ class Box(Struct, frozen=True, metaclass=Checked):
         return all(a <= x < a + n for x, a, n in zip(at, self.start, self.shape, strict=True))
 
     def contains(self, other: Box) -> bool:
-        """Return whether every point of `other` lies in this box; an empty box is in every box."""
+        """Return whether every point of `other` lies in this box; an empty box is in every box.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> Box.of((4, 6)).contains(Box((1, 2), (3, 4))), Box.of((4, 6)).contains(Box((1, 2), (3, 5)))
+        (True, False)
+        """
         same_rank("Box.contains", check_type(other, Box, "Box.contains: other", BOXES).rank, self.rank)
         return other.is_empty or all(
             a <= b and b + m <= a + n
@@ -148,6 +192,7 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import Box
         >>> Box.of((4, 4)).intersect(Box((2, -1), (9, 3)))
         Box(start=(2, 0), shape=(2, 2))
         """
@@ -157,14 +202,28 @@ class Box(Struct, frozen=True, metaclass=Checked):
         return None if any(n <= 0 for n in shape) else Box(start, shape)
 
     def hull(self, other: Box) -> Box:
-        """Return the smallest box around both; an empty box adds nothing."""
+        """Return the smallest box around both; an empty box adds nothing.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> Box((0, 0), (1, 1)).hull(Box((3, 5), (1, 1)))
+        Box(start=(0, 0), shape=(4, 6))
+        """
         same_rank("Box.hull", check_type(other, Box, "Box.hull: other", BOXES).rank, self.rank)
         if self.is_empty or other.is_empty:
             return other if self.is_empty else self
         return Box.from_bounds(tuple(map(min, self.start, other.start)), tuple(map(max, self.stop, other.stop)))
 
     def shift(self, offset: Sequence[int]) -> Box:
-        """Return the box moved by `offset`."""
+        """Return the box moved by `offset`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> Box.of((4, 6)).shift((1, -1))
+        Box(start=(1, -1), shape=(4, 6))
+        """
         by = as_ints(offset, "Box.shift: offset")
         same_rank("Box.shift: offset", len(by), self.rank)
         return Box._of(tuple([a + d for a, d in zip(self.start, by, strict=True)]), self.shape)
@@ -179,6 +238,7 @@ class Box(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import Box
         >>> Box((1, 0), (2, 9)).to_region((4, 4)).size
         8
         """
@@ -189,7 +249,14 @@ class Box(Struct, frozen=True, metaclass=Checked):
         return Region.from_bounds(frame.shape, cut.start, cut.stop, frame.start)
 
     def points(self) -> Iterator[tuple[int, ...]]:
-        """Iterate over the points in row-major order."""
+        """Iterate over the points in row-major order.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Box
+        >>> list(Box((1, 2), (2, 2)).points())
+        [(1, 2), (1, 3), (2, 2), (2, 3)]
+        """
         return product(*(range(a, a + n) for a, n in zip(self.start, self.shape, strict=True)))
 
 
@@ -236,6 +303,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
     Examples
     --------
+    >>> from tapestry_sets import AffineMap
     >>> m = AffineMap(((2, 0), (0, -1)), (1, 5))
     >>> m.apply((3, 1))
     (7, 4)
@@ -281,7 +349,14 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
     @classmethod
     def identity(cls, rank: int) -> AffineMap:
-        """Return the map x -> x of the given rank."""
+        """Return the map x -> x of the given rank.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AffineMap
+        >>> AffineMap.identity(2).apply((3, 1))
+        (3, 1)
+        """
         return cls.permutation(range(_checked_rank(rank, "AffineMap.identity: rank")))
 
     @classmethod
@@ -290,6 +365,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap
         >>> AffineMap.permutation((2, 0, 1)).apply((10, 20, 30))
         (30, 10, 20)
         """
@@ -307,6 +383,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap
         >>> AffineMap.select(1, [(0, 2), None], [1, 7]).apply((3,))
         (7, 7)
         """
@@ -330,12 +407,26 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
 
     @property
     def out_rank(self) -> int:
-        """Number of output coordinates."""
+        """Number of output coordinates.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AffineMap
+        >>> AffineMap(((2, 1),), (0,)).out_rank
+        1
+        """
         return len(self.offset)
 
     @property
     def is_identity(self) -> bool:
-        """Whether the map changes no point."""
+        """Whether the map changes no point.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AffineMap
+        >>> AffineMap.identity(2).is_identity, AffineMap(((1, 0), (0, 1)), (0, 5)).is_identity
+        (True, False)
+        """
         rank = len(self.offset)
         return (
             self.in_rank == rank
@@ -344,7 +435,14 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
         )
 
     def apply(self, point: Sequence[int]) -> tuple[int, ...]:
-        """Return matrix·point + offset, in exact integers."""
+        """Return matrix·point + offset, in exact integers.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AffineMap
+        >>> AffineMap(((2, 1), (0, -1)), (0, 5)).apply((3, 1))
+        (7, 4)
+        """
         at = as_ints(point, "AffineMap.apply: point")
         if self.in_rank >= 0:
             same_rank("AffineMap.apply: point", len(at), self.in_rank, at)
@@ -354,7 +452,15 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
         )
 
     def then(self, other: AffineMap) -> AffineMap:
-        """Return the map that applies this one first and `other` to its result."""
+        """Return the map that applies this one first and `other` to its result.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AffineMap
+        >>> twice, up = AffineMap(((2,),), (0,)), AffineMap(((1,),), (5,))
+        >>> twice.then(up).apply((3,)), up.then(twice).apply((3,))
+        ((11,), (16,))
+        """
         if check_type(other, AffineMap, "AffineMap.then: other").in_rank >= 0:
             same_rank("AffineMap.then: the second map's input", self.out_rank, other.in_rank)
         columns = range(max(self.in_rank, 0))
@@ -364,7 +470,14 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
         return AffineMap._of(matrix, other.apply(self.offset), self.in_rank)
 
     def terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Return for each coordinate its (axis, coefficient) pairs with coefficient other than 0."""
+        """Return for each coordinate its (axis, coefficient) pairs with coefficient other than 0.
+
+        Examples
+        --------
+        >>> from tapestry_sets import AffineMap
+        >>> AffineMap(((2, 0), (0, -1)), (0, 5)).terms()
+        (((0, 2),), ((1, -1),))
+        """
         return tuple(tuple((j, c) for j, c in enumerate(row) if c) for row in self.matrix)
 
 
@@ -485,6 +598,7 @@ class ImplicitRegion(Value, Drawn):
 
     Examples
     --------
+    >>> from tapestry_sets import AffineMap, Box
     >>> from tapestry_sets.regions import IndexProjection
     >>> skew = IndexProjection(AffineMap(((1, 1), (1, -1)), (0, 0)), (1, 1))
     >>> image = skew.image(Box.of((100, 100)))

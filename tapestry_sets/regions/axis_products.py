@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.limits import OPEN, Budget, Question, TooHard
+from tapestry_sets.limits import OPEN, Budget, Question, TooHard, write_product
 from tapestry_sets.regions import axis_sets, tuning
 from tapestry_sets.regions.axis_gaps import find_gap
 from tapestry_sets.regions.axis_sets import AxisSet
@@ -108,8 +108,30 @@ def count_union(many: Sequence[AxisSets]) -> int:
         return _count(list(many), budget)
 
 
-def _count(many: list[AxisSets], budget: Budget) -> int:
-    """Inclusion and exclusion: |A, B, C| = |A| + |B, C| - |AB, AC|, by a product that holds others alone."""
+def write_union(many: Sequence[AxisSets]) -> str:
+    """Return what `count_union` adds up and takes away, product by product, as Python writes it; TooHard as that.
+
+    Examples
+    --------
+    >>> write_union([(((0, 9, 1),), ((0, 5, 1),)), (((5, 14, 1),), ((0, 2, 1),))])
+    '10*6 - 5*3 + 10*3'
+    """
+    terms: list[tuple[int, AxisSets]] = []
+    with Question(attempt=True) as budget:
+        _count(list(many), budget, terms)
+    return (
+        "".join(
+            [f"{' + ' if sign > 0 else ' - '}{write_product(map(axis_sets.size_of, sets))}" for sign, sets in terms]
+        ).removeprefix(" + ")
+        or "0"
+    )
+
+
+def _count(many: list[AxisSets], budget: Budget, terms: list[tuple[int, AxisSets]] | None = None, sign: int = 1) -> int:
+    """Inclusion and exclusion: |A, B, C| = |A| + |B, C| - |AB, AC|, by a product that holds others alone.
+
+    What is added up, each with its sign, is put into `terms`, if that is given.
+    """
     total = 0
     many.sort(key=size_of)
     while many:
@@ -132,7 +154,9 @@ def _count(many: list[AxisSets], budget: Budget) -> int:
                     size, shared = 0, []
                     rest = many
                     break
-        total += size - (_count(shared, budget) if shared else 0)
+        if terms is not None and size:
+            terms.append((sign, one))
+        total += size - (_count(shared, budget, terms, -sign) if shared else 0)
         many = rest
     return total
 

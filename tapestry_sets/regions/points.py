@@ -95,12 +95,27 @@ class Points(Drawn, ABC):
 
     @property
     def rank(self) -> int:
-        """How many axes the box has."""
+        """How many axes the box has.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> Region.full((4, 6)).rank
+        2
+        """
         return len(self.shape)
 
     @property
     def is_full(self) -> bool:
-        """Whether the set holds every point of its box."""
+        """Whether the set holds every point of its box.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> halves = Region((4, 6), [Stripe(1, 1), Stripe(6, 0)]), Region((4, 6), [Stripe(1, 1, phase=1), Stripe(6, 0)])
+        >>> halves[0].is_full, (halves[0] | halves[1]).is_full
+        (False, True)
+        """
         return self.size == prod(self.shape)
 
     def __bool__(self) -> bool:
@@ -123,6 +138,13 @@ class Points(Drawn, ABC):
             If the boxes differ.
         TooHard
             If one is reshaped and the question takes more than the budget; see `limits`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> rows = Region((4, 6), [Stripe(1, 1), Stripe(6, 0)])
+        >>> (~rows).isdisjoint(rows)
+        True
         """
         self._same_box(other, "isdisjoint")
         if self.is_numbered or other.is_numbered:
@@ -147,7 +169,15 @@ class Points(Drawn, ABC):
         return sum(r._count_shared(s) for r, s in list_near(self.regions, other.regions))
 
     def first_common(self, other: Points) -> Ints | None:
-        """Return the first common point in row-major order, or None; raises as `isdisjoint` does."""
+        """Return the first common point in row-major order, or None; raises as `isdisjoint` does.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> n = 10**9
+        >>> Region((n,), [Stripe(1, 100002)]).first_common(Region((n,), [Stripe(1, 6, phase=1)]))
+        (100003,)
+        """
         self._same_box(other, "first_common")
         if self.is_numbered or other.is_numbered:
             return rowmajor.first_in_both(self._terms, other._terms, self.shape)
@@ -155,7 +185,15 @@ class Points(Drawn, ABC):
         return min((point for point in found if point is not None), default=None)
 
     def issubset(self, other: Points) -> bool:
-        """Return whether every point is in `other`; also written ``a <= b``; raises as `isdisjoint` does."""
+        """Return whether every point is in `other`; also written ``a <= b``; raises as `isdisjoint` does.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> fourths, evens = Region((24,), [Stripe(1, 3)]), Region((24,), [Stripe(1, 1)])
+        >>> fourths.issubset(evens), evens.issubset(fourths)
+        (True, False)
+        """
         self._same_box(other, "issubset")
         if self.is_numbered or other.is_numbered:
             return rowmajor.is_subset(self._terms, other._terms, prod(self.shape))
@@ -169,6 +207,12 @@ class Points(Drawn, ABC):
         ------
         ValueError
             If the boxes differ.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> Region((6,), [Stripe(1, 1)]).same_points(Region((6,), [Stripe(1, 1, phase=2)]))
+        True
         """
         self._same_box(other, "same_points")
         return self.size == other.size and self.issubset(other)

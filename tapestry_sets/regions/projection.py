@@ -58,6 +58,7 @@ class IndexProjection(Value):
     --------
     Rows h of a convolution, 3 kernel rows, stride 2, padding 1:
 
+    >>> from tapestry_sets import AffineMap, Box, IndexProjection
     >>> rows = IndexProjection(AffineMap(((2,),), (-1,)), (3,))
     >>> rows((1,))
     Box(start=(1,), shape=(3,))
@@ -125,6 +126,7 @@ class IndexProjection(Value):
         Examples
         --------
         >>> from sympy import symbols
+        >>> from tapestry_sets import IndexProjection
         >>> i, n = symbols("i n", integer=True)
         >>> IndexProjection.from_exprs([i, n], start=[2 * i, n - 1], shape=[3, 1])((1, 1))
         Box(start=(2, 0), shape=(3, 1))
@@ -160,6 +162,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, IndexProjection
         >>> IndexProjection(AffineMap(((2, 0), (0, 1)), (0, 0)), (3, 1)).marginal(0)
         (2, 0)
         """
@@ -210,6 +213,7 @@ class IndexProjection(Value):
         --------
         Windows of 3 cells around every second cell, forwards and backwards:
 
+        >>> from tapestry_sets import IndexProjection
         >>> IndexProjection.from_relative_start([[2]], [-1], [3], [4]).map
         AffineMap(matrix=((2,),), offset=(-1,), in_rank=1)
         >>> IndexProjection.from_relative_start([[-2]], [-1], [3], [4]).map
@@ -238,6 +242,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, IndexProjection
         >>> rows = IndexProjection(AffineMap(((2,),), (-1,)), (3,))
         >>> rows.relative_start((4,)), rows.reversed(0, 4).relative_start((4,))
         ((-1,), (-1,))
@@ -268,6 +273,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, IndexProjection
         >>> rows = IndexProjection(AffineMap(((2,),), (-1,)), (3,))
         >>> back = rows.reversed(0, 4)
         >>> back((0,)) == rows((3,)), back.reversed(0, 4) == rows
@@ -304,6 +310,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, IndexProjection
         >>> IndexProjection(AffineMap(((2,),), (0,)), (2,)).first_incoherence((9,))
         >>> IndexProjection(AffineMap(((2,),), (0,)), (1,)).first_incoherence((9,))
         (0, (0,))
@@ -352,6 +359,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, Box, IndexProjection
         >>> difference = IndexProjection(AffineMap(((1, -1),), (0,)), (1,))
         >>> difference.image(Box.of((4, 4))).bounds()
         ((-3,), (4,))
@@ -383,6 +391,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, Box, IndexProjection
         >>> window = IndexProjection(AffineMap(((1, 0), (0, 1)), (0, 0)), (3, 1))
         >>> [image.size for image in window.images([Box((h, w), (1, 4)) for h in (0, 1) for w in (0, 4)], (4, 8))]
         [12, 12, 12, 12]
@@ -463,6 +472,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, Box, IndexProjection
         >>> window = IndexProjection(AffineMap(((1,),), (0,)), (3,))
         >>> window.shared(Box((0,), (4,)), Box((4,), (4,))).bounds()
         ((4,), (6,))
@@ -569,6 +579,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, Box, IndexProjection
         >>> rows = IndexProjection(AffineMap(((2,),), (-1,)), (3,))
         >>> rows.preimage(Box((4,), (2,)), (8,)).bounds()
         ((2,), (4,))
@@ -658,6 +669,7 @@ class IndexProjection(Value):
 
         Examples
         --------
+        >>> from tapestry_sets import AffineMap, IndexProjection
         >>> window = IndexProjection(AffineMap(((1,),), (0,)), (3,))
         >>> window.then(window)
         IndexProjection(map=AffineMap(matrix=((1,),), offset=(0,), in_rank=1), shape=(5,), splits=())

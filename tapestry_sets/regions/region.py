@@ -56,7 +56,14 @@ class Products(Points):
 
     @property
     def size(self) -> int:
-        """How many points the set has."""
+        """How many points the set has.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> Region((10**9, 10**9), [Stripe(1, 1), Stripe(1, 4)]).size
+        100000000000000000
+        """
         return sum(r._count() for r in self.regions)
 
     def _union(self, members: Iterable[Region]) -> DisjointRegions:
@@ -77,6 +84,7 @@ class Products(Points):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_slices((2, 4), (slice(None), slice(1, None, 2))).points().tolist()
         [[0, 1], [0, 3], [1, 1], [1, 3]]
         """
@@ -96,6 +104,7 @@ class Products(Points):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_slices((9, 9), (slice(1, 8, 3), slice(2, 5))).bounds()
         ((1, 2), (8, 5))
         """
@@ -157,6 +166,7 @@ class Products(Points):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_bounds((10,), (3,), (8,)).slice(slice(None, None, -2)).points().tolist()
         [[1], [2], [3]]
         """
@@ -193,6 +203,7 @@ class Products(Points):
 
         Examples
         --------
+        >>> from tapestry_sets import Region, Stripe
         >>> block = Region.from_bounds((4, 7), (0, 1), (3, 5))
         >>> print(block)
         .1111..
@@ -241,6 +252,7 @@ class Products(Points):
 
         Examples
         --------
+        >>> from tapestry_sets import Region, Sett, Stripe
         >>> scaffold = Region((3, 7), [Stripe(1, 1), Sett(Stripe(5, 2, phase=2), Stripe(2, 1))])
         >>> print(scaffold)
         ..11.11
@@ -275,6 +287,13 @@ class Products(Points):
         ------
         ValueError
             As `fill` does.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> whole, evens = Region((3,), [Stripe(1, 1)]), Region((6,), [Stripe(1, 1)])
+        >>> print(whole.fill_into(evens))  # every other one of every other one
+        1...1.
 
         References
         ----------
@@ -316,6 +335,7 @@ class Region(Products, Value):
 
     Examples
     --------
+    >>> from tapestry_sets import Region, Sett, Stripe
     >>> r = Region((4, 6), [Sett(), Stripe(1, 2)])
     >>> r.size, (3, 3) in r, (3, 4) in r
     (8, True, False)
@@ -365,7 +385,14 @@ class Region(Products, Value):
 
     @classmethod
     def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Region:
-        """Return the region of all points of the box."""
+        """Return the region of all points of the box.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> Region.full((4, 6)).size
+        24
+        """
         box, origin = shapes.checked_box(shape, start)
         return cls._of(box, ((),) * len(box), origin)
 
@@ -375,6 +402,7 @@ class Region(Products, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.empty(()).size, Region.full(()).size
         (0, 1)
         """
@@ -393,6 +421,7 @@ class Region(Products, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_bounds((8, 8), (2, 0), (4, 8)).size
         16
         """
@@ -430,6 +459,7 @@ class Region(Products, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_slices((10,), slice(8, 2, -2)) == Region.from_slices((10,), slice(4, 10, 2))
         True
         """
@@ -446,17 +476,39 @@ class Region(Products, Value):
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The region itself, or nothing if it has no points."""
+        """The region itself, or nothing if it has no points.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> rows = Region((4, 6), [Stripe(1, 1), Stripe(6, 0)])
+        >>> rows.regions == (rows,)
+        True
+        """
         return () if self.is_empty else (self,)
 
     @property
     def setts(self) -> tuple[Sett, ...]:
-        """One sett for each axis."""
+        """One sett for each axis.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> Region((4, 6), [Stripe(1, 1), Stripe(2, 1)]).setts
+        (Sett(Stripe(1, 1)), Sett(Stripe(2, 1)))
+        """
         return tuple(Sett._of(s) for s in self.nests)
 
     @property
     def is_box(self) -> bool:
-        """Whether the points on each axis are an interval."""
+        """Whether the points on each axis are an interval.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> Region.from_bounds((4, 6), (1, 2), (3, 5)).is_box, Region.from_slices((4, 6), (slice(0, 4, 2),)).is_box
+        (True, False)
+        """
         return None not in self.spans
 
     @property
@@ -465,6 +517,7 @@ class Region(Products, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_slices((6, 9), (slice(1, 3), slice(None, None, 2))).counts
         (2, 5)
         """
@@ -474,7 +527,15 @@ class Region(Products, Value):
         return tuple([span[1] - span[0] if span else nests.count(s, lo, lo + n) for s, span, lo, n in axes])
 
     def isdisjoint(self, other: Points) -> bool:
-        """Return whether the sets share no point; see `DisjointRegions.isdisjoint`."""
+        """Return whether the sets share no point; see `DisjointRegions.isdisjoint`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> n = 10**9
+        >>> Region((n,), [Stripe(1, 5)]).isdisjoint(Region((n,), [Stripe(1, 3, phase=1)]))
+        True
+        """
         if type(other) is Region and other.shape == self.shape and other.start == self.start:
             return self.is_empty or other.is_empty or self._misses(other)
         return Products.isdisjoint(self, other)
@@ -518,6 +579,7 @@ class Region(Products, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_slices((4, 9), (slice(1, 3), slice(0, 9, 4))).grids()
         ((StridedRun(first=1, levels=((2, 1),), rank=0),), (StridedRun(first=0, levels=((3, 4),), rank=0),))
         """
@@ -530,7 +592,14 @@ class Region(Products, Value):
         return Region.empty(shape, start) if self.is_empty else Region._of(shape, raw, start)
 
     def shift(self, offset: Sequence[int]) -> Region:
-        """Return the region moved by `offset` together with its box."""
+        """Return the region moved by `offset` together with its box.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> Region.full((2, 3)).shift((10, 0)).bounds()
+        ((10, 0), (12, 3))
+        """
         by = shapes.per_axis(offset, self.shape, "shift: offset")
         start = tuple(s + k for s, k in zip(self.start, by, strict=True))
         return self._placed(self.shape, (nests.shift(s, k) for s, k in zip(self.nests, by, strict=True)), start)
@@ -542,6 +611,17 @@ class Region(Products, Value):
         ------
         ValueError
             If `perm` is not a permutation of the axes.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> print(Region((2, 6), [Stripe(1, 1), Stripe(2, 1)]).transpose())
+        1.
+        1.
+        ..
+        1.
+        1.
+        ..
         """
         order = shapes.permutation(perm, self.rank)
         shape, start = tuple(self.shape[i] for i in order), tuple(self.start[i] for i in order)
@@ -554,6 +634,13 @@ class Region(Products, Value):
         ------
         ValueError
             If an axis is out of range.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> print(Region((2, 6), [Stripe(1, 1), Stripe(4, 4)]).flip(1))
+        ..1111
+        ......
         """
         chosen = shapes.chosen_axes(axes, self.rank, "flip")
         raw = [
@@ -572,6 +659,7 @@ class Region(Products, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_slices((3, 1), (slice(1, 3), slice(None))).broadcast_to((2, 3, 4)).size
         16
         """
@@ -591,6 +679,7 @@ class Region(Products, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region
         >>> Region.from_bounds((2, 3, 4), (0, 1, 0), (1, 3, 2)).reduce_to((3, 1)).size
         2
         """

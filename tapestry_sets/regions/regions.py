@@ -26,23 +26,62 @@ class Members(Points):
         return self.forms.regions._of(like.shape, map(change, self.regions), like.start)
 
     def shift(self, offset: Sequence[int]) -> DisjointRegions:
-        """Return the union moved by `offset` together with its box."""
+        """Return the union moved by `offset` together with its box.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> (~Region.from_bounds((6,), (0,), (2,))).shift((10,)).bounds()
+        ((12,), (16,))
+        """
         return self._moved(lambda r: r.shift(offset))
 
     def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
-        """Return the union with its axes permuted; see `Region.transpose`."""
+        """Return the union with its axes permuted; see `Region.transpose`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> (~Region.from_bounds((2, 6), (0, 0), (2, 3))).transpose().bounds()
+        ((3, 0), (6, 2))
+        """
         return self._moved(lambda r: r.transpose(perm))
 
     def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
-        """Return the union mirrored inside its box; see `Region.flip`."""
+        """Return the union mirrored inside its box; see `Region.flip`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> evens = Region((6,), [Stripe(1, 1)])
+        >>> print((~evens).flip())
+        1.1.1.
+        """
         return self._moved(lambda r: r.flip(axes))
 
     def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return the union where its box is broadcast; see `Region.broadcast_to`."""
+        """Return the union where its box is broadcast; see `Region.broadcast_to`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region, Stripe
+        >>> evens = Region((6,), [Stripe(1, 1)])
+        >>> print((~evens).broadcast_to((2, 6)))
+        .1.1.1
+        .1.1.1
+        """
         return self._moved(lambda r: r.broadcast_to(shape))
 
     def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return the points that broadcasting sends into the union; see `Region.reduce_to`."""
+        """Return the points that broadcasting sends into the union; see `Region.reduce_to`.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> corner = Region.from_bounds((4, 6), (0, 0), (2, 3))
+        >>> print((~~corner).reduce_to((1, 6)))
+        111...
+        """
         like = Region.empty(self.shape, self.start).reduce_to(shape)
         found = self.forms.regions._of(like.shape, (), like.start)
         for member in self.regions:  # members that were apart may fall together
@@ -69,6 +108,7 @@ class DisjointRegions(Members, Products, Value):
 
     Examples
     --------
+    >>> from tapestry_sets import Region
     >>> box = (4, 4)
     >>> corners = Region.from_bounds(box, (0, 0), (1, 1)) | Region.from_bounds(box, (3, 3), (4, 4))
     >>> corners.size, len(corners.members), (3, 3) in corners
@@ -124,23 +164,53 @@ class DisjointRegions(Members, Products, Value):
 
     @classmethod
     def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> DisjointRegions:
-        """Return the union of all points of the box."""
+        """Return the union of all points of the box.
+
+        Examples
+        --------
+        >>> from tapestry_sets import DisjointRegions
+        >>> DisjointRegions.full((4, 6)).is_full
+        True
+        """
         whole = Region.full(shape, start)
         return cls._of(whole.shape, (whole,), whole.start)
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The members."""
+        """The members.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> len((~Region.from_bounds((4, 6), (1, 1), (3, 5))).regions)
+        4
+        """
         return self.members
 
     @property
     def is_empty(self) -> bool:
-        """Whether the union has no points."""
+        """Whether the union has no points.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> some = Region.from_bounds((4, 6), (0, 0), (4, 2))
+        >>> (some - some).is_empty
+        True
+        """
         return not self.members
 
     @property
     def is_box(self) -> bool:
-        """Whether the union is one member that is a box, or nothing."""
+        """Whether the union is one member that is a box, or nothing.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Region
+        >>> left, right = Region.from_bounds((4, 6), (0, 0), (4, 2)), Region.from_bounds((4, 6), (0, 4), (4, 6))
+        >>> (left | right).is_box
+        False
+        """
         return not self.members or (len(self.members) == 1 and self.members[0].is_box)
 
     def __iter__(self) -> Iterator[Region]:
@@ -170,6 +240,7 @@ class DisjointRegions(Members, Products, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import DisjointRegions, Region
         >>> row = Region.from_bounds((2, 4), (0, 0), (1, 4))
         >>> DisjointRegions((2, 4), [row, row.flip(0)]).merge() == DisjointRegions.full((2, 4))
         True

@@ -56,6 +56,7 @@ class Reshaped(Members, Value):
 
     Examples
     --------
+    >>> from tapestry_sets import Region
     >>> n = 10**9
     >>> half = Region.from_slices((n, n + 1), (slice(None), slice(n // 2))).reshape((n + 1, n))
     >>> left = Region.from_slices((n + 1, n), (slice(None), slice(n // 2)))
@@ -131,6 +132,7 @@ class Reshaped(Members, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region, Sett, Stripe
         >>> Region((3, 4), [Sett(), Stripe(1, 1)]).reshape((4, 3)).explicit()
         DisjointRegions((4, 3), [Region((4, 3), [Sett(Stripe(1, 1)), Sett(Stripe(1, 1))]),
                          Region((4, 3), [Sett(Stripe(1, 1, phase=1)), Sett(Stripe(1, 2, phase=1))])])
@@ -244,6 +246,7 @@ class Reshaped(Members, Value):
 
         Examples
         --------
+        >>> from tapestry_sets import Region, Stripe
         >>> ink = Region.from_slices((2, 6), (slice(None), slice(3))).reshape((3, 4))
         >>> print(ink)
         111.

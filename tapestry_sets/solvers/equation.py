@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from tapestry_sets.digits import MAX_SCAN, Strided, make_steps_positive
-from tapestry_sets.limits import OPEN, Open, TooHard, current, note_help, quote
+from tapestry_sets.limits import OPEN, Open, TooHard, current, note_help, quote, write_product, write_sum
 from tapestry_sets.solvers import isl, tuning
 
 T = TypeVar("T")
@@ -72,7 +72,9 @@ def solve(total: int, terms: WeightedTerms, by_isl: bool = True) -> tuple[int, .
 
 
 def meet(one: Strided, two: Strided) -> bool | Open:
-    """Return whether two strided forms read a common number; `OPEN` if more remainders are possible than are tried.
+    """Solve one linear equation of the steps of both; `OPEN` if more remainders are possible than are tried.
+
+    Returns whether two strided forms read a common number.
 
     Examples
     --------
@@ -393,9 +395,10 @@ def count(total: int, terms: WeightedTerms) -> int:
 
 
 def count_met(one: Strided, two: Strided) -> int | Open:
-    """Return how many different numbers two strided forms both read.
+    """Count the solutions of one linear equation of the steps of both.
 
-    `OPEN` if many digits of one form make the same number, or if more remainders are possible than are tried.
+    Returns how many different numbers two strided forms both read; `OPEN` if many digits of one form make the same
+    number, or if more remainders are possible than are tried.
 
     Examples
     --------
@@ -423,6 +426,43 @@ def count_met(one: Strided, two: Strided) -> int | Open:
                 return OPEN
             found += solutions
     return found
+
+
+def write_met(one: Strided, two: Strided) -> str | None:
+    """Return what `count_met` adds up and multiplies, as Python writes it; None where it leaves that open.
+
+    Examples
+    --------
+    >>> write_met((0, (((9, 3),),)), (1, (((9, 2),),)))
+    '(6 - 1 - 1) // 2 + 1'
+    >>> write_met((0, (((4, 24),), ((12, 1),))), (24, (((5, 24),), ((9, 2),))))
+    '(9 - 3)*(4 - 1)'
+    """
+    low, (steps, counts, reaches) = _read_apart(one)
+    other, (others, more, ends) = _read_apart(two)
+    total = other + ends[-1] - low
+    if not 0 <= total <= reaches[-1] + ends[-1]:
+        return "0"
+    if any(map(le, steps, reaches)) or any(map(le, others, ends)):
+        return None
+    if len(steps) == 1 == len(others):
+        first, by, end = _solve_two(steps[0], others[0], (counts[0], more[0]), total)
+        return _write_steps(first, by, end)
+    terms: list[str] = []
+    for up, ours in _cut_rows(steps, counts, others, ends):
+        for down, theirs in _cut_rows(others, more, steps, reaches):
+            part = _PartCount(_as_digits(sorted(ours + theirs)), tuning.FIRST_COUNTED)
+            if part.answer(total - up - down) is OPEN:
+                return None
+            terms.append(part.write(0, len(part.steps), total - up - down))
+    return write_sum(terms)
+
+
+def _write_steps(first: int, by: int, end: int) -> str:
+    """How many numbers a range holds."""
+    if first >= end:
+        return "0"
+    return f"({end} - 1 - {first}) // {by} + 1" if by > 1 else f"{end} - {first}"
 
 
 RowPart = tuple[int, list[tuple[int, int]]]
@@ -557,26 +597,42 @@ class _PartCount(_Remainders[int]):
 
     def _count_two(self, i: int, total: int) -> int:
         """The same of two digits, as `_solve_two` has it, whose inverse is found once."""
+        first, by, end = self._range_of_two(i, total)
+        return (end - 1 - first) // by + 1 if first < end else 0
+
+    def _range_of_two(self, i: int, total: int) -> tuple[int, int, int]:
+        """Where the longer of two digits begins, its step, and one past where it ends."""
         b, a = self.steps[i], self.steps[i + 1]
         if a == b:
             x, rest = divmod(total, a)
             low, last = x - self.counts[i + 1] + 1, self.counts[i] - 1
-            return 0 if rest else (last if last < x else x) - (low if low > 0 else 0) + 1
+            return (0, 1, 0) if rest else (low if low > 0 else 0, 1, (last if last < x else x) + 1)
         cut = self._cuts.get((i, i + 2))
         if cut is None:
             g = gcd(a, b)
             cut = self._cuts[i, i + 2] = i + 1, g, a // g, b // g, pow(a // g, -1, b // g)
         _, g, _, modulus, inverse = cut
         if total % g:
-            return 0
+            return 0, 1, 0
         low = -((b * (self.counts[i] - 1) - total) // a)
         if low < 0:
             low = 0
         end = total // a + 1
         if end > self.counts[i + 1]:
             end = self.counts[i + 1]
-        first = low + (total // g * inverse - low) % modulus
-        return (end - 1 - first) // modulus + 1 if first < end else 0
+        return low + (total // g * inverse - low) % modulus, modulus, end
+
+    def write(self, i: int, j: int, total: int) -> str:
+        """Return what an answer adds up and multiplies, as Python writes it: with the same cuts and remainders."""
+        if total < 0 or total > self._reaches[j] - self._reaches[i] or (j - i == 1 and total % self.steps[i]):
+            return "0"
+        if j - i < 2:
+            return "1"
+        if j - i == 2:
+            return _write_steps(*self._range_of_two(i, total))
+        at, rests = self.split(i, j, total)
+        both = [(self.write(i, at, rest), self.write(at, j, total - rest)) for rest in rests]
+        return write_sum([write_product(pair) for pair in both])
 
 
 # ------------------------------------------------------------------------------------------------ equal sums

@@ -182,7 +182,7 @@ def to_isl(x: Any) -> Any:
 
     Examples
     --------
-    >>> from tapestry_sets import AffineMap, Stripe, allocate
+    >>> from tapestry_sets import AffineMap, Stripe, allocate, to_isl
     >>> to_isl(Stripe(1, 1)).is_equal(to_isl(Stripe(2, 2)).union(to_isl(Stripe(1, 1))))
     False
     >>> to_isl(AffineMap(((2, 0), (0, -1)), (1, 5)))
@@ -327,6 +327,11 @@ def read_set(text: str) -> Any:
     return _islpy().Set(text)
 
 
+def read_map(text: str) -> Any:
+    """Return the islpy.Map that `text` describes, as few conjunctions."""
+    return _islpy().Map(text).compute_divs().coalesce()
+
+
 def read_text(text: str) -> Any:
     """Return the islpy.Set or islpy.Map that `text` describes.
 
@@ -382,12 +387,14 @@ def _complaint(text: str, kind: Any) -> str:
     return f"line {line}, column {column}, at {quote(at)}: {found[3]}"
 
 
-def as_set_or_map(x: Any) -> tuple[Any, bool]:
+def as_set_or_map(x: Any, symbolic: bool = False) -> tuple[Any, bool]:
     """Return an object of isl as an islpy.Set or islpy.Map, and whether it is a map.
 
     Parameters
     ----------
     x : str or an islpy set or map of one space, affine expressions included
+    symbolic : bool
+        Whether it may have parameters.
 
     Raises
     ------
@@ -413,12 +420,60 @@ def as_set_or_map(x: Any) -> tuple[Any, bool]:
     x = readers.get(type(x), lambda same: same)(x)
     if not isinstance(x, (islpy.Set, islpy.Map)):
         raise TypeError(f"from_isl: takes isl's text or an islpy set or map, not {type(x).__name__}")
-    if x.dim(islpy.dim_type.param):
-        names = [x.get_dim_name(islpy.dim_type.param, k) for k in range(x.dim(islpy.dim_type.param))]
-        raise ValueError(f"from_isl: {x} has parameters {', '.join(map(str, names))}; fix their values first")
+    if x.dim(islpy.dim_type.param) and not symbolic:
+        raise ValueError(
+            f"from_isl: {x} has parameters {', '.join(parameters_of(x))}; fix their values first, or give the map of a "
+            "symbolic view as {view.base: map}"
+        )
     if isinstance(x, islpy.Map):
         return x.flatten().reset_tuple_id(islpy.dim_type.in_).reset_tuple_id(islpy.dim_type.out), True
     return x.flatten().reset_tuple_id(), False
+
+
+def parameters_of(x: Any) -> list[str]:
+    """Return the names of an isl object's parameters."""
+    kind = _islpy().dim_type.param
+    return [str(x.get_dim_name(kind, k)) for k in range(x.dim(kind))]
+
+
+def name_parameters(x: Any, names: Sequence[str]) -> Any:
+    """Return an islpy.Set or islpy.Map whose parameters have other names, in their order."""
+    for k, name in enumerate(names):
+        x = x.set_dim_name(_islpy().dim_type.param, k, name)
+    return x
+
+
+def ranks_of(m: Any) -> tuple[int, int]:
+    """Return how many coordinates an islpy.Map takes and gives."""
+    kind = _islpy().dim_type
+    return int(m.dim(kind.in_)), int(m.dim(kind.out))
+
+
+def is_at_least(values: Any, name: str, low: int) -> bool:
+    """Return whether all values of a parameter in a set of these are as large as a number."""
+    kind = _islpy().dim_type.param
+    k = parameters_of(values).index(name)
+    return bool(values.upper_bound_val(kind, k, low - 1).is_empty())
+
+
+def last_on_axis(points: Any, axis: int) -> list[tuple[Row, tuple[Row, ...]]]:
+    """Return the last coordinate on an axis of an islpy.Set, by its parameters: a row and its floors for each piece."""
+    found: list[Any] = []
+    if not points.is_empty():
+        points.dim_max(axis).foreach_piece(lambda _, last: found.append(last))
+    return [_row_with_parameters(last) for last in found]
+
+
+def rows_with_parameters(function: Any) -> list[tuple[Row, tuple[Row, ...]]]:
+    """Return for each coordinate of an islpy.MultiAff its row over parameters and axes, and the rows of its floors."""
+    return [_row_with_parameters(function.get_aff(k)) for k in range(function.dim(_islpy().dim_type.out))]
+
+
+def _row_with_parameters(f: Any) -> tuple[Row, tuple[Row, ...]]:
+    kind = _islpy().dim_type
+    n = f.dim(kind.div)
+    kinds = (kind.param, kind.in_)
+    return _row(f, kinds, n), tuple([_row(f.get_div(j), kinds, j) for j in range(n)])
 
 
 def _only_space(x: Any) -> Any:

@@ -62,6 +62,6 @@ from tapestry_sets.views.pieces.partition import first_gap, first_shared
 from tapestry_sets.views.pieces.piece import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
 from tapestry_sets.views.products import IndexProducts, read_index, reads_each_once
 from tapestry_sets.views.variables import allocate
-from tapestry_sets.views.view import Allocation, Derived, View, check_color, sort_views, view_of
+from tapestry_sets.views.view import Allocation, Derived, DType, View, check_color, sort_views, view_of
 from tapestry_sets.views.walks import sources_first, walk
 from tapestry_sets.views.words import Viewable, axis_tuple

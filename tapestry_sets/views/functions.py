@@ -25,14 +25,71 @@ T = TypeVar("T")
 
 @at_once
 def concatenate(views: Sequence[V], axis: int | None = 0) -> V:
-    """Return the views one after the other along an axis; with None, flattened."""
+    """Return the views one after the other along an axis; with None, flattened. Nothing is copied.
+
+    Parameters
+    ----------
+    views : sequence of View
+        Of one shape but for the axis.
+    axis : int or None
+
+    Returns
+    -------
+    View
+
+    Raises
+    ------
+    ValueError
+        If there is none, or shapes do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, concatenate, overlap
+    >>> keys, new = allocate((6, 4), name="keys"), allocate((2, 4), name="new")
+    >>> cache = concatenate([keys, new])
+    >>> cache.shape, overlap(cache[5:], new).size  # cells of `new` that rows from 5 on read
+    ((8, 4), 8)
+
+    References
+    ----------
+    NumPy concatenate; Array API concat.
+    """
     if axis is None:
         return _many(Concat(0), [view.ravel() for view in _views(views, "concatenate")], "concatenate")
     return _many(Concat(axis), views, "concatenate")
 
 
 def stack(views: Sequence[V], axis: int = 0) -> V:
-    """Return views of one shape along a new axis."""
+    """Return views of one shape along a new axis. Nothing is copied.
+
+    Parameters
+    ----------
+    views : sequence of View
+        Of one shape.
+    axis : int
+        Of the result, where it is new.
+
+    Returns
+    -------
+    View
+
+    Raises
+    ------
+    ValueError
+        If there is none, or shapes differ.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, stack
+    >>> real, imaginary = allocate((4, 6), name="real"), allocate((4, 6), name="imaginary")
+    >>> both = stack([real, imaginary], axis=-1)
+    >>> both.shape, both[..., 1] == imaginary
+    ((4, 6, 2), True)
+
+    References
+    ----------
+    NumPy stack.
+    """
     return _many(Stack(axis), views, "stack")
 
 
@@ -41,6 +98,7 @@ def interleave(views: Sequence[V], axis: int = 0) -> V:
 
     Examples
     --------
+    >>> from tapestry_sets import interleave
     >>> from tapestry_sets.views import allocate
     >>> a = allocate((7,), name="a")
     >>> [p.map.apply((3,)) for p in interleave([a[0::2], a[1::2]]).pieces][1]
@@ -66,6 +124,7 @@ def fill_into(regions: DisjointRegions | Sequence[Region], views: Sequence[V]) -
 
     Examples
     --------
+    >>> from tapestry_sets import Region, fill_into
     >>> from tapestry_sets.views import allocate
     >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
     >>> from tapestry_sets import Stripe
@@ -110,6 +169,7 @@ def pad(
 
     Examples
     --------
+    >>> from tapestry_sets import pad
     >>> from tapestry_sets.views import allocate
     >>> a, zero = allocate((2, 2), name="a"), allocate((), name="zero")
     >>> pad(a, 1).has_internal_overlap(), pad(a, 1, padding=zero).has_internal_overlap()
@@ -229,6 +289,7 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
 
     Examples
     --------
+    >>> from tapestry_sets import repeat
     >>> from tapestry_sets.views import allocate
     >>> a = allocate((3, 10**9), name="a")
     >>> b = repeat(a, [2, 0, 10**6], axis=0)
@@ -255,13 +316,69 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
 
 
 def tile(view: V, reps: int | Sequence[int]) -> V:
-    """Return the whole view repeated `reps[k]` times along axis k."""
+    """Return the whole view repeated `reps[k]` times along axis k. Nothing is copied.
+
+    Parameters
+    ----------
+    view : View
+    reps : int or sequence of int
+        With fewer numbers than axes, of the last axes; with more, the view gets new first axes.
+
+    Returns
+    -------
+    View
+
+    Raises
+    ------
+    ValueError
+        If a number is negative.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, tile
+    >>> a = allocate((2, 3), name="a")
+    >>> twice = tile(a, (2, 1))
+    >>> twice.shape, twice[2:] == a, twice.has_internal_overlap()
+    ((4, 3), True, True)
+
+    References
+    ----------
+    NumPy tile.
+    """
     return _one_view(view, "tile").apply(shaping.Tile(axis_tuple(reps, "tile: reps")))
 
 
 @at_once
 def roll(view: V, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> V:
-    """Return the view's cells moved by `shift` along an axis, around its end; without an axis, flattened."""
+    """Return the view's cells moved by `shift` along an axis, around its end; without an axis, flattened.
+
+    Parameters
+    ----------
+    view : View
+    shift : int or sequence of int
+    axis : int or sequence of int, optional
+        As many as shifts, or one of either.
+
+    Returns
+    -------
+    View
+
+    Raises
+    ------
+    ValueError
+        If there are other numbers of shifts and axes.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, concatenate, roll
+    >>> ring = allocate((8,), name="ring")
+    >>> roll(ring, 3)[:5] == concatenate([ring[5:], ring[:2]])
+    True
+
+    References
+    ----------
+    NumPy roll.
+    """
     _one_view(view, "roll")
     shifts = axis_tuple(shift, "roll: shift")
     if axis is None:
@@ -286,6 +403,7 @@ def broadcast_arrays(*views: V) -> tuple[V, ...]:
 
     Examples
     --------
+    >>> from tapestry_sets import broadcast_arrays
     >>> from tapestry_sets.views import allocate
     >>> [v.shape for v in broadcast_arrays(allocate((4, 1)), allocate((3,)))]
     [(4, 3), (4, 3)]
@@ -307,14 +425,65 @@ def broadcast_arrays(*views: V) -> tuple[V, ...]:
 
 @at_once
 def hstack(views: Sequence[V]) -> V:
-    """Return the views side by side: along the second axis, or the only one; scalars are vectors of one cell."""
+    """Return the views side by side: along the second axis, or the only one; scalars are vectors of one cell.
+
+    Parameters
+    ----------
+    views : sequence of View
+
+    Returns
+    -------
+    View
+
+    Raises
+    ------
+    ValueError
+        If there is none, or shapes do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, hstack
+    >>> a, b = allocate((2, 3), name="a"), allocate((2, 1), name="b")
+    >>> hstack([a, b]).shape, hstack([a[0], b[0]]).shape
+    ((2, 4), (4,))
+
+    References
+    ----------
+    NumPy hstack.
+    """
     rows = [view if view.rank else view.reshape(1) for view in _views(views, "hstack")]
     return _many(Concat(0 if rows[0].rank == 1 else 1), rows, "hstack")
 
 
 @at_once
 def vstack(views: Sequence[V]) -> V:
-    """Return the views one below the other: along the first axis; vectors are rows."""
+    """Return the views one below the other: along the first axis; vectors are rows.
+
+    Parameters
+    ----------
+    views : sequence of View
+
+    Returns
+    -------
+    View
+
+    Raises
+    ------
+    ValueError
+        If there is none, or shapes do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, vstack
+    >>> a, b = allocate((2, 3), name="a"), allocate((3,), name="b")
+    >>> both = vstack([a, b])
+    >>> both.shape, both[2] == b
+    ((3, 3), True)
+
+    References
+    ----------
+    NumPy vstack.
+    """
     rows = [view if view.rank > 1 else view.reshape(1, view.size) for view in _views(views, "vstack")]
     return _many(Concat(0), rows, "vstack")
 

@@ -55,7 +55,15 @@ class Questions(Viewable):
     @property
     @abstractmethod
     def allocations(self) -> tuple[Allocation, ...]:
-        """The allocations at the end of the chain, in order of first appearance; pieces number them."""
+        """The allocations at the end of the chain, in order of first appearance; pieces number them.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate, concatenate
+        >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
+        >>> [home.name for home in concatenate([a, b, a]).allocations]
+        ['a', 'b']
+        """
 
     @property
     @abstractmethod
@@ -72,6 +80,13 @@ class Questions(Viewable):
         """Return the allocation and the strided form, where a view keeps it from kind to kind or folds to it.
 
         Several sources are only folded to one form if `fold` says so: it takes longer than to ask without.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> home, (offset, levels) = allocate((4, 6), name="a")[1:, ::2].strided_form()
+        >>> home.name, offset
+        ('a', 6)
         """
 
     @abstractmethod
@@ -139,6 +154,12 @@ class Questions(Viewable):
         ------
         ValueError
             If the view is made of allocations whose cells differ.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6), dtype="float16").T.itemsize
+        2
         """
         sizes = {a.itemsize: a for a in self.allocations}
         if len(sizes) > 1:
@@ -148,7 +169,14 @@ class Questions(Viewable):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all cells, repeated ones included, as NumPy counts them: `size` times `itemsize`."""
+        """Bytes of all cells, repeated ones included, as NumPy counts them: `size` times `itemsize`.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6), dtype="float32")[::2].nbytes
+        48
+        """
         return self.size * self.itemsize
 
     def origins(self) -> dict[Allocation, DisjointRegions]:
@@ -193,7 +221,15 @@ class Questions(Viewable):
 
     @count_question
     def same_elements(self, other: Questions) -> bool:
-        """Return whether both views read the same cells of memory, in whatever order and number."""
+        """Return whether both views read the same cells of memory, in whatever order and number.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6))
+        >>> a.T.same_elements(a), a[1:].same_elements(a[:3])
+        (True, False)
+        """
         if not isinstance(other, Questions):
             raise TypeError(say_no_view("View.same_elements: the other", other))
         return self.contains(other) and other.contains(self)

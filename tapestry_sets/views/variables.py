@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from tapestry_sets.limits import as_int, extents_of, quote
-from tapestry_sets.views.view import Allocation, width_of
+from tapestry_sets.views.view import Allocation, DType, width_of
 
 
 def allocate(
     shape: int | Sequence[int],
     name: str | None = None,
-    dtype: object = None,
+    dtype: DType | None = None,
     itemsize: int | None = None,
     color: Hashable = 0,
 ) -> Allocation:
@@ -39,6 +39,7 @@ def allocate(
 
     Examples
     --------
+    >>> from tapestry_sets import allocate
     >>> A = allocate((27,), name="A", dtype="float32")
     >>> A.shape, A.itemsize
     ((27,), 4)

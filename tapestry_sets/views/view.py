@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 from msgspec import Struct
@@ -87,7 +87,15 @@ class View(Questions, Frozen):
     @property
     @abstractmethod
     def sources(self) -> tuple[View, ...]:
-        """The views that this one reads; none of an allocation."""
+        """The views that this one reads; none of an allocation.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a[1:].sources == (a,)
+        True
+        """
 
     @property
     @abstractmethod
@@ -157,6 +165,12 @@ class View(Questions, Frozen):
         ------
         TooHard, TooManyPieces
             If they shatter: they need more steps and guards than the budget of `limits`, or are too many.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate, concatenate
+        >>> len(concatenate([allocate((4,)), allocate((3,))]).pieces)
+        2
         """
         return self._compose(Budget(current().budget))[1]
 
@@ -229,7 +243,15 @@ class View(Questions, Frozen):
 
     @property
     def cells(self) -> Mapping[Allocation, Cells]:
-        """The cells that the view reads, for each allocation that it reads at all."""
+        """The cells that the view reads, for each allocation that it reads at all.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a[1:, ::2].cells[a].size
+        9
+        """
         return self._find_cells()
 
     def _find_cells(self) -> Mapping[Allocation, Cells]:
@@ -349,7 +371,7 @@ class View(Questions, Frozen):
                 raise TypeError(say_no_view(f"apply: source {k} of {type(kind).__name__}", source))
         return view_of(check_out_shape(kind, tuple([s.shape for s in sources])), kind, sources)
 
-    def view_as(self, dtype: object) -> View:
+    def view_as(self, dtype: DType) -> View:
         """Return the elements of a wider dtype that lie in the last axis: NumPy's ``view(dtype)``, cell by cell.
 
         Where NumPy has an element, this has an axis of its cells, as `as_view` has one of its bytes: with k cells an
@@ -522,6 +544,15 @@ class Allocation(View, Struct, eq=False, metaclass=Checked):
 
     Two allocations are equal if they are the same memory, as are an allocation and what `View.recolor` makes of it.
     What is unpickled or copied deeply is other memory, the same for all views that were pickled or copied together.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate
+    >>> weights = allocate((3, 4), name="weights", dtype="float32")
+    >>> weights
+    Allocation((3, 4), name='weights', itemsize=4)
+    >>> weights.nbytes, weights[1:].allocations == (weights,), weights == allocate((3, 4), name="weights")
+    (48, True, False)
     """
 
     shape: Shape
@@ -584,12 +615,12 @@ class Allocation(View, Struct, eq=False, metaclass=Checked):
         return Flat(0, (), 0) if 0 in self.shape else _whole(self.size, self)
 
 
-def width_of(dtype: object, what: str) -> int:
+def width_of(dtype: DType | None, what: str) -> int:
     """Return the bytes of a dtype of NumPy's, or raise an error that says why it has none of its own."""
     found: np.dtype[Any] | None = None
     if dtype is not None:
         with suppress(TypeError, ValueError):  # ValueError: of a dictionary of fields
-            found = np.dtype(dtype)  # type: ignore[call-overload]
+            found = np.dtype(dtype)
     if found is None:
         raise TypeError(f"{what}: dtype {quote(dtype)} is not one of NumPy's; give one such as 'float32'")
     if found.hasobject:
@@ -1084,3 +1115,7 @@ def _choose_fewer(
         return allocations, pieces
     others = simple._compose(work)
     return number_anew(allocations, others) if len(others[1]) < len(pieces) else (allocations, pieces)
+
+
+DType: TypeAlias = type[Any] | np.dtype[Any] | str | list[Any] | tuple[Any, ...]
+"""What NumPy takes for a dtype."""

@@ -79,7 +79,14 @@ class Viewable:
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Extents."""
+        """Extents.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6))[1:, ::2].shape
+        (3, 3)
+        """
 
     @abstractmethod
     def apply(self, kind: ViewKind, *others: Self) -> Self:
@@ -91,17 +98,38 @@ class Viewable:
 
     @property
     def rank(self) -> int:
-        """Number of axes."""
+        """Number of axes.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6))[0].rank
+        1
+        """
         return len(self.shape)
 
     @property
     def ndim(self) -> int:
-        """Number of axes, under NumPy's name."""
+        """Number of axes, under NumPy's name.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6)).ndim
+        2
+        """
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of cells of the view, repeated ones included."""
+        """Number of cells of the view, repeated ones included.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((6,)).broadcast_to((4, 6)).size
+        24
+        """
         return prod(self.shape)
 
     def __len__(self) -> int:
@@ -159,31 +187,75 @@ class Viewable:
         return self.apply(shaping.Reshape(extents_of(shape, "reshape: shape")))
 
     def ravel(self) -> Self:
-        """Return the cells in row-major order."""
+        """Return the cells in row-major order.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6)).T.ravel().shape
+        (24,)
+        """
         return self.reshape(self.size)
 
     def flatten(self) -> Self:
-        """Return the cells in row-major order; as `ravel`, an alias."""
+        """Return the cells in row-major order; as `ravel`, an alias.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a.flatten()[7] == a[1, 1]
+        True
+        """
         return self.reshape(self.size)
 
     def permute_dims(self, axes: int | Sequence[int]) -> Self:
-        """Return the view whose axis k is this one's axis axes[k]."""
+        """Return the view whose axis k is this one's axis axes[k].
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((2, 3, 4)).permute_dims((2, 0, 1)).shape
+        (4, 2, 3)
+        """
         return self.apply(shaping.PermuteDims(axis_tuple(axes, "permute_dims: axes")))
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
-        """Return the view with axes in the given order, by default reversed."""
+        """Return the view with axes in the given order, by default reversed.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((2, 3, 4))
+        >>> a.transpose().shape, a.transpose(1, 0, 2).shape
+        ((4, 3, 2), (3, 2, 4))
+        """
         if not axes or (len(axes) == 1 and axes[0] is None):
             return self.permute_dims(tuple(reversed(range(self.rank))))
         return self.permute_dims(extents_of(axes, "transpose: axes"))
 
     @property
     def T(self) -> Self:
-        """The view with its axes reversed."""
+        """The view with its axes reversed.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((2, 3, 4)).T.shape
+        (4, 3, 2)
+        """
         return self.transpose()
 
     @property
     def mT(self) -> Self:
-        """The view with its last two axes exchanged."""
+        """The view with its last two axes exchanged.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((2, 3, 4)).mT.shape
+        (2, 4, 3)
+        """
         if self.rank < 2:
             raise ValueError(
                 f"mT: shape {quote(self.shape)} has rank {self.rank}; a matrix transpose needs 2 axes or more"
@@ -191,11 +263,25 @@ class Viewable:
         return self.swapaxes(-2, -1)
 
     def matrix_transpose(self) -> Self:
-        """Return the view with its last two axes exchanged: Array API's name of `mT`."""
+        """Return the view with its last two axes exchanged: Array API's name of `mT`.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((2, 3, 4)).matrix_transpose().shape
+        (2, 4, 3)
+        """
         return self.mT
 
     def swapaxes(self, axis1: int, axis2: int) -> Self:
-        """Return the view with two axes exchanged."""
+        """Return the view with two axes exchanged.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((2, 3, 4)).swapaxes(0, -1).shape
+        (4, 3, 2)
+        """
         a, b = (axis_of(axis, self.rank, "swapaxes") for axis in (axis1, axis2))
         order = list(range(self.rank))
         order[a], order[b] = b, a
@@ -249,15 +335,39 @@ class Viewable:
         return self.apply(shaping.Swizzle(*of))
 
     def flip(self, axis: int | Sequence[int] | None = None) -> Self:
-        """Return the view with the given axes, by default all, reversed."""
+        """Return the view with the given axes, by default all, reversed.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a.flip(0)[0] == a[3], a.flip() == a[::-1, ::-1]
+        (True, True)
+        """
         return self.apply(shaping.Flip(tuple(range(self.rank)) if axis is None else axis_tuple(axis, "flip: axis")))
 
     def flipud(self) -> Self:
-        """Return the view with the first axis reversed."""
+        """Return the view with the first axis reversed.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a.flipud() == a[::-1]
+        True
+        """
         return self.flip(0)
 
     def fliplr(self) -> Self:
-        """Return the view with the second axis reversed."""
+        """Return the view with the second axis reversed.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a.fliplr() == a[:, ::-1]
+        True
+        """
         return self.flip(1)
 
     def rot90(self, k: int = 1, axes: Sequence[int] = (0, 1)) -> Self:
@@ -281,19 +391,50 @@ class Viewable:
         return self.swapaxes(a, b).flip(b) if turns else self.flip(())
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Self:
-        """Return the view without the given axes, by default all, of extent 1."""
+        """Return the view without the given axes, by default all, of extent 1.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((1, 4, 1)).squeeze(0).shape
+        (4, 1)
+        """
         return self.apply(shaping.Squeeze(None if axis is None else axis_tuple(axis, "squeeze: axis")))
 
     def expand_dims(self, axis: int | Sequence[int]) -> Self:
-        """Return the view with new axes of extent 1 at the given positions of the result."""
+        """Return the view with new axes of extent 1 at the given positions of the result.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6)).expand_dims((0, -1)).shape
+        (1, 4, 6, 1)
+        """
         return self.apply(shaping.ExpandDims(axis_tuple(axis, "expand_dims: axis")))
 
     def broadcast_to(self, shape: Sequence[int]) -> Self:
-        """Return the view repeated to a shape."""
+        """Return the view repeated to a shape.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> bias = allocate((6,), name="bias")
+        >>> wide = bias.broadcast_to((4, 6))
+        >>> wide.has_internal_overlap(), wide[2] == bias
+        (True, True)
+        """
         return self.apply(shaping.Broadcast(extents_of((shape,), "broadcast_to: shape")))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
-        """Return the cells with x[axis2] - x[axis1] = offset as the last axis."""
+        """Return the cells with x[axis2] - x[axis1] = offset as the last axis.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> a.diagonal(1).shape, a.diagonal(1)[0] == a[0, 1]
+        ((4,), True)
+        """
         return self.apply(Diagonal(as_int(offset, "diagonal: offset"), axis1, axis2))
 
     def sliding_windows(
@@ -517,6 +658,15 @@ class Viewable:
         """Return the view with a constant below a diagonal of the last two axes; kept is x[-1] - x[-2] >= k.
 
         See `tril`.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((3, 3), name="a")
+        >>> print(a.triu().origins()[a])
+        111
+        .11
+        ..1
         """
         return self.apply(shaping.Triangle(as_int(k, "triu: k"), True, as_cell(self, value, "triu: value")))
 
@@ -527,6 +677,13 @@ class Viewable:
         ------
         TooManyPieces
             If they are more than the limit of pieces.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> first, second = allocate((2, 6)).unstack()
+        >>> first.shape
+        (6,)
         """
         at = axis_of(axis, self.rank, "unstack")
         check_pieces(self.shape[at], "unstack", "index the view where it is needed")
@@ -597,6 +754,7 @@ class Viewable:
 
         Examples
         --------
+        >>> from tapestry_sets import Sett, Stripe
         >>> from tapestry_sets.views import allocate
         >>> a = allocate((14,), name="a")
         >>> print(a.sample(Sett(Stripe(5, 2), Stripe(2, 1))).origins()[a])
@@ -623,6 +781,7 @@ class Viewable:
 
         Examples
         --------
+        >>> from tapestry_sets import Region, Stripe
         >>> from tapestry_sets.views import allocate
         >>> a, b = allocate((3,), name="a"), allocate((7,), name="b")
         >>> c = a.fill_into(Region((7,), [Stripe(1, 1, phase=1)]), b)

@@ -67,7 +67,6 @@ SIZES = {"shape": "shape|devices"}
 OF_OPTIONS = {
     "Placed": lambda x: isinstance(x, Placed),
     "Space": lambda x: repr(x) in ("'mesh'", "'all'"),
-    "Progress": callable,
 }
 """Named where the options of plans are declared."""
 EXTENTS = {"shape": (0, -1, (2, 0), (2, -1))}
@@ -330,6 +329,7 @@ ROWS: dict[str, Row] = {
     "pareto": Row(
         pareto,
         lambda: {"graph": small(), "mesh": Mesh((2,)), "points": 1},
+        takes={"progress": "Callable | None"},
         raises=(InfeasiblePlan,),
         known=OF_OPTIONS,
         refuses={
@@ -347,6 +347,7 @@ ROWS: dict[str, Row] = {
     "plan": Row(
         plan,
         lambda: {"graph": small(), "mesh": Mesh((2,))},
+        takes={"progress": "Callable | None"},
         raises=(InfeasiblePlan, NotFound),
         known=OF_OPTIONS,
         refuses={

@@ -196,7 +196,8 @@ IMPLICIT: dict[str, Question] = {
     **of_one("is_empty rank size shape start", "bounds points to_isl"),
     **of_two("isdisjoint same_points"),
 }
-OVERLAP = of_one("a b allocations found nbytes regions shared size witness witnesses")
+OVERLAP = of_one("a b allocations decisions found nbytes regions shared size witness witnesses", "explain")
+COVERAGE = of_one("decisions exactly_once gap twice views", "explain")
 MAP: dict[str, Question] = {
     **of_one("matrix offset in_rank out_rank is_identity", "terms"),
     **of_two("then"),
@@ -230,6 +231,7 @@ GRAPH: dict[str, Question] = {
 SYMBOLIC: dict[str, Question] = {
     **of_one("T base rank shape size", "flip"),
     "at": lambda v, w: v.at({"N": 10**6}),
+    "to_isl": lambda v, w: ts.from_isl(ts.to_isl(v)).shape,
     "broadcast_to": lambda v, w: v.broadcast_to((3, *v.shape)),
     "expand_dims": lambda v, w: v.expand_dims(0),
     "permute_dims": lambda v, w: v.permute_dims(tuple(reversed(range(v.rank)))),
@@ -268,7 +270,7 @@ SETS: dict[str, Question] = {  # exported functions of sets
     "set to_isl": lambda s, t: ts.to_isl(s),
 }
 OF_ONE_VIEW = "has_internal_overlap internal_overlap origins is_contiguous as_view to_cute to_isl"
-OF_TWO_VIEWS = "contains overlaps same_elements find_missing"
+OF_TWO_VIEWS = "contains overlaps same_elements"
 OF_MANY_VIEWS = "overlap_matrix overlap_sizes shared_memory"
 VIEWS: dict[str, Question] = {  # exported functions of views
     name: (lambda v, w, name=name: getattr(ts, name)(v)) for name in OF_ONE_VIEW.split()
@@ -282,7 +284,8 @@ VIEWS |= {
 VIEWS |= {
     "overlap size": lambda v, w: ts.overlap(v, w).size,
     "overlap": lambda v, w: ts.overlap(v, w).witness,
-    "covers": lambda v, w: ts.covers([v, w], v),
+    "covers": lambda v, w: bool(ts.covers([v, w], v)),
+    "reshape_is_view": lambda v, w: ts.reshape_is_view(v, (-1, 1)),
     "origins_table": lambda v, w: str(ts.origins_table(v, w)),
     "show_views": lambda v, w: ts.show_views(v, w),
     "broadcast_arrays": lambda v, w: ts.broadcast_arrays(v, v),
@@ -299,6 +302,7 @@ TABLE: dict[str, dict[str, Question]] = {
     "implicit": IMPLICIT,
     "view": VIEW | {f"function {name}": question for name, question in VIEWS.items()},
     "overlap": OVERLAP,
+    "coverage": COVERAGE,
     "map": MAP | {"to_mlir": lambda m, n: ts.to_mlir(m)},
     "projection": PROJECTION | {"from_mlir": lambda p, q: ts.from_mlir(ts.to_mlir(p))},
     "graph": GRAPH,
@@ -316,6 +320,7 @@ ASKED: dict[type, str] = {
     **dict.fromkeys((StripeArray, BoxArray, RegionArray), "batch"),
     ImplicitRegion: "implicit",
     Overlap: "overlap",
+    ts.Coverage: "coverage",
     AffineMap: "map",
     IndexProjection: "projection",
     AliasGraph: "graph",
@@ -325,7 +330,7 @@ ASKED: dict[type, str] = {
 MAKERS = "empty full identity interval from_bounds from_slices of of_stripes parse permutation select from_split"
 EDITS = "allocate clone grow pad recolor rename to_allocation to_identity to_view"
 PARTS = "forms is_numbered members operands nests box deep high low on period phase row regions"
-HELD = "memory cells outer ink inner at terms start stop shape"
+HELD = "memory cells outer ink inner at terms start stop shape of"
 NOT_ASKED: dict[str, str] = {
     **dict.fromkeys(MAKERS.split(), "makes a value, in time that its arguments bound"),
     **dict.fromkeys(EDITS.split(), "edits a graph or a label"),
@@ -339,7 +344,9 @@ CLASSES: dict[str, str] = {
     "AliasTensor": "a view within a graph: each question goes to its view",
     "Box": "a few comparisons an axis",
     "Integers": "the base of sets",
+    "Decision": "numbers and words; a formula is written from what the count looked at",
     "Limits": "numbers alone",
+    "ReshapeView": "a few comparisons an axis",
     "Picture": "text alone",
     "Stripe": "a set of one level: asked as a Sett",
     "Tally": "numbers alone",
@@ -499,6 +506,13 @@ def overlaps_of_views() -> dict[str, Any]:
     return {f"{a} and {b}": overlap(found[a], found[b]) for a, b in pairs}
 
 
+def coverages() -> dict[str, Any]:
+    found = views()
+    pairs = [("entangled", "entangled too"), ("paged", "paged, other"), ("axes of 10^12", "axes of 10^12, turned")]
+    whole = {f"{a} and {b}": ts.covers([found[a], found[b]]) for a, b in pairs}
+    return whole | {f"{a} of {b}": ts.covers([found[a]], found[b]) for a, b in pairs}
+
+
 def implicit() -> dict[str, Any]:
     found = {name: p.image(unit(p, 10**6)) for name, p in projections().items()}
     return {name: image for name, image in found.items() if isinstance(image, ImplicitRegion)}
@@ -510,6 +524,7 @@ VALUES: dict[str, Callable[[], dict[str, Any]]] = {
     "implicit": implicit,
     "view": views,
     "overlap": overlaps_of_views,
+    "coverage": coverages,
     "map": maps,
     "projection": projections,
     "graph": graphs,
@@ -574,7 +589,7 @@ def test_a_cell_of_an_entangled_array_that_another_lacks_is_found() -> None:
     a, b = views()["entangled"], views()["entangled too"]
     held = set(cells_of(a).ravel().tolist())
     missing: list[Any] = []
-    assert ask(lambda v, w: missing.append(ts.find_missing(v, w)), a, b) == ""
+    assert ask(lambda v, w: missing.append(ts.covers([v], w).gap), a, b) == ""
     (number,) = missing[0].cell
     assert number not in held
     assert number == cells_of(b)[missing[0].at]

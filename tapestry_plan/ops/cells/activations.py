@@ -33,7 +33,7 @@ def in_tiles(formula: Formula, takes_out: bool = False) -> Block:
             else:
                 out[some] = formula(xp, x[some], **attrs)
 
-    return CellBlock(write)
+    return CellBlock(write, in_place=not takes_out)
 
 
 def _approximated(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -99,32 +99,194 @@ def _thresholded_relu(xp: Any, x: Any, alpha: float) -> Any:
 
 @operator(block=in_tiles(error_function, takes_out=True), flop=24.0, dtype=floating, adjoint=adjoints.erf)
 def erf(x: Tensor, *, name: str | None = None) -> Tensor:
-    """2/√π · ∫₀ˣ exp(−t²) dt, cell by cell."""
+    """2/√π · ∫₀ˣ exp(−t²) dt, cell by cell.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.erf(g.constant("x", [-1.0, 0.0, 1.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [-0.8427, 0.0, 0.8427]
+
+    References
+    ----------
+    ONNX Erf.
+    """
 
 
 @operator(block=in_tiles(_silu), flop=4.0, dtype=floating, adjoint=adjoints.silu)
 def silu(x: Tensor, *, name: str | None = None) -> Tensor:
-    """x · sigmoid(x), cell by cell; also called swish."""
+    """x · sigmoid(x), cell by cell; also called swish.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.silu(g.constant("x", [-1.0, 0.0, 1.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [-0.2689, 0.0, 0.7311]
+
+    References
+    ----------
+    ONNX Swish.
+    """
 
 
 @operator(block=in_tiles(_softplus), flop=4.0, dtype=floating, adjoint=adjoints.softplus)
 def softplus(x: Tensor, *, name: str | None = None) -> Tensor:
-    """log(1 + exp(x)), cell by cell, without overflow."""
+    """log(1 + exp(x)), cell by cell, without overflow.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.softplus(g.constant("x", [-1.0, 0.0, 1000.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [0.3133, 0.6931, 1000.0]
+
+    References
+    ----------
+    ONNX Softplus.
+    """
 
 
 @operator(block=in_tiles(_mish), flop=6.0, dtype=floating, adjoint=adjoints.mish)
 def mish(x: Tensor, *, name: str | None = None) -> Tensor:
-    """x · tanh(softplus(x)), cell by cell."""
+    """x · tanh(softplus(x)), cell by cell.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.mish(g.constant("x", [-1.0, 0.0, 1.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [-0.3034, 0.0, 0.8651]
+
+    References
+    ----------
+    ONNX Mish.
+    """
 
 
 @operator(block=in_tiles(_softsign), flop=3.0, dtype=floating, adjoint=adjoints.softsign)
 def softsign(x: Tensor, *, name: str | None = None) -> Tensor:
-    """x / (1 + |x|), cell by cell."""
+    """x / (1 + |x|), cell by cell.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.softsign(g.constant("x", [-3.0, 0.0, 1.0])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [-0.75, 0.0, 0.5]
+
+    References
+    ----------
+    ONNX Softsign.
+    """
 
 
 @operator(block=in_tiles(_hard_swish), flop=5.0, dtype=floating, adjoint=adjoints.hard_swish)
 def hard_swish(x: Tensor, *, name: str | None = None) -> Tensor:
-    """x · clip(x/6 + 1/2, 0, 1), cell by cell."""
+    """x · clip(x/6 + 1/2, 0, 1), cell by cell.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.hard_swish(g.constant("x", [-1.0, 1.0, 4.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [-0.3333, 0.6667, 4.0]
+
+    References
+    ----------
+    ONNX HardSwish.
+    """
 
 
 @operator(
@@ -143,10 +305,23 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
     approximate : "none" or "tanh"
         Exact, or through the hyperbolic tangent of a cubic.
 
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
     Raises
     ------
     ValueError
         For another approximation, or a dtype that is not floating.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.gelu(g.constant("x", [-1.0, 0.0, 1.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [-0.1587, 0.0, 0.8413]
 
     References
     ----------
@@ -156,26 +331,168 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
 
 @operator(block=in_tiles(_elu), flop=3.0, dtype=floating, adjoint=adjoints.elu)
 def elu(x: Tensor, alpha: float = 1.0, *, name: str | None = None) -> Tensor:
-    """x where it is positive, alpha·(exp(x) − 1) elsewhere (ONNX Elu)."""
+    """x where it is positive, alpha·(exp(x) − 1) elsewhere.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    alpha : float
+        Minus what it tends to far below 0.
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.elu(g.constant("x", [-1.0, 2.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [-0.6321, 2.0]
+
+    References
+    ----------
+    ONNX Elu.
+    """
 
 
 @operator(block=in_tiles(_selu), flop=4.0, dtype=floating, adjoint=adjoints.selu)
 def selu(
     x: Tensor, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805, *, name: str | None = None
 ) -> Tensor:
-    """gamma·elu(x, alpha) (ONNX Selu); by default mean 0 and variance 1 are kept."""
+    """gamma·elu(x, alpha); by default mean 0 and variance 1 are kept.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    alpha, gamma : float
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.selu(g.constant("x", [-1.0, 2.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [-1.1113, 2.1014]
+
+    References
+    ----------
+    ONNX Selu.
+    """
 
 
 @operator(block=in_tiles(_celu), flop=6.0, dtype=_divided, adjoint=adjoints.celu)
 def celu(x: Tensor, alpha: float = 1.0, *, name: str | None = None) -> Tensor:
-    """max(x, 0) + min(0, alpha·(exp(x/alpha) − 1)) (ONNX Celu)."""
+    """max(x, 0) + min(0, alpha·(exp(x/alpha) − 1)).
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    alpha : float
+        Other than 0.
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype, and an alpha of 0.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.celu(g.constant("x", [-1.0, 2.0]), alpha=2.0), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [-0.7869, 2.0]
+
+    References
+    ----------
+    ONNX Celu.
+    """
 
 
 @operator(block=in_tiles(_hard_sigmoid), flop=4.0, dtype=floating, adjoint=adjoints.hard_sigmoid)
 def hard_sigmoid(x: Tensor, alpha: float = 0.2, beta: float = 0.5, *, name: str | None = None) -> Tensor:
-    """alpha·x + beta, limited to [0, 1] (ONNX HardSigmoid)."""
+    """alpha·x + beta, limited to [0, 1].
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    alpha, beta : float
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.hard_sigmoid(g.constant("x", [-4.0, 0.0, 1.0])), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [0.0, 0.5, 0.7]
+
+    References
+    ----------
+    ONNX HardSigmoid.
+    """
 
 
 @operator(block=in_tiles(_thresholded_relu), flop=2.0, dtype=floating, adjoint=adjoints.relu)
 def thresholded_relu(x: Tensor, alpha: float = 1.0, *, name: str | None = None) -> Tensor:
-    """x where it is above alpha, 0 elsewhere (ONNX ThresholdedRelu)."""
+    """x where it is above alpha, 0 elsewhere.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    alpha : float
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.thresholded_relu(g.constant("x", [-1.0, 1.0, 1.5])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [0.0, 0.0, 1.5]
+
+    References
+    ----------
+    ONNX ThresholdedRelu.
+    """

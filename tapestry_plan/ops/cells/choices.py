@@ -1,4 +1,4 @@
-"""Comparisons, logic, choices by truth values, and changes of dtype."""
+"""Comparisons, choices by truth values, and changes of dtype, cell by cell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import integral, named_dtype, of_kinds, to_truth, truth, ufunc, writes
+from tapestry_plan.ops.operands import named_dtype, of_kinds, to_truth, ufunc, writes
 
 
 def _chosen(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -25,7 +25,6 @@ def _chosen(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 
 
 _floating_truth = of_kinds("f", "only floating numbers may be infinite or none", "bool")
-_shifted = of_kinds("iu", "bits of integers are shifted")
 
 
 def _astype_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -47,92 +46,264 @@ def _astype(xp: Any, out: Any, x: Any, dtype: str) -> None:
 
 @operator(block=ufunc("equal"), dtype=to_truth, adjoint=adjoints.none)
 def equal(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether a = b, cell by cell."""
+    """Whether a = b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of truth values, of the broadcast shape
+
+    Raises
+    ------
+    ValueError
+        For operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.equal(g.constant("a", [1, 2, 3]), 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [False, True, False]
+
+    References
+    ----------
+    ONNX Equal; Array API equal.
+    """
 
 
 @operator(block=ufunc("not_equal"), dtype=to_truth, adjoint=adjoints.none)
 def not_equal(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether a ≠ b, cell by cell."""
+    """Whether a ≠ b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of truth values, of the broadcast shape
+
+    Raises
+    ------
+    ValueError
+        For operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.not_equal(g.constant("a", [1, 2, 3]), 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [True, False, True]
+
+    References
+    ----------
+    Array API not_equal.
+    """
 
 
 @operator(block=ufunc("less"), dtype=to_truth, adjoint=adjoints.none)
 def less(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether a < b, cell by cell."""
+    """Whether a < b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of truth values, of the broadcast shape
+
+    Raises
+    ------
+    ValueError
+        For operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.less(g.constant("a", [1, 2, 3]), 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [True, False, False]
+
+    References
+    ----------
+    ONNX Less; Array API less.
+    """
 
 
 @operator(block=ufunc("less_equal"), dtype=to_truth, adjoint=adjoints.none)
 def less_equal(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether a ≤ b, cell by cell."""
+    """Whether a ≤ b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of truth values, of the broadcast shape
+
+    Raises
+    ------
+    ValueError
+        For operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.less_equal(g.constant("a", [1, 2, 3]), 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [True, True, False]
+
+    References
+    ----------
+    ONNX LessOrEqual; Array API less_equal.
+    """
 
 
 @operator(block=ufunc("greater"), dtype=to_truth, adjoint=adjoints.none)
 def greater(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether a > b, cell by cell."""
+    """Whether a > b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of truth values, of the broadcast shape
+
+    Raises
+    ------
+    ValueError
+        For operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.greater(g.constant("a", [1, 2, 3]), 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [False, False, True]
+
+    References
+    ----------
+    ONNX Greater; Array API greater.
+    """
 
 
 @operator(block=ufunc("greater_equal"), dtype=to_truth, adjoint=adjoints.none)
 def greater_equal(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether a ≥ b, cell by cell."""
+    """Whether a ≥ b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of truth values, of the broadcast shape
+
+    Raises
+    ------
+    ValueError
+        For operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.greater_equal(g.constant("a", [1, 2, 3]), 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [False, True, True]
+
+    References
+    ----------
+    ONNX GreaterOrEqual; Array API greater_equal.
+    """
 
 
 @operator(block=ufunc("isnan"), dtype=_floating_truth, adjoint=adjoints.none)
 def isnan(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Whether x is not a number, cell by cell."""
+    """Whether x is not a number, cell by cell.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+
+    Returns
+    -------
+    Tensor of truth values, of x's shape
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.isnan(g.constant("x", [0.0, float("nan"), float("inf")])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [False, True, False]
+
+    References
+    ----------
+    ONNX IsNaN; Array API isnan.
+    """
 
 
 @operator(block=ufunc("isinf"), dtype=_floating_truth, adjoint=adjoints.none)
 def isinf(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Whether x is infinite, of either sign, cell by cell."""
+    """Whether x is infinite, of either sign, cell by cell.
 
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
 
-@operator(block=ufunc("logical_not"), dtype=truth, adjoint=adjoints.none)
-def logical_not(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Whether x is false, cell by cell."""
+    Returns
+    -------
+    Tensor of truth values, of x's shape
 
+    Raises
+    ------
+    ValueError
+        For another dtype.
 
-@operator(block=ufunc("logical_and"), dtype=truth, adjoint=adjoints.none)
-def logical_and(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether a and b are both true, cell by cell."""
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.isinf(g.constant("x", [0.0, float("nan"), float("-inf")])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [False, False, True]
 
-
-@operator(block=ufunc("logical_or"), dtype=truth, adjoint=adjoints.none)
-def logical_or(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether a or b is true, cell by cell."""
-
-
-@operator(block=ufunc("logical_xor"), dtype=truth, adjoint=adjoints.none)
-def logical_xor(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """Whether just one of a and b is true, cell by cell."""
-
-
-@operator(block=ufunc("invert"), dtype=integral)
-def bitwise_invert(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Each bit of x turned over, cell by cell."""
-
-
-@operator(block=ufunc("bitwise_and"), dtype=integral)
-def bitwise_and(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """The bits that a and b both have, cell by cell."""
-
-
-@operator(block=ufunc("bitwise_or"), dtype=integral)
-def bitwise_or(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """The bits that a or b has, cell by cell."""
-
-
-@operator(block=ufunc("bitwise_xor"), dtype=integral)
-def bitwise_xor(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """The bits that just one of a and b has, cell by cell."""
-
-
-@operator(block=ufunc("left_shift"), dtype=_shifted)
-def bitwise_left_shift(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """The bits of a moved up by b places, cell by cell."""
-
-
-@operator(block=ufunc("right_shift"), dtype=_shifted)
-def bitwise_right_shift(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """The bits of a moved down by b places, cell by cell; signs are kept."""
+    References
+    ----------
+    ONNX IsInf; Array API isinf.
+    """
 
 
 @operator(block=writes(_where), dtype=_chosen, adjoint=adjoints.where)
@@ -145,31 +316,63 @@ def where(condition: Tensor, a: Tensor | float, b: Tensor | float, *, name: str 
     a, b : Tensor
         Of one dtype.
 
+    Returns
+    -------
+    Tensor of the broadcast shape and that dtype
+
     Raises
     ------
     ValueError
         If the condition holds no truth values, a and b differ in dtype, or the shapes do not broadcast.
 
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [-2.0, 3.0])
+    >>> _ = g.output(ops.where(x > 0, x, 0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [0.0, 3.0]
+
     References
     ----------
-    ONNX Where.
+    ONNX Where; Array API where.
     """
 
 
-@operator(block=writes(_astype), dtype=_astype_dtype, adjoint=adjoints.astype)
+@operator(block=writes(_astype, in_place=True), dtype=_astype_dtype, adjoint=adjoints.astype)
 def astype(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     """x with its numbers as another dtype, as `numpy.ndarray.astype` makes them; x itself if it has the dtype.
 
     Floating numbers become integers by rounding toward zero; numbers become true unless they are zero.
+
+    Parameters
+    ----------
+    x : Tensor
+    dtype : dtype, or its name
+
+    Returns
+    -------
+    Tensor of x's shape and that dtype
 
     Raises
     ------
     ValueError
         For a name that is not a dtype of NumPy, or a dtype of complex numbers, strings or times.
 
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.astype(g.constant("x", [-1.7, 0.0, 2.7]), "int32"), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [-1, 0, 2]
+
     References
     ----------
-    ONNX Cast.
+    ONNX Cast; Array API astype.
     """
     wanted = named_dtype(dtype, "astype: ")
     return x if x.dtype == wanted else add_op(astype.op, x, name=name, dtype=wanted)

@@ -1,8 +1,7 @@
-"""Operators that work cell by cell."""
+"""Arithmetic, cell by cell, and what bends it: rectifiers and the sigmoid."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,25 +15,11 @@ from tapestry_plan.ops.operands import (
     elementwise_signature,
     floating,
     numeric,
-    of_kinds,
     same_dtype,
     subtracted,
     ufunc,
     writes,
 )
-from tapestry_sets.limits import check_cell
-
-
-def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """The bounds of a clip are values of its operand's dtype, and leave some of its numbers."""
-    least, most = attrs.get("min"), attrs.get("max")
-    if math.inf == least or -math.inf == most or least != least or most != most:
-        raise ValueError(f"min={least}, max={most} leave no number; give finite bounds, or None")
-    for key in ("min", "max"):
-        bound = attrs.get(key)
-        if bound is not None and np.dtype(dtypes[0]).kind in "iub":
-            check_cell(bound, np.dtype(dtypes[0]), key)
-    return (dtypes[0],)
 
 
 def _divide(xp: Any, out: Any, a: Any, b: Any) -> None:
@@ -76,15 +61,6 @@ def _sigmoid(xp: Any, out: Any, x: Any) -> None:
     xp.add(out, 0.5, out=out)
 
 
-def _clip(xp: Any, out: Any, x: Any, min: float | None = None, max: float | None = None) -> None:
-    if min is None and max is None:
-        out[...] = x
-    if min is not None:
-        x = xp.maximum(x, out.dtype.type(min), out=out)
-    if max is not None:
-        xp.minimum(x, out.dtype.type(max), out=out)
-
-
 def _leaky_relu(xp: Any, out: Any, x: Any, alpha: float) -> None:
     xp.multiply(x, alpha, out=out)
     if 0 <= alpha <= 1:
@@ -120,17 +96,101 @@ def _prelu(xp: Any, out: Any, x: Any, slope: Any) -> None:
 
 @operator(block=ufunc("add"), dtype=same_dtype, adjoint=adjoints.add, work=lambda shard: Addition())
 def add(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """a + b, cell by cell."""
+    """a + b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of the broadcast shape and that dtype
+
+    Raises
+    ------
+    ValueError
+        For operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.add(g.constant("a", [1, 2, 3]), g.constant("b", [[10], [20]])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[11, 12, 13], [21, 22, 23]]
+
+    References
+    ----------
+    ONNX Add; Array API add.
+    """
 
 
 @operator(block=ufunc("subtract"), dtype=subtracted, adjoint=adjoints.subtract)
 def subtract(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """a - b, cell by cell."""
+    """a - b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype of numbers; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of the broadcast shape and that dtype
+
+    Raises
+    ------
+    ValueError
+        For operands of another or of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.subtract(g.constant("a", [5.0, 7.0]), 1), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [4.0, 6.0]
+
+    References
+    ----------
+    ONNX Sub; Array API subtract.
+    """
 
 
 @operator(block=ufunc("multiply"), dtype=same_dtype, adjoint=adjoints.multiply)
 def multiply(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """a · b, cell by cell."""
+    """a · b, cell by cell.
+
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of the broadcast shape and that dtype
+
+    Raises
+    ------
+    ValueError
+        For operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.multiply(g.constant("a", [1.5, 2.0]), 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [3.0, 4.0]
+
+    References
+    ----------
+    ONNX Mul; Array API multiply.
+    """
 
 
 @operator(block=writes(_divide), dtype=arithmetic, adjoint=adjoints.divide)
@@ -139,167 +199,208 @@ def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> 
 
     ONNX divides integers too, rounding toward zero: so does the operator ``divide`` of a graph.
 
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one floating dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of the broadcast shape and that dtype
+
     Raises
     ------
     ValueError
         For integers, which `//` divides.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.divide(g.constant("a", [1.0, 3.0]), 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [0.5, 1.5]
+
+    References
+    ----------
+    ONNX Div; Array API divide.
     """
     for operand in (a, b):
         if isinstance(operand, Tensor):
             operand._need_fractions()
 
 
-@operator(block=writes(_relu), dtype=numeric, adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
+@operator(
+    block=writes(_relu, in_place=True), dtype=numeric, adjoint=adjoints.relu, work=lambda shard: Activation("relu")
+)
 def relu(x: Tensor, *, name: str | None = None) -> Tensor:
-    """max(x, 0), cell by cell."""
+    """max(x, 0), cell by cell.
+
+    Parameters
+    ----------
+    x : Tensor of a dtype of numbers
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For truth values.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.constant("x", [-1.5, 0.0, 2.0])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [0.0, 0.0, 2.0]
+
+    References
+    ----------
+    ONNX Relu.
+    """
 
 
-@operator(block=writes(_sigmoid), dtype=floating, adjoint=adjoints.sigmoid, work=lambda shard: Activation("sigmoid"))
+@operator(
+    block=writes(_sigmoid, in_place=True),
+    dtype=floating,
+    adjoint=adjoints.sigmoid,
+    work=lambda shard: Activation("sigmoid"),
+)
 def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
-    """1 / (1 + exp(-x)), cell by cell."""
+    """1 / (1 + exp(-x)), cell by cell.
 
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
 
-@operator(block=ufunc("tanh"), dtype=floating, adjoint=adjoints.tanh, work=lambda shard: Activation("tanh"))
-def tanh(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The hyperbolic tangent, cell by cell."""
+    Returns
+    -------
+    Tensor of x's shape and dtype
 
+    Raises
+    ------
+    ValueError
+        For another dtype.
 
-@operator(block=ufunc("exp"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: y))
-def exp(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The exponential, cell by cell."""
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.sigmoid(g.constant("x", [-1000.0, 0.0, 1.0])), "y")
+    >>> evaluate(g, {})["y"].round(3).tolist()
+    [0.0, 0.5, 0.731]
 
-
-@operator(block=ufunc("sqrt"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 0.5 / y))
-def sqrt(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The square root, cell by cell."""
-
-
-@operator(block=ufunc("negative"), dtype=of_kinds("if", "it has no negative numbers"), adjoint=adjoints.negative)
-def negative(x: Tensor, *, name: str | None = None) -> Tensor:
-    """-x, cell by cell."""
-
-
-@operator(block=ufunc("absolute"), dtype=numeric, adjoint=adjoints.slope(lambda x, y, op: op("sign", x)))
-def abs(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The absolute value, cell by cell."""
-
-
-@operator(block=ufunc("sign"), dtype=numeric, adjoint=adjoints.none)
-def sign(x: Tensor, *, name: str | None = None) -> Tensor:
-    """-1, 0 or 1, as x is negative, zero or positive, cell by cell."""
-
-
-@operator(block=ufunc("log"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / x))
-def log(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The natural logarithm, cell by cell."""
-
-
-@operator(block=ufunc("log1p"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / (x + 1)))
-def log1p(x: Tensor, *, name: str | None = None) -> Tensor:
-    """log(1 + x), cell by cell, exact for small x too."""
-
-
-@operator(block=ufunc("expm1"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: y + 1))
-def expm1(x: Tensor, *, name: str | None = None) -> Tensor:
-    """exp(x) - 1, cell by cell, exact for small x too."""
+    References
+    ----------
+    ONNX Sigmoid.
+    """
 
 
 @operator(block=ufunc("reciprocal"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: -(y * y)))
 def reciprocal(x: Tensor, *, name: str | None = None) -> Tensor:
-    """1 / x, cell by cell."""
+    """1 / x, cell by cell.
 
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
 
-@operator(block=ufunc("floor"), dtype=floating, adjoint=adjoints.none)
-def floor(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The largest whole number that is not above x, cell by cell."""
+    Returns
+    -------
+    Tensor of x's shape and dtype
 
+    Raises
+    ------
+    ValueError
+        For another dtype.
 
-@operator(block=ufunc("ceil"), dtype=floating, adjoint=adjoints.none)
-def ceil(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The smallest whole number that is not below x, cell by cell."""
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.reciprocal(g.constant("x", [0.5, 4.0])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [2.0, 0.25]
 
-
-@operator(block=ufunc("rint"), dtype=floating, adjoint=adjoints.none)
-def round(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The nearest whole number, the even one of two, cell by cell."""
-
-
-@operator(block=ufunc("sin"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: op("cos", x)))
-def sin(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The sine, cell by cell."""
-
-
-@operator(block=ufunc("cos"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: -op("sin", x)))
-def cos(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The cosine, cell by cell."""
-
-
-@operator(block=ufunc("tan"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: y * y + 1))
-def tan(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The tangent, cell by cell."""
-
-
-@operator(block=ufunc("arcsin"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / op("sqrt", 1 - x * x)))
-def asin(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The inverse sine, cell by cell."""
-
-
-@operator(block=ufunc("arccos"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: -1 / op("sqrt", 1 - x * x)))
-def acos(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The inverse cosine, cell by cell."""
-
-
-@operator(block=ufunc("arctan"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / (x * x + 1)))
-def atan(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The inverse tangent, cell by cell."""
-
-
-@operator(block=ufunc("sinh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: op("cosh", x)))
-def sinh(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The hyperbolic sine, cell by cell."""
-
-
-@operator(block=ufunc("cosh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: op("sinh", x)))
-def cosh(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The hyperbolic cosine, cell by cell."""
-
-
-@operator(block=ufunc("arcsinh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / op("sqrt", x * x + 1)))
-def asinh(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The inverse hyperbolic sine, cell by cell."""
-
-
-@operator(block=ufunc("arccosh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / op("sqrt", x * x - 1)))
-def acosh(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The inverse hyperbolic cosine, cell by cell."""
-
-
-@operator(block=ufunc("arctanh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / (1 - x * x)))
-def atanh(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The inverse hyperbolic tangent, cell by cell."""
+    References
+    ----------
+    ONNX Reciprocal; Array API reciprocal.
+    """
 
 
 @operator(block=writes(_power), dtype=numeric, adjoint=adjoints.pow)
 def pow(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """a to the power of b, cell by cell."""
+    """a to the power of b, cell by cell.
 
+    Parameters
+    ----------
+    a, b : Tensor, or one of them a number
+        Of one dtype of numbers; they broadcast against each other.
 
-@operator(block=ufunc("maximum"), dtype=same_dtype, adjoint=adjoints.chosen("greater"))
-def maximum(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """The larger of a and b, cell by cell; NaN where either is."""
+    Returns
+    -------
+    Tensor of the broadcast shape and that dtype
 
+    Raises
+    ------
+    ValueError
+        For operands of another or of two dtypes, or shapes that do not broadcast.
 
-@operator(block=ufunc("minimum"), dtype=same_dtype, adjoint=adjoints.chosen("less"))
-def minimum(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """The smaller of a and b, cell by cell; NaN where either is."""
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.pow(g.constant("a", [2.0, 3.0, 4.0]), 3), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [8.0, 27.0, 64.0]
+
+    References
+    ----------
+    ONNX Pow; Array API pow.
+    """
 
 
 @operator(block=writes(_prelu), signature=_prelu_signature, flop=2.0, dtype=floating, adjoint=adjoints.prelu)
 def prelu(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
-    """a where it is positive, a · b elsewhere; the slope b broadcasts to a's shape."""
+    """a where it is positive, a · b elsewhere; the slope b broadcasts to a's shape.
+
+    Parameters
+    ----------
+    a, b : Tensor
+        Of one floating dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of a's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For operands of another or of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.prelu(g.constant("a", [[-2.0, 3.0], [-4.0, 5.0]]), g.constant("slope", [0.5, 0.5])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[-1.0, 3.0], [-2.0, 5.0]]
+
+    References
+    ----------
+    ONNX PRelu.
+    """
 
 
-@operator(block=writes(_remainder), dtype=numeric, adjoint=adjoints.remainder)
+@operator(block=writes(_remainder, in_place=True), dtype=numeric, adjoint=adjoints.remainder)
 def remainder(a: Tensor | float, b: Tensor | float, *, truncate: bool = False, name: str | None = None) -> Tensor:
     """The remainder of a after division by b, cell by cell.
 
@@ -310,6 +411,25 @@ def remainder(a: Tensor | float, b: Tensor | float, *, truncate: bool = False, n
     truncate : bool
         Round the quotient toward zero, so that the result has a's sign, as in C; otherwise down, so that it has b's.
 
+    Returns
+    -------
+    Tensor of the broadcast shape and that dtype
+
+    Raises
+    ------
+    ValueError
+        For truth values, operands of two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> a = g.constant("a", [-7.0, 7.0])
+    >>> _ = g.output(ops.remainder(a, 3), "down"), g.output(ops.remainder(a, 3, truncate=True), "toward zero")
+    >>> {name: array.tolist() for name, array in evaluate(g, {}).items()}
+    {'down': [2.0, 1.0], 'toward zero': [-1.0, 1.0]}
+
     References
     ----------
     ONNX Mod, where truncate is called fmod.
@@ -318,7 +438,36 @@ def remainder(a: Tensor | float, b: Tensor | float, *, truncate: bool = False, n
 
 @operator(block=writes(_add_n), dtype=same_dtype, adjoint=adjoints.add)
 def add_n(*tensors: Tensor, name: str | None = None) -> Tensor:
-    """The sum of one or more tensors, broadcast against each other, cell by cell."""
+    """The sum of one or more tensors, broadcast against each other, cell by cell.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        One or more, of one dtype; they broadcast against each other.
+
+    Returns
+    -------
+    Tensor of the broadcast shape and that dtype
+
+    Raises
+    ------
+    ValueError
+        For none, two dtypes, or shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> a, b = g.constant("a", [1, 2]), g.constant("b", [10, 20])
+    >>> _ = g.output(ops.add_n(a, b, a), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [12, 24]
+
+    References
+    ----------
+    ONNX Sum.
+    """
     if not tensors:
         raise ValueError("add_n: no tensors given; give at least one")
     return add_op(add_n.op, *tensors, name=name)
@@ -326,17 +475,33 @@ def add_n(*tensors: Tensor, name: str | None = None) -> Tensor:
 
 @operator(block=writes(_leaky_relu), dtype=floating, adjoint=adjoints.leaky_relu)
 def leaky_relu(x: Tensor, alpha: float = 0.01, *, name: str | None = None) -> Tensor:
-    """x where it is positive, alpha·x elsewhere."""
+    """x where it is positive, alpha·x elsewhere.
 
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    alpha : float
+        The slope below 0.
 
-@operator(block=writes(_clip), dtype=_bounded, adjoint=adjoints.clip)
-def clip(x: Tensor, min: float | None = None, max: float | None = None, *, name: str | None = None) -> Tensor:
-    """x limited to [min, max]; a bound that is None or infinite does not limit.
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.leaky_relu(g.constant("x", [-2.0, 3.0]), alpha=0.5), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [-1.0, 3.0]
 
     References
     ----------
-    ONNX Clip.
+    ONNX LeakyRelu.
     """
-    low = None if min == float("-inf") else min
-    high = None if max == float("inf") else max
-    return add_op(clip.op, x, name=name, min=low, max=high)

@@ -1,7 +1,7 @@
 """The error function: SciPy's where it is installed, else from NumPy's own arithmetic.
 
 SciPy's takes a fifth of the time of ours on double precision and as long on single, and errs less. Tapestry does
-not depend on SciPy, which is larger than all dependencies together: install ``tapestry[fast]``.
+not depend on SciPy, which is larger than all dependencies together: install ``tapestry-tensor[fast]``.
 """
 
 from __future__ import annotations

@@ -197,6 +197,7 @@ def einsum(equation: str, *operands: Tensor, name: str | None = None) -> Tensor:
     Examples
     --------
     >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import einsum
     >>> g = Graph()
     >>> a, b = g.input("a", (2, 3, 4)), g.input("b", (2, 4, 5))
     >>> einsum("bik,bkj->bij", a, b, name="mm").shape
@@ -250,4 +251,30 @@ def _diagonals(x: Tensor, names: Sequence[str]) -> tuple[Tensor, list[str]]:
 
 @operator(block=writes(_products), signature=_products_signature, dtype=same_dtype, adjoint=adjoints.products)
 def matrix_products(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
-    """Products of the cells of (…, m, k) and (…, k, n), not summed: (…, m, n, k); their sum over k is `matmul`."""
+    """Products of the cells of (…, m, k) and (…, k, n), not summed: (…, m, n, k); their sum over k is `matmul`.
+
+    Parameters
+    ----------
+    a : Tensor of shape (…, m, k)
+    b : Tensor of shape (…, k, n)
+        Of a's dtype.
+
+    Returns
+    -------
+    Tensor of shape (…, m, n, k)
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> a, b = g.constant("a", [[1.0, 2.0]]), g.constant("b", [[3.0], [4.0]])
+    >>> _ = g.output(ops.matrix_products(a, b), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[3.0, 8.0]]]
+    """

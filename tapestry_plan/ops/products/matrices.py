@@ -121,7 +121,39 @@ _BY_GEMM: dict[str, Any] = {
 
 @operator(**_BY_GEMM, signature=matmul_signature, dtype=same_dtype, expansions=(prod_sum,), adjoint=adjoints.matmul)
 def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
-    """The product of matrices over the last two axes; those before broadcast."""
+    """The product of matrices over the last two axes; those before broadcast.
+
+    Parameters
+    ----------
+    a : Tensor of shape (…, m, k)
+    b : Tensor of shape (…, k, n)
+        Of a's dtype.
+
+    Returns
+    -------
+    Tensor of shape (…, m, n)
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> a, b = g.constant("a", [[1.0, 2.0]]), g.constant("b", [[3.0], [4.0]])
+    >>> _ = g.output(ops.matmul(a, b), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[11.0]]
+    >>> g.signature("matmul")  # plans split rows, columns and the sum
+    Signature(m:1, n:1, k:2 summed; 2 inputs, 1 outputs)
+
+    References
+    ----------
+    ONNX MatMul; Array API matmul, without vectors.
+    """
 
 
 @operator(
@@ -145,6 +177,21 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = 
     -------
     Tensor of shape (..., batch, out)
 
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x, w, b = g.constant("x", [[1.0, 2.0]]), g.constant("w", [[3.0], [4.0]]), g.constant("b", [10.0])
+    >>> _ = g.output(ops.linear(x, w, b), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[21.0]]
+
     References
     ----------
     Tapestry, "Linear": index axes m (batch), n (out) and the reduction k (in); b0, b1, … before them.
@@ -164,6 +211,35 @@ def gemm(
     name: str | None = None,
 ) -> Tensor:
     """alpha·a @ b + beta·c, with a or b transposed where asked and c broadcast.
+
+    Parameters
+    ----------
+    a : Tensor of shape (m, k), or (k, m) to be transposed
+    b : Tensor of shape (k, n), or (n, k) to be transposed
+    c : Tensor, optional
+        Broadcasts to (m, n).
+    alpha, beta : float
+    trans_a, trans_b : bool
+        Whether a, or b, is transposed.
+
+    Returns
+    -------
+    Tensor of shape (m, n)
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, and factors that are none of the dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> a, b, c = g.constant("a", [[1.0, 2.0]]), g.constant("b", [[3.0, 4.0]]), g.constant("c", [100.0])
+    >>> _ = g.output(ops.gemm(a, b, c, alpha=0.5, trans_b=True), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[105.5]]
 
     References
     ----------

@@ -277,6 +277,16 @@ def normal(
 
     Two devices' logarithms and cosines may differ in the last places: so may these numbers.
 
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.normal(g, (1000,), loc=5.0, seed=7), "y")
+    >>> drawn = evaluate(g, {})["y"]
+    >>> drawn.shape, bool(4.8 < drawn.mean() < 5.2), bool(0.9 < drawn.std() < 1.1)
+    ((1000,), True, True)
+
     References
     ----------
     Box and Muller, "A note on the generation of random normal deviates", 1958.
@@ -294,7 +304,35 @@ def bernoulli(
     stream: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Truth values, each true with probability p (to the nearest 2⁻³²); the others as for `uniform`."""
+    """Truth values, each true with probability p (to the nearest 2⁻³²); the others as for `uniform`.
+
+    Parameters
+    ----------
+    graph : Graph
+    shape : int or sequence of int
+    p : float
+        From 0 to 1.
+    seed, stream : int
+        As for `uniform`.
+
+    Returns
+    -------
+    Tensor of truth values
+
+    Raises
+    ------
+    ValueError
+        For a p that is not a probability, a shape without cells, and seeds beyond 32 bits.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.bernoulli(g, (8,), 0.25, seed=7), "y")
+    >>> evaluate(g, {})["y"].astype(int).tolist()
+    [0, 0, 1, 1, 0, 0, 1, 0]
+    """
     return _make(bernoulli.op, graph, shape, None, (seed, stream), name, p=float(p))
 
 
@@ -310,7 +348,36 @@ def integers(
     dtype: Any = "int64",
     name: str | None = None,
 ) -> Tensor:
-    """Integers in [low, high), at most 2³² different ones; the others as for `uniform`."""
+    """Integers in [low, high), at most 2³² different ones; the others as for `uniform`.
+
+    Parameters
+    ----------
+    graph : Graph
+    shape : int or sequence of int
+    low, high : int
+        From 1 to 2³² apart.
+    seed, stream : int
+        As for `uniform`.
+    dtype : dtype of integers, or its name
+
+    Returns
+    -------
+    Tensor of the dtype
+
+    Raises
+    ------
+    ValueError
+        For bounds that hold no integer or do not fit the dtype, a shape without cells, and seeds beyond 32 bits.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.integers(g, (2, 4), 0, 10, seed=7), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[9, 1, 4, 1], [0, 8, 3, 1]]
+    """
     return _make(integers.op, graph, shape, dtype, (seed, stream), name, low=low, high=high)
 
 
@@ -328,10 +395,35 @@ _scaled = of_kinds("f", "what is kept is scaled by 1 / (1 - rate)")
 def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, name: str | None = None) -> Tensor:
     """x with each cell set to zero with probability `rate`, the others divided by 1 − rate.
 
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    rate : float
+        In [0, 1).
+    seed, stream : int
+        As for `uniform`.
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
     Raises
     ------
     ValueError
         If the rate is not in [0, 1), or x is not of a floating dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.dropout(g.constant("x", [1.0] * 8), 0.5, seed=7), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [2.0, 2.0, 0.0, 0.0, 0.0, 2.0, 0.0, 2.0]
+
+    References
+    ----------
+    ONNX Dropout, while training.
     """
     return add_op(dropout.op, x, name=name, rate=float(rate), **_key(x.graph, seed, stream))
 

@@ -83,12 +83,58 @@ def _folded_by(fold: str, merge: str, signature: Any = reduce_signature, mean: b
 
 @operator(**_folded_by("sum", "sum", _global_pool_signature, mean=True), dtype=floating, expansions=(pooled_mean,))
 def global_average_pool(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The mean over all spatial axes, kept with extent 1."""
+    """The mean over all spatial axes, kept with extent 1.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        One to three spatial axes.
+
+    Returns
+    -------
+    Tensor of shape (n, channels, 1, …)
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.global_average_pool(g.constant("x", [[[1.0, 2.0, 6.0]]])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[3.0]]]
+
+    References
+    ----------
+    ONNX GlobalAveragePool.
+    """
 
 
 @operator(**_folded_by("max", "max", _global_pool_signature), expansions=(spatial_max,), local=same_anywhere)
 def global_max_pool(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The maximum over all spatial axes, kept with extent 1."""
+    """The maximum over all spatial axes, kept with extent 1.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        One to three spatial axes.
+
+    Returns
+    -------
+    Tensor of shape (n, channels, 1, …)
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.global_max_pool(g.constant("x", [[[1.0, 2.0, 6.0]]])), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[6.0]]]
+
+    References
+    ----------
+    ONNX GlobalMaxPool.
+    """
 
 
 @operator(**_folded_by("sum", "sum"), dtype=arithmetic, adjoint=adjoints.total, local=same_anywhere)
@@ -96,23 +142,150 @@ def sum(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | Non
     """The sum over the given axes, or over all; short integers and truth values are widened first.
 
     Of float16 the parts of a plan that splits it are float16 too: one beyond 65,504 is infinite; cast first.
+
+    Parameters
+    ----------
+    x : Tensor of numbers or truth values
+    axis : int or sequence of int, optional
+        All axes by default.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype; of integers int64, or uint64, and of truth values int64
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, one named twice, and another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.sum(x, axis=1, keepdims=True), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[3.0], [8.0]]
+
+    References
+    ----------
+    ONNX ReduceSum; Array API sum.
     """
     return _total(sum.op, x, axis, keepdims, name)
 
 
 @operator(**_folded_by("sum", "sum", mean=True), dtype=floating, expansions=(sum_div,))
 def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """The mean over the given axes, or over all."""
+    """The mean over the given axes, or over all.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    axis : int or sequence of int, optional
+        All axes by default.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, one named twice, and another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.mean(x, axis=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [2.0, 3.5]
+
+    References
+    ----------
+    ONNX ReduceMean; Array API mean.
+    """
 
 
 @operator(**_folded_by("max", "max"), adjoint=adjoints.extreme, local=same_anywhere)
 def max(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """The maximum over the given axes, or over all."""
+    """The maximum over the given axes, or over all.
+
+    Parameters
+    ----------
+    x : Tensor
+    axis : int or sequence of int, optional
+        All axes by default.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, and one named twice.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.max(x, axis=1), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [2.0, 5.0]
+
+    References
+    ----------
+    ONNX ReduceMax; Array API max.
+    """
 
 
 @operator(**_folded_by("min", "min"), adjoint=adjoints.extreme, local=same_anywhere)
 def min(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """The minimum over the given axes, or over all."""
+    """The minimum over the given axes, or over all.
+
+    Parameters
+    ----------
+    x : Tensor
+    axis : int or sequence of int, optional
+        All axes by default.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, and one named twice.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.min(x, axis=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [1.0, 2.0]
+
+    References
+    ----------
+    ONNX ReduceMin; Array API min.
+    """
 
 
 @operator(**_folded_by("prod", "prod"), dtype=numeric, adjoint=adjoints.product)
@@ -120,15 +293,110 @@ def prod(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | No
     """The product over the given axes, or over all; short integers and truth values are widened first.
 
     Of float16 the parts of a plan that splits it are float16 too: one beyond 65,504 is infinite; cast first.
+
+    Parameters
+    ----------
+    x : Tensor of numbers or truth values
+    axis : int or sequence of int, optional
+        All axes by default.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype; of integers int64, or uint64, and of truth values int64
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, one named twice, and another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.prod(x), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    30.0
+
+    References
+    ----------
+    ONNX ReduceProd; Array API prod.
     """
     return _total(prod.op, x, axis, keepdims, name)
 
 
 @operator(**_folded_by("any", "max"), dtype=truth, adjoint=adjoints.none)
 def any(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """Whether any cell is true, over the given axes or all; of truth values."""
+    """Whether any cell is true, over the given axes or all; of truth values.
+
+    Parameters
+    ----------
+    x : Tensor of truth values
+    axis : int or sequence of int, optional
+        All axes by default.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, one named twice, and another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.any(x > 2, axis=1), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [False, True]
+
+    References
+    ----------
+    Array API any.
+    """
 
 
 @operator(**_folded_by("all", "min"), dtype=truth, adjoint=adjoints.none)
 def all(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """Whether all cells are true, over the given axes or all; of truth values."""
+    """Whether all cells are true, over the given axes or all; of truth values.
+
+    Parameters
+    ----------
+    x : Tensor of truth values
+    axis : int or sequence of int, optional
+        All axes by default.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, one named twice, and another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.all(x > 2, axis=1), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [False, True]
+
+    References
+    ----------
+    Array API all.
+    """

@@ -49,6 +49,7 @@ def reduction(
     --------
     >>> from tapestry_plan import Graph
     >>> from tapestry_plan.ir import Monoid
+    >>> from tapestry_plan.ops import reduction
     >>> rms = Monoid(
     ...     "rms",
     ...     lambda xp, a, b: (a[0] + b[0], a[1] + b[1]),
@@ -121,10 +122,47 @@ def reduce_with(
 ) -> Tensor:
     """Reduce axes, or all, by a monoid of the user's own; see `Monoid`.
 
+    Parameters
+    ----------
+    monoid : Monoid
+    x : Tensor
+    axis : int or sequence of int, optional
+        All axes by default.
+        A monoid that is not commutative reduces one axis.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor
+        Of the dtype that `Monoid.result` gives.
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, one named twice, and several of a monoid that is not commutative.
+
     Warns
     -----
     NoMonoid
         If random values show that its merge is not associative, or its zero changes something.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, Monoid, ops
+    >>> spread = Monoid(
+    ...     "spread",  # the largest less the smallest: each part keeps both
+    ...     merge=lambda xp, a, b: (xp.minimum(a[0], b[0]), xp.maximum(a[1], b[1])),
+    ...     zero=(float("inf"), float("-inf")),
+    ...     components=lambda dtype: (dtype, dtype),
+    ...     wrap=lambda xp, x, index: (x, x),
+    ...     unwrap=lambda xp, state, attrs: state[1] - state[0],
+    ... )
+    >>> g = Graph()
+    >>> _ = g.output(ops.reduce_with(spread, g.constant("x", [[1.0, 2.0], [3.0, 7.0]]), axis=1), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [1.0, 4.0]
     """
     check_monoid(monoid, x.dtype)
     op = reduction(monoid, f"reduce_with_{monoid.name}")
@@ -137,6 +175,35 @@ def var(
 ) -> Tensor:
     """The mean squared distance from the mean; the sum is divided by the count less `correction`.
 
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    axis : int or sequence of int, optional
+        All axes by default.
+    correction : float
+        What is taken off the count: 1 for a sample's.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype, an axis that x has not or named twice, and a correction that leaves nothing to divide by.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.var(x, axis=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [1.0, 2.25]
+
     References
     ----------
     NumPy var; Array API var.
@@ -147,12 +214,73 @@ def var(
 def std(
     x: Tensor, axis: Axes = None, *, correction: float = 0, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
-    """The square root of the variance; see `var`."""
+    """The square root of the variance; see `var`.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    axis : int or sequence of int, optional
+        All axes by default.
+    correction : float
+        What is taken off the count: 1 for a sample's.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
+    Raises
+    ------
+    ValueError
+        As for `var`.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.std(x, axis=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [1.0, 1.5]
+
+    References
+    ----------
+    NumPy std; Array API std.
+    """
 
 
 @operator(**_by(MONOIDS["logsumexp"]), adjoint=adjoints.logsumexp)
 def logsumexp(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """log Σ exp(x), where no exponential overflows.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    axis : int or sequence of int, optional
+        All axes by default.
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, one named twice, and another dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [1000.0, 1000.0])
+    >>> _ = g.output(ops.logsumexp(x), "y")
+    >>> evaluate(g, {})["y"].round(3).tolist()
+    1000.693
 
     References
     ----------
@@ -166,6 +294,32 @@ def argmax(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: 
 
     NaN counts as larger than any number, as in NumPy.
 
+    Parameters
+    ----------
+    x : Tensor
+    axis : int, optional
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of int64
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.argmax(x, axis=1), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [1, 1]
+
     References
     ----------
     NumPy argmax; ONNX ArgMax.
@@ -174,4 +328,35 @@ def argmax(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: 
 
 @operator(**_by(MONOIDS["argmin"]), adjoint=adjoints.none)
 def argmin(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """The index of the smallest value along an axis; see `argmax`."""
+    """The index of the smallest value along an axis; see `argmax`.
+
+    Parameters
+    ----------
+    x : Tensor
+    axis : int, optional
+    keepdims : bool
+        Keep the reduced axes, with extent 1.
+
+    Returns
+    -------
+    Tensor of int64
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[1.0, 2.0], [3.0, 5.0]])
+    >>> _ = g.output(ops.argmin(x, axis=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [0, 0]
+
+    References
+    ----------
+    NumPy argmin; ONNX ArgMin.
+    """

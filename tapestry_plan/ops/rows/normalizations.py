@@ -239,6 +239,34 @@ def batch_normalization(
 ) -> Tensor:
     """scale·(x − mean)/√(variance + epsilon) + bias, with given statistics for each channel (axis 1).
 
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        Of a floating dtype.
+    scale, bias, mean, variance : Tensor of shape (channels,)
+        Of x's dtype.
+    epsilon : float
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> scale, bias, mean, variance = (g.constant(f"c{k}", [value]) for k, value in enumerate([2.0, 10.0, 1.0, 4.0]))
+    >>> x = g.constant("x", [[1.0], [3.0]])
+    >>> _ = g.output(ops.batch_normalization(x, scale, bias, mean, variance, epsilon=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[10.0], [12.0]]
+
     References
     ----------
     ONNX BatchNormalization at inference.
@@ -264,6 +292,33 @@ def local_response_normalization(
 ) -> Tensor:
     """x / (bias + alpha/size · Σ x²)^beta, the sum taken over `size` channels around each.
 
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        Of a floating dtype, with one to three spatial axes.
+    size : int
+        At least 1.
+    alpha, beta, bias : float
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another shape or dtype, or a size below 1.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[3.0], [4.0]]])
+    >>> _ = g.output(ops.local_response_normalization(x, 2, alpha=2.0, beta=1.0), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [[[0.1154], [0.2353]]]
+
     References
     ----------
     ONNX LRN: the window of channel c begins at c − (size − 1) // 2.
@@ -279,7 +334,38 @@ def local_response_normalization(
     rows=True,
 )
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
-    """exp(x) / Σ exp(x) along an axis, which no plan splits."""
+    """exp(x) / Σ exp(x) along an axis, which no plan splits.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    axis : int
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype, and an axis that x has not.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[0.0, 0.0], [0.0, 1000.0]])
+    >>> _ = g.output(ops.softmax(x), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[0.5, 0.5], [0.0, 1.0]]
+    >>> [axis.name for axis in g.signature("softmax").axes]  # what plans split: rows
+    ['i0']
+
+    References
+    ----------
+    ONNX Softmax.
+    """
 
 
 @operator(
@@ -290,7 +376,36 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     rows=True,
 )
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
-    """x − log Σ exp(x) along an axis, which no plan splits."""
+    """x − log Σ exp(x) along an axis, which no plan splits.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    axis : int
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For another dtype, and an axis that x has not.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[0.0, 0.0], [0.0, 1000.0]])
+    >>> _ = g.output(ops.log_softmax(x), "y")
+    >>> evaluate(g, {})["y"].round(3).tolist()
+    [[-0.693, -0.693], [-1000.0, 0.0]]
+
+    References
+    ----------
+    ONNX LogSoftmax.
+    """
 
 
 @operator(
@@ -309,6 +424,33 @@ def layer_normalization(
     name: str | None = None,
 ) -> Tensor:
     """x centered and scaled to variance 1 over the axes from `axis` on, which no plan splits, times scale, plus bias.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    scale, bias : Tensor of shape ``x.shape[axis:]``
+        Of x's dtype; the bias may be left out.
+    axis : int
+    epsilon : float
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, and an axis that x has not.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x, scale = g.constant("x", [[1.0, 3.0], [10.0, 30.0]]), g.constant("scale", [1.0, 2.0])
+    >>> _ = g.output(ops.layer_normalization(x, scale, epsilon=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[-1.0, 2.0], [-1.0, 2.0]]
 
     References
     ----------
@@ -332,6 +474,25 @@ def rms_normalization(
     ----------
     x : Tensor of a floating dtype
     scale : Tensor of shape ``x.shape[axis:]``
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, and an axis that x has not.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x, scale = g.constant("x", [[3.0, 4.0]]), g.constant("scale", [1.0, 1.0])
+    >>> _ = g.output(ops.rms_normalization(x, scale, epsilon=0), "y")
+    >>> evaluate(g, {})["y"].round(4).tolist()
+    [[0.8485, 1.1314]]
 
     References
     ----------
@@ -357,6 +518,26 @@ def group_normalization(
     groups : int
         A divisor of the channels.
 
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit, and groups that do not divide the channels.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[1.0], [3.0], [10.0], [30.0]]])
+    >>> scale, bias = g.constant("scale", [1.0] * 4), g.constant("bias", [0.0] * 4)
+    >>> _ = g.output(ops.group_normalization(x, scale, bias, groups=2, epsilon=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[-1.0], [1.0], [-1.0], [1.0]]]
+
     References
     ----------
     ONNX GroupNormalization, opset 21; Wu and He, "Group normalization", 2018.
@@ -368,6 +549,33 @@ def instance_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
     """As `group_normalization`, each channel a group of its own: plans split the axes n and c.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        Of a floating dtype, with one to three spatial axes.
+    scale, bias : Tensor of shape (channels,)
+    epsilon : float
+
+    Returns
+    -------
+    Tensor of x's shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For shapes or dtypes that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[1.0, 3.0]]])
+    >>> scale, bias = g.constant("scale", [1.0]), g.constant("bias", [5.0])
+    >>> _ = g.output(ops.instance_normalization(x, scale, bias, epsilon=0), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[4.0, 6.0]]]
 
     References
     ----------

@@ -88,6 +88,25 @@ def cumulative_sum(
     reverse : bool
         Sum from the end.
 
+    Returns
+    -------
+    Tensor of x's shape; of x's dtype, or the widened one
+
+    Raises
+    ------
+    ValueError
+        For an axis that x has not, or none of a tensor of several axes.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [1, 2, 3])
+    >>> _ = g.output(ops.cumulative_sum(x), "sums"), g.output(ops.cumulative_sum(x, exclusive=True), "before")
+    >>> {name: array.tolist() for name, array in evaluate(g, {}).items()}
+    {'sums': [1, 3, 6], 'before': [0, 1, 3]}
+
     References
     ----------
     ONNX CumSum; Array API cumulative_sum.
@@ -120,6 +139,16 @@ def top_k(x: Tensor, k: int, axis: int = -1, *, largest: bool = True, name: str 
     ------
     ValueError
         For a k that is not an integer or does not fit the axis.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> values, places = ops.top_k(g.constant("x", [[1.0, 9.0, 4.0]]), 2)
+    >>> _ = g.output(values, "values"), g.output(places, "places")
+    >>> {name: array.tolist() for name, array in evaluate(g, {}).items()}
+    {'values': [[9.0, 4.0]], 'places': [[1, 2]]}
 
     References
     ----------

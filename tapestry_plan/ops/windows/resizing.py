@@ -22,8 +22,33 @@ from tapestry_sets.limits import check_arguments, is_int, quote
 
 Int64 = NDArray[np.int64]
 MODES = ("nearest", "linear")
+"""How `resize` finds the value of a cell: the nearest one, or between two on each axis.
+
+Examples
+--------
+>>> from tapestry_plan import Graph, ops
+>>> ops.resize(Graph().input("x", (1, 1, 4, 4)), (1, 1, 8, 8), mode=ops.MODES[1]).shape
+(1, 1, 8, 8)
+"""
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+"""How `resize` may place outputs among the cells of its operand, by ONNX's names.
+
+Examples
+--------
+>>> from tapestry_plan import Graph, ops
+>>> g = Graph()
+>>> [ops.resize(g.input(how, (1, 1, 4, 4)), (1, 1, 8, 8), coordinates=how).shape for how in ops.COORDINATES[:2]]
+[(1, 1, 8, 8), (1, 1, 8, 8)]
+"""
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+"""How `resize` rounds places in nearest mode, by ONNX's names.
+
+Examples
+--------
+>>> from tapestry_plan import Graph, ops
+>>> ops.resize(Graph().input("x", (1, 1, 4, 4)), (1, 1, 8, 8), nearest=ops.NEAREST[2]).shape
+(1, 1, 8, 8)
+"""
 
 
 def _places(o: Int64, place: tuple[Fraction, Fraction]) -> tuple[Int64, int]:
@@ -207,6 +232,7 @@ def resize(
     Examples
     --------
     >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import resize
     >>> g = Graph()
     >>> x = g.input("x", (1, 3, 8, 8))
     >>> resize(x, (1, 3, 12, 16), mode="linear", name="up").shape
@@ -249,6 +275,25 @@ def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     mode : "DCR" or "CRD"
         Whether the block's place is in the outer or the inner part of the channel's number.
 
+    Returns
+    -------
+    Tensor of shape (n, channels/block², h·block, w·block)
+
+    Raises
+    ------
+    ValueError
+        For another rank or mode, and channels that the block's square does not divide.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[[1.0]], [[2.0]], [[3.0]], [[4.0]]]])
+    >>> _ = g.output(ops.depth_to_space(x, 2), "y")
+    >>> evaluate(g, {})["y"].tolist(), len(g.nodes)
+    ([[[[1.0, 2.0], [3.0, 4.0]]]], 0)
+
     References
     ----------
     ONNX DepthToSpace.
@@ -280,6 +325,25 @@ def space_to_depth(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
         It divides h and w.
     mode : "DCR" or "CRD"
         Whether the block's place becomes the outer or the inner part of the channel's number.
+
+    Returns
+    -------
+    Tensor of shape (n, channels·block², h/block, w/block)
+
+    Raises
+    ------
+    ValueError
+        For another rank or mode, and extents that the block does not divide.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[[1.0, 2.0], [3.0, 4.0]]]])
+    >>> _ = g.output(ops.space_to_depth(x, 2), "y")
+    >>> evaluate(g, {})["y"].ravel().tolist(), ops.depth_to_space(ops.space_to_depth(x, 2), 2).shape == x.shape
+    ([1.0, 2.0, 3.0, 4.0], True)
 
     References
     ----------

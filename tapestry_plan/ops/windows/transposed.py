@@ -205,6 +205,7 @@ def conv_transpose(
     Examples
     --------
     >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import conv_transpose
     >>> g = Graph()
     >>> x, w = g.input("x", (1, 8, 4, 4)), g.input("w", (8, 3, 3, 3))
     >>> conv_transpose(x, w, strides=2, pads=1, output_padding=1).shape

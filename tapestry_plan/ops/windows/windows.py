@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor, once_for_shard
-from tapestry_plan.ops.cells import elementwise
+from tapestry_plan.ops.cells import curves
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import windows_max, windows_mean, windows_sum
 from tapestry_plan.ops.operands import floating, numeric, spatial_names, spatial_of, touched
@@ -115,6 +115,38 @@ def max_pool(
 
     With `ceil_mode` a last window may reach beyond the padding.
 
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        Of a floating dtype, with one to three spatial axes.
+    kernel : int or sequence of int
+        Cells of a window on each spatial axis.
+    strides, dilations : int or sequence of int
+        From a window to the next one, and from a cell of a window to the next one.
+    pads : int or sequence of int
+        Cells before each spatial axis, then behind each.
+    ceil_mode : bool
+        Whether a last window may reach beyond the padding.
+
+    Returns
+    -------
+    Tensor of shape (n, channels, …) and x's dtype
+
+    Raises
+    ------
+    ValueError
+        For another shape or dtype, and windows that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[1.0, 5.0, 2.0, 3.0, 9.0]]])
+    >>> _ = g.output(ops.max_pool(x, 3, strides=2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[5.0, 9.0]]]
+
     References
     ----------
     ONNX MaxPool.
@@ -145,6 +177,40 @@ def average_pool(
 
     With `count_include_pad` the cells of the padding count, as zeros; cells beyond it never do.
 
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        Of a floating dtype, with one to three spatial axes.
+    kernel : int or sequence of int
+        Cells of a window on each spatial axis.
+    strides, dilations : int or sequence of int
+        From a window to the next one, and from a cell of a window to the next one.
+    pads : int or sequence of int
+        Cells before each spatial axis, then behind each.
+    ceil_mode : bool
+        Whether a last window may reach beyond the padding.
+    count_include_pad : bool
+        Whether cells of the padding count.
+
+    Returns
+    -------
+    Tensor of shape (n, channels, …) and x's dtype
+
+    Raises
+    ------
+    ValueError
+        For another shape or dtype, and windows that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[1.0, 5.0, 2.0, 3.0, 9.0]]])
+    >>> _ = g.output(ops.average_pool(x, 2, strides=2, ceil_mode=True), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[3.0, 2.5, 9.0]]]
+
     References
     ----------
     ONNX AveragePool.
@@ -162,7 +228,40 @@ def sum_pool(
     ceil_mode: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """The sum of each window, the padding being zeros; the parameters are those of `max_pool`."""
+    """The sum of each window, the padding being zeros; the parameters are those of `max_pool`.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        Of a dtype of numbers, with one to three spatial axes.
+    kernel : int or sequence of int
+        Cells of a window on each spatial axis.
+    strides, dilations : int or sequence of int
+        From a window to the next one, and from a cell of a window to the next one.
+    pads : int or sequence of int
+        Cells before each spatial axis, then behind each.
+    ceil_mode : bool
+        Whether a last window may reach beyond the padding.
+
+    Returns
+    -------
+    Tensor of shape (n, channels, …) and x's dtype
+
+    Raises
+    ------
+    ValueError
+        For another shape or dtype, and windows that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[1.0, 5.0, 2.0, 3.0, 9.0]]])
+    >>> _ = g.output(ops.sum_pool(x, 2, pads=1, strides=2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[1.0, 7.0, 12.0]]]
+    """
 
 
 @check_arguments
@@ -177,6 +276,21 @@ def lp_pool(x: Tensor, kernel: int | Sequence[int], *, p: int = 2, name: str | N
     **window
         The other parameters of `sum_pool`.
 
+    Raises
+    ------
+    ValueError
+        For a p below 1, another shape or dtype, and windows that do not fit.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[[3.0, 4.0, 0.0]]])
+    >>> _ = g.output(ops.lp_pool(x, 2), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [[[5.0, 4.0]]]
+
     References
     ----------
     ONNX LpPool.
@@ -188,10 +302,36 @@ def lp_pool(x: Tensor, kernel: int | Sequence[int], *, p: int = 2, name: str | N
 def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
     """(Σ |x|ᵖ)^(1/p), the sum being what `total` makes of the powers.
 
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    p : int
+        At least 1.
+    total : callable
+        ``(powers) -> Tensor``.
+
+    Returns
+    -------
+    Tensor of x's dtype
+
     Raises
     ------
     ValueError
         For a p below 1, and integers in x.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> x = g.constant("x", [[3.0, 4.0], [6.0, 8.0]])
+    >>> _ = g.output(ops.p_norm(x, 2, lambda powers: powers.sum(axis=1)), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [5.0, 10.0]
+
+    References
+    ----------
+    ONNX ReduceL1, ReduceL2.
     """
     if p < 1:
         raise ValueError(f"p is {p}; give an integer >= 1")
@@ -200,5 +340,5 @@ def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
         if p == 1:
             return total(abs(x))
         if p == 2:
-            return elementwise.sqrt(total(x * x))
+            return curves.sqrt(total(x * x))
         return total(abs(x) ** p) ** (1 / p)

@@ -130,6 +130,17 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     ------
     TypeError
         If `plan` is not a plan.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_plan import Graph, Mesh, least_memory, ops, plan
+    >>> g = Graph()
+    >>> hidden = ops.relu(g.input("x", (8, 16)) @ g.constant("w1", np.ones((16, 32), np.float32)))
+    >>> _ = g.output(hidden @ g.constant("w2", np.ones((32, 4), np.float32)), "y")
+    >>> p = plan(g, Mesh(2), fix={"matmul": {"n": 2}, "matmul_1": {"n": 2}}, fuse=False)
+    >>> p.peak_nbytes, least_memory(p)  # bytes of each device as it is, and with spilling
+    ((2304, 2304), (2048, 2048))
     """
     timelines = list_timelines(_write_apart(plan), range(plan.mesh.size))
     return tuple(find_widest(timelines[device])[1] for device in range(plan.mesh.size))

@@ -42,6 +42,17 @@ class InfeasiblePlan(ValueError):
     message : str
     fastest : ShardPlan, optional
         The plan that would be given if it did not need more memory than allowed, as of `NotFound`.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (64, 64))), "y")
+    >>> plan(g, Mesh(2), memory_nbytes=1000)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tapestry_plan.steps.arenas.spilling.InfeasiblePlan: plan: memory_nbytes is 1,000; every plan has a moment at which
+    one device holds 16,384 bytes or more: ...
     """
 
     def __init__(self, message: str, fastest: Any = None) -> None:

@@ -35,7 +35,18 @@ Called = TypeVar("Called", bound=Hashable)
 
 
 class NotExported(ValueError):
-    """A tensor does not lie as a library can say it; the message names the tensor and the reason."""
+    """A tensor does not lie as a library can say it; the message names the tensor and the reason.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (3,)), name="act"), "y")
+    >>> plan(g, Mesh(4), fix={"act": {"i0": 3}}).to_mesh_axes()["act"]
+    Traceback (most recent call last):
+        ...
+    tapestry_plan.steps.exports.placements.NotExported: tensor 'act': device 3 has none of it
+    """
 
 
 class TensorBlocks(Struct, frozen=True):
@@ -69,6 +80,15 @@ class MeshPlacement(TensorBlocks, frozen=True):
     ----------
     axes : tuple of tuple of str
         For each axis of the tensor the axes of the mesh that it is cut along, the outermost first.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (7, 4)), name="act"), "y")
+    >>> found = plan(g, Mesh(2), fix={"act": {"i0": 2}}).to_mesh_axes().placements["act"]
+    >>> found.axes, found.sizes
+    ((('x',), ()), ((4, 3), (4,)))
     """
 
     axes: tuple[tuple[str, ...], ...]

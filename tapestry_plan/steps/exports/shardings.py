@@ -47,6 +47,19 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
     outputs : Shardings, optional
         The same of the graph's outputs, by their labels, as they lie when the plan has run; a plan may move them there
         from where they are made.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
+    >>> found = plan(g, Mesh(2), fix={"act": {"i0": 2}}).to_mesh_axes()
+    >>> print(found)
+    tensor  what    shape  where it lies
+    x       input   8×4    (('x',), ())
+    act     result  8×4    (('x',), ())
+    >>> found["act"], found.refused
+    ((('x',), ()), {})
     """
 
     def __init__(
@@ -81,7 +94,16 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         return name in self._said
 
     def get(self, name: str, default: Any = None) -> Any:
-        """What is said of a tensor; the default for one that is refused or not there."""
+        """What is said of a tensor; the default for one that is refused or not there.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
+        >>> plan(g, Mesh(2), fix={"act": {"i0": 2}}).to_dask_chunks().get("nothing", "not there")
+        'not there'
+        """
         return self._said.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
@@ -92,7 +114,16 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
 
     @check_arguments
     def of_kind(self, kind: Literal["input", "constant", "result"]) -> dict[str, Said]:
-        """Those of inputs ("input"), weights ("constant"), or what operators make ("result")."""
+        """Those of inputs ("input"), weights ("constant"), or what operators make ("result").
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
+        >>> plan(g, Mesh(2), fix={"act": {"i0": 2}}).to_dask_chunks().of_kind("input")
+        {'x': ((4, 4), (4,))}
+        """
         return {name: said for name, said in self._said.items() if self.placements[name].kind == kind}
 
     @property

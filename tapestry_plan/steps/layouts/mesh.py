@@ -52,6 +52,7 @@ class Mesh(Shown, Struct, frozen=True):
 
     Examples
     --------
+    >>> from tapestry_plan import Device, Link, Mesh
     >>> Mesh((2, 2)).size
     4
     >>> ethernet, nvlink = Link(1e-5, 1e9), Link(1e-6, 1e11)
@@ -108,17 +109,39 @@ class Mesh(Shown, Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Number of devices."""
+        """Number of devices.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Mesh
+        >>> Mesh((2, 3)).size
+        6
+        """
         return prod(self.shape)
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The rates and memory of each device, by number."""
+        """The rates and memory of each device, by number.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Mesh
+        >>> len(Mesh((2, 3)).devices)
+        6
+        """
         return (self.device,) * self.size if isinstance(self.device, Device) else self.device
 
     @property
     def differs(self) -> bool:
-        """Whether devices differ from each other."""
+        """Whether devices differ from each other.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Device, Mesh
+        >>> fast, slow = Device(flop_per_second=3e12), Device(flop_per_second=1e12)
+        >>> Mesh(2).differs, Mesh(2, device=[fast, slow]).differs
+        (False, True)
+        """
         return not isinstance(self.device, Device)
 
     @check_arguments
@@ -127,6 +150,7 @@ class Mesh(Shown, Struct, frozen=True):
 
         Examples
         --------
+        >>> from tapestry_plan import Device, Mesh
         >>> Mesh(2, device=[Device(memory_nbytes=8 << 20), Device(memory_nbytes=2 << 20)]).limit_memory(4 << 20)
         (4194304, 2097152)
         """
@@ -135,7 +159,14 @@ class Mesh(Shown, Struct, frozen=True):
 
     @property
     def fastest(self) -> Device:
-        """A device that is as fast in everything as any of them."""
+        """A device that is as fast in everything as any of them.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Device, Mesh
+        >>> Mesh(2, device=[Device(flop_per_second=3e12), Device(flop_per_second=1e12)]).fastest.flop_per_second
+        3000000000000.0
+        """
         each = self.devices
         return Device(
             max(one.flop_per_second for one in each),
@@ -147,7 +178,15 @@ class Mesh(Shown, Struct, frozen=True):
 
     @property
     def kinds(self) -> tuple[tuple[Device, tuple[int, ...]], ...]:
-        """The devices that differ, each with the numbers of those that are so."""
+        """The devices that differ, each with the numbers of those that are so.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Device, Mesh
+        >>> fast, slow = Device(flop_per_second=3e12), Device(flop_per_second=1e12)
+        >>> [numbers for device, numbers in Mesh(3, device=[fast, slow, fast]).kinds]
+        [(0, 2), (1,)]
+        """
         if isinstance(self.device, Device):
             return ((self.device, tuple(range(self.size))),)
         numbers: dict[Device, list[int]] = {}
@@ -157,12 +196,26 @@ class Mesh(Shown, Struct, frozen=True):
 
     @property
     def ports(self) -> tuple[Link, ...]:
-        """The links that each device has: one for everything, or one for each axis that has its own."""
+        """The links that each device has: one for everything, or one for each axis that has its own.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Link, Mesh
+        >>> len(Mesh((2, 3)).ports), len(Mesh((2, 3), link={"x": Link(), "y": Link(1e-5)}).ports)
+        (1, 2)
+        """
         return (self.link,) if isinstance(self.link, Link) else tuple(one for one in self.link if isinstance(one, Link))
 
     @property
     def ports_of_axes(self) -> tuple[int, ...]:
-        """For each axis the number, in `ports`, of the link that what crosses the axis goes over."""
+        """For each axis the number, in `ports`, of the link that what crosses the axis goes over.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Link, Mesh
+        >>> Mesh((2, 3), link={"x": Link(), "y": Link(1e-5)}).ports_of_axes
+        (0, 1)
+        """
         if isinstance(self.link, Link):
             return (0,) * len(self.shape)
         own = [name for name, one in zip(self.names, self.link, strict=True) if isinstance(one, Link)]
@@ -176,6 +229,7 @@ class Mesh(Shown, Struct, frozen=True):
 
         Examples
         --------
+        >>> from tapestry_plan import Mesh
         >>> Mesh.named("h100x64").shape, Mesh.named("h100x64").regroup((4, 2, 8)).names
         ((8, 8), ('x', 'y', 'z'))
         """
@@ -198,6 +252,8 @@ class Mesh(Shown, Struct, frozen=True):
         Examples
         --------
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> from tapestry_plan import Mesh
         >>> rates = "{{latency_seconds = 1e-6, nbytes_per_second = {}}}".format
         >>> text = f"shape = [2, 4]\\nlink.x = {rates(1e9)}\\nlink.y = {rates(1e11)}"
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -213,7 +269,14 @@ class Mesh(Shown, Struct, frozen=True):
             raise ValueError(f"machine {path}: {error}") from None
 
     def to_toml(self) -> str:
-        """The text of a file that `from_toml` reads as this mesh."""
+        """The text of a file that `from_toml` reads as this mesh.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Mesh
+        >>> print(Mesh((2, 3)).to_toml().splitlines()[0])
+        shape = [2, 3]
+        """
         return write_machine({name: getattr(self, name) for name in self.__struct_fields__})
 
     @check_arguments
@@ -229,6 +292,7 @@ class Mesh(Shown, Struct, frozen=True):
 
         Examples
         --------
+        >>> from tapestry_plan import Mesh
         >>> Mesh.named("h100x8").regroup((2, 4)).ports == Mesh.named("h100x8").ports
         True
         """
@@ -263,7 +327,14 @@ class Mesh(Shown, Struct, frozen=True):
     @classmethod
     @check_arguments
     def parse(cls, text: str) -> Mesh:
-        """A mesh from ``"4"`` or ``"2x2"``; a ValueError names the part that could not be read."""
+        """A mesh from ``"4"`` or ``"2x2"``; a ValueError names the part that could not be read.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Mesh
+        >>> Mesh.parse("2x4").shape
+        (2, 4)
+        """
         parts = text.lower().replace("×", "x").split("x")
         if not all(part.strip().isdecimal() for part in parts):
             raise ValueError(f"mesh text {quote(text)} is not numbers joined by 'x'; write for example 4 or 2x2")
@@ -271,7 +342,14 @@ class Mesh(Shown, Struct, frozen=True):
 
     @check_arguments
     def coordinates(self, device: int) -> tuple[int, ...]:
-        """Position of a device in the mesh; ValueError for a number that no device has."""
+        """Position of a device in the mesh; ValueError for a number that no device has.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Mesh
+        >>> Mesh((2, 3)).coordinates(4)
+        (1, 1)
+        """
         if not 0 <= device < self.size:
             raise ValueError(f"Mesh.coordinates: device is {device}; the mesh has the devices 0 to {self.size - 1}")
         return point_of(device, self.shape)

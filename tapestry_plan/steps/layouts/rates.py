@@ -29,6 +29,14 @@ class Device(Struct, frozen=True):
         as of products if not given.
     operand_seconds : float
         What it takes to start, for each operand that a shard reads or writes: an interpreter finds its array.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Device, Graph, Mesh, plan
+    >>> fast, slow = Device(flop_per_second=3e12), Device(flop_per_second=1e12)
+    >>> mesh = Mesh(2, device=[fast, slow])
+    >>> mesh.device[1].cell_rate == 1e12
+    True
     """
 
     flop_per_second: float = tuning.FLOP_PER_SECOND
@@ -53,7 +61,14 @@ class Device(Struct, frozen=True):
 
     @property
     def cell_rate(self) -> float:
-        """Flop a second of operators other than products."""
+        """Flop a second of operators other than products.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Device
+        >>> Device(flop_per_second=1e13).cell_rate, Device(flop_per_second=1e13, cell_flop_per_second=2e12).cell_rate
+        (10000000000000.0, 2000000000000.0)
+        """
         return self.cell_flop_per_second or self.flop_per_second
 
 
@@ -66,6 +81,13 @@ class Link(Struct, frozen=True):
         Before the first byte of each message.
     nbytes_per_second : float
         In each of the two directions.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Link, Mesh
+    >>> near, far = Link(1e-6, 3e11), Link(2e-5, 2e10)  # within a machine, and between two
+    >>> Mesh((2, 8), names=("machine", "gpu"), link={"machine": far, "gpu": near})
+    Mesh(machine:2, gpu:8; links 20 us + 20 GB/s and 1 others; devices 0.1 TFLOP/s, 20 GB/s)
     """
 
     latency_seconds: float = tuning.LATENCY_SECONDS

@@ -24,6 +24,7 @@ from tapestry_sets.limits import OPEN, REFUSALS, as_int, as_items, ask_one, chec
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,
+    DType,
     Shape,
     Slice,
     View,
@@ -51,6 +52,7 @@ class AliasGraph:
 
     Examples
     --------
+    >>> from tapestry_sets import AliasGraph
     >>> from tapestry_sets.views import concatenate
     >>> g = AliasGraph()
     >>> a, b = g.allocate((2, 5), name="a"), g.allocate((3, 5), name="b", color="input")
@@ -81,7 +83,7 @@ class AliasGraph:
         self,
         shape: int | Sequence[int],
         name: str = "",
-        dtype: object = None,
+        dtype: DType | None = None,
         itemsize: int | None = None,
         color: Hashable = 0,
     ) -> AliasTensor:
@@ -192,6 +194,7 @@ class AliasGraph:
 
         Examples
         --------
+        >>> from tapestry_sets import AliasGraph
         >>> g = AliasGraph()
         >>> program = {"x": [], "y": ["x"], "z": ["y"]}
         >>> grown = g.grow(["y"], program.get, lambda name, ins: ins[0].flip() if ins else g.allocate((4,)))
@@ -226,6 +229,7 @@ class AliasGraph:
 
         Examples
         --------
+        >>> from tapestry_sets import AliasGraph
         >>> g = AliasGraph()
         >>> a = g.allocate((6,))
         >>> even, odd = a[::2], a[1::2]
@@ -247,6 +251,7 @@ class AliasGraph:
 
         Examples
         --------
+        >>> from tapestry_sets import AliasGraph
         >>> g = AliasGraph()
         >>> a = g.allocate((6,))
         >>> even, odd = a[::2], a[1::2]
@@ -278,6 +283,7 @@ class AliasGraph:
 
         Examples
         --------
+        >>> from tapestry_sets import AliasGraph
         >>> g = AliasGraph()
         >>> a = g.allocate((6,))
         >>> b = a[::2]
@@ -316,6 +322,7 @@ class AliasGraph:
 
         Examples
         --------
+        >>> from tapestry_sets import AliasGraph
         >>> from tapestry_sets.views import Concat
         >>> g = AliasGraph()
         >>> a, b = g.allocate((3, 4)), g.allocate((6, 4))
@@ -400,6 +407,7 @@ class AliasGraph:
 
         Examples
         --------
+        >>> from tapestry_sets import AliasGraph
         >>> g = AliasGraph()
         >>> a = g.allocate((4, 6))
         >>> b = a[:, ::2].clone()
@@ -447,6 +455,7 @@ class AliasGraph:
 
         Examples
         --------
+        >>> from tapestry_sets import AliasGraph
         >>> g = AliasGraph()
         >>> a = g.allocate((5, 5))
         >>> g.pad(a, 1).has_internal_overlap(), g.pad(a, ((1, 2), (1, 3)), shared=False).has_internal_overlap()

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.integers import sum_ramp
-from tapestry_sets.limits import OPEN, FrozenDict, Open
+from tapestry_sets.limits import OPEN, FrozenDict, Open, write_product
 from tapestry_sets.regions import AffineMap, AxisSet, AxisSets, axis_sets
 from tapestry_sets.views import Piece
 
@@ -66,6 +66,23 @@ class Banded(Struct, frozen=True):
             total *= sum([_count_between(p, q, *bounds) for p, q in pairs])
         return total
 
+    def write(self) -> str | None:
+        """Return what `count` multiplies and adds up, as Python writes it; None where it is not one closed formula."""
+        used = {axis for a, b, _, _ in self.bands for axis in (a, b)}
+        factors = [axis_sets.size_of(s) for axis, s in enumerate(self.sets) if axis not in used]
+        written = [str(n) for n in factors]
+        for (a, b, c, d), (low, high) in self.bands.items():
+            pairs = [(p, q) for p in _lines(self.sets[a], c) for q in _lines(self.sets[b], d)]
+            if len(pairs) != 1:
+                return None
+            ((p, q),) = pairs
+            base = p[0] + q[0]
+            below, beyond = _write_below(p, q, high - base), _write_below(p, q, low - 1 - base)
+            if below is None or beyond is None:
+                return None
+            written.append(f"{below} - ({beyond})" if beyond != "0" else below)
+        return write_product(written)
+
     def find(self) -> tuple[int, ...] | Open | None:
         """Return one of the cells, or None."""
         if not self.is_simple:
@@ -107,13 +124,29 @@ def _count_below(p: Line, q: Line, t: int) -> int:
     #     j  |#####\
     #        |######\__         `full` columns, and the slope: one sum of floors
     #        |#########\__
+    full, slope, rest = _slope_below(p, q, t)
+    return full * q[1] + (sum_floors(slope, q[2], p[2], rest) + slope if slope > 0 else 0)
+
+
+def _slope_below(p: Line, q: Line, t: int) -> tuple[int, int, int]:
+    """How many full columns there are, how many on the slope, and what is left of t at the last of these."""
     (_, n, a), (_, m, b) = p, q
     if t < 0:
-        return 0
+        return 0, 0, 0
     last = min(n - 1, t // a)
     full = min(n, (t - b * (m - 1)) // a + 1) if t >= b * (m - 1) else 0
-    slope = last - full + 1
-    return full * m + (sum_floors(slope, b, a, t - a * last) + slope if slope > 0 else 0)
+    return full, last - full + 1, t - a * last
+
+
+def _write_below(p: Line, q: Line, t: int) -> str | None:
+    """What `_count_below` adds up; None where the sum of floors is not one of a ramp of whole steps."""
+    full, slope, rest = _slope_below(p, q, t)
+    rise, left = divmod(p[2], q[2])
+    if slope > 0 and left:
+        return None
+    ramp = [f"{rise}*{slope}*({slope} - 1)//2", f"{slope}*{rest // q[2] + 1}"] if slope > 0 else []
+    parts = ([write_product((full, q[1]))] if full and q[1] else []) + ramp
+    return " + ".join(parts) or "0"
 
 
 def sum_floors(n: int, m: int, a: int, b: int) -> int:

@@ -93,6 +93,11 @@ class Cells(KnownCells, frozen=True):
         """Return how many cells are in both; TooHard if they are too many to count one by one."""
         return cast(int, climb(RUNGS[CellQuestion.COUNT], self, other))
 
+    def closed_common(self, other: Cells) -> int | None:
+        """Return how many cells are in both, None if that is not known without isl or a list."""
+        count = climb(RUNGS[CellQuestion.COUNT], self, other, closed=True)
+        return None if count is OPEN else count
+
     def a_common_cell(self, other: Cells) -> tuple[int, ...] | None:
         """Return a cell in both, or None."""
         z = climb(RUNGS[CellQuestion.NUMBER], self, other)
@@ -107,9 +112,17 @@ class Cells(KnownCells, frozen=True):
 
     def common_regions(self, other: Cells) -> DisjointRegions:
         """Return the cells in both, in the allocation's coordinates."""
+        return unflatten(self._common_setts(other), self.home)
+
+    def common(self, other: Cells) -> Cells:
+        """Return the cells in both, or raise TooManyPieces."""
+        setts = self._common_setts(other)
+        return Cells((setts.count(0, self.extent),), (), self.home, self.extent, setts)
+
+    def _common_setts(self, other: Cells) -> DisjointSetts:
         if (self.products or other.products) is not None and self.axes is not None and other.axes is not None:
             met = [both for sets in self.axes for both in axis_products.meet_each(sets, other.axes)]
-            return unflatten(setts_of(met, self.home), self.home)
+            return setts_of(met, self.home)
         one, two = self.setts, other.setts
         if one is None or two is None:
             one, two = self.explicit(), other.explicit()  # one of which says why it cannot
@@ -117,7 +130,7 @@ class Cells(KnownCells, frozen=True):
         common = (one & two).setts(within=(lo, hi))
         if hi - lo < self.extent:  # the setts are right in the window alone
             common = common.intersection(Sett.interval(lo, hi, self.extent), within=(0, self.extent))
-        return unflatten(common, self.home)
+        return common
 
     def _span(self, other: Cells, one: Integers, two: Integers) -> tuple[int, int]:
         """A range that holds all common cells: where the set of either is held by its chain, the shortest."""

@@ -66,6 +66,8 @@ from tapestry_sets.limits import (
     climb,
     current,
     limits,
+    write_product,
+    write_sum,
 )
 from tapestry_sets.regions import AxisSets, Box, axis_products, axis_sets, unflatten
 from tapestry_sets.solvers import equation, isl
@@ -297,10 +299,16 @@ def find_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
 
 def count_on_axes(a: KnownCells, b: KnownCells) -> int | Open:
     """Multiply the counts of the indices that both read on each axis."""
+    met = _meet_on_axes(a, b)
+    return met if met is OPEN else axis_products.count_union(met)
+
+
+def _meet_on_axes(a: KnownCells, b: KnownCells) -> list[AxisSets] | Open:
+    """The products of indices that both read, which may share cells."""
     both = _on_axes(a, b)
     if both is OPEN:
         return OPEN
-    return axis_products.count_union([met for one in both[0] for met in axis_products.meet_each(one, both[1])])
+    return [met for one in both[0] for met in axis_products.meet_each(one, both[1])]
 
 
 def is_subset_on_axes(a: KnownCells, b: KnownCells) -> bool | Open:
@@ -346,24 +354,26 @@ def is_subset_in_bands(a: KnownCells, b: KnownCells) -> bool | Open:
     return OPEN if found is OPEN or size is OPEN else found == size
 
 
-def of_sets(name: str, question: Callable[..., Any], **how: bool) -> Callable[[KnownCells, KnownCells], Any]:
+def of_sets(
+    name: str, words: str, question: Callable[..., Any], **how: bool
+) -> Callable[[KnownCells, KnownCells], Any]:
     """Return the way that asks a question of both sets of numbers, where they are held as setts or as filled sets."""
 
     def ask(a: KnownCells, b: KnownCells) -> Any:
         return OPEN if a.setts is None or b.setts is None else question(a.setts, b.setts, 0, a.extent, **how)
 
-    return _named(name, ask)
+    return _named(name, words, ask)
 
 
-def _named(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
-    """A way under the name by which a tally knows it."""
-    ask.__name__ = name
+def _named(name: str, words: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+    """A way under the name by which a tally knows it, and the words in which people are told of it."""
+    ask.__name__, ask.__doc__ = name, words
     return ask
 
 
-leap_with_isl = of_sets("leap_with_isl", together.some_common, lists=False)
-leap_without_isl = of_sets("leap_without_isl", together.some_common, lists=False, isl=False)
-hold_without_list = of_sets("hold_without_list", together.lies_within, lists=False)
+leap_with_isl = of_sets("leap_with_isl", "Leap from set to set, now with isl.", together.some_common, lists=False)
+leap_without_isl = of_sets("leap_without_isl", "Leap from set to set.", together.some_common, lists=False, isl=False)
+hold_without_list = of_sets("hold_without_list", "Compare setts with setts.", together.lies_within, lists=False)
 
 
 def leap_blocks(a: KnownCells, b: KnownCells) -> int | Open | None:
@@ -591,6 +601,50 @@ def find_none_beside(a: KnownCells, b: KnownCells) -> Open | None:
     return None if climb(RUNGS[CellQuestion.SUBSET], a, b) else OPEN
 
 
+# ---------------------------------------------------------------------------------------------------- formulas
+
+
+def write_products(x: KnownCells) -> str | None:
+    """Write the product of the indices on each axis, or the sum by inclusion and exclusion of several."""
+    return None if x.products is None else axis_products.write_union(x.products.each)
+
+
+def write_bands(x: KnownCells) -> str | None:
+    """Write the count between diagonals."""
+    return None if x.banded is None else x.banded.write()
+
+
+def write_counts(x: KnownCells) -> str | None:
+    """Write the product of the counts of sums that all differ."""
+    return None if x.sums is None else write_product([count for count, _ in x.sums[1]])
+
+
+def write_indices(x: KnownCells) -> str | None:
+    """Write the product of the view's extents, where it reads no cell twice."""
+    return write_product(x.shape)
+
+
+def write_met_products(a: KnownCells, b: KnownCells) -> str | None:
+    """Write the sum over what the products of both share, by inclusion and exclusion."""
+    met = _meet_on_axes(a, b)
+    return None if met is OPEN else axis_products.write_union(met)
+
+
+def write_met_bands(a: KnownCells, b: KnownCells) -> str | None:
+    """Write the count between the diagonals of both."""
+    found = _meet_in_bands(a, b)
+    return None if found is OPEN else found.write()
+
+
+def write_rows(a: KnownCells, b: KnownCells) -> str | None:
+    """Write the rows that both read, times what both read inside each, product by product."""
+    rows = _by_rows(a, b)
+    if rows is OPEN:
+        return None
+    parts = [(many, pairs.count_in_both(s, t, 0, width)) for _, many, s, t, width in rows]
+    return write_sum(map(write_product, parts))
+
+
 # ------------------------------------------------------------------------------------------------------- by isl
 
 
@@ -624,7 +678,7 @@ def by_isl(name: str, what: str, question: Callable[..., Any], operations: int =
         numbers = [isl_numbers(x) for x in each]
         return _ask_isl(what, each[0], lambda: question(*numbers), operations)
 
-    return Rung(_named(name, ask), HARD, "isl")
+    return Rung(_named(name, f"Let isl decide: {what}.", ask), HARD, "isl")
 
 
 def _is_run(numbers: Any) -> bool:
@@ -711,7 +765,7 @@ def by_list(name: str, answer: Callable[[Int64Array], Any]) -> Rung:
         z = _list(*each) if len(each) == 1 else _list_common(*each)
         return z if z is OPEN else answer(z)
 
-    return Rung(_named(name, ask), (), "listed")
+    return Rung(_named(name, "List the cells.", ask), (), "listed")
 
 
 def _has_no_gap(z: Int64Array) -> bool:
@@ -748,7 +802,24 @@ def find_beside_by_list(a: KnownCells, b: KnownCells) -> int | Open | None:
     return _first_of(np.setdiff1d(numbers, common, assume_unique=True))
 
 
-find_in_listed_sets = of_sets("find_in_listed_sets", together.some_common)
+is_subset_of_listed_sets = of_sets("is_subset_of_listed_sets", "List elements of filled sets.", together.lies_within)
+count_setts_with_setts = of_sets(
+    "count_setts_with_setts",
+    "Count setts with setts, period by period.",
+    together.count_shared,
+    lists=False,
+)
+count_in_listed_sets = of_sets(
+    "count_in_listed_sets", "List elements of filled sets, and count.", together.count_shared
+)
+find_beside_setts = of_sets(
+    "find_beside_setts",
+    "Leap to the first element that the other set lacks.",
+    together.first_beside,
+    lists=False,
+)
+count_by_chains = of_sets("count_by_chains", "Count down both chains of filled sets.", together.count_by_chains)
+find_in_listed_sets = of_sets("find_in_listed_sets", "List elements of filled sets.", together.some_common)
 
 # ----------------------------------------------------------------------------------------------------- the table
 
@@ -760,12 +831,12 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         by_list("is_empty_by_list", lambda z: not len(z)),
     ),
     CellQuestion.SIZE: (
-        Rung(count_products, HARD),
-        Rung(count_bands),
+        Rung(count_products, HARD, write=write_products),
+        Rung(count_bands, write=write_bands),
         Rung(count_setts),
-        Rung(count_sums, HARD),
+        Rung(count_sums, HARD, write=write_counts),
         Rung(count_sums_as_setts, MANY),
-        Rung(count_indices),
+        Rung(count_indices, write=write_indices),
         by_list("size_by_list", len),
         Rung(count_by_isl, HARD, "isl"),
     ),
@@ -804,7 +875,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         by_list("find_by_list", _first_of),
     ),
     CellQuestion.MEETS: (
-        Rung(meet_closed),
+        Rung(meet_closed, defers=True),
         by_isl("meet_by_isl", "whether two views overlap", lambda x, y: not x.is_disjoint(y)),
         Rung(meet_listed_sets, REFUSALS, "listed"),
         by_list("meet_by_list", lambda z: len(z) > 0),
@@ -818,26 +889,40 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(try_subset, REFUSALS),
         Rung(count_subset, REFUSALS),
         by_isl("is_subset_by_isl", "whether a view contains another", lambda x, y: bool(x.is_subset(y))),
-        Rung(of_sets("is_subset_of_listed_sets", together.lies_within), REFUSALS, "listed"),
+        Rung(
+            is_subset_of_listed_sets,
+            REFUSALS,
+            "listed",
+        ),
         Rung(is_subset_by_list, HARD, "listed"),
     ),
     CellQuestion.COUNT: (
-        Rung(count_on_axes, HARD),
-        Rung(count_in_bands),
-        Rung(count_by_rows, REFUSALS),
+        Rung(count_on_axes, HARD, write=write_met_products),
+        Rung(count_in_bands, write=write_met_bands),
+        Rung(count_by_rows, REFUSALS, write=write_rows),
         Rung(count_few_blocks, HARD),
-        Rung(of_sets("count_by_chains", together.count_by_chains)),
+        Rung(count_by_chains),
         Rung(count_on_diagonal, REFUSALS),
         Rung(count_before_turn, REFUSALS),
-        Rung(of_sets("count_setts_with_setts", together.count_shared, lists=False), REFUSALS),
+        Rung(
+            count_setts_with_setts,
+            REFUSALS,
+        ),
         Rung(count_sums_with_sums, REFUSALS),
-        Rung(of_sets("count_in_listed_sets", together.count_shared), REFUSALS, "listed"),
+        Rung(
+            count_in_listed_sets,
+            REFUSALS,
+            "listed",
+        ),
         by_list("count_by_list", len),
         Rung(count_by_isl, HARD, "isl"),
     ),
     CellQuestion.BESIDE: (
         Rung(find_beside_on_axes, HARD),
-        Rung(of_sets("find_beside_setts", together.first_beside, lists=False), REFUSALS),
+        Rung(
+            find_beside_setts,
+            REFUSALS,
+        ),
         Rung(find_none_beside),
         Rung(find_beside_by_list, HARD, "listed"),  # before isl, which takes long to negate sums of many digits
         by_isl("find_beside_by_isl", "a cell that another view does not read", lambda x, y: _a_number(x.subtract(y))),

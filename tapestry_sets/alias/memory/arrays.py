@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from operator import index, mul
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from tapestry_sets.digits import Levels, Strided
-from tapestry_sets.limits import TooHard, compile_constructor, put_fields, quote
+from tapestry_sets.limits import TooHard, as_items, compile_constructor, put_fields, quote
 from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, view_of
 
 ADDRESSES = 1 << 64
@@ -32,6 +32,48 @@ ADDRESSES = 1 << 64
 
 MEMORY: Allocation = allocate((ADDRESSES,), name="memory")
 """The host's address space, one cell for each byte."""
+
+
+class SpeaksArrayInterface(Protocol):
+    """What NumPy reads as an array, by its address."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+
+class SpeaksDLPack(Protocol):
+    """A tensor of PyTorch, JAX, CuPy and the like."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SpeaksCudaArrayInterface(Protocol):
+    """An array on a GPU, such as one of Numba."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+
+class SpeaksBuffer(Protocol):
+    """Python's own memory: bytes, bytearray, memoryview, array.array, mmap, ctypes arrays."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+class HasView(Protocol):
+    """A tensor that stands for a view, as one of an alias graph does."""
+
+    @property
+    def view(self) -> View: ...
+
+
+AnyArray: TypeAlias = (
+    np.ndarray[Any, Any] | SpeaksArrayInterface | SpeaksDLPack | SpeaksCudaArrayInterface | SpeaksBuffer
+)
+"""An array of any library, or any other memory; see `as_view`."""
+
+ViewLike: TypeAlias = View | HasView | AnyArray
+"""What alias questions are asked of."""
 
 
 class AtAddress(AsStrided):
@@ -66,7 +108,7 @@ class Layout(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ the view
 
 
-def as_view(x: object) -> View:
+def as_view(x: ViewLike) -> View:
     """Return a view as it is, and an array as a view of the memory of its device.
 
     Parameters
@@ -99,6 +141,8 @@ def as_view(x: object) -> View:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import as_view
     >>> a = np.zeros((4, 6), np.float32)
     >>> view = as_view(a[:, ::-2])
     >>> view.shape, view.kind.strides
@@ -159,7 +203,7 @@ def _form_of(address: int, shape: tuple[int, ...], strides: tuple[int, ...], ite
     return address, tuple(axes)
 
 
-def strided_form_of(x: object) -> tuple[Allocation, Strided] | None:
+def strided_form_of(x: ViewLike) -> tuple[Allocation, Strided] | None:
     """Return the memory and a strided form of the cells of a view or an array, None if none is at hand or it is empty.
 
     The short way of NumPy's arrays, which need no view for this.
@@ -190,7 +234,7 @@ def _address_of(x: np.ndarray[Any, Any]) -> int:
     return _number_at(id(x) + _HEAD).value
 
 
-def read_view(x: object, where: str) -> View:
+def read_view(x: Any, where: str) -> View:
     """Return a view, or an array as one; errors say which argument it is."""
     if isinstance(x, View):
         return x
@@ -198,6 +242,15 @@ def read_view(x: object, where: str) -> View:
         return as_view(x)
     except Exception as error:  # of whatever class an array raises that is freed, or on another device
         raise told(error, where) from error
+
+
+def read_views(views: object, what: str) -> list[View]:
+    """Return views, and arrays as such; errors say which of them it is."""
+    if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
+        kind = type(views).__name__
+        raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
+    given = as_items(views, f"{what}: views", "sequence of views and arrays")
+    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(given)]
 
 
 def told(error: Exception, where: str) -> Exception:

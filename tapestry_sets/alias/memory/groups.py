@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.alias import tuning
-from tapestry_sets.alias.memory.arrays import as_view, told
+from tapestry_sets.alias.memory.arrays import ViewLike, as_view, told
 from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
 from tapestry_sets.draw import align
@@ -397,7 +397,7 @@ class SharedMemory(Struct, frozen=True, eq=False):
         return tuple(key for key in self.keys if key not in together)
 
 
-def shared_memory(arrays: Mapping[Any, object] | Iterable[object]) -> SharedMemory:
+def shared_memory(arrays: Mapping[Any, ViewLike] | Iterable[ViewLike]) -> SharedMemory:
     """Return which of many arrays share memory, exactly: the groups that are connected by common bytes.
 
     Parameters
@@ -419,6 +419,8 @@ def shared_memory(arrays: Mapping[Any, object] | Iterable[object]) -> SharedMemo
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from tapestry_sets import shared_memory
     >>> table = np.zeros((4, 6), np.float32)
     >>> shared_memory([table[:, k] for k in range(6)]).groups
     ()
@@ -447,7 +449,7 @@ def shared_memory(arrays: Mapping[Any, object] | Iterable[object]) -> SharedMemo
     return SharedMemory(keys, tuple(_grouped(items, parts, forest.trees())))
 
 
-def _named(arrays: Mapping[Any, object] | Iterable[object]) -> list[tuple[Hashable, object]]:
+def _named(arrays: Mapping[Any, ViewLike] | Iterable[ViewLike]) -> list[tuple[Hashable, object]]:
     """Return the arrays with their names."""
     if isinstance(arrays, (View, np.ndarray, str, bytes)) or not isinstance(arrays, Iterable):
         raise TypeError(
@@ -460,7 +462,7 @@ def _named(arrays: Mapping[Any, object] | Iterable[object]) -> list[tuple[Hashab
     return items
 
 
-def _read(member: int, key: Hashable, x: object) -> list[tuple[Allocation, Part]]:
+def _read(member: int, key: Hashable, x: Any) -> list[tuple[Allocation, Part]]:
     """Return what an array reads of each memory; the view is dropped, as it costs more to keep than to make again."""
     try:
         return list(parts_of(member, as_view(x)))
@@ -469,7 +471,7 @@ def _read(member: int, key: Hashable, x: object) -> list[tuple[Allocation, Part]
 
 
 def _grouped(
-    items: Sequence[tuple[Hashable, object]], parts: Mapping[Allocation, list[Part]], groups: Sequence[list[int]]
+    items: Sequence[tuple[Hashable, Any]], parts: Mapping[Allocation, list[Part]], groups: Sequence[list[int]]
 ) -> Iterator[SharedGroup]:
     """Yield the groups, with their members' parts, which number the members anew."""
     place = {member: (g, k) for g, members in enumerate(groups) for k, member in enumerate(members)}

@@ -38,6 +38,23 @@ class ViewKind(Protocol):
 
     It may also have ``by_axis(shapes)``: for each source a map for each of its axes, or for some neighbors, where
     each reads it through axes of the view of its own; see `tapestry_sets.views.kinds.axis_maps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import AffineMap, allocate
+    >>> from tapestry_sets.views import IndexMap, Piece
+    >>> class Shear:  # the diagonals of a wide matrix: (i, j) reads (i, i + j)
+    ...     def out_shape(self, shapes):
+    ...         ((rows, columns),) = shapes
+    ...         return rows, columns - rows + 1
+    ...     def pieces(self, shapes):
+    ...         return (Piece(0, (), IndexMap((AffineMap(((1, 0), (1, 1)), (0, 0)),))),)
+    >>> A = allocate((4, 9), name="A")
+    >>> print(A.apply(Shear())[:, ::-1][:, :4].origins()[A])
+    ..1111...
+    ...1111..
+    ....1111.
+    .....1111
     """
 
     def out_shape(self, shapes: Shapes) -> Shape:

@@ -20,7 +20,7 @@ from tapestry_exec.cuda import lanes
 from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated import machine as simulated_machine
 from tapestry_exec.simulated import shim
-from tapestry_plan import Graph, Link, Mesh, ShardPlan, Tensor, concat, least_memory, load_onnx, plan
+from tapestry_plan import Graph, Link, Mesh, ShardPlan, Tensor, concat, least_memory, load_onnx, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.onnx import demo_model
 from tapestry_plan.ops import exp, matmul, relu, tanh
@@ -278,3 +278,19 @@ def test_a_fault_ends_the_command_with_one_line(file: Path, monkeypatch: pytest.
     assert result.exit_code == 1
     assert result.stderr.startswith("error: step ") and "may still write them" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_any_number_of_devices_has_the_same_bits() -> None:
+    """Leaves are copied so that they lie alike, which asks for arrays in row-major order."""
+    g = Graph()
+    x, w = g.input("x", (24, 32)), g.input("w", (32, 16))
+    g.output(ops.softmax(ops.relu(x.T.reshape(24, 32) @ w), axis=-1), "y")
+    g.output(ops.sum(x, axis=1), "s")
+    g.output(ops.conv(g.input("c", (2, 3, 9, 9)), g.input("k", (4, 3, 3, 3)), pads=1), "z")
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal(t.shape).astype(np.float32) for name, t in g.stored.items() if t.kind == "input"}
+    made = {}
+    for devices in (1, 2, 3):
+        result = run(plan(g, Mesh((devices,)), same_bits=True), feeds, backend="simulated", verify=True)
+        made[devices] = {name: array.tobytes() for name, array in result.outputs.items()}
+    assert made[1] == made[2] == made[3]

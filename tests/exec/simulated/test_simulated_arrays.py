@@ -36,7 +36,7 @@ INNER = {"machine", "call", "compute", "capture"}
 @pytest.fixture(scope="module")
 def cupy() -> Any:
     """The real CuPy: it is imported without a driver; nothing here needs a GPU."""
-    missing = "CuPy is not installed: pip install tapestry[cuda13]"
+    missing = "CuPy is not installed: pip install tapestry-tensor[cuda13]"
     return pytest.importorskip("cupy", reason=missing, exc_type=ImportError)
 
 

@@ -67,7 +67,12 @@ def test_what_waits_is_made_again_in_less_memory() -> None:
     assert not plan(g, mesh, memory_nbytes=73_728).recomputed
     p = plan(g, mesh, memory_nbytes=73_727)
     assert p.recomputed == {"tanh_5": "tanh", "exp_1": "exp"} and p.gap == 0 and max(p.peak_nbytes) == 65_536
+    assert ("exp_1", "tanh_5") in [(pair.first, pair.second) for pair in p.fused], "what runs again is a block"
     assert ShardPlan.from_json(p.to_json()) == p
+    assert [(step.at, step.arguments["by"]) for step in p.derivation.steps if step.rule == "recompute"] == [
+        ("tanh", ("multiply",)),
+        ("exp", ("tanh_5",)),
+    ]
     assert set(p.derivation.replay(g).nodes) == set(p.graph.nodes)
     rng = np.random.default_rng(1)
     values = {name: rng.random((64, 64), np.float32) for name in ["x", *(f"w{k}" for k in range(4))]}

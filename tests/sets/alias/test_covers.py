@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import allocate, concatenate, covers, find_missing, tally
+from tapestry_sets import allocate, concatenate, covers, tally
+from tapestry_sets.solvers import isl
 from tests.strategies import chains, views
 
 
@@ -32,19 +35,44 @@ def cells(values: np.ndarray) -> set[int]:
 def test_views_cover_what_they_read_together(case: tuple[list[Any], list[np.ndarray], Any, np.ndarray]) -> None:
     many, arrays, view, values = case
     lacking = cells(values).difference(*map(cells, arrays))
-    assert covers(many, view) == (not lacking)
-    assert covers(iter(many), view) == (not lacking)
-    found = find_missing(many, view)
-    assert (found is None) == (not lacking)
-    if found is not None:
+    found = covers(many, view)
+    assert bool(found) == (not lacking) == bool(covers(iter(many), view))
+    assert (found.gap is None) == (not lacking)
+    if found.gap is not None:
         (home,) = view.allocations
-        assert found.allocation == home and int(values[found.at]) in lacking
-        assert int(values[found.at]) - 1 == (np.ravel_multi_index(found.cell, home.shape) if home.shape else 0)
+        assert found.gap.allocation == home and int(values[found.gap.at]) in lacking
+        assert int(values[found.gap.at]) - 1 == number_of(found.gap.cell, home.shape)
+
+
+@given(several())
+def test_what_is_read_twice_is_found_with_its_readers(
+    case: tuple[list[Any], list[np.ndarray], Any, np.ndarray],
+) -> None:
+    many, arrays, view, values = case
+    (home,) = view.allocations
+    check_twice(covers(many, view), arrays, cells(values), home.shape)
+    check_twice(covers(many), arrays, set(range(1, home.size + 1)) if many else set(), home.shape)
+
+
+def check_twice(found: Any, arrays: list[np.ndarray], wanted: set[int], shape: tuple[int, ...]) -> None:
+    read = Counter(x for array in arrays for x in array.ravel().tolist() if x in wanted)
+    assert (found.twice is None) == (max(read.values(), default=0) < 2)
+    assert found.exactly_once == (read == Counter(wanted))
+    assert ("exactly once" in repr(found)) == found.exactly_once
+    if found.twice is not None:
+        first, second, a, b, _, cell = found.twice
+        assert (first, a) < (second, b)
+        assert int(arrays[first][a]) == int(arrays[second][b]) == number_of(cell, shape) + 1
+        assert number_of(cell, shape) + 1 in wanted
+
+
+def number_of(cell: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    return int(np.ravel_multi_index(cell, shape)) if shape else 0
 
 
 @given(views(), views())
 def test_other_memory_covers_nothing(one: tuple[Any, np.ndarray], two: tuple[Any, np.ndarray]) -> None:
-    assert covers([one[0]], two[0]) == (not cells(np.asarray(two[1])))
+    assert bool(covers([one[0]], two[0])) == (not cells(np.asarray(two[1])))
     assert covers([one[0], two[0]], two[0])
 
 
@@ -55,18 +83,66 @@ def test_tiles_at_any_size(n: int) -> None:
     tiles = [A[i * h : (i + 1) * h, j * h : (j + 1) * h] for i in range(3) for j in range(3)]
     with tally() as decided:
         assert covers(tiles, A) and covers([*tiles, A[::5]], A.T) and covers(tiles[:3], A[: h // 2, ::7])
-        found = find_missing(tiles[:4] + tiles[5:], A)
+        found = covers(tiles[:4] + tiles[5:], A).gap
         assert found is not None and all(h <= x < 2 * h for x in found.cell)
         assert covers([A[k::7] for k in range(7)], A) and not covers([A[k::7] for k in range(1, 7)], A)
-        found = find_missing([A.ravel()[: n * n // 2 + 5], A[::-1].ravel()[: n * n // 2 - 4]], A)
+        found = covers([A.ravel()[: n * n // 2 + 5], A[::-1].ravel()[: n * n // 2 - 4]], A).gap
         assert found is not None and found.cell[0] == n // 2 and found.cell[1] >= n - 4
     assert not decided.listed
+
+
+@pytest.mark.parametrize("n", [12, 12 * 10**9])
+def test_shards_are_exact_at_any_size_without_isl(n: int) -> None:
+    """Blocks, cyclic shards, block-cyclic ones, triangles; with a halo, and a hole."""
+    A = allocate((n, n), name="A")
+    blocks = [A[k * n // 4 : (k + 1) * n // 4, j * n // 3 : (j + 1) * n // 3] for k in range(4) for j in range(3)]
+    cyclic = [A[k::4, j::3] for k in range(4) for j in range(3)]
+    block_cyclic = [A.reshape(n // 6, 3, 2, n)[:, k] for k in range(3)]
+    triangles = [A.tril(), A.triu(1)]
+    with patch.object(isl, "_islpy", side_effect=ImportError("no isl here")), tally() as decided:
+        for shards in (blocks, cyclic, block_cyclic, triangles, [A]):
+            found = covers(shards)
+            assert found.exactly_once and repr(found).startswith("Coverage(exactly once, by ")
+            assert covers(shards, A.T).exactly_once
+        halo = covers([A[: n // 2 + 1], A[n // 2 :]])
+        assert halo and not halo.exactly_once and halo.twice is not None and halo.twice.cell[0] == n // 2
+        assert (halo.twice.a, halo.twice.b) == ((n // 2, halo.twice.cell[1]), (0, halo.twice.cell[1]))
+        hole = covers([*cyclic[:5], *cyclic[6:]])
+        assert not hole and hole.twice is None and hole.gap is not None
+        assert (hole.gap.cell[0] % 4, hole.gap.cell[1] % 3) == (1, 2)
+        inner = covers([A[: n // 2], A[n // 2 - 1 :]], A[n // 2 :, 3:])
+        assert inner.exactly_once, "what is read twice is beside what is to be covered"
+        beside = covers([A[:, :5], A[:, 3:]], A[1:3])
+        assert beside.twice is not None and beside.twice.cell[0] in (1, 2) and beside.twice.cell[1] in (3, 4)
+    assert decided.listed == decided.isl == 0
+
+
+def test_windows_hold_cells_twice_within_what_is_asked() -> None:
+    A = allocate((12,), name="A")
+    windows = A.sliding_windows(3, 4)  # each cell at most once
+    assert covers([windows], windows).exactly_once and repr(covers([windows])) == "Coverage(gap at A[3])"
+    near = A.sliding_windows(3, 2)
+    found = covers([near], A[5:])
+    assert found.twice is not None and (found.twice.first, found.twice.second) == (0, 0) and found.twice.cell[0] >= 6
+    assert covers([near], A[1:2]).exactly_once
+    assert repr(covers([A, near], A[:1])) == "Coverage(twice at A[0] = views[0][0] = views[1][0, 0])"
+    assert (
+        "covers by closed form in" in covers([near])._repr_mimebundle_()["text/plain"] or not covers([near]).decisions
+    )
+    assert covers([A[:6], A[6:]]).explain().startswith("Coverage(exactly once, by 2 views)\n")
+
+
+def test_arrays_need_what_they_are_to_cover() -> None:
+    x = np.zeros(8)
+    assert covers([x[:4], x[4:]], x).exactly_once and not covers([x[:5], x[4:]], x).exactly_once
+    with pytest.raises(ValueError, match="give the array that they are to cover"):
+        covers([x])
 
 
 def test_arrays_are_covered_byte_by_byte() -> None:
     x = np.zeros((8, 8), np.float32)
     assert covers([x[:4], x[4:]], x) and covers([x.view(np.uint8)[:, ::2], x.view(np.uint8)[:, 1::2]], x)
-    found = find_missing((x.view(np.uint8)[:, ::2],), x)
+    found = covers((x.view(np.uint8)[:, ::2],), x).gap
     assert found is not None and found.at[-1] % 2 == 1
     assert not covers([x.copy()], x)
 
@@ -75,7 +151,7 @@ def test_several_memories() -> None:
     A, B = allocate((6,), name="A"), allocate((4,), name="B")
     both = concatenate([A[::2], B])
     assert covers([B, A[:1], A[2:]], both) and covers([both], B)
-    found = find_missing([B[1:], A], both)
+    found = covers([B[1:], A], both).gap
     assert found is not None and (found.allocation, found.cell, found.at) == (B, (0,), (3,))
 
 
@@ -87,8 +163,8 @@ A = allocate((4, 6), name="A")
     [
         (lambda: covers(A, A), "covers: views must be a sequence of views and arrays, not one Allocation"),
         (lambda: covers([A, 3], A), r"covers: views\[1\]: int is neither a View nor an array"),
-        (lambda: covers([A], "A"), "covers: view: str is neither"),
-        (lambda: find_missing([A, None], A), r"find_missing: a: views\[1\]: NoneType is neither"),
+        (lambda: covers([A], "A"), "covers: of: str is neither"),
+        (lambda: covers([A, None], A), r"covers: views\[1\]: NoneType is neither"),
     ],
 )
 def test_wrong_input(call: Any, words: str) -> None:

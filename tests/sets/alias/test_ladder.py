@@ -190,7 +190,7 @@ SWALLOW = {
     "tapestry_plan/onnx/inputs.py: unread",
     "tapestry_plan/onnx/view_writing.py: _makes",
     "tapestry_plan/search/by_memory.py: _tell_more_devices",
-    "tapestry_sets/alias/overlap.py: overlaps",
+    "tapestry_sets/alias/overlap.py: _meet",
     "tapestry_sets/limits/printable.py: _write",
     "tapestry_sets/views/view.py: width_of",
 }

@@ -18,7 +18,7 @@ from tapestry_sets import (
     TooManyPieces,
     allocate,
     concatenate,
-    find_missing,
+    covers,
     interleave,
     limits,
     overlap,
@@ -281,14 +281,14 @@ def test_axes_of_any_length_are_answered() -> None:
     """Positions beyond int64, and columns beside long slices."""
     line = allocate((10**30,))
     ends = pad(line, 1, "wrap")
-    missing = find_missing(ends[:3], ends[-3:][::2])
+    missing = covers([ends[:3]], ends[-3:][::2]).gap
     assert missing is not None and missing.cell == (10**30 - 2,)
     windows = pad(line, 2, "wrap").sliding_windows((9,), step=1000)[-3:]
     w = overlap(windows, line[::-1][:5000]).witness
     assert w is not None and origin(windows, w.a) == w.cell
     wide = allocate((2**62,))
     column = wide.take([0, 2**62 - 1, 5, 2**61, 2**61 + 1, 7, -3], 0)
-    beside = find_missing(column, wide[1::2])
+    beside = covers([column], wide[1::2]).gap
     assert beside is not None and beside.cell == (1,)
     rows = allocate((10**4, 10**10)).take(np.random.default_rng(0).permutation(10**4)[:300], 0)
     (home,) = rows.allocations
@@ -324,7 +324,7 @@ def test_sequences_whose_last_page_is_cut(one: list[int], two: list[int], cut: i
     with tally() as decided:
         assert overlap(a, b).size == len(np.intersect1d(x, y)) and overlaps(a, b) == np.isin(x, y).any()
         assert a.contains(b) == np.isin(y, x).all() and a.same_elements(b) == (set(x.flat) == set(y.flat))
-        missing = find_missing(a, b)
+        missing = covers([a], b).gap
         assert (missing is None) == np.isin(y, x).all()
         assert missing is None or (np.ravel_multi_index(missing.cell, (12, 4, 2)) == y[missing.at]) & ~np.isin(
             y[missing.at], x
