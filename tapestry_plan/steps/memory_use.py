@@ -22,6 +22,7 @@ from tapestry_sets.draw import align as align_columns
 from tapestry_sets.draw import as_html
 
 HEADS = "bytes", "tensor", "what", "cells", "from step", "to step"
+NUMBERS = [k for k, name in enumerate(HEADS) if name not in ("tensor", "what", "cells")]
 
 
 class HeldBuffer(Struct, frozen=True):
@@ -94,13 +95,12 @@ class MemoryUse(Struct, frozen=True):
 
     def __str__(self) -> str:
         """What is held at the peak, as a table in plain text."""
-        numbers = [k for k, name in enumerate(HEADS) if name not in ("tensor", "what", "cells")]
-        table = align_columns([HEADS, *self._list_cells()], numbers=numbers)
+        table = align_columns([HEADS, *self._list_cells()], numbers=NUMBERS)
         return "\n".join([self._tell_peak(), *table, *self._tell_rest()])
 
     def _repr_html_(self) -> str:
         said = "".join(f"<p>{line}</p>" for line in (self._tell_peak(), *self._tell_rest()))
-        return said + as_html([HEADS, *self._list_cells()])
+        return said + as_html([HEADS, *self._list_cells()], numbers=NUMBERS)
 
     def _tell_peak(self) -> str:
         return (

@@ -97,6 +97,8 @@ NAMES: Mapping[str, str] = {
     "consumer": "read by", "nbytes": "bytes", "why": "why",
 }  # fmt: skip
 """What a table shows, and what it calls it."""
+NUMBERS = [k for k, name in enumerate(NAMES) if name in ("step", "source", "target", "nbytes")]
+"""Its columns of numbers."""
 
 
 class PlannedTransfers(Struct, frozen=True):
@@ -222,11 +224,10 @@ class PlannedTransfers(Struct, frozen=True):
 
     def __str__(self) -> str:
         """A table in plain text."""
-        numbers = [k for k, name in enumerate(NAMES) if name in ("step", "source", "target", "nbytes")]
-        return "\n".join([*align([[*NAMES.values()], *self._list_cells()], numbers=numbers), *self._tell_rest()])
+        return "\n".join([*align([[*NAMES.values()], *self._list_cells()], numbers=NUMBERS), *self._tell_rest()])
 
     def _repr_html_(self) -> str:
-        table = as_html([[*NAMES.values()], *self._list_cells()])
+        table = as_html([[*NAMES.values()], *self._list_cells()], numbers=NUMBERS)
         return table + "".join(f"<p>{line}</p>" for line in self._tell_rest())
 
     def _list_cells(self) -> list[list[str]]:

@@ -26,13 +26,28 @@ def align(rows: Sequence[Sequence[str]], ruler: bool = False, numbers: Collectio
     return [lines[0], "  ".join("-" * n for n in widths), *lines[1:]] if ruler else lines
 
 
-def as_html(rows: Sequence[Sequence[str]], style: str = "") -> str:
-    """Return rows, the head first, as an element of HTML; a style is for each cell."""
+def as_html(rows: Sequence[Sequence[str]], style: str = "", numbers: Collection[int] | None = None) -> str:
+    """Return rows, the head first, as an element of HTML; a style is for each cell.
+
+    Where it is said which columns are of numbers, these end in line and words begin in line, as in `align`.
+
+    Examples
+    --------
+    >>> print(as_html([("id", "kind"), ("0", "a<b")], numbers={0}).splitlines()[1])
+    <thead><tr><th style="text-align:right">id</th><th style="text-align:left">kind</th></tr></thead>
+    """
     from html import escape  # loaded with the first table, not with the package
 
+    def style_of(column: int) -> str:
+        way = "" if numbers is None else f"text-align:{'right' if column in numbers else 'left'}"
+        own = ";".join(part for part in (style, way) if part)
+        return f' style="{own}"' if own else ""
+
+    styles = [style_of(column) for column in range(len(rows[0]))]
+
     def line(row: Sequence[str], tag: str) -> str:
-        opened = f'<{tag} style="{style}">' if style else f"<{tag}>"
-        return f"<tr>{''.join(f'{opened}{escape(cell)}</{tag}>' for cell in row)}</tr>"
+        cells = (f"<{tag}{own}>{escape(cell)}</{tag}>" for own, cell in zip(styles, row, strict=True))
+        return f"<tr>{''.join(cells)}</tr>"
 
     body = "\n".join(line(row, "td") for row in rows[1:])
     return f"<table>\n<thead>{line(rows[0], 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"

@@ -164,7 +164,7 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         return "\n".join(align([HEADS, *self._list_rows()]))
 
     def _repr_html_(self) -> str:
-        return as_html([HEADS, *self._list_rows()])
+        return as_html([HEADS, *self._list_rows()], numbers=())
 
     def _list_rows(self) -> Iterator[list[str]]:
         for name, said in self._said.items():
