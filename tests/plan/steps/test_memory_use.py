@@ -86,7 +86,7 @@ def test_tables() -> None:
     assert lines[1].split() == ["bytes", "tensor", "what", "cells", "from", "step", "to", "step"]
     assert len(lines) == 2 + len(use.at_peak) and len(repr(use)) <= 200 and str(use.peak_step) in repr(use)
     html = use._repr_html_()
-    assert html.count("<tr>") == 1 + len(use.at_peak) and html.count("<td>") == 6 * len(use.at_peak)
+    assert html.count("<tr>") == 1 + len(use.at_peak) and html.count("</td>") == 6 * len(use.at_peak)
 
 
 def test_long_tables_end_in_a_line() -> None:

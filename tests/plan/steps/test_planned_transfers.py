@@ -112,7 +112,7 @@ def test_tables() -> None:
     assert len(lines) == 1 + len(table)
     assert repr(table) == f"PlannedTransfers({len(table)} transfers on 2 links, {table.nbytes:,} B)"
     html = table._repr_html_()
-    assert html.count("<tr>") == 1 + len(table) and html.count("<td>") == 8 * len(table)
+    assert html.count("<tr>") == 1 + len(table) and html.count("</td>") == 8 * len(table)
     many = PlannedTransfers(table.rows * 10)
     assert str(many).splitlines()[-1] == f"and {10 * len(table) - 20} more; {many.nbytes:,} B in all"
     assert many._repr_html_().endswith(f"<p>and {10 * len(table) - 20} more; {many.nbytes:,} B in all</p>")
