@@ -70,6 +70,18 @@ def test_a_report_opens_alone_and_answers_soon(browser: Any, written: Any, make:
         assert all(url.startswith("blob:") for url in opened.asked[1:]), "what the page makes itself"
 
 
+def test_links_of_a_report_in_a_notebook_lead_to_its_parts(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<title>a notebook</title>{chained().report()._repr_html_()}", "utf-8")
+    with open_page(browser, path) as opened:
+        inside = opened.page.frame_locator("iframe")
+        inside.locator("[data-ready]").wait_for()
+        inside.get_by_role("link", name="time").click()
+        frame = opened.page.frames[1]
+        frame.wait_for_function("window.scrollY > 0")
+        assert frame.url == "about:srcdoc#lanes" and not opened.printed
+
+
 def test_keys_reach_and_choose_operators(opened: Opened) -> None:
     p = chained()
     page = opened.page

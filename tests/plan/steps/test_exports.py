@@ -148,7 +148,9 @@ def test_known_words() -> None:
         assert ran["placed"] == dict(said) and ran["outputs"] == dict(said.outputs)
         again = pickle.loads(pickle.dumps(said))
         assert dict(again) == dict(said) and again.to_code() == said.to_code()
-    assert "act" in str(found) and ">act</td>" in found._repr_html_() and repr(found) == "Shardings(4 tensors, 0 refused)"
+    assert (
+        "act" in str(found) and ">act</td>" in found._repr_html_() and repr(found) == "Shardings(4 tensors, 0 refused)"
+    )
     found.check()
 
 
