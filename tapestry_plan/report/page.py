@@ -111,7 +111,7 @@ class Report(Struct, frozen=True):
             file.write(self.html.encode())
 
     def _repr_html_(self) -> str:
-        """The page in a frame, so that its styles are its own; its links lead to its parts, not to what is around it."""
+        """The page in a frame, so that its styles are its own; links lead to its parts, not to what is around it."""
         page = self.html.replace("<head>", '<head><base href="about:srcdoc">', 1)
         frame = f'<iframe title="{escape(self.title)}" style="width:100%;height:{FRAME_TALL}px;border:0" srcdoc="'
         return f'{frame}{page.replace("&", "&amp;").replace(chr(34), "&quot;")}"></iframe>'
