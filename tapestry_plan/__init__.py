@@ -54,6 +54,7 @@ from tapestry_plan.steps import (
 from tapestry_sets.limits import quote
 
 if TYPE_CHECKING:  # loaded when it is asked for: see `__getattr__`
+    from tapestry_plan.jaxpr import from_jaxpr
     from tapestry_plan.onnx import load_onnx
     from tapestry_plan.report.widgets import OverlapExplorer as OverlapExplorer
     from tapestry_plan.report.widgets import PlanExplorer as PlanExplorer
@@ -96,6 +97,7 @@ __all__ = [
     "concat",
     "count_shared",
     "draw",
+    "from_jaxpr",
     "gradient",
     "least_memory",
     "load_onnx",
@@ -112,6 +114,7 @@ __all__ = [
 
 
 _WHERE = {
+    "from_jaxpr": "tapestry_plan.jaxpr",
     "load_onnx": "tapestry_plan.onnx",
     "PlanExplorer": "tapestry_plan.report.widgets",
     "OverlapExplorer": "tapestry_plan.report.widgets",

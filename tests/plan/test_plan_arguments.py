@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -41,6 +42,7 @@ from tapestry_plan import (
     concat,
     count_shared,
     draw,
+    from_jaxpr,
     gradient,
     least_memory,
     load_onnx,
@@ -54,6 +56,7 @@ from tapestry_plan import (
 )
 from tapestry_sets.regions import Box
 from tapestry_sets.views import PermuteDims
+from tests.traced_functions import read, recorded
 from tests.wrong_arguments import Row, ask, faults_of, is_dtype, signature_of
 
 BOX = Box.of((4, 3, 6))
@@ -120,6 +123,11 @@ def model() -> bytes:
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
     made: bytes = helper.make_model(graph).SerializeToString()
     return made
+
+
+def traced() -> Any:
+    one = recorded()["layers"]
+    return SimpleNamespace(jaxpr=read(one["jaxpr"]), consts=[])
 
 
 def of_graph(**given: Any) -> Any:
@@ -311,6 +319,13 @@ ROWS: dict[str, Row] = {
         says={"by_device": "Placed"},
     ),
     "least_memory": Row(least_memory, lambda: {"plan": planned()}),
+    "from_jaxpr": Row(
+        from_jaxpr,
+        lambda: {"jaxpr": traced()},
+        takes={"jaxpr": "ClosedJaxpr"},
+        known={"ClosedJaxpr": lambda x: hasattr(x, "jaxpr")},
+        refuses={"jaxpr": (5, None, "x"), "names": (["x"], ["a", "b", "a"])},
+    ),
     "load_onnx": Row(
         load_onnx,
         lambda: {"path_or_model": model()},
