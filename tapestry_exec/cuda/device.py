@@ -25,7 +25,7 @@ from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
 from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
-from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
+from tapestry_plan.ir import InPlaceBlock, Monoid, Op, Shard, components_of, is_in_place, merge_states
 from tapestry_plan.rewrite import Derived, list_inside, with_ops
 from tapestry_plan.steps import HOST, Buffer, Within, align
 from tapestry_sets.digits import Ints
@@ -531,7 +531,9 @@ class CupyDevice:
                     if (here := device()) is not None:
                         here._run_one(one, inputs, outputs, shard)
 
-                return replace(one, block=block)
+                # What a kernel that is attached does, nobody has promised.
+                keeps = is_in_place(one.block) and one.name not in self.shared.kernels
+                return replace(one, block=InPlaceBlock(block) if keeps else block)
 
             # Blocks within a block share its scratch memory, so that they stay what they are.
             inside = {

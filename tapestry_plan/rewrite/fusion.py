@@ -20,7 +20,6 @@ from tapestry_plan.ir import (
     Activation,
     Addition,
     Attrs,
-    CellBlock,
     Correlation,
     Form,
     MatrixProduct,
@@ -30,6 +29,7 @@ from tapestry_plan.ir import (
     Shape,
     Shard,
     Signature,
+    is_in_place,
 )
 from tapestry_plan.rewrite import tuning
 from tapestry_plan.rewrite.derived import (
@@ -276,10 +276,9 @@ class Fusion(Struct, frozen=True, dict=True):
 
     def _overwrites(self, two: Shard, out: Box, itemsize: int) -> bool:
         """Whether the second operator, a part of it, may write where it reads the block of the result between."""
-        block, signature = self.second.block, self.second_signature
+        signature = self.second_signature
         return (
-            isinstance(block, CellBlock)
-            and block.in_place
+            is_in_place(self.second.block)
             and itemsize == self.itemsize
             and not signature.reductions
             and len(signature.outputs) == 1

@@ -104,3 +104,30 @@ def test_what_is_between_takes_no_room(word: Any, devices: int) -> None:
         if t.kind == "input"
     }
     assert run(p, arrays).outputs["out"].tobytes() == evaluate(g, arrays)["out"].tobytes()
+
+
+def test_simulated_gpus_take_no_more_than_the_arena(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There an operator of a block runs as it would by itself, and keeps its promise."""
+    from tapestry_exec.simulated import ordering
+
+    taken: list[int] = []
+    allocated = ordering.Checker.allocated
+
+    def note(self: Any, name: str, data: Any, device: int | None) -> Any:
+        if device is not None:
+            taken.append(data.nbytes)
+        return allocated(self, name, data, device)
+
+    monkeypatch.setattr(ordering.Checker, "allocated", note)
+    beside = []
+    for far in (False, True):
+        g = Graph()
+        g.output(chain(g.input("x", (64, 64)), far), "out")
+        p = plan(g, Mesh(1))
+        taken.clear()
+        x = np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32)
+        run(p, {"x": x}, backend="simulated", verify=True)
+        assert p.peak_nbytes[0] in taken
+        taken.remove(p.peak_nbytes[0])
+        beside.append(sorted(taken))
+    assert beside[0] == beside[1]
