@@ -11,7 +11,7 @@ from tapestry_plan.report.markup import UNITS, element, escape, tell_count
 from tapestry_plan.report.network import tell_sharding
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
 from tapestry_plan.steps import Alternative, ShardPlan, tell_block
-from tapestry_sets.limits import REFUSALS, cut_text
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one
 from tapestry_sets.regions import Box
 
 
@@ -64,10 +64,9 @@ def _draw(plan: ShardPlan, node: str) -> str:
     for device, boxes in plan.placement[node].items():
         for box in boxes:
             devices.setdefault(box, []).append(device)
-    try:
-        pictures = show_spaces(operation(plan.graph, node), list(devices))
-    except REFUSALS as error:
-        return element("p", escape(f"There is no picture: {cut_text(str(error), 200)}"), class_="tp-note")
+    pictures = ask_one(REFUSALS, show_spaces, operation(plan.graph, node), list(devices))
+    if pictures is OPEN:
+        return element("p", "There is no picture: what the parts read is too hard to say.", class_="tp-note")
     parts = [
         f"part {k + 1} on device{'s' * (len(mine) > 1)} {', '.join(map(str, mine))}"
         for k, mine in enumerate(devices.values())

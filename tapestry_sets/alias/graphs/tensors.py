@@ -188,7 +188,7 @@ class AliasTensor(Viewable, Frozen):
         --------
         >>> from tapestry_sets import AliasGraph
         >>> AliasGraph().allocate((4, 6), name="w")[1:].view
-        View((3, 6) of w)
+        w[1:]
         """
         return self.graph._view(self.id)
 

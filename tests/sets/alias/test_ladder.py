@@ -169,7 +169,10 @@ def test_public_errors_are_caught_in_the_loop_alone() -> None:
 
 SWALLOW = {
     "tapestry_exec/cli/commands.py: _planned_before",
-    "tapestry_exec/cli/terminal.py: main",
+    "tapestry_exec/cli/operators.py: _parse_value",
+    "tapestry_exec/cli/operators.py: make_operation",
+    "tapestry_exec/cli/saved.py: complete_stages",
+    "tapestry_exec/cli/terminal.py: _end_quietly",
     "tapestry_exec/cli/expression.py: _declaration",
     "tapestry_exec/cli/expression.py: _try",
     "tapestry_exec/cli/planning.py: _parse_boxes",
@@ -189,6 +192,7 @@ SWALLOW = {
     "tapestry_plan/ir/tensors.py: check_dtype",
     "tapestry_plan/onnx/inputs.py: unread",
     "tapestry_plan/onnx/view_writing.py: _makes",
+    "tapestry_plan/report/home.py: _tell_onnx",
     "tapestry_plan/search/by_memory.py: _tell_more_devices",
     "tapestry_sets/alias/overlap.py: _meet",
     "tapestry_sets/limits/printable.py: _write",
