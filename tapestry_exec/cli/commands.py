@@ -66,15 +66,12 @@ from tapestry_plan.steps import (
     NotFound,
     Shardings,
     ShardPlan,
-    import_library,
     spill,
 )
 from tapestry_sets.limits import Units, quote
 
 LIBRARIES = ("jax", "dtensor", "dask", "onnx")
 """In whose words `export` says where tensors lie."""
-IMPORTED = {"jax": {"jax": "jax"}, "dtensor": {"torch.distributed.tensor": "torch"}}
-"""What must be importable for that, and what it is called where it is installed from."""
 
 
 @click.group(
@@ -211,11 +208,6 @@ def export_command(asked: Planning, mesh: Mesh | None, as_json: bool, library: s
     if library == "onnx" and output is None:
         raise click.UsageError("--to onnx writes a model; name its file with --output")
     target = None if output is None else check_target(output, "--output")
-    try:
-        for module, package in IMPORTED.get(library, {}).items():
-            import_library(module, package)
-    except ImportError as error:
-        raise click.UsageError(str(error)) from None
     p = plan_model(asked, load_model(asked), asked.find_mesh(mesh))
     if library == "onnx" and target is not None:
         model = to_onnx(p).SerializeToString()

@@ -708,7 +708,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ImportError
-            Without JAX.
+            Without JAX, when a value is asked for; `Shardings.to_code` does without.
         TypeError, ValueError
             For what is not a mesh of JAX, and for one with other axes.
 
@@ -718,6 +718,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> g = Graph()
         >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
         >>> p = plan(g, Mesh(2), fix={"act": {"i0": 2}})
+        >>> print(p.to_jax().to_code().splitlines()[-3])
+        placed['act'] = NamedSharding(mesh, P('x', None))
         >>> p.to_jax()["x"]  # doctest: +SKIP
         PartitionSpec('x', None)
         """
@@ -750,7 +752,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ImportError
-            Without PyTorch.
+            Without PyTorch, when a value is asked for; `Shardings.to_code` does without.
 
         Examples
         --------

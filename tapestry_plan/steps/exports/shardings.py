@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from math import prod
 from typing import Any, Generic, Literal, TypeVar
@@ -47,6 +47,9 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
     outputs : Shardings, optional
         The same of the graph's outputs, by their labels, as they lie when the plan has run; a plan may move them there
         from where they are made.
+    word : callable, optional
+        Makes the library's own value of what is said, when it is asked for: only then must the library be there. The
+        code needs it not.
 
     Examples
     --------
@@ -71,8 +74,10 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         head: str,
         line: Callable[[str, str, Said], str],
         outputs: Shardings[Said] | None = None,
+        word: Callable[[Any], Said] | None = None,
     ) -> None:
-        self._said, self._head, self._line = dict(said), head, line
+        self._said, self._head, self._line = dict[str, Any](said), head, line
+        self._word: Callable[[Any], Said] = _say_as_it_is if word is None else word
         put_fields(self, refused=FrozenDict(refused), placements=FrozenDict(placements), mesh=mesh, outputs=outputs)
 
     refused: Mapping[str, str]
@@ -82,7 +87,7 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
 
     def __getitem__(self, name: str) -> Said:
         if name in self._said:
-            return self._said[name]
+            return self._word(self._said[name])
         if name in self.refused:
             raise NotExported(f"tensor {quote(name)}: {self.refused[name]}")
         if self.outputs is not None and (name in self.outputs or name in self.outputs.refused):
@@ -104,7 +109,7 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         >>> plan(g, Mesh(2), fix={"act": {"i0": 2}}).to_dask_chunks().get("nothing", "not there")
         'not there'
         """
-        return self._said.get(name, default)
+        return self[name] if name in self._said else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._said)
@@ -124,7 +129,7 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         >>> plan(g, Mesh(2), fix={"act": {"i0": 2}}).to_dask_chunks().of_kind("input")
         {'x': ((4, 4), (4,))}
         """
-        return {name: said for name, said in self._said.items() if self.placements[name].kind == kind}
+        return {name: self[name] for name in self._said if self.placements[name].kind == kind}
 
     @property
     def _ends(self) -> Shardings[Said]:
@@ -133,10 +138,19 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         return Shardings({}, {}, {}, self.mesh, "", self._line)
 
     def map(self, change: Callable[[Said], Any]) -> Shardings[Any]:
-        """The same tensors with other words for where they lie, each made of the word that stands."""
-        said = {name: change(value) for name, value in self._said.items()}
+        """The same tensors in other words, each of which is made of the one that stands when it is asked for."""
+        before = self._word
         ends = None if self.outputs is None else self.outputs.map(change)
-        return Shardings(said, self.refused, self.placements, self.mesh, self._head, self._line, ends)
+        return Shardings(
+            self._said,
+            self.refused,
+            self.placements,
+            self.mesh,
+            self._head,
+            self._line,
+            ends,
+            lambda said: change(before(said)),
+        )
 
     @property
     def every_refusal(self) -> dict[str, str]:
@@ -154,7 +168,7 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
     def to_code(self) -> str:
         """The same as lines of Python that run, to take along."""
         lines = [self._line("placed", name, said) for name, said in self._said.items()]
-        ends = [self._line("outputs", name, said) for name, said in self._ends.items()]
+        ends = [self._line("outputs", name, said) for name, said in self._ends._said.items()]
         return "\n".join([self._head, "placed = {}", *lines, "outputs = {}", *ends])
 
     def __repr__(self) -> str:
@@ -172,9 +186,13 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
             halos = [f"{n} cells beside along axis {axis}" for axis, n in enumerate(placement.halos) if n]
             beside = f", with {' and '.join(halos)}" if halos else ""
             shape = "×".join(map(str, placement.shape)) or "one cell"
-            yield [cut_text(name), placement.kind, shape, str(getattr(said, "spec", said)) + beside]
+            yield [cut_text(name), placement.kind, shape, str(said) + beside]
         for name, why in self.refused.items():
             yield [cut_text(name), "", "", f"refused: {why}"]
+
+
+def _say_as_it_is(said: Any) -> Any:
+    return said
 
 
 # -- what libraries can say --------------------------------------------------------------------------------
@@ -268,17 +286,18 @@ def say_jax(lying: Lying, on: Any = None) -> Shardings[Any]:
     ValueError
         When that mesh has other axes.
     """
-    sharding = import_library("jax.sharding", "jax")
-    if on is not None and not isinstance(on, (sharding.Mesh, sharding.AbstractMesh)):
-        raise TypeError(f"to_jax: mesh is {quote(on)}; give a jax.sharding.Mesh, or none for PartitionSpecs")
 
     def say(placement: MeshPlacement, mesh: FineMesh) -> Any:
         check_even(placement, "JAX")
-        return sharding.PartitionSpec(*(each[0] if len(each) == 1 else each or None for each in placement.axes))
+        return tuple(each[0] if len(each) == 1 else each or None for each in placement.axes)
 
     found = _say_on_mesh(lying, say, _open_jax, _write_jax)
+    specs = found.map(lambda axes: import_library("jax.sharding", "jax").PartitionSpec(*axes))
     if on is None:
-        return found
+        return specs
+    sharding = import_library("jax.sharding", "jax")
+    if not isinstance(on, (sharding.Mesh, sharding.AbstractMesh)):
+        raise TypeError(f"to_jax: mesh is {quote(on)}; give a jax.sharding.Mesh, or none for PartitionSpecs")
     mesh = found.mesh
     if list(on.shape.items()) != list(zip(mesh.names, mesh.shape, strict=True)):
         raise ValueError(
@@ -286,7 +305,7 @@ def say_jax(lying: Lying, on: Any = None) -> Shardings[Any]:
             f"{quote(dict(zip(mesh.names, mesh.shape, strict=True)))}: make it of these, as the first lines of "
             "to_jax().to_code() do"
         )
-    return found.map(lambda spec: sharding.NamedSharding(on, spec))
+    return specs.map(lambda spec: sharding.NamedSharding(on, spec))
 
 
 def _open_jax(mesh: FineMesh) -> str:
@@ -297,7 +316,7 @@ def _open_jax(mesh: FineMesh) -> str:
 
 
 def _write_jax(table: str, name: str, said: Any) -> str:
-    return f"{table}[{name!r}] = NamedSharding(mesh, P({', '.join(map(repr, getattr(said, 'spec', said)))}))"
+    return f"{table}[{name!r}] = NamedSharding(mesh, P({', '.join(map(repr, said))}))"
 
 
 # -- PyTorch -----------------------------------------------------------------------------------------------
@@ -305,7 +324,6 @@ def _write_jax(table: str, name: str, said: Any) -> str:
 
 def say_dtensor(lying: Lying) -> Shardings[Any]:
     """Placements of PyTorch's DTensor, one for each axis of the mesh."""
-    tensor = import_library("torch.distributed.tensor", "torch")
 
     def say(placement: MeshPlacement, mesh: FineMesh) -> Any:
         extents = dict(zip(mesh.names, mesh.shape, strict=True))
@@ -318,9 +336,13 @@ def say_dtensor(lying: Lying) -> Shardings[Any]:
                 mine, theirs_told = (", ".join(map(str, each)) for each in (sizes, theirs))
                 raise NotExported(f"parts along axis {axis} are {mine} cells; those of DTensor are {theirs_told}")
         cut = {name: axis for axis, names in enumerate(placement.axes) for name in names}
-        return tuple(tensor.Shard(cut[name]) if name in cut else tensor.Replicate() for name in mesh.names)
+        return tuple(cut.get(name) for name in mesh.names)
 
-    return _say_on_mesh(lying, say, _open_dtensor, _write_dtensor)
+    def word(axes: Sequence[int | None]) -> Any:
+        tensor = import_library("torch.distributed.tensor", "torch")
+        return tuple(tensor.Replicate() if axis is None else tensor.Shard(axis) for axis in axes)
+
+    return _say_on_mesh(lying, say, _open_dtensor, _write_dtensor).map(word)
 
 
 def _chunk(extent: int, counts: list[int]) -> list[int]:
@@ -343,7 +365,7 @@ def _open_dtensor(mesh: FineMesh) -> str:
 
 
 def _write_dtensor(table: str, name: str, said: Any) -> str:
-    words = (f"Shard({one.dim})" if hasattr(one, "dim") else "Replicate()" for one in said)
+    words = ("Replicate()" if axis is None else f"Shard({axis})" for axis in said)
     return f"{table}[{name!r}] = [{', '.join(words)}]"
 
 
