@@ -49,7 +49,7 @@ def list_assumptions(plan: ShardPlan) -> Iterator[str]:
         "Time is the sum over operators of the slowest device's work and of what it waits for; with copies beside "
         f"work it would be {UNITS.seconds(plan.makespan_seconds)}."
     )
-    caps = plan.choices.memory_nbytes or plan.choices.spill_nbytes
+    caps = plan.choices.caps
     if caps is not None:
         yield f"Each device may hold {' or '.join(map(tell_nbytes, sorted(set(caps))))}."
     yield "Bytes are exact: cells that a shard needs less those that lie where it runs, counted by sets."
