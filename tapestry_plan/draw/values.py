@@ -16,7 +16,7 @@ from tapestry_plan.draw.layers import LayerNode, layered
 from tapestry_plan.draw.nodes import boxed, cut_box, plain_box, round_box, short
 from tapestry_plan.draw.projections import show_projection
 from tapestry_plan.ir import Op, Operation, OpNode, Pictures, Selection, Signature, Tensor, count_shared, fill_pictures
-from tapestry_plan.rewrite import Derivation
+from tapestry_plan.rewrite import Derivation, Derived
 from tapestry_plan.steps import Link, Mesh, Stage
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import Picture, canvas
@@ -28,7 +28,7 @@ DEVICE, LINKS = "#e5e8e8", canvas.COLORS[1:]
 
 def draw_value(value: Any) -> Picture:
     """The picture of a value that draws itself."""
-    return _DRAWN[type(value)](value)
+    return next(_DRAWN[kind] for kind in type(value).__mro__ if kind in _DRAWN)(value)
 
 
 def _draw(text: Sequence[str], drawing: Callable[[], canvas.Drawing], title: str) -> Picture:
@@ -178,6 +178,7 @@ def _draw_op(op: Op) -> Picture:
         ("attributes", [f"{name} = {dict(op.defaults)[name]!r}" if name in dict(op.defaults) else name
                         for name in op.attributes]),
         ("expansions", [each.__name__ for each in op.expansions]),
+        ("made of", [one.name for one in op.of] if isinstance(op, Derived) else []),
     ):  # fmt: skip
         lines += [f"{what}: {cut_text(', '.join(names), 200)}"] if names else []
     lines += ["it has a gradient of its own"] if op.adjoint else []
