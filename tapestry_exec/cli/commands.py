@@ -309,10 +309,10 @@ def run_command(
         )
     if save is not None:
         save = _npz_target(save)
-    _check_html(html, asked.model, plan_file, how["trace"], save)
+    read = [asked.model, plan_file, *(Path(item.partition("=")[2]) for item in files), save]
+    _check_html(html, *read, how["trace"])
     if how["trace"] is not None:
         target = check_target(how["trace"], "--trace")
-        read = [asked.model, plan_file, *(Path(item.partition("=")[2]) for item in files), save]
         if target in [path.resolve() for path in read if path is not None]:
             raise click.UsageError(
                 f"--trace {quote(str(how['trace']))} is a file that this run reads or saves; give another name"
