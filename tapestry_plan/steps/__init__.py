@@ -14,6 +14,7 @@ From the ground up; each row stands on rows above it:
     layouts/places  arenas/first_fit     where a block lies inside another one; an arena, filled as steps are written
     arenas/nesting                       blocks that are made inside the block for which they would be copied
     choices  inside                      all that a plan decides; what devices compute of operators inside of blocks
+    lookups                              blocks and expansions of a plan, by operator
     documents                            plain data of plans and programs
     schedule                             when each step runs, where copies run beside work
     collectives                          steps that are one operation of a group

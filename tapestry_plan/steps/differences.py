@@ -118,13 +118,17 @@ class PlanDifference(Struct, frozen=True, dict=True):
                 yield ChangedOperator(node, before, after, seconds, nbytes)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
-        return bool(self.totals or self.settings or self.operators)
+        # Steps of both plans are written down for transfers: they are looked at where nothing else differs.
+        return bool(self.totals or self.settings or self.operators or self.transfers)
 
     def __str__(self) -> str:
-        """A line for each total and setting, and for each operator; empty where nothing differs."""
+        """A line for each total, setting and operator, or else for each transfer; empty where nothing differs."""
         lines = [_total_text(*row) for row in self.totals]
         lines += [f"{what}: {mine} -> {theirs}" for what, mine, theirs in self.settings]
-        return "\n".join([*lines, *(f"{row.node}: {row.before} -> {row.after}" for row in self.operators)])
+        lines += [f"{row.node}: {row.before} -> {row.after}" for row in self.operators]
+        moved = () if lines else self.transfers
+        lines += [f"{row.tensor} for {row.consumer}: {row.before:,} B -> {row.after:,} B" for row in moved]
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         found = {what: (mine, theirs, form) for what, mine, theirs, form in self.totals}
@@ -136,6 +140,8 @@ class PlanDifference(Struct, frozen=True, dict=True):
         count = len(self.operators)
         told += [f"{count} operator{'s' * (count != 1)} elsewhere"] if count else []
         told += [f"other {cut_text(', '.join(what for what, _, _ in self.settings), 60)}"] if self.settings else []
+        if not told and not found and self.transfers:
+            told = [f"{len(self.transfers)} tensors move otherwise"]
         told = told or ([f"other {', '.join(found)}"] if found else ["none"])
         return f"PlanDifference({', '.join(told)})"
 
@@ -201,7 +207,7 @@ def tell_place(plan: Any, node: str) -> str:
         return f"as {plan.unified[node]}"
     if node not in plan.placement:
         return "not in the plan"
-    block = {pair.first: pair.second for pair in plan.fused}.get(node)
+    block = plan._lookups.readers.get(node)
     return tell_sharding(plan.sharding[node]) + (f", in one block with {block}" if block else "")
 
 

@@ -38,6 +38,7 @@ from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
+from tapestry_plan.steps.lookups import Lookups
 from tapestry_plan.steps.memory_use import MemoryUse, list_memory
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
@@ -893,7 +894,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """
         return tuple(found.node for found in self.expansions if found.considered and found.chosen is None)
 
-    @property
+    @cached_property
     def expanded(self) -> dict[str, str]:
         """The operators that the search said in other ones, each with the name of its expansion.
 
@@ -905,7 +906,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> plan(g, Mesh(4)).expanded  # one row, which is cut so
         {'shares': 'exp_sum'}
         """
-        return {found.node: found.chosen for found in self.expansions if found.chosen is not None}
+        return FrozenDict((found.node, found.chosen) for found in self.expansions if found.chosen is not None)
 
     @property
     def derivation(self) -> Derivation:
@@ -922,7 +923,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> g = Graph()
         >>> _ = g.output(ops.relu(g.input("x", (32, 64)) @ g.input("w", (64, 16))), "y")
         >>> plan(g, Mesh(2)).derivation
-        Derivation(steps=(Applied(rule='fuse', at='relu', arguments={'operand': 0}),))
+        Derivation(1 step: fuse at 'relu')
         """
         steps = Derivation()
         for name, other in self.unified.items():
@@ -974,6 +975,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         for pair in reversed(self.fused):
             found[pair.first] = found[pair.second]
         return FrozenDict(found)
+
+    @cached_property
+    def _lookups(self) -> Lookups:
+        """Its blocks and expansions by operator."""
+        return Lookups.of(self.fused, self.expansions)
 
     @check_arguments
     def explain(self, node: str) -> str:
