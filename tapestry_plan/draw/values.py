@@ -17,7 +17,7 @@ from tapestry_plan.draw.nodes import boxed, cut_box, plain_box, round_box, short
 from tapestry_plan.draw.projections import show_projection
 from tapestry_plan.ir import Op, Operation, OpNode, Pictures, Selection, Signature, Tensor, count_shared, fill_pictures
 from tapestry_plan.rewrite import Derivation, Derived
-from tapestry_plan.steps import Link, Mesh, Stage
+from tapestry_plan.steps import Link, Mesh, Stage, tell_sharding
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import cut_text, quote
@@ -244,8 +244,9 @@ def _draw_derivation(steps: Derivation) -> Picture:
 
 def _draw_stage(stage: Stage) -> Picture:
     """What each device receives and computes, as bars."""
-    cut = " ".join(f"{axis}:{parts}" for axis, parts in stage.sharding.items()) or "whole"
-    title = f"stage {short(stage.node)} ({short(stage.op)}): {cut}, {stage.seconds * 1e6:,.2f} us"
+    title = (
+        f"stage {short(stage.node)} ({short(stage.op)}): {tell_sharding(stage.sharding)}, {stage.seconds * 1e6:,.2f} us"
+    )
     count = min(len(stage.nbytes_received), tuning.SHOWN_DEVICES)
     work = stage.work_seconds or (0.0,) * count
     columns: list[tuple[str, list[tuple[float, str]], str]] = [

@@ -47,6 +47,7 @@ from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.cells import Facts, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import (
+    WHOLE,
     Bounds,
     Layout,
     Lot,
@@ -59,6 +60,7 @@ from tapestry_plan.steps.layouts.layout import (
     sort_layouts,
     tell_bounds,
     tell_rule,
+    tell_sharding,
 )
 from tapestry_plan.steps.layouts.local import (
     Linear,

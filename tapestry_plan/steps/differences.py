@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
+from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_sets.draw import as_html
 from tapestry_sets.limits import cut_text
@@ -209,8 +210,3 @@ def tell_place(plan: Any, node: str) -> str:
         return "not in the plan"
     block = plan._lookups.readers.get(node)
     return tell_sharding(plan.sharding[node]) + (f", in one block with {block}" if block else "")
-
-
-def tell_sharding(sharding: Mapping[str, int]) -> str:
-    """Parts by axis, in words."""
-    return " ".join(f"{axis}:{parts}" for axis, parts in sharding.items()) or "whole"

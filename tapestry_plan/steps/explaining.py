@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.differences import tell_sharding
 from tapestry_plan.steps.inside import tell_block
+from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
 from tapestry_plan.steps.lookups import Lookups
 from tapestry_plan.steps.reasons import OperandReads, list_reads

@@ -18,7 +18,7 @@ from tapestry_plan.steps import showing
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
-from tapestry_plan.steps.differences import PlanDifference, tell_sharding
+from tapestry_plan.steps.differences import PlanDifference
 from tapestry_plan.steps.documents import (
     read_choices,
     read_each,
@@ -35,7 +35,7 @@ from tapestry_plan.steps.explaining import explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
-from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
+from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule, tell_sharding
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
 from tapestry_plan.steps.lookups import Lookups
