@@ -20,7 +20,7 @@ from tapestry_plan.rewrite import Derivation, Derived
 from tapestry_plan.steps import Link, Mesh, Stage, tell_sharding
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import cut_text, quote
+from tapestry_sets.limits import Units, cut_text, quote, tell_count
 
 DEVICE, LINKS = "#e5e8e8", canvas.COLORS[1:]
 """Fill of a device, and the colors of links, in the order of `Mesh.ports`."""
@@ -42,7 +42,7 @@ def _draw(text: Sequence[str], drawing: Callable[[], canvas.Drawing], title: str
 
 def _draw_mesh(mesh: Mesh) -> Picture:
     axes = " × ".join(f"{name} {n}" for name, n in zip(mesh.names, mesh.shape, strict=True))
-    title = f"mesh of {mesh.size} device{'s' * (mesh.size > 1)}: {axes}"
+    title = f"mesh of {tell_count(mesh.size, 'device')}: {axes}"
     said = list(_say_mesh(mesh))
     is_small = mesh.size <= tuning.SHOWN_DEVICES
     text = [*(_mesh_text(mesh) if is_small else []), *said]
@@ -233,7 +233,7 @@ def _draw_derivation(steps: Derivation) -> Picture:
             for one in shown]  # fmt: skip
     more = [f"and {len(steps.steps) - len(shown):,} more steps"] if len(steps.steps) > len(shown) else []
     count = len(steps.steps)
-    title = f"derivation of {count} step{'s' * (count != 1)}" + ("" if count else ": the graph as given")
+    title = f"derivation of {tell_count(count, 'step')}" + ("" if count else ": the graph as given")
 
     def drawing() -> canvas.Drawing:
         nodes = [boxed(f"{k}", [f"{k - 1}"] if k else [], words, "op", (), cut_box) for k, words in enumerate(said)]
@@ -244,14 +244,13 @@ def _draw_derivation(steps: Derivation) -> Picture:
 
 def _draw_stage(stage: Stage) -> Picture:
     """What each device receives and computes, as bars."""
-    title = (
-        f"stage {short(stage.node)} ({short(stage.op)}): {tell_sharding(stage.sharding)}, {stage.seconds * 1e6:,.2f} us"
-    )
+    cut, taken = tell_sharding(stage.sharding), Units().seconds(stage.seconds)
+    title = f"stage {short(stage.node)} ({short(stage.op)}): {cut}, {taken}"
     count = min(len(stage.nbytes_received), tuning.SHOWN_DEVICES)
     work = stage.work_seconds or (0.0,) * count
     columns: list[tuple[str, list[tuple[float, str]], str]] = [
         ("receives", [(n, f"{n:,} B") for n in stage.nbytes_received[:count]], canvas.COLORS[1]),
-        ("computes", [(n * 1e6, f"{n * 1e6:,.2f} us") for n in work[:count]], canvas.COLORS[2]),
+        ("computes", [(n, Units().seconds(n)) for n in work[:count]], canvas.COLORS[2]),
         ("does", [(n, f"{n:,.0f} FLOP") for n in stage.flop[:count]], canvas.COLORS[3]),
     ]
     rows = [f"device {d} " + ", ".join(f"{verb} {each[d][1]}" for verb, each, _ in columns) for d in range(count)]

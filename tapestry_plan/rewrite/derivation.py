@@ -31,6 +31,7 @@ from tapestry_sets.limits import (
     quote,
     read_fields,
     read_json,
+    tell_count,
 )
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
@@ -230,7 +231,7 @@ class Derivation(Shown, Struct, frozen=True):
         shown = f"{', …' if count > 2 else ''}, ".join(
             f"{cut_text(one.rule, 30)} at {cut_text(quote(one.at), 50)}" for one in ends
         )
-        return f"Derivation({count} step{'s' * (count != 1)}{': ' * bool(ends)}{shown})"
+        return f"Derivation({tell_count(count, 'step')}{': ' * bool(ends)}{shown})"
 
     @check_arguments
     def then(self, rule: Rule | str, at: str, **arguments: Any) -> Derivation:

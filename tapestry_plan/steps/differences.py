@@ -13,7 +13,7 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_sets.draw import as_html
-from tapestry_sets.limits import cut_text
+from tapestry_sets.limits import cut_text, tell_count
 
 
 class ChangedOperator(Struct, frozen=True):
@@ -138,11 +138,10 @@ class PlanDifference(Struct, frozen=True, dict=True):
             for what, (mine, theirs, form) in found.items()
             if what in ("time", "moved")
         ]
-        count = len(self.operators)
-        told += [f"{count} operator{'s' * (count != 1)} elsewhere"] if count else []
+        told += [f"{tell_count(len(self.operators), 'operator')} elsewhere"] if self.operators else []
         told += [f"other {cut_text(', '.join(what for what, _, _ in self.settings), 60)}"] if self.settings else []
         if not told and not found and self.transfers:
-            told = [f"{len(self.transfers)} tensors move otherwise"]
+            told = [f"{tell_count(len(self.transfers), 'tensor')} moved otherwise"]
         told = told or ([f"other {', '.join(found)}"] if found else ["none"])
         return f"PlanDifference({', '.join(told)})"
 

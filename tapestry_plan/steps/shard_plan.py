@@ -55,6 +55,7 @@ from tapestry_sets.limits import (
     freeze_dicts,
     list_names,
     quote,
+    tell_count,
 )
 from tapestry_sets.regions import Box
 
@@ -327,7 +328,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         peak = max(self.peak_nbytes, default=0)
         nodes, devices = len(self.graph.nodes), self.mesh.size
         return (
-            f"ShardPlan({nodes} operator{'s' * (nodes != 1)} on {devices} device{'s' * (devices != 1)}, "
+            f"ShardPlan({tell_count(nodes, 'operator')} on {tell_count(devices, 'device')}, "
             f"space={self.space!r}: {Units().seconds(self.seconds)} modeled, gap {self.gap:.1%}, "
             f"{self.nbytes_moved:,} B moved, at most {peak:,} B on a device)"
         )

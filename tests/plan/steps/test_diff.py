@@ -143,7 +143,7 @@ def test_transfers_that_alone_differ_are_a_difference() -> None:
     assert not found.totals and not found.settings and not found.operators
     assert found and {(one.tensor, one.before, one.after) for one in found.transfers} == {("a", 128, 0), ("b", 0, 128)}
     assert str(found).splitlines() == ["a for a op: 128 B -> 0 B", "b for b op: 0 B -> 128 B"]
-    assert repr(found) == "PlanDifference(2 tensors move otherwise)"
+    assert repr(found) == "PlanDifference(2 tensors moved otherwise)"
     assert "do not differ" not in found._repr_html_()
 
 
