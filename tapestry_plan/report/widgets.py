@@ -6,7 +6,7 @@ They are widgets of anywidget, which JupyterLab, VS Code and marimo show. This m
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,8 +16,8 @@ from tapestry_plan.ir import Graph
 from tapestry_plan.report.markup import UNITS, element, escape, tell_nbytes
 from tapestry_plan.report.page import arrange, describe_plan, panels_of, read_asset, read_layouter, style_of
 from tapestry_plan.report.tuning import KEPT_PLANS, LINK_FACTORS, MAX_STARTS, MEMORY_SHARES, OFFERED_MESHES, STEPS
-from tapestry_plan.search import plan
-from tapestry_plan.steps import InfeasiblePlan, Link, Mesh, NotFound, ShardPlan, spill
+from tapestry_plan.search import plan_or_spill
+from tapestry_plan.steps import Link, Mesh, ShardPlan
 from tapestry_sets.alias import overlap, show_views
 from tapestry_sets.draw import canvas
 from tapestry_sets.limits import check_arguments
@@ -170,7 +170,7 @@ class PlanExplorer(Explorer):
                 options["memory_nbytes"] = int(max(free.peak_nbytes) * share)
             if len(self._plans) >= KEPT_PLANS:
                 self._plans.pop(next(iter(self._plans)))
-            self._plans[at] = _make_plan(self._graph, mesh, options)
+            self._plans[at] = plan_or_spill(self._graph, mesh, **options)
         return self._plans[at]
 
     def list_controls(self) -> Sequence[Control]:
@@ -209,17 +209,6 @@ class PlanExplorer(Explorer):
             f"at most {tell_nbytes(max(made.peak_nbytes))} on a device; planned in {UNITS.seconds(taken)}"
         )
         return said, html, data
-
-
-def _make_plan(graph: Graph, mesh: Mesh, options: Mapping[str, Any]) -> ShardPlan:
-    """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
-    try:
-        return plan(graph, mesh, **options)
-    except (InfeasiblePlan, NotFound) as error:
-        caps = mesh.limit_memory(options.get("memory_nbytes"))
-        if caps is None or error.fastest is None:
-            raise
-        return spill(error.fastest, caps)
 
 
 def _keep_caps(source: ShardPlan, mesh: Mesh) -> tuple[Mesh, dict[str, int]]:
