@@ -17,7 +17,7 @@ from tapestry_plan.draw.nodes import boxed, cut_box, plain_box, round_box, short
 from tapestry_plan.draw.projections import show_projection
 from tapestry_plan.ir import Op, Operation, OpNode, Pictures, Selection, Signature, Tensor, count_shared, fill_pictures
 from tapestry_plan.rewrite import Derivation, Derived
-from tapestry_plan.steps import Link, Mesh, Stage, tell_sharding
+from tapestry_plan.steps import Mesh, Stage, tell_link, tell_sharding
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import Units, cut_text, quote, tell_count
@@ -61,7 +61,7 @@ def _say_mesh(mesh: Mesh) -> list[str]:
     for name, n, port in zip(mesh.names, mesh.shape, mesh.ports_of_axes, strict=True):
         shared = [other for other, at in zip(mesh.names, mesh.ports_of_axes, strict=True) if at == port]
         one = f", one for {' and '.join(shared)}" if len(shared) > 1 else ""
-        lines.append(f"along {name}: {n} devices, {_say_link(mesh.ports[port])}{one}")
+        lines.append(f"along {name}: {n} devices, {tell_link(mesh.ports[port])}{one}")
     for device, numbers in mesh.kinds:
         who = "each device" if len(mesh.kinds) == 1 else f"device {', '.join(map(str, numbers))}"
         memory = "" if device.memory_nbytes is None else f", {device.memory_nbytes:,} B of memory"
@@ -69,11 +69,7 @@ def _say_mesh(mesh: Mesh) -> list[str]:
             f"{cut_text(who, 40)}: {device.flop_per_second / 1e12:g} TFLOP/s, "
             f"{device.memory_nbytes_per_second / 1e9:g} GB/s{memory}"
         )
-    return [*lines, f"to the host: {_say_link(mesh.host)}"]
-
-
-def _say_link(link: Link) -> str:
-    return f"{link.latency_seconds * 1e6:g} us + {link.nbytes_per_second / 1e9:g} GB/s"
+    return [*lines, f"to the host: {tell_link(mesh.host)}"]
 
 
 def _line_said(mesh: Mesh, line: str) -> canvas.Drawing:

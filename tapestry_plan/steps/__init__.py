@@ -77,7 +77,7 @@ from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, PartTabl
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
 from tapestry_plan.steps.layouts.placed import Placed, lay_tensor
 from tapestry_plan.steps.layouts.places import find_place, is_place, list_place
-from tapestry_plan.steps.layouts.rates import Device, Link
+from tapestry_plan.steps.layouts.rates import Device, Link, tell_link
 from tapestry_plan.steps.layouts.reads import (
     IndexBlock,
     Reads,

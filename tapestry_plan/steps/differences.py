@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_sets.draw import as_html
-from tapestry_sets.limits import cut_text, tell_count
+from tapestry_sets.limits import Units, cut_text, tell_count
 
 
 class ChangedOperator(Struct, frozen=True):
@@ -161,8 +161,8 @@ class PlanDifference(Struct, frozen=True, dict=True):
             (
                 row.node,
                 f"{row.before} → {row.after}",
-                _told(row.seconds, 1e6, ",.2f", "us"),
-                _told(row.nbytes, 1, ",d", "B"),
+                _told(row.seconds, Units().seconds),
+                _told(row.nbytes, Units(exact=True).nbytes),
             )
             for row in self.operators
         ]
@@ -186,8 +186,8 @@ def _table(heads: tuple[str, ...], rows: Any) -> str:
     return f'<div style="overflow-x:auto">{as_html([heads, *rows[: tuning.SHOWN_ROWS]], style)}</div>{more}'
 
 
-def _told(pair: tuple[float | None, float | None], factor: float, form: str, unit: str) -> str:
-    return " → ".join("–" if one is None else f"{one * factor:{form}} {unit}" for one in pair)
+def _told(pair: tuple[Any, Any], tell: Callable[[Any], str]) -> str:
+    return " → ".join("–" if one is None else tell(one) for one in pair)
 
 
 def _change(mine: float, theirs: float) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, ops, plan
 from tapestry_plan.steps import least_memory, spill
+from tapestry_sets.limits import Units
 
 
 def layer(rows: int = 64) -> Graph:
@@ -122,6 +123,7 @@ def test_operators_have_their_costs_and_transfers_their_bytes() -> None:
     html = found._repr_html_()
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", html)
     assert {"first", "m:4 → n:4", f"{p.nbytes_moved:,} B", f"{q.nbytes_moved:,} B"} <= {*cells}
+    assert f"{Units().seconds(row.seconds[0])} → {Units().seconds(row.seconds[1])}" in cells
     assert all(f"{after - before:+,} B" in cells for before, after in wanted.values())
     assert len(repr(found)) <= 200 and repr(found).startswith("PlanDifference(time ")
     assert f"moved {p.nbytes_moved:,} -> {q.nbytes_moved:,} B" in repr(found)
