@@ -24,6 +24,16 @@ def chain(name: str = "x") -> Graph:
     return g
 
 
+def residual() -> Graph:
+    """Products beside each of which an input is added; in little memory it is placed again for each."""
+    g = Graph("residual")
+    x = y = g.input("x", (64, 64))
+    for k in range(4):
+        y = ops.tanh(y * 2.0) @ g.input(f"w{k}", (64, 64)) + x
+    g.output(y, "y")
+    return g
+
+
 @cache
 def transformer() -> ShardPlan:
     """A small GPT-2, whose plan has 36 operators, on 2×2 devices."""

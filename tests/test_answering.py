@@ -9,6 +9,7 @@ import pytest
 
 from tapestry_exec import run
 from tapestry_plan import MONOIDS, Device, Graph, Link, Mesh, Tensor, operation, ops, plan
+from tapestry_plan.rewrite import Derivation, forward, shard
 from tapestry_sets import AliasGraph, allocate, overlap, overlaps
 
 MOST = 200
@@ -53,6 +54,8 @@ def _values(name: str) -> dict[str, Any]:
         "overlap": overlap(a, memory[2::5]),
         "no overlap": overlap(memory[::2], memory[1::2]),
         "graph": g,
+        "derivation": Derivation().then(shard, node, axis="m", parts=2),
+        "long derivation": Derivation().then(shard, node, axis="m", parts=2).then(forward, node).then(forward, name),
     }
 
 
@@ -76,6 +79,9 @@ def test_answers_are_those_of_the_values() -> None:
     assert repr(values["no overlap"]).startswith("Overlap(no cell: ")
     assert repr(values["signature"]) == "Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)"
     assert repr(values["tensor"]) == "Tensor('x', (8, 6), float32)"
+    assert repr(values["derivation"]) == "Derivation(1 step: shard at 'x product')"
+    assert repr(values["long derivation"]) == "Derivation(3 steps: shard at 'x product', …, forward at 'x')"
+    assert repr(Derivation()) == "Derivation(0 steps)"
     assert repr(Mesh(2, device=[Device(flop_per_second=3e12), Device(flop_per_second=1e12)])).count("up to 3 TFLOP/s")
 
 

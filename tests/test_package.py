@@ -49,6 +49,21 @@ def test_the_wheel_holds_what_the_packages_need(wheel: zipfile.ZipFile) -> None:
     assert {name for name in held if ".dist-info/" not in name} == there
 
 
+def test_what_is_said_to_be_installed_has_the_name_that_is_published() -> None:
+    """Extras are of ``tapestry-tensor``; those of another name would be another project's."""
+    name, extras = PROJECT["name"], PROJECT["optional-dependencies"]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").rglob("*.*")]
+    codes = [path for top in (*PACKAGES, "tests") for kind in ("*.py", "*.md") for path in (ROOT / top).rglob(kind)]
+    asked = [
+        (path.name, *found)
+        for path in (*pages, *codes)
+        for found in re.findall(r"([\w-]*tapestry[\w-]*)\\?\[([a-z][\w,]*)\\?\]", path.read_text(encoding="utf-8"))
+    ]
+    assert len(asked) >= 5
+    for file, project, wanted in asked:
+        assert project == name and {*wanted.split(",")} <= {*extras}, f"{file} says {project}[{wanted}]"
+
+
 def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     (info,) = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
     told = email.message_from_bytes(wheel.read(f"{info}/METADATA"))

@@ -59,14 +59,11 @@ from tapestry_exec.run import (
 from tapestry_plan.ir import Graph
 from tapestry_plan.onnx import before_softmax, demo_model, load_onnx, to_onnx
 from tapestry_plan.rewrite import fix_bits
-from tapestry_plan.search import ParetoOptions, pareto, plan
+from tapestry_plan.search import ParetoOptions, pareto, plan_or_spill
 from tapestry_plan.steps import (
-    InfeasiblePlan,
     Mesh,
-    NotFound,
     Shardings,
     ShardPlan,
-    spill,
 )
 from tapestry_sets.limits import Units, quote
 
@@ -130,15 +127,9 @@ def load_model(asked: Planning) -> Graph:
 
 
 def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
-    """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
+    """The plan that fits the memory that there is, which may spill, with its progress shown."""
     with timed_progress(f"planning {asked.model.name} for {mesh.size} devices", asked.quiet) as progress:
-        try:
-            return plan(graph, mesh, **asked.options, progress=progress)
-        except (InfeasiblePlan, NotFound) as error:
-            caps = mesh.limit_memory(asked.options["memory_nbytes"])
-            if caps is None or error.fastest is None:
-                raise
-            return spill(error.fastest, caps)
+        return plan_or_spill(graph, mesh, **asked.options, progress=progress)
 
 
 @main.command(
@@ -301,10 +292,10 @@ def run_command(
         )
     if save is not None:
         save = _npz_target(save)
-    _check_html(html, asked.model, plan_file, how["trace"], save)
+    read = [asked.model, plan_file, *(Path(item.partition("=")[2]) for item in files), save]
+    _check_html(html, *read, how["trace"])
     if how["trace"] is not None:
         target = check_target(how["trace"], "--trace")
-        read = [asked.model, plan_file, *(Path(item.partition("=")[2]) for item in files), save]
         if target in [path.resolve() for path in read if path is not None]:
             raise click.UsageError(
                 f"--trace {quote(str(how['trace']))} is a file that this run reads or saves; give another name"

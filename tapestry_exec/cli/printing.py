@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tapestry_exec.cli.terminal import echo, print_table
 from tapestry_exec.run import RunResult
-from tapestry_plan.steps import ShardPlan, tell_block
+from tapestry_plan.steps import ShardPlan, tell_block, tell_sharding
 from tapestry_sets.limits import Units, escape_controls
 
 QUEUES = {
@@ -37,7 +37,7 @@ def print_operators(p: ShardPlan, title: str, units: Units) -> None:
                 tell_block(one.op),
                 f"{'' if label == one.node else label}{more}",
                 tell_shape(p.graph.stored[made[0]].shape) if made else "",
-                " ".join(f"{axis}:{parts}" for axis, parts in one.sharding.items() if parts > 1) or "whole",
+                tell_sharding(one.sharding),
                 units.nbytes(sum(one.nbytes_received)),
                 units.nbytes(one.nbytes_shared),
             )

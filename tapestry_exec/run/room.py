@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import quote, tell_count
 
 PROC = "/proc"
 CGROUPS = "/sys/fs/cgroup"
@@ -35,7 +35,7 @@ def check_room(nbytes: Sequence[int], kept: int = 0) -> None:
     free = free_nbytes() if needed > kept else None
     if free is not None and needed - kept > free:
         raise MemoryError(
-            f"run: the arenas of {len(nbytes)} device{'s' if len(nbytes) > 1 else ''}, all in this process, take "
+            f"run: the arenas of {tell_count(len(nbytes), 'device')}, all in this process, take "
             f"{needed:,} bytes, but {free + kept:,} are free on this host; give the model smaller extents, or run with "
             "memory_nbytes= or --memory, so that idle buffers wait elsewhere, or on a larger machine"
         )

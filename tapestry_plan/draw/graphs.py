@@ -22,7 +22,7 @@ from tapestry_plan.draw.plots import Plot
 from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plots, plain
 from tapestry_plan.ir import Operation, Parts
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, cut_text, list_names, quote
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, cut_text, list_names, quote, tell_count
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
@@ -200,7 +200,7 @@ def _op_node(graph: Any, item: Any, after: Sequence[str], sharded: _Sharded | No
         words = ", ".join(f"{axis.name} {axis.size}" for axis in axes if axis.kind == kind)
         lines += [f"{kind} {cut_text(words, 48)}"] if words else []
     parts = 0 if sharded is None else len(sharded.index.cells)
-    caption = f"index space, {parts} part{'s' * (parts != 1)}"
+    caption = f"index space, {tell_count(parts, 'part')}"
     plots = () if sharded is None else (replace(sharded.index, caption=caption),)
     return boxed(f"op {item.name}", after, lines, "op", plots, cut_box)
 

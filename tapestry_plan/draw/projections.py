@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tapestry_plan.draw.plots import Plot
-from tapestry_plan.ir import Axis, Operation, Shape, Signature, cells_of
+from tapestry_plan.ir import Axis, Operand, Operation, Shape, Signature, cells_of
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import as_int, check_arguments, cut_text, quote
 from tapestry_sets.regions import Box, IndexProjection
@@ -31,8 +31,8 @@ def show_projection(
         Number of parts along each named index axis, or index boxes, which may leave out some of the index space and
         share some; by default the whole index space is one part.
     shapes : sequence of shapes, optional
-        Of a signature's inputs. By default those that the operands declare, or what is read where nothing is read
-        outside. An operator's tensors have theirs.
+        Of a signature's inputs. By default those that the operands declare, or else all that is read, which may reach
+        outside the tensor where the operand says what is there; the caption says so. An operator's tensors have theirs.
     title : str
         The words above the picture; by default the operator's name.
 
@@ -46,7 +46,7 @@ def show_projection(
         For an `op` that is neither, and parts that are neither numbers by axis nor boxes.
     ValueError
         For an unknown axis, less than one part or more parts than index points, boxes that are empty or reach out of
-        the index space, and inputs whose shapes cannot be known.
+        the index space, and shapes that do not fit.
 
     Examples
     --------
@@ -164,7 +164,12 @@ def signature_plots(
     plots = []
     for k in range(len(signature.inputs)):
         given = None if shapes is None else tuple(as_int(n, f"draw: an extent of input {k}") for n in shapes[k])
-        plots.append(_input_plot(signature, k, boxes, _frame_of(signature, k, given), f"input {k}"))
+        frame, operand = _frame_of(signature, k, given), signature.inputs[k]
+        is_known = given is not None or operand.extents is not None or not _may_reach_out(operand)
+        words = (
+            f"input {k}" if is_known else f"input {k}, its shape not given, all that is read, from {frame.start} on,"
+        )
+        plots.append(_input_plot(signature, k, boxes, frame, words))
     for k, operand in enumerate(signature.outputs):
         plots.append(_output_plot(signature, k, boxes, operand.bounding_box(signature.index), f"output {k}"))
     return plots
@@ -181,26 +186,26 @@ def operand_plots(op: Operation, boxes: Sequence[Box]) -> list[Plot]:
     return plots
 
 
+def _may_reach_out(operand: Operand) -> bool:
+    """Whether what is read outside the tensor has values too."""
+    return operand.pad is not None or operand.outside != "forbid"
+
+
 def _frame_of(signature: Signature, number: int, shape: Shape | None) -> Box:
     """The box that an input occupies, as given or declared, or else what is read."""
     operand = signature.inputs[number]
     read = operand.bounding_box(signature.index)
     start = operand.origin or (0,) * read.rank
     extents = shape if shape is not None else operand.extents
-    if extents is None and (operand.pad is not None or operand.outside != "forbid"):
-        raise ValueError(
-            f"show_projection: input {number} is read in {quote(read)}, which may reach outside its tensor; give the "
-            "shapes of the inputs"
-        )
     if extents is None:
-        return read if operand.origin else Box.from_bounds(start, read.stop)
+        return read if operand.origin or _may_reach_out(operand) else Box.from_bounds(start, read.stop)
     if len(extents) != read.rank:
         raise ValueError(
             f"show_projection: input {number} has rank {read.rank}, the shape given is {quote(extents)}; give one of "
             "that rank"
         )
     frame = Box(start, extents)
-    if operand.pad is None and operand.outside == "forbid" and not frame.contains(read):
+    if not _may_reach_out(operand) and not frame.contains(read):
         raise ValueError(
             f"show_projection: input {number} is read in {quote(read)}, outside the shape given, {quote(extents)}"
         )

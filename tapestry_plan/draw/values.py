@@ -16,11 +16,11 @@ from tapestry_plan.draw.layers import LayerNode, layered
 from tapestry_plan.draw.nodes import boxed, cut_box, plain_box, round_box, short
 from tapestry_plan.draw.projections import show_projection
 from tapestry_plan.ir import Op, Operation, OpNode, Pictures, Selection, Signature, Tensor, count_shared, fill_pictures
-from tapestry_plan.rewrite import Derivation
-from tapestry_plan.steps import Link, Mesh, Stage
+from tapestry_plan.rewrite import Derivation, Derived
+from tapestry_plan.steps import Mesh, Stage, tell_link, tell_sharding
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import cut_text, quote
+from tapestry_sets.limits import Units, cut_text, quote, tell_count
 
 DEVICE, LINKS = "#e5e8e8", canvas.COLORS[1:]
 """Fill of a device, and the colors of links, in the order of `Mesh.ports`."""
@@ -28,7 +28,7 @@ DEVICE, LINKS = "#e5e8e8", canvas.COLORS[1:]
 
 def draw_value(value: Any) -> Picture:
     """The picture of a value that draws itself."""
-    return _DRAWN[type(value)](value)
+    return next(_DRAWN[kind] for kind in type(value).__mro__ if kind in _DRAWN)(value)
 
 
 def _draw(text: Sequence[str], drawing: Callable[[], canvas.Drawing], title: str) -> Picture:
@@ -42,7 +42,7 @@ def _draw(text: Sequence[str], drawing: Callable[[], canvas.Drawing], title: str
 
 def _draw_mesh(mesh: Mesh) -> Picture:
     axes = " × ".join(f"{name} {n}" for name, n in zip(mesh.names, mesh.shape, strict=True))
-    title = f"mesh of {mesh.size} device{'s' * (mesh.size > 1)}: {axes}"
+    title = f"mesh of {tell_count(mesh.size, 'device')}: {axes}"
     said = list(_say_mesh(mesh))
     is_small = mesh.size <= tuning.SHOWN_DEVICES
     text = [*(_mesh_text(mesh) if is_small else []), *said]
@@ -61,7 +61,7 @@ def _say_mesh(mesh: Mesh) -> list[str]:
     for name, n, port in zip(mesh.names, mesh.shape, mesh.ports_of_axes, strict=True):
         shared = [other for other, at in zip(mesh.names, mesh.ports_of_axes, strict=True) if at == port]
         one = f", one for {' and '.join(shared)}" if len(shared) > 1 else ""
-        lines.append(f"along {name}: {n} devices, {_say_link(mesh.ports[port])}{one}")
+        lines.append(f"along {name}: {n} devices, {tell_link(mesh.ports[port])}{one}")
     for device, numbers in mesh.kinds:
         who = "each device" if len(mesh.kinds) == 1 else f"device {', '.join(map(str, numbers))}"
         memory = "" if device.memory_nbytes is None else f", {device.memory_nbytes:,} B of memory"
@@ -69,11 +69,7 @@ def _say_mesh(mesh: Mesh) -> list[str]:
             f"{cut_text(who, 40)}: {device.flop_per_second / 1e12:g} TFLOP/s, "
             f"{device.memory_nbytes_per_second / 1e9:g} GB/s{memory}"
         )
-    return [*lines, f"to the host: {_say_link(mesh.host)}"]
-
-
-def _say_link(link: Link) -> str:
-    return f"{link.latency_seconds * 1e6:g} us + {link.nbytes_per_second / 1e9:g} GB/s"
+    return [*lines, f"to the host: {tell_link(mesh.host)}"]
 
 
 def _line_said(mesh: Mesh, line: str) -> canvas.Drawing:
@@ -178,6 +174,7 @@ def _draw_op(op: Op) -> Picture:
         ("attributes", [f"{name} = {dict(op.defaults)[name]!r}" if name in dict(op.defaults) else name
                         for name in op.attributes]),
         ("expansions", [each.__name__ for each in op.expansions]),
+        ("made of", [one.name for one in op.of] if isinstance(op, Derived) else []),
     ):  # fmt: skip
         lines += [f"{what}: {cut_text(', '.join(names), 200)}"] if names else []
     lines += ["it has a gradient of its own"] if op.adjoint else []
@@ -232,7 +229,7 @@ def _draw_derivation(steps: Derivation) -> Picture:
             for one in shown]  # fmt: skip
     more = [f"and {len(steps.steps) - len(shown):,} more steps"] if len(steps.steps) > len(shown) else []
     count = len(steps.steps)
-    title = f"derivation of {count} step{'s' * (count != 1)}" + ("" if count else ": the graph as given")
+    title = f"derivation of {tell_count(count, 'step')}" + ("" if count else ": the graph as given")
 
     def drawing() -> canvas.Drawing:
         nodes = [boxed(f"{k}", [f"{k - 1}"] if k else [], words, "op", (), cut_box) for k, words in enumerate(said)]
@@ -243,13 +240,13 @@ def _draw_derivation(steps: Derivation) -> Picture:
 
 def _draw_stage(stage: Stage) -> Picture:
     """What each device receives and computes, as bars."""
-    cut = " ".join(f"{axis}:{parts}" for axis, parts in stage.sharding.items()) or "whole"
-    title = f"stage {short(stage.node)} ({short(stage.op)}): {cut}, {stage.seconds * 1e6:,.2f} us"
+    cut, taken = tell_sharding(stage.sharding), Units().seconds(stage.seconds)
+    title = f"stage {short(stage.node)} ({short(stage.op)}): {cut}, {taken}"
     count = min(len(stage.nbytes_received), tuning.SHOWN_DEVICES)
     work = stage.work_seconds or (0.0,) * count
     columns: list[tuple[str, list[tuple[float, str]], str]] = [
         ("receives", [(n, f"{n:,} B") for n in stage.nbytes_received[:count]], canvas.COLORS[1]),
-        ("computes", [(n * 1e6, f"{n * 1e6:,.2f} us") for n in work[:count]], canvas.COLORS[2]),
+        ("computes", [(n, Units().seconds(n)) for n in work[:count]], canvas.COLORS[2]),
         ("does", [(n, f"{n:,.0f} FLOP") for n in stage.flop[:count]], canvas.COLORS[3]),
     ]
     rows = [f"device {d} " + ", ".join(f"{verb} {each[d][1]}" for verb, each, _ in columns) for d in range(count)]

@@ -17,29 +17,13 @@ from tapestry_plan.draw import Repeated, fold
 from tapestry_plan.ir import OpNode
 from tapestry_plan.report.markup import UNITS
 from tapestry_plan.report.tuning import FIRST_READERS, MAX_EDGES, SHOWN_NAME, SHOWN_SHARES
-from tapestry_plan.steps import ShardPlan, tell_block
+from tapestry_plan.steps import WHOLE, ShardPlan, tell_block, tell_sharding
 from tapestry_sets.limits import cut_text
-
-WHOLE = "whole"
-
-
-def tell_sharding(plan: ShardPlan, node: str) -> str:
-    """How an operator is cut, in a few words.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph, Mesh, plan
-    >>> g = Graph()
-    >>> _ = g.output(g.input("x", (8, 8)) @ g.input("w", (8, 8)))
-    >>> tell_sharding(plan(g, Mesh(2), fix={"matmul": {"m": 2}}), "matmul")
-    'm:2'
-    """
-    return " ".join(f"{axis}:{parts}" for axis, parts in plan.sharding[node].items()) or WHOLE
 
 
 def describe_graph(plan: ShardPlan) -> dict[str, Any]:
     """The operators of a plan, inputs and outputs that begin and end it, edges with bytes, and the tree of blocks."""
-    graph, shares = plan.graph, {name: tell_sharding(plan, name) for name in plan.graph.nodes}
+    graph, shares = plan.graph, {name: tell_sharding(plan.sharding[name]) for name in plan.graph.nodes}
     frequent = [share for share, _ in Counter(shares.values()).most_common() if share != WHOLE][:SHOWN_SHARES]
     colors = {share: k for k, share in enumerate(frequent)}
     moved = _count_moved(plan)
@@ -213,7 +197,7 @@ def _fill(plan: ShardPlan, place: dict[str, int], body: Iterable[Any], items: It
 def _form(plan: ShardPlan, member: Iterable[Any]) -> tuple[object, ...]:
     """What repetitions that are shown as one have in common."""
     return tuple(
-        (tell_sharding(plan, item.name), plan.stage[item.name].nbytes_received)
+        (tell_sharding(plan.sharding[item.name]), plan.stage[item.name].nbytes_received)
         for item in member
         if isinstance(item, OpNode)
     )

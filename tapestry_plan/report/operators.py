@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 from tapestry_plan.draw import show_spaces
 from tapestry_plan.ir import OpNode, operation
-from tapestry_plan.report.markup import UNITS, element, escape, tell_count
-from tapestry_plan.report.network import tell_sharding
+from tapestry_plan.report.markup import UNITS, element, escape
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
-from tapestry_plan.steps import Alternative, ShardPlan, tell_block
-from tapestry_sets.limits import OPEN, REFUSALS, ask_one
+from tapestry_plan.steps import Alternative, ShardPlan, tell_block, tell_sharding
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one, tell_count
 from tapestry_sets.regions import Box
 
 
@@ -97,11 +96,10 @@ def _bars(plan: ShardPlan, node: str, others: tuple[Alternative, ...]) -> Iterat
     for one in shown:
         is_chosen = dict(one.sharding) == {axis: n for axis, n in plan.sharding[node].items() if n > 1}
         seconds, nbytes = one.seconds - plan.cost, one.nbytes_moved - plan.nbytes_moved
-        share = " ".join(f"{axis}:{n}" for axis, n in one.sharding.items()) or "whole"
         rows.append(
             element(
                 "tr",
-                element("th", escape(share + " (chosen)" * is_chosen), scope="row"),
+                element("th", escape(tell_sharding(one.sharding) + " (chosen)" * is_chosen), scope="row"),
                 _bar(seconds / most_seconds if most_seconds else 0.0, _sign(UNITS.seconds(abs(seconds)), seconds)),
                 _bar(nbytes / most_nbytes if most_nbytes else 0.0, _sign(f"{abs(nbytes):,} B", nbytes)),
                 class_="tp-chosen" if is_chosen else None,
@@ -133,7 +131,7 @@ def describe_operators(plan: ShardPlan) -> tuple[dict[str, Explained], list[dict
     for node in plan.graph.order():
         stage = plan.stage[node.name]
         facts = [
-            f"{tell_block(node.op)}, sharded {tell_sharding(plan, node.name)}, {UNITS.flop(sum(stage.flop))}",
+            f"{tell_block(node.op)}, sharded {tell_sharding(plan.sharding[node.name])}, {UNITS.flop(sum(stage.flop))}",
         ]
         heads.append({"name": node.name, "facts": facts, "key": standing.get(node.name)})
     return explained, heads

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_count, tell_nbytes
+from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import SHOWN_DEVICES
 from tapestry_plan.steps import Device, Link, Mesh, ShardPlan
+from tapestry_sets.limits import tell_count
 
 
 def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:
@@ -49,7 +50,7 @@ def list_assumptions(plan: ShardPlan) -> Iterator[str]:
         "Time is the sum over operators of the slowest device's work and of what it waits for; with copies beside "
         f"work it would be {UNITS.seconds(plan.makespan_seconds)}."
     )
-    caps = plan.choices.memory_nbytes or plan.choices.spill_nbytes
+    caps = plan.choices.caps
     if caps is not None:
         yield f"Each device may hold {' or '.join(map(tell_nbytes, sorted(set(caps))))}."
     yield "Bytes are exact: cells that a shard needs less those that lie where it runs, counted by sets."

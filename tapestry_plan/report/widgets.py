@@ -6,7 +6,7 @@ They are widgets of anywidget, which JupyterLab, VS Code and marimo show. This m
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,8 +16,8 @@ from tapestry_plan.ir import Graph
 from tapestry_plan.report.markup import UNITS, element, escape, tell_nbytes
 from tapestry_plan.report.page import arrange, describe_plan, panels_of, read_asset, read_layouter, style_of
 from tapestry_plan.report.tuning import KEPT_PLANS, LINK_FACTORS, MAX_STARTS, MEMORY_SHARES, OFFERED_MESHES, STEPS
-from tapestry_plan.search import plan
-from tapestry_plan.steps import InfeasiblePlan, Link, Mesh, NotFound, ShardPlan, spill
+from tapestry_plan.search import plan_or_spill
+from tapestry_plan.steps import Link, Mesh, ShardPlan
 from tapestry_sets.alias import overlap, show_views
 from tapestry_sets.draw import canvas
 from tapestry_sets.limits import check_arguments
@@ -28,7 +28,8 @@ try:
     import traitlets
 except ImportError:
     raise ImportError(
-        "explorers are widgets of anywidget, which is not installed; pip install 'tapestry[widgets]', and ask again"
+        "explorers are widgets of anywidget, which is not installed; pip install 'tapestry-tensor[widgets]', and ask "
+        "again"
     ) from None
 
 
@@ -98,7 +99,8 @@ class PlanExplorer(Explorer):
     Parameters
     ----------
     source : Graph or ShardPlan
-        What is planned; of a plan its graph as it has it, with its mesh, space and caps.
+        What is planned; of a plan its graph as it has it, with its mesh, its space, and the memory within which its
+        arenas were laid out anew or spill.
     mesh : Mesh, optional
         Where the sliders begin; of a plan its own. Where its devices differ, or its axes have links of their own, it is
         the only one.
@@ -128,7 +130,8 @@ class PlanExplorer(Explorer):
         self._graph = source.graph if isinstance(source, ShardPlan) else source
         base = mesh or (source.mesh if isinstance(source, ShardPlan) else Mesh((4,)))
         if isinstance(source, ShardPlan):
-            options = {"space": source.space, **options}
+            base, capped = _keep_caps(source, base)
+            options = {"space": source.space, **capped, **options}
         self._base, self._options = base, options
         is_plain = isinstance(base.link, Link) and not base.differs
         shapes = [base.shape, *(shape for shape in OFFERED_MESHES if shape != base.shape)] if is_plain else [base.shape]
@@ -167,7 +170,7 @@ class PlanExplorer(Explorer):
                 options["memory_nbytes"] = int(max(free.peak_nbytes) * share)
             if len(self._plans) >= KEPT_PLANS:
                 self._plans.pop(next(iter(self._plans)))
-            self._plans[at] = _make_plan(self._graph, mesh, options)
+            self._plans[at] = plan_or_spill(self._graph, mesh, **options)
         return self._plans[at]
 
     def list_controls(self) -> Sequence[Control]:
@@ -180,7 +183,9 @@ class PlanExplorer(Explorer):
             for factor in LINK_FACTORS
             for link in [Mesh(self._base.shape, link=_scale_links(self._base.link, factor)).ports[0]]
         )
-        caps = tuple("no limit" if share == 1 else _tell_cap(free, share) for share in MEMORY_SHARES)
+        limits = self._base.limit_memory(self._options.get("memory_nbytes"))
+        most = "no limit" if limits is None else _tell_limits(limits)
+        caps = tuple(most if share == 1 else _tell_cap(free, share) for share in MEMORY_SHARES)
         return (
             Control("mesh", "devices", meshes, at[0]),
             Control("link", "each link", rates, at[1]),
@@ -191,29 +196,34 @@ class PlanExplorer(Explorer):
         """The plan for these choices; where there is none, the line says why and the last one stays."""
         begin = time.perf_counter()
         try:
-            self._shown = self._find_plan(self._where())
-        except (InfeasiblePlan, NotFound, ValueError) as error:
+            made = self._find_plan(self._where())
+            taken = time.perf_counter() - begin
+            html, (data, _) = arrange(panels_of(made)), describe_plan(made)
+        except ValueError as error:
             if self._shown is None:
                 raise
             return f"No such plan: {error}", self.answer.get("html", ""), self.answer.get("data")
-        made, taken = self._shown, time.perf_counter() - begin
+        self._shown = made
         said = (
             f"{UNITS.seconds(made.seconds)} modeled, gap {made.gap:.1%}; {tell_nbytes(made.nbytes_moved)} move, "
             f"at most {tell_nbytes(max(made.peak_nbytes))} on a device; planned in {UNITS.seconds(taken)}"
         )
-        data, _ = describe_plan(made)
-        return said, arrange(panels_of(made)), data
+        return said, html, data
 
 
-def _make_plan(graph: Graph, mesh: Mesh, options: Mapping[str, Any]) -> ShardPlan:
-    """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
-    try:
-        return plan(graph, mesh, **options)
-    except (InfeasiblePlan, NotFound) as error:
-        caps = mesh.limit_memory(options.get("memory_nbytes"))
-        if caps is None or error.fastest is None:
-            raise
-        return spill(error.fastest, caps)
+def _keep_caps(source: ShardPlan, mesh: Mesh) -> tuple[Mesh, dict[str, int]]:
+    """The caps of a plan: as an option where they are one number, else in the devices of its own mesh."""
+    caps = source.choices.caps
+    if caps is None:
+        return mesh, {}
+    if len(set(caps)) == 1 or mesh != source.mesh:
+        return mesh, {"memory_nbytes": max(caps)}
+    devices = [replace(one, memory_nbytes=cap) for one, cap in zip(mesh.devices, caps, strict=True)]
+    return replace(mesh, device=tuple(devices)), {}
+
+
+def _tell_limits(caps: Sequence[int]) -> str:
+    return f"{' or '.join(map(UNITS.nbytes, sorted(set(caps))))} a device"
 
 
 def _tell_cap(free: ShardPlan | None, share: float) -> str:

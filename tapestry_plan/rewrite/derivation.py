@@ -24,12 +24,14 @@ from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
 from tapestry_sets.limits import (
     FrozenDict,
     check_arguments,
+    cut_text,
     freeze_dicts,
     list_names,
     put_item,
     quote,
     read_fields,
     read_json,
+    tell_count,
 )
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
@@ -222,6 +224,14 @@ class Derivation(Shown, Struct, frozen=True):
     """
 
     steps: tuple[Applied, ...] = ()
+
+    def __repr__(self) -> str:
+        count = len(self.steps)
+        ends = (*self.steps[:1], *self.steps[1:][-1:])
+        shown = f"{', …' if count > 2 else ''}, ".join(
+            f"{cut_text(one.rule, 30)} at {cut_text(quote(one.at), 50)}" for one in ends
+        )
+        return f"Derivation({tell_count(count, 'step')}{': ' * bool(ends)}{shown})"
 
     @check_arguments
     def then(self, rule: Rule | str, at: str, **arguments: Any) -> Derivation:

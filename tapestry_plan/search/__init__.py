@@ -37,4 +37,4 @@ From the ground up; each row stands on rows above it:
 
 from tapestry_plan.search.arguments import CapOptions, Options, ParetoOptions
 from tapestry_plan.search.pareto import pareto
-from tapestry_plan.search.planner import plan
+from tapestry_plan.search.planner import plan, plan_or_spill

@@ -15,6 +15,7 @@ Each stage has layouts and gives some that are as good or better; the bound of t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +31,7 @@ from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import Candidate, lower_choice, write_plan
-from tapestry_plan.steps import Mesh, ShardPlan
+from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, spill
 from tapestry_sets.limits import check_arguments
 
 
@@ -165,6 +166,41 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     found = planned.within(caps)
     meter.finish()
     return found
+
+
+def plan_or_spill(graph: Graph, mesh: Mesh, **options: Any) -> ShardPlan:
+    """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers.
+
+    Parameters
+    ----------
+    graph, mesh, **options
+        As of `plan`.
+
+    Raises
+    ------
+    InfeasiblePlan, NotFound
+        Where spilling does not help: a step needs more memory at once, or the arguments leave no plan.
+    TypeError, ValueError
+        As `plan`.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops
+    >>> from tapestry_plan.search import plan_or_spill
+    >>> g = Graph()
+    >>> x = g.input("x", (64, 64))
+    >>> waits = ops.exp(x, name="waits")
+    >>> _ = g.output(ops.exp(ops.tanh(waits) + ops.relu(x)) + waits, "y")
+    >>> plan_or_spill(g, Mesh(1), fuse=False, memory_nbytes=49152).peak_nbytes
+    (49152,)
+    """
+    try:
+        return plan(graph, mesh, **options)
+    except (InfeasiblePlan, NotFound) as error:
+        caps = mesh.limit_memory(options.get("memory_nbytes"))
+        if caps is None or error.fastest is None:
+            raise
+        return spill(error.fastest, caps)
 
 
 def prepare(

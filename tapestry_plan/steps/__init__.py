@@ -14,6 +14,7 @@ From the ground up; each row stands on rows above it:
     layouts/places  arenas/first_fit     where a block lies inside another one; an arena, filled as steps are written
     arenas/nesting                       blocks that are made inside the block for which they would be copied
     choices  inside                      all that a plan decides; what devices compute of operators inside of blocks
+    lookups                              blocks and expansions of a plan, by operator
     documents                            plain data of plans and programs
     schedule                             when each step runs, where copies run beside work
     collectives                          steps that are one operation of a group
@@ -46,6 +47,7 @@ from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.cells import Facts, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import (
+    WHOLE,
     Bounds,
     Layout,
     Lot,
@@ -58,6 +60,7 @@ from tapestry_plan.steps.layouts.layout import (
     sort_layouts,
     tell_bounds,
     tell_rule,
+    tell_sharding,
 )
 from tapestry_plan.steps.layouts.local import (
     Linear,
@@ -74,7 +77,7 @@ from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, PartTabl
 from tapestry_plan.steps.layouts.mesh import Mesh, Space, align
 from tapestry_plan.steps.layouts.placed import Placed, lay_tensor
 from tapestry_plan.steps.layouts.places import find_place, is_place, list_place
-from tapestry_plan.steps.layouts.rates import Device, Link
+from tapestry_plan.steps.layouts.rates import Device, Link, tell_link
 from tapestry_plan.steps.layouts.reads import (
     IndexBlock,
     Reads,

@@ -64,6 +64,20 @@ class Choices(Struct, frozen=True, dict=True):
         )
         return f"Choices({counts or 'none'}{more})"
 
+    @property
+    def caps(self) -> tuple[int, ...] | None:
+        """Bytes that each device's arena may have, where arenas were laid out anew within them or spill; else None.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (8, 8))))
+        >>> plan(g, Mesh(2)).choices.caps is None
+        True
+        """
+        return self.memory_nbytes if self.spill_nbytes is None else self.spill_nbytes
+
     def of_kind(self, kind: str) -> dict[str, Layout]:
         """The layouts of one kind, by name."""
         return {name: layout for (one, name), layout in self.layouts.items() if one == kind}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
+from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_sets.draw import as_html
-from tapestry_sets.limits import cut_text
+from tapestry_sets.limits import Units, cut_text, tell_count
 
 
 class ChangedOperator(Struct, frozen=True):
@@ -118,13 +119,17 @@ class PlanDifference(Struct, frozen=True, dict=True):
                 yield ChangedOperator(node, before, after, seconds, nbytes)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
-        return bool(self.totals or self.settings or self.operators)
+        # Steps of both plans are written down for transfers: they are looked at where nothing else differs.
+        return bool(self.totals or self.settings or self.operators or self.transfers)
 
     def __str__(self) -> str:
-        """A line for each total and setting, and for each operator; empty where nothing differs."""
+        """A line for each total, setting and operator, or else for each transfer; empty where nothing differs."""
         lines = [_total_text(*row) for row in self.totals]
         lines += [f"{what}: {mine} -> {theirs}" for what, mine, theirs in self.settings]
-        return "\n".join([*lines, *(f"{row.node}: {row.before} -> {row.after}" for row in self.operators)])
+        lines += [f"{row.node}: {row.before} -> {row.after}" for row in self.operators]
+        moved = () if lines else self.transfers
+        lines += [f"{row.tensor} for {row.consumer}: {row.before:,} B -> {row.after:,} B" for row in moved]
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         found = {what: (mine, theirs, form) for what, mine, theirs, form in self.totals}
@@ -133,9 +138,10 @@ class PlanDifference(Struct, frozen=True, dict=True):
             for what, (mine, theirs, form) in found.items()
             if what in ("time", "moved")
         ]
-        count = len(self.operators)
-        told += [f"{count} operator{'s' * (count != 1)} elsewhere"] if count else []
+        told += [f"{tell_count(len(self.operators), 'operator')} elsewhere"] if self.operators else []
         told += [f"other {cut_text(', '.join(what for what, _, _ in self.settings), 60)}"] if self.settings else []
+        if not told and not found and self.transfers:
+            told = [f"{tell_count(len(self.transfers), 'tensor')} moved otherwise"]
         told = told or ([f"other {', '.join(found)}"] if found else ["none"])
         return f"PlanDifference({', '.join(told)})"
 
@@ -155,8 +161,8 @@ class PlanDifference(Struct, frozen=True, dict=True):
             (
                 row.node,
                 f"{row.before} → {row.after}",
-                _told(row.seconds, 1e6, ",.2f", "us"),
-                _told(row.nbytes, 1, ",d", "B"),
+                _told(row.seconds, Units().seconds),
+                _told(row.nbytes, Units(exact=True).nbytes),
             )
             for row in self.operators
         ]
@@ -180,8 +186,8 @@ def _table(heads: tuple[str, ...], rows: Any) -> str:
     return f'<div style="overflow-x:auto">{as_html([heads, *rows[: tuning.SHOWN_ROWS]], style)}</div>{more}'
 
 
-def _told(pair: tuple[float | None, float | None], factor: float, form: str, unit: str) -> str:
-    return " → ".join("–" if one is None else f"{one * factor:{form}} {unit}" for one in pair)
+def _told(pair: tuple[Any, Any], tell: Callable[[Any], str]) -> str:
+    return " → ".join("–" if one is None else tell(one) for one in pair)
 
 
 def _change(mine: float, theirs: float) -> str:
@@ -201,10 +207,5 @@ def tell_place(plan: Any, node: str) -> str:
         return f"as {plan.unified[node]}"
     if node not in plan.placement:
         return "not in the plan"
-    block = {pair.first: pair.second for pair in plan.fused}.get(node)
+    block = plan._lookups.readers.get(node)
     return tell_sharding(plan.sharding[node]) + (f", in one block with {block}" if block else "")
-
-
-def tell_sharding(sharding: Mapping[str, int]) -> str:
-    """Parts by axis, in words."""
-    return " ".join(f"{axis}:{parts}" for axis, parts in sharding.items()) or "whole"

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.differences import tell_sharding
 from tapestry_plan.steps.inside import tell_block
+from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
+from tapestry_plan.steps.lookups import Lookups
 from tapestry_plan.steps.reasons import OperandReads, list_reads
 from tapestry_sets.limits import list_names, quote
 
@@ -18,19 +19,16 @@ def explain(plan: Any, node: str) -> str:
     same = plan.unified.get(node)
     if same is not None and node not in plan.stage and (same in plan.stage or same in plan.expanded):
         return f"{node}: the same as {same}, which is computed once and stands for both\n{explain(plan, same)}"
-    blocks = {pair.first: pair.second for pair in plan.fused}
-    if node in blocks:
-        last = blocks[node]
-        while last in blocks:
-            last = blocks[last]
+    known: Lookups = plan._lookups
+    if node in known.blocks:
+        last = known.blocks[node]
         return f"{node}: in one block with {last}, so that what is between them is not stored\n{explain(plan, last)}"
-    found = {entry.node: entry for entry in plan.expansions}
     if node in plan.expanded:
-        stands = ", ".join(found[node].nodes)
+        stands = ", ".join(known.expansions[node].nodes)
         return f"{node}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
     if node not in plan.stage:
-        known = list_names(plan.stage, node, "operators")
-        raise ValueError(f"explain: the plan has no operator {quote(node)}; {known}")
+        near = list_names(plan.stage, node, "operators")
+        raise ValueError(f"explain: the plan has no operator {quote(node)}; {near}")
     stage = plan.stage[node]
     others = plan.alternatives.get(node, ())  # a graph that was changed since is refused here
     lines = [
@@ -42,14 +40,12 @@ def explain(plan: Any, node: str) -> str:
         if others
         else f"  (not compared with other shardings{_WHY_NOT[node in plan.alternatives]})",
     ]
-    if node in found:
-        lines[2:2] = _list_compared(plan, found[node])
-    if inside := _list_inside(plan, node):
+    if node in known.expansions:
+        lines[2:2] = _list_compared(plan, known.expansions[node])
+    if inside := known.inside.get(node):
         lines[1:1] = [f"  one block of {', '.join(inside)} and {node}: what is between them is not stored"]
     lines[2:2] = [
-        f"  stands, with others, for {entry.node}, expanded by {entry.chosen}"
-        for entry in plan.expansions
-        if node in entry.nodes
+        f"  stands, with others, for {entry.node}, expanded by {entry.chosen}" for entry in known.made_for.get(node, ())
     ]
     for other in others:
         mark = " <- chosen" if other.sharding == stage.sharding else ""
@@ -65,16 +61,6 @@ def _list_reads(plan: Any, node: str) -> Iterable[OperandReads]:
     if plan.mesh.size > tuning.TOLD_DEVICES:
         return ()
     return list_reads(plan.graph, node, plan.placement[node], plan._transfers)
-
-
-def _list_inside(plan: Any, block: str) -> list[str]:
-    """The operators inside of a block, in the order in which they run."""
-    found, names = [], {block}
-    for pair in reversed(plan.fused):
-        if pair.second in names:
-            found.append(pair.first)
-            names.add(pair.first)
-    return found[::-1]
 
 
 def _list_compared(plan: Any, entry: Any) -> list[str]:

@@ -67,7 +67,6 @@ def list_reads(
         Of the plan.
     """
     reads, it = Reads(graph), graph.nodes[node]
-    arriving = [row for row in transfers if row.consumer == node]
     stored = dict.fromkeys(name for read in it.inputs for name in graph.source(read).stored)
     for name in stored:
         tensor, total = graph.stored[name], 0
@@ -79,7 +78,8 @@ def list_reads(
                 if name in graph.source(read).stored
             ]
             total += unite(cells, tensor.shape).size * np.dtype(tensor.dtype).itemsize
-        mine = [row for row in arriving if row.tensor == name]
+        moved = transfers._by_tensor.get(name, ())
+        mine = [row for row in moved if row.consumer == node]
         witness = max(mine, key=lambda row: row.nbytes, default=None)
-        has_landed = any(row.tensor == name and row.consumer not in graph.nodes for row in transfers)
+        has_landed = any(row.consumer not in graph.nodes for row in moved)
         yield OperandReads(name, tensor.kind, total, sum(row.nbytes for row in mine), witness, has_landed)

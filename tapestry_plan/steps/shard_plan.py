@@ -18,7 +18,7 @@ from tapestry_plan.steps import showing
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
-from tapestry_plan.steps.differences import PlanDifference, tell_sharding
+from tapestry_plan.steps.differences import PlanDifference
 from tapestry_plan.steps.documents import (
     read_choices,
     read_each,
@@ -35,9 +35,10 @@ from tapestry_plan.steps.explaining import explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
-from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule
+from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule, tell_sharding
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
+from tapestry_plan.steps.lookups import Lookups
 from tapestry_plan.steps.memory_use import MemoryUse, list_memory
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
@@ -54,6 +55,7 @@ from tapestry_sets.limits import (
     freeze_dicts,
     list_names,
     quote,
+    tell_count,
 )
 from tapestry_sets.regions import Box
 
@@ -326,7 +328,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         peak = max(self.peak_nbytes, default=0)
         nodes, devices = len(self.graph.nodes), self.mesh.size
         return (
-            f"ShardPlan({nodes} operator{'s' * (nodes != 1)} on {devices} device{'s' * (devices != 1)}, "
+            f"ShardPlan({tell_count(nodes, 'operator')} on {tell_count(devices, 'device')}, "
             f"space={self.space!r}: {Units().seconds(self.seconds)} modeled, gap {self.gap:.1%}, "
             f"{self.nbytes_moved:,} B moved, at most {peak:,} B on a device)"
         )
@@ -895,7 +897,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """
         return tuple(found.node for found in self.expansions if found.considered and found.chosen is None)
 
-    @property
+    @cached_property
     def expanded(self) -> dict[str, str]:
         """The operators that the search said in other ones, each with the name of its expansion.
 
@@ -907,7 +909,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> plan(g, Mesh(4)).expanded  # one row, which is cut so
         {'shares': 'exp_sum'}
         """
-        return {found.node: found.chosen for found in self.expansions if found.chosen is not None}
+        return FrozenDict((found.node, found.chosen) for found in self.expansions if found.chosen is not None)
 
     @property
     def derivation(self) -> Derivation:
@@ -924,7 +926,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> g = Graph()
         >>> _ = g.output(ops.relu(g.input("x", (32, 64)) @ g.input("w", (64, 16))), "y")
         >>> plan(g, Mesh(2)).derivation
-        Derivation(steps=(Applied(rule='fuse', at='relu', arguments={'operand': 0}),))
+        Derivation(1 step: fuse at 'relu')
         """
         steps = Derivation()
         for name, other in self.unified.items():
@@ -976,6 +978,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         for pair in reversed(self.fused):
             found[pair.first] = found[pair.second]
         return FrozenDict(found)
+
+    @cached_property
+    def _lookups(self) -> Lookups:
+        """Its blocks and expansions by operator."""
+        return Lookups.of(self.fused, self.expansions)
 
     @check_arguments
     def explain(self, node: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from typing import Any, overload
 
@@ -23,6 +24,7 @@ from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
+from tapestry_sets.limits import FrozenDict
 from tapestry_sets.regions import Box, Region
 
 
@@ -101,7 +103,7 @@ NUMBERS = [k for k, name in enumerate(NAMES) if name in ("step", "source", "targ
 """Its columns of numbers."""
 
 
-class PlannedTransfers(Struct, frozen=True):
+class PlannedTransfers(Struct, frozen=True, dict=True):
     """Transfers of a plan, in the order of its steps: a sequence, and a table where it is shown.
 
     Parameters
@@ -132,6 +134,13 @@ class PlannedTransfers(Struct, frozen=True):
 
     def __iter__(self) -> Iterator[PlannedTransfer]:
         return iter(self.rows)
+
+    @cached_property
+    def _by_tensor(self) -> Mapping[str, tuple[PlannedTransfer, ...]]:
+        found: dict[str, list[PlannedTransfer]] = {}
+        for row in self.rows:
+            found.setdefault(row.tensor, []).append(row)
+        return FrozenDict((name, tuple(mine)) for name, mine in found.items())
 
     @property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Numbers of bytes, seconds and operations as people read them, or exactly: one place for all that is printed."""
+"""Numbers of things, bytes, seconds and operations as people read them: one place for all that is printed."""
 
 from __future__ import annotations
 
@@ -50,6 +50,17 @@ class Units(Struct, frozen=True):
             if float(f"{abs(number):.4g}") >= size:
                 return f"{_round(number / size)} {unit}"
         return f"{_round(number / 1e-9)} ns" if number else "0 s"
+
+
+def tell_count(number: int, what: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> tell_count(1, "operator"), tell_count(1200, "operator")
+    ('1 operator', '1,200 operators')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _scale(number: float, units: tuple[str, ...], base: int) -> str:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps import tuning
+from tapestry_plan.steps.layouts.cells import unite
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.step import HOST, Buffer, Compute, Copy, Output, Reduce, Step
 from tapestry_sets.limits import quote
@@ -178,7 +179,8 @@ def find_blocks(
     Of an input or constant it is what devices are given; of a result the complete cells that each device makes, or
     merges first.
     """
-    held: dict[str, dict[int, list[Region]]] = {}
+    held: dict[str, dict[int, dict[int, list[Region]]]] = {}
+    """Of each tensor, on each device, the cells in each buffer; where it spills, inputs are placed again in others."""
     known = {buffer.id: buffer for buffer in buffers}
     for step in steps:
         for number, regions in _list_complete(step):
@@ -186,13 +188,12 @@ def find_blocks(
             tensor = graph.stored.get(buffer.tensor)
             if tensor is None or buffer.part >= 0:
                 continue
-            mine = held.setdefault(buffer.tensor, {})
-            if regions is None:
-                mine.setdefault(buffer.device, [Region.from_bounds(tensor.shape, buffer.box.start, buffer.box.stop)])
-            elif isinstance(step, Copy):
-                mine.setdefault(buffer.device, []).extend(regions)
-            else:
-                mine.setdefault(buffer.device, list(regions))
+            mine = held.setdefault(buffer.tensor, {}).setdefault(buffer.device, {})
+            if isinstance(step, Copy):
+                mine.setdefault(number, []).extend(regions or ())
+            elif not mine:
+                whole = Region.from_bounds(tensor.shape, buffer.box.start, buffer.box.stop)
+                mine[number] = [whole] if regions is None else list(regions)
     stored = graph.stored
     tensors = {name: _cut(stored[name].kind, stored[name].shape, mine) for name, mine in held.items()}
     return Lying(mesh, tensors, {output.name: _find_end(graph, known, output) for output in outputs})
@@ -211,16 +212,16 @@ def _find_end(graph: Graph, buffers: Mapping[int, Buffer], output: Output) -> Te
     source = graph.source(output.tensor)
     if not source.direct:
         return f"it is a view of {', '.join(map(quote, source.stored))}, which is not made apart"
-    held: dict[int, list[Region]] = {}
+    held: dict[int, dict[int, list[Region]]] = {}
     for number, region in (*output.blocks, *output.replicas):
-        held.setdefault(buffers[number].device, []).append(region)
+        held.setdefault(buffers[number].device, {}).setdefault(number, []).append(region)
     return _cut("output", output.shape, held)
 
 
-def _cut(kind: str, shape: tuple[int, ...], held: Mapping[int, Sequence[Region]]) -> TensorBlocks | str:
+def _cut(kind: str, shape: tuple[int, ...], held: Mapping[int, Mapping[int, Sequence[Region]]]) -> TensorBlocks | str:
     boxes: dict[int, Box] = {}
     for device in sorted(held):
-        cells = DisjointRegions(shape, held[device])
+        cells = unite([DisjointRegions(shape, mine) for mine in held[device].values()], shape)
         bounds = cells.bounds()
         if bounds is None:
             continue

@@ -53,6 +53,21 @@ class SplitAxis(Struct, frozen=True):
         return f"{self.axis}={'x'.join(map(str, self.sizes))}{f'@{self.first}' if self.first else ''}"
 
 
+WHOLE = "whole"
+"""What is said of an operator that is not cut."""
+
+
+def tell_sharding(sharding: Mapping[str, int]) -> str:
+    """How an operator is cut, in a few words: parts by index axis.
+
+    Examples
+    --------
+    >>> tell_sharding({"m": 2, "k": 4}), tell_sharding({})
+    ('m:2 k:4', 'whole')
+    """
+    return " ".join(f"{axis}:{parts}" for axis, parts in sharding.items()) or WHOLE
+
+
 def tell_rule(split: Sequence[SplitAxis]) -> dict[str, dict[str, Any]]:
     """The arguments of the rule `split_axes` that make some axes."""
     first = {one.axis: one.first for one in split if one.first}

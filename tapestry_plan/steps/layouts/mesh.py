@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tapestry_plan.ir import Shown
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.machines import find_machine, read_machine, write_machine
-from tapestry_plan.steps.layouts.rates import Device, Link
+from tapestry_plan.steps.layouts.rates import Device, Link, tell_link
 from tapestry_sets.digits import point_of
 from tapestry_sets.limits import as_int, check_arguments, check_fields, conform, cut_text, kind_of, list_names, quote
 
@@ -101,11 +101,11 @@ class Mesh(Shown, Struct, frozen=True):
     def __repr__(self) -> str:
         axes = cut_text(", ".join(f"{name}:{n}" for name, n in zip(self.names, self.shape, strict=True)), 60)
         links = list(dict.fromkeys(self.ports))
-        first = f"{links[0].latency_seconds * 1e6:g} us + {links[0].nbytes_per_second / 1e9:g} GB/s"
         more = "" if len(links) == 1 else f" and {len(links) - 1} others"
         one = self.fastest
         rates = f"{one.flop_per_second / 1e12:g} TFLOP/s, {one.memory_nbytes_per_second / 1e9:g} GB/s"
-        return f"Mesh({axes}; links {first}{more}; {'devices differ, up to ' if self.differs else 'devices '}{rates})"
+        which = "devices differ, up to" if self.differs else "devices"
+        return f"Mesh({axes}; links {tell_link(links[0])}{more}; {which} {rates})"
 
     @property
     def size(self) -> int:

@@ -7,7 +7,7 @@ from math import isfinite
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
-from tapestry_sets.limits import check_fields, quote
+from tapestry_sets.limits import Units, check_fields, quote
 
 
 class Device(Struct, frozen=True):
@@ -97,6 +97,18 @@ class Link(Struct, frozen=True):
         check_fields(self)
         _check_wait("Link", "latency_seconds", self.latency_seconds)
         _check_rate("Link", "nbytes_per_second", self.nbytes_per_second)
+
+
+def tell_link(link: Link) -> str:
+    """How long a message takes to begin, and how fast it is then.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Link
+    >>> tell_link(Link(2e-5, 3e11))
+    '20 us + 300 GB/s'
+    """
+    return f"{Units().seconds(link.latency_seconds)} + {link.nbytes_per_second / 1e9:g} GB/s"
 
 
 def _check_rate(what: str, name: str, value: float) -> None:

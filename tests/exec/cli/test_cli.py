@@ -521,7 +521,7 @@ def test_a_plan_that_does_not_fit_is_searched_once(waiting: Path, monkeypatch: p
         searched.append(kwargs)
         return plan(*args, **kwargs)
 
-    monkeypatch.setattr(cli, "plan", counted)
+    monkeypatch.setattr("tapestry_plan.search.planner.plan", counted)
     assert " spilled " in call("plan", waiting, "--mesh", 1, "--memory", 3 * 64 * 64 * 4).stdout
     assert len(searched) == 1
 

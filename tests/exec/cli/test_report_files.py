@@ -51,3 +51,10 @@ def test_reports_that_cannot_be_written_are_refused_before_anything_is_planned(f
     refused(told, "--html 'plan.json' is another file of this command too")
     told = call("run", "model.onnx", "--trace", "out.json", "--html", "out.json")
     refused(told, "--html 'out.json' is another file of this command too")
+
+
+def test_a_report_replaces_no_file_that_is_read(folder: Path) -> None:
+    (folder / "x.npy").write_bytes(b"numbers")
+    told = call("run", "model.onnx", "--input", "x=x.npy", "--html", "x.npy")
+    refused(told, "--html 'x.npy' is another file of this command too; give another name")
+    assert (folder / "x.npy").read_bytes() == b"numbers"

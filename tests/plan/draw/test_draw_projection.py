@@ -316,12 +316,13 @@ ROWS = Signature(
 )
 
 
-def test_the_shapes_of_a_signature_are_given_where_it_reads_outside() -> None:
+def test_what_a_signature_reads_outside_is_told_by_the_shapes_that_are_given() -> None:
     text = show_projection(ROWS, {"h": 2}, shapes=[(7,)], title="rows").text
     assert "input 0 (7,) at [2·h + kh - 1]\n 0    5\n 111X222\n1  [0:4]" in text
     assert "1  [0:4]: 4 of 7 cells\n2  [3:7]: 4 of 7 cells\nX  in two or more: 1 of 7 cells\n2 places outside" in text
-    with pytest.raises(ValueError, match=r"input 0 is read in Box.*may reach outside its tensor; give the shapes"):
-        show_projection(ROWS)
+    text = show_projection(ROWS, {"h": 2}).text
+    assert "input 0, its shape not given, all that is read, from (-1,) on, (9,) at [2·h + kh - 1]" in text
+    assert "1  [-1:4]: 5 of 9 cells\n2  [3:8]: 5 of 9 cells\nX  in two or more: 1 of 9 cells" in text
     with pytest.raises(ValueError, match=r"input 0 has rank 1, the shape given is \(7, 7\)"):
         show_projection(ROWS, shapes=[(7, 7)])
     with pytest.raises(ValueError, match="2 shapes for 1 inputs"):

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from tapestry_plan import Axis, Device, Graph, Link, Mesh, Operand, Signature, operation, ops, plan, project
 from tapestry_plan.ir import BUILTIN_OPS, Pictures
 from tapestry_plan.ir.pictures import pictures
-from tapestry_plan.rewrite import Derivation, forward, shard
+from tapestry_plan.rewrite import Derivation, Derived, NotApplicable, Rule, fix_bits, forward, fuse, shard, split_axes
 from tapestry_sets.draw import Picture
+from tests.cutting import Case
 from tests.drawings import SVG, assert_legible, name_of, read
 from tests.graph_recipes import Recipe, built, recipes
+from tests.operator_cases import CASES
 
 
 def drawn(value: Any) -> Picture:
@@ -115,6 +117,68 @@ def test_a_declaration_says_what_it_takes(name: str) -> None:
     assert all(attribute in text for attribute in op.attributes)
     assert all(each.__name__ in text for each in op.expansions)
     assert ("merge by" in text) == (op.reduction is not None)
+
+
+def with_case(case: Case) -> Graph:
+    """An operator of which everything is read by another one."""
+    g = Graph()
+    dtypes = case.dtypes or (case.dtype,) * len(case.shapes)
+    tensors = [g.input(f"in{k}", shape, dtypes[k]) for k, shape in enumerate(case.shapes)]
+    made = g.op(case.op, *tensors, **case.attrs, name="it")
+    for k, tensor in enumerate(made if isinstance(made, tuple) else (made,)):
+        g.output(ops.multiply(tensor, tensor, name=f"reader{k}") if tensor.dtype != "bool" else tensor, f"y{k}")
+    return g
+
+
+def show(g: Graph, *names: str) -> set[str]:
+    """Display what a notebook may have of these operators, or of one of each kind; the words of their names."""
+    forms = set()
+    for name in names or {node.op: name for name, node in g.nodes.items() if node.op != "multiply"}.values():
+        node = g.nodes[name]
+        op = g.ops[node.op]
+        forms.add(op.form if isinstance(op, Derived) else "")
+        for value in (op, g.signature(name), operation(g, name)):
+            bundle = value._repr_mimebundle_()
+            assert bundle["text/plain"] == repr(value)
+            assert "<svg" in bundle["image/svg+xml"], (node.op, type(value).__name__)
+    return forms
+
+
+def test_every_operator_is_displayed() -> None:
+    for case in CASES:
+        assert show(with_case(case), "it") == {""}
+
+
+def test_operators_made_of_every_other_one_are_displayed() -> None:
+    met = set[str]()
+    for case in {case.op: case for case in CASES}.values():
+        g = with_case(case)
+        axes = [axis for axis in g.signature("it").axes if axis.may_have(2)]
+        tried: list[tuple[Rule, str, dict[str, Any]]] = [(fuse, "reader0", {"operand": 0})]
+        for kind in ("parallel", "reduction"):
+            tried += [(shard, "it", {"axis": axis.name, "parts": 2}) for axis in axes if axis.kind == kind][:1]
+        for rule, at, arguments in tried:
+            try:
+                met |= show(rule.apply(g, at, **arguments))
+            except NotApplicable:
+                continue
+        met |= show(fix_bits(g))
+    assert met >= {"part", "merge", "fused", "leaves"}
+    show(split_axes.apply(net(), "act", sizes={"i0": (2, 4)}))
+
+
+def test_a_block_of_a_plan_says_what_it_is_made_of() -> None:
+    p = plan(net(), Mesh(2))
+    op = p.graph.ops[p.graph.nodes["act"].op]
+    assert drawn(op).text.splitlines()[0] == "operator fused(linear,relu)"
+    assert "made of: linear, relu" in drawn(op).text
+
+
+def test_a_padded_signature_is_drawn_with_all_that_it_reads() -> None:
+    g = Graph()
+    ops.conv(g.input("x", (1, 2, 4, 4)), g.input("w", (2, 2, 3, 3)), pads=1)
+    said = "input 0, its shape not given, all that is read, from (0, 0, -1, -1) on, (1, 2, 6, 6) at "
+    assert said in drawn(g.signature("conv")).text
 
 
 @settings(max_examples=25)

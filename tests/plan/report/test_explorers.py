@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
+from tapestry_plan.report.tuning import MEMORY_SHARES
+from tapestry_plan.steps import least_memory, spill
 from tapestry_sets import allocate, overlap
 from tests.pages import open_page
-from tests.report_models import chain
+from tests.report_models import chain, residual
 
 pytest.importorskip("anywidget", reason="explorers are widgets of anywidget")
 from tapestry_plan import OverlapExplorer, PlanExplorer
@@ -96,6 +98,48 @@ def test_a_plan_is_explored_as_it_is() -> None:
     assert len(controls(uneven)["mesh"]["words"]) == 1
 
 
+def test_the_slider_of_memory_shows_plans_that_spill_and_place_inputs_twice() -> None:
+    explorer = PlanExplorer(residual(), Mesh(2))
+    spilled = False
+    for place in range(len(MEMORY_SHARES)):
+        explorer.places = {"memory": place}
+        spilled |= any(explorer.plan.nbytes_spilled)
+        assert explorer.said.startswith("No such plan: device ") or " modeled, gap " in explorer.said
+        assert "tp-panel" in explorer.answer["html"]
+    assert spilled
+
+
+def test_what_cannot_be_shown_is_said_and_the_last_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    explorer = PlanExplorer(chain(), Mesh(2))
+    before, html = explorer.plan, explorer.answer["html"]
+
+    def refuse(plan: Any) -> Any:
+        raise ValueError("no panel for this one")
+
+    monkeypatch.setattr("tapestry_plan.report.widgets.panels_of", refuse)
+    explorer.places = {"mesh": 0}
+    assert explorer.said == "No such plan: no panel for this one"
+    assert explorer.plan is before and explorer.answer["html"] == html
+
+
+def test_a_plan_keeps_its_caps() -> None:
+    g = residual()
+    free = plan(g, Mesh(2), fuse=False)
+    caps = least_memory(free)
+    spilled = spill(free, max(caps))
+    explorer = PlanExplorer(spilled, fuse=False)
+    assert max(explorer.plan.peak_nbytes) <= max(caps) < max(free.peak_nbytes)
+    assert controls(explorer)["memory"]["words"][0] == f"{max(caps) // 1024} KiB a device"
+    assert len(controls(explorer)["mesh"]["words"]) > 1
+    uneven = PlanExplorer(spill(free, (max(caps), 2 * max(caps))), fuse=False)
+    assert uneven.plan.mesh.limit_memory() == (max(caps), 2 * max(caps))
+    assert all(mine <= cap for mine, cap in zip(uneven.plan.peak_nbytes, (max(caps), 2 * max(caps)), strict=True))
+    assert max(PlanExplorer(spilled, memory_nbytes=10**9, fuse=False).plan.peak_nbytes) > max(caps), "options say more"
+    capped = plan(g, Mesh(2), fuse=False, memory_nbytes=int(max(free.peak_nbytes) * 0.8))
+    assert max(PlanExplorer(capped, fuse=False).plan.peak_nbytes) <= int(max(free.peak_nbytes) * 0.8)
+    assert controls(PlanExplorer(free))["memory"]["words"][0] == "no limit"
+
+
 def test_overlaps_are_asked_anew() -> None:
     memory = allocate((27,), name="A")
     a, b = memory.reshape(3, 3, 3)[:2, :2, :2], memory[2::5]
@@ -126,7 +170,8 @@ def test_without_anywidget_one_line_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == (
-        "explorers are widgets of anywidget, which is not installed; pip install 'tapestry[widgets]', and ask again\n"
+        "explorers are widgets of anywidget, which is not installed; pip install 'tapestry-tensor[widgets]', and ask "
+        "again\n"
     )
 
 

@@ -16,7 +16,8 @@ from tapestry_exec import run
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
 from tapestry_plan.report import make_report, network, operators, show_plan, tuning
 from tapestry_plan.report.arenas import list_points
-from tests.report_models import chain, transformer
+from tapestry_plan.steps import least_memory, spill
+from tests.report_models import chain, residual, transformer
 
 chained = itertools.chain.from_iterable
 HOSTILE = "</script><script>alert(1)</script>\"'&<img src=x onerror=alert(2)>\x1b[2J"
@@ -58,6 +59,14 @@ def test_bytes_of_pairs_are_those_of_the_plan() -> None:
     }
     assert len(cells) == p.mesh.size**2
     assert {pair: nbytes for pair, nbytes in found.items() if nbytes} == dict(p.nbytes_by_link)
+
+
+def test_a_plan_that_spills_is_shown() -> None:
+    p = plan(residual(), Mesh(2), fuse=False)
+    q = spill(p, max(least_memory(p)))
+    assert sum(q.nbytes_spilled)
+    page = Elements(q.report().html)
+    assert [int(str(one["data-peak"])) for one in page.having("data-peak")] == [*q.peak_nbytes]
 
 
 def test_rows_are_the_transfers_of_the_plan() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, ops, plan
 from tapestry_plan.steps import least_memory, spill
+from tapestry_sets.limits import Units
 
 
 def layer(rows: int = 64) -> Graph:
@@ -119,6 +123,7 @@ def test_operators_have_their_costs_and_transfers_their_bytes() -> None:
     html = found._repr_html_()
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", html)
     assert {"first", "m:4 → n:4", f"{p.nbytes_moved:,} B", f"{q.nbytes_moved:,} B"} <= {*cells}
+    assert f"{Units().seconds(row.seconds[0])} → {Units().seconds(row.seconds[1])}" in cells
     assert all(f"{after - before:+,} B" in cells for before, after in wanted.values())
     assert len(repr(found)) <= 200 and repr(found).startswith("PlanDifference(time ")
     assert f"moved {p.nbytes_moved:,} -> {q.nbytes_moved:,} B" in repr(found)
@@ -128,3 +133,58 @@ def test_operators_have_their_costs_and_transfers_their_bytes() -> None:
 def test_what_is_no_plan_is_refused_by_name(wrong: object) -> None:
     with pytest.raises(TypeError, match=r"diff: other must be a ShardPlan"):
         plan(layer(), Mesh(2)).diff(wrong)  # type: ignore[arg-type]
+
+
+def test_transfers_that_alone_differ_are_a_difference() -> None:
+    g = Graph()
+    for name in ("a", "b"):
+        g.output(ops.relu(g.input(name, (8, 8)), name=f"{name} op"), f"{name} out")
+    fix = {f"{name} op": {"i0": 2} for name in ("a", "b")}
+    p, q = (plan(g, Mesh(2), fix=fix, layout={name: {1: 2}}) for name in ("a", "b"))
+    found = p.diff(q)
+    assert not found.totals and not found.settings and not found.operators
+    assert found and {(one.tensor, one.before, one.after) for one in found.transfers} == {("a", 128, 0), ("b", 0, 128)}
+    assert str(found).splitlines() == ["a for a op: 128 B -> 0 B", "b for b op: 0 B -> 128 B"]
+    assert repr(found) == "PlanDifference(2 tensors moved otherwise)"
+    assert "do not differ" not in found._repr_html_()
+
+
+class Counted(tuple[Any, ...]):
+    """A tuple that counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        Counted.times += 1
+        return super().__iter__()
+
+    def __reversed__(self) -> Iterator[Any]:
+        Counted.times += 1
+        return iter(self[::-1])
+
+
+def test_what_is_inside_of_blocks_is_found_once_and_not_for_each_operator() -> None:
+    g = Graph()
+    x = g.input("x", (4, 4))
+    for k in range(40):
+        x = ops.tanh(ops.relu(ops.exp(x @ g.input(f"w{k}", (4, 4)))))
+    g.output(x, "y")
+    p = plan(g, Mesh(1), expand=False)
+    assert len(p.fused) == 120
+    q = replace(p, fused=Counted(p.fused), expansions=Counted(p.expansions))
+    Counted.times = 0
+    assert not q.diff(q).operators
+    told = [q.explain(name) for name in g.nodes]
+    assert Counted.times < 20
+    firsts = {pair.first: pair.second for pair in p.fused}
+    for name, text in zip(g.nodes, told, strict=True):
+        block = _ends_in(name, firsts)
+        inside = [one for one in g.nodes if one in firsts and _ends_in(one, firsts) == block]
+        assert text.splitlines()[0].startswith(f"{name}: in one block with {block}," if block != name else f"{name} (")
+        assert f"one block of {', '.join(inside)} and {block}" in text
+
+
+def _ends_in(name: str, firsts: dict[str, str]) -> str:
+    while name in firsts:
+        name = firsts[name]
+    return name

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry_plan import Graph, Mesh, NotExported, Placed, Shardings, ShardPlan, concat, load_onnx, ops, plan
-from tapestry_plan.steps import HOST, Buffer, Compute, Copy, Reduce
+from tapestry_plan.steps import HOST, Buffer, Compute, Copy, Reduce, least_memory, spill
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
+from tests.report_models import residual
 
 Cells = set[tuple[int, ...]]
 
@@ -113,6 +114,17 @@ def check_ends(p: ShardPlan) -> None:
 def test_plans_of_every_kind(seed: int) -> None:
     rng = random.Random(seed)
     check(make_plan(make_graph(rng), rng)[0])
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_a_plan_that_spills_has_tensors_where_they_are_placed_again(devices: int) -> None:
+    p = plan(residual(), Mesh(devices), fuse=False)
+    q = spill(p, max(least_memory(p)))
+    placed = [step.dst for step in q.steps if isinstance(step, Copy) and step.src == HOST]
+    homes = [(q.buffers[number].tensor, q.buffers[number].device) for number in placed]
+    assert len(set(homes)) < len(set(placed)), "a tensor is placed twice on a device"
+    check(q)
+    assert dict(q.to_mesh_axes()) == dict(p.to_mesh_axes()) and dict(q.to_dask_chunks()) == dict(p.to_dask_chunks())
 
 
 @pytest.mark.parametrize("mesh", [Mesh(2), Mesh(4), Mesh((2, 2), names=("a", "b"))])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tapestry_plan import Graph, Mesh, ShardPlan, operation, ops, plan
-from tapestry_plan.steps import tuning
+from tapestry_plan.steps import PlannedTransfers, tuning
 from tapestry_plan.steps.reasons import list_reads
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.oracles import cell_read
@@ -81,3 +81,16 @@ def test_it_is_said_in_words() -> None:
 def test_of_many_devices_steps_are_not_written_down_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "TOLD_DEVICES", 1)
     assert "reads" not in columns().explain("act")
+
+
+def test_the_transfers_of_a_plan_are_gone_through_once_for_all_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Graph()
+    x = g.input("x", (8, 8))
+    for k in range(20):
+        x = ops.relu(x.T, name=f"turn{k}")
+    g.output(x, "y")
+    p = plan(g, Mesh(2), fix={f"turn{k}": {"i0": 2} for k in range(20)}, fuse=False)
+    told = [p.explain(name) for name in g.nodes]
+    assert len(p.transfers()) == 38 and all("come from other devices" in text for text in told[1:])
+    monkeypatch.setattr(PlannedTransfers, "__iter__", lambda self: pytest.fail("they are gone through again"))
+    assert [p.explain(name) for name in g.nodes] == told

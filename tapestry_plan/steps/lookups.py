@@ -1,0 +1,50 @@
+"""Where a plan has an operator: in which block, and in which expansions, each looked up and not searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+
+class Lookups(Struct, frozen=True):
+    """The blocks and expansions of a plan by operator.
+
+    Parameters
+    ----------
+    readers : dict of str to str
+        Of each operator inside of a block the one that reads its result there.
+    blocks : dict of str to str
+        Of each operator inside of a block the block.
+    inside : dict of str to tuple of str
+        Of each block the operators inside, in the order in which they run.
+    expansions : dict of str to Expansions
+        What was compared with each operator.
+    made_for : dict of str to tuple of Expansions
+        Of each operator what it stands for, with others.
+    """
+
+    readers: dict[str, str]
+    blocks: dict[str, str]
+    inside: dict[str, tuple[str, ...]]
+    expansions: dict[str, Any]
+    made_for: dict[str, tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, fused: Sequence[Any], expansions: Sequence[Any]) -> Lookups:
+        """Those of a plan's `fused` and `expansions`."""
+        blocks, inside, made_for = dict[str, str](), dict[str, list[str]](), dict[str, list[Any]]()
+        for pair in reversed(fused):
+            blocks[pair.first] = blocks.get(pair.second, pair.second)
+            inside.setdefault(blocks[pair.first], []).append(pair.first)
+        for entry in expansions:
+            for node in dict.fromkeys(entry.nodes):
+                made_for.setdefault(node, []).append(entry)
+        return cls(
+            {pair.first: pair.second for pair in fused},
+            blocks,
+            {block: tuple(reversed(mine)) for block, mine in inside.items()},
+            {entry.node: entry for entry in expansions},
+            {node: tuple(mine) for node, mine in made_for.items()},
+        )
