@@ -10,47 +10,33 @@ from tapestry_plan.steps.differences import tell_sharding
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.mesh import Space
 from tapestry_plan.steps.reasons import OperandReads, list_reads
-from tapestry_sets.limits import list_names, quote
+from tapestry_sets.limits import escape_controls, list_names, quote
 
 
 def explain(plan: Any, node: str) -> str:
-    """The text of `ShardPlan.explain`."""
+    """The text of `ShardPlan.explain`: names in it are in one line each."""
+    told = _show(node)
     same = plan.unified.get(node)
     if same is not None and node not in plan.stage and (same in plan.stage or same in plan.expanded):
-        return f"{node}: the same as {same}, which is computed once and stands for both\n{explain(plan, same)}"
-    blocks = {pair.first: pair.second for pair in plan.fused}
-    if node in blocks:
-        last = blocks[node]
-        while last in blocks:
-            last = blocks[last]
-        return f"{node}: in one block with {last}, so that what is between them is not stored\n{explain(plan, last)}"
-    found = {entry.node: entry for entry in plan.expansions}
+        return f"{told}: the same as {_show(same)}, which is computed once and stands for both\n{explain(plan, same)}"
+    if (last := find_block(plan, node)) is not None:
+        return f"{told}: in one block with {_show(last)}, so that what is between them is not stored\n" + explain(
+            plan, last
+        )
     if node in plan.expanded:
-        stands = ", ".join(found[node].nodes)
-        return f"{node}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
+        stands = ", ".join(_show(name) for entry in plan.expansions if entry.node == node for name in entry.nodes)
+        return f"{told}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
     if node not in plan.stage:
         known = list_names(plan.stage, node, "operators")
         raise ValueError(f"explain: the plan has no operator {quote(node)}; {known}")
     stage = plan.stage[node]
+    if node not in plan.placement:
+        return "\n  ".join([f"{told}: {_PURPOSE[stage.op]}", *_tell_stage(plan, stage)])
     others = plan.alternatives.get(node, ())  # a graph that was changed since is refused here
-    lines = [
-        f"{node} ({tell_block(stage.op)}): {tell_sharding(stage.sharding)}",
-        f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
-        f"{stage.seconds * 1e6:.2f} us in this plan",
-        *(f"  {one}" for one in _list_reads(plan, node)),
-        f"  with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take:"
-        if others
-        else f"  (not compared with other shardings{_WHY_NOT[node in plan.alternatives]})",
-    ]
-    if node in found:
-        lines[2:2] = _list_compared(plan, found[node])
-    if inside := _list_inside(plan, node):
-        lines[1:1] = [f"  one block of {', '.join(inside)} and {node}: what is between them is not stored"]
-    lines[2:2] = [
-        f"  stands, with others, for {entry.node}, expanded by {entry.chosen}"
-        for entry in plan.expansions
-        if node in entry.nodes
-    ]
+    lines = [f"{told} ({tell_block(stage.op)}): {tell_sharding(stage.sharding)}"]
+    lines += [f"  {reason}" for reason in tell_reasons(plan, node)]
+    if others:
+        lines.append(f"  with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take:")
     for other in others:
         mark = " <- chosen" if other.sharding == stage.sharding else ""
         more = f" ({(other.seconds - plan.cost) * 1e6:+.2f} us, {other.nbytes_moved - plan.nbytes_moved:+,} B)"
@@ -59,6 +45,67 @@ def explain(plan: Any, node: str) -> str:
             f"{other.nbytes_moved:14,} B moved{mark or more}"
         )
     return "\n".join(lines)
+
+
+def find_block(plan: Any, node: str) -> str | None:
+    """The operator under whose name a block stands that another one is inside of; None where it is inside of none."""
+    blocks = {pair.first: pair.second for pair in plan.fused}
+    last = blocks.get(node)
+    while last in blocks:
+        last = blocks[last]
+    return last
+
+
+def tell_reasons(plan: Any, node: str) -> list[str]:
+    """What `explain` says of an operator of the plan's graph before it compares it, sentence by sentence."""
+    stage, told = plan.stage[node], _show(node)
+    lines = []
+    if inside := _list_inside(plan, node):
+        names = ", ".join(map(_show, inside))
+        lines.append(f"one block of {names} and {told}: what is between them is not stored")
+    lines.append(_tell_costs(stage))
+    lines += [
+        f"stands, with others, for {_show(entry.node)}, expanded by {entry.chosen}"
+        for entry in plan.expansions
+        if node in entry.nodes
+    ]
+    for entry in plan.expansions:
+        if entry.node == node:
+            lines += _list_compared(plan, entry)
+    lines += map(str, _list_reads(plan, node))
+    if not plan.alternatives.get(node, ()):
+        lines.append(f"(not compared with other shardings{_WHY_NOT[node in plan.alternatives]})")
+    return lines
+
+
+def _tell_costs(stage: Any) -> str:
+    return (
+        f"receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
+        f"{stage.seconds * 1e6:.2f} us in this plan"
+    )
+
+
+def _tell_stage(plan: Any, stage: Any) -> list[str]:
+    """What a stage without an operator moves from where to where; it has no other shardings."""
+    lines = [_tell_costs(stage)]
+    if plan.mesh.size > tuning.TOLD_DEVICES:
+        return lines
+    rows = [row for row in plan._transfers if row.consumer == stage.node]
+    for row in rows[: tuning.SHOWN_ROWS]:
+        kind = plan.graph.stored[row.tensor].kind
+        part = f" (part {row.part} of its sums)" if row.part >= 0 else ""
+        lines.append(
+            f"{row.nbytes:,} B of {kind} {_show(row.tensor)}, {row.cells}{part}, go from device {row.source} "
+            f"to {row.target}"
+        )
+    left = rows[tuning.SHOWN_ROWS :]
+    if left:
+        lines.append(f"and {sum(row.nbytes for row in left):,} B in {len(left):,} more transfers")
+    return lines
+
+
+def _show(name: str) -> str:
+    return escape_controls(name, "")
 
 
 def _list_reads(plan: Any, node: str) -> Iterable[OperandReads]:
@@ -82,13 +129,18 @@ def _list_compared(plan: Any, entry: Any) -> list[str]:
     lines = []
     if entry.considered:
         finding = "no better" if plan.gap == 0 else "not found better (the gap is not closed)"
-        lines.append(f"  {finding} where expanded by {' or '.join(entry.considered)}, in operators that are apart")
+        lines.append(f"{finding} where expanded by {' or '.join(entry.considered)}, in operators that are apart")
     if entry.left_out:
         by = " or ".join(entry.left_out)
-        lines.append(f"  not compared with what it is expanded by {by}: too many views to be read, or no time")
+        lines.append(f"not compared with what it is expanded by {by}: too many views to be read, or no time")
     return lines
 
 
+_PURPOSE = {
+    "landing": "moves a tensor to where it lands, from where it is read",
+    "output": "brings an output to where it lies at the end",
+}
+"""What the stages do that are no operators."""
 _WHY_NOT = {True: ": its tensors have too many consumers", False: " before the plan was written to a document"}
 _COMPARED: dict[Space, str] = {
     "mesh": "layouts along the mesh's axes (space 'mesh')",

@@ -23,6 +23,7 @@ from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
+from tapestry_sets.limits import escape_controls
 from tapestry_sets.regions import Box, Region
 
 
@@ -232,7 +233,11 @@ class PlannedTransfers(Struct, frozen=True):
 
     def _list_cells(self) -> list[list[str]]:
         return [
-            [f"{value:,}" if name == "nbytes" else str(value) for name in NAMES for value in (getattr(row, name),)]
+            [
+                f"{value:,}" if name == "nbytes" else escape_controls(str(value), "")
+                for name in NAMES
+                for value in (getattr(row, name),)
+            ]
             for row in self.rows[:SHOWN_ROWS]
         ]
 

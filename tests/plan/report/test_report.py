@@ -151,6 +151,17 @@ def test_reasons_are_the_sentences_of_explain() -> None:
         assert said and all(words in p.explain(name) for words in said)
 
 
+def test_names_with_line_breaks_are_told_whole() -> None:
+    g = Graph("first\nsecond")
+    g.output(ops.relu(g.input("with every\nother x", (4, 4)), name="with every\nother operator"), "y")
+    made = plan(g, Mesh(2)).report()
+    assert len(repr(made).splitlines()) == 1
+    (one,) = made.data["explained"].values()
+    said = [words for tag, words in Elements(one["reasons"]).words if tag == "li"]
+    assert len(said) == 2 and said[0].startswith("receives 0 B")
+    assert said[1] == r"reads 64 B of input with every\nother x, all of it where it is placed"
+
+
 def test_a_run_stands_beside_what_was_predicted() -> None:
     p = plan(chain(), Mesh(2), fuse=False, fix={"x product0": {"k": 2}, "x product1": {"n": 2}})
     inputs = {name: np.zeros(t.shape, np.float32) for name, t in p.graph.stored.items() if t.kind == "input"}
