@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tapestry_exec.cli import main
-from tapestry_plan import Mesh, ShardPlan, load_onnx, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, plan
 
 MODEL = "tests/models/resnet.onnx"
 
@@ -39,10 +39,21 @@ def resealed(file: Path, **changes: Any) -> str:
 
 def test_decisions_of_a_saved_plan_are_explained(saved: Path) -> None:
     p = ShardPlan.from_json(saved.read_bytes())
-    one = p.stages[0].node
-    two = next(stage.node for stage in p.stages if stage.node not in p.graph.nodes)  # it brings an output home
+    one, two = (stage.node for stage in p.stages[:2])
     found = called("explain", saved, one, two)
     assert found.exit_code == 0 and found.stdout == f"{p.explain(one)}\n\n{p.explain(two)}\n"
+
+
+def test_stages_that_are_no_operators_are_explained(tmp_path: Path) -> None:
+    g, file = Graph(), tmp_path / "plan.json"
+    g.output(g.input("x", (64, 64)) @ g.input("w", (64, 64)), "y")
+    p = plan(g, Mesh(2), fix={"matmul": {"k": 2}})
+    file.write_text(p.to_json())
+    (stage,) = (stage.node for stage in p.stages if stage.node not in g.nodes)
+    found = called("explain", file, stage)
+    assert found.exit_code == 0 and found.stdout == f"{p.explain(stage)}\n"
+    (told,) = json.loads(called("explain", file, stage, "--json").stdout)["explained"]
+    assert (told["text"], told["alternatives"]) == (p.explain(stage), [])
 
 
 def test_transfers_are_those_of_the_plan(saved: Path) -> None:
