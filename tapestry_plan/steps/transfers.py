@@ -23,7 +23,7 @@ from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.limits import escape_controls
+from tapestry_sets.limits import cut_text, escape_controls, quote
 from tapestry_sets.regions import Box, Region
 
 
@@ -71,6 +71,12 @@ class PlannedTransfer(Struct, frozen=True):
     nbytes: int
     part: int
     why: str
+
+    def __repr__(self) -> str:
+        tensor, reader = (cut_text(quote(name), 40) for name in (self.tensor, self.consumer))
+        what = cut_text(self.cells, 60)
+        where = f"from device {self.source} to {self.target}"
+        return f"PlannedTransfer(step {self.step}: {self.nbytes:,} B of {tensor}, {what}, {where} for {reader})"
 
     @property
     def cells(self) -> str:
