@@ -47,6 +47,36 @@ def explain(plan: Any, node: str) -> str:
     return "\n".join(lines)
 
 
+def check_known(plan: Any, what: str, name: str) -> None:
+    """Check that a "tensor", "producer" or "consumer" is one of those between which a plan may move something.
+
+    Raises
+    ------
+    ValueError
+        For a name that the plan's graph does not have so, with what stands for it, or with those that are near.
+    """
+    graph = plan.graph
+    known = {
+        "tensor": dict.fromkeys(graph.stored),
+        "producer": dict.fromkeys(("input", "constant", *graph.nodes)),
+        "consumer": dict.fromkeys((*graph.nodes, *(stage.node for stage in plan.stages))),
+    }[what]
+    if name in known:
+        return
+    stands = f"; {list_names(known, name, what + 's')}"
+    if (last := find_block(plan, name)) is not None:
+        stands = f", but the block {quote(last)} that it is inside of, where what it makes is not stored; ask for that"
+    elif (same := plan.unified.get(name)) is not None:
+        stands = f", but {quote(same)}, which is the same and stands for it; ask for that"
+    elif name in plan.expanded:
+        nodes = next(entry.nodes for entry in plan.expansions if entry.node == name)
+        stands = f", but {', '.join(map(quote, nodes))}, by which it is expanded; ask for one of these"
+    elif what == "tensor" and (name in graph.outputs or name in graph.selections):
+        of = ", ".join(map(quote, graph.source(graph.outputs.get(name, name)).stored))
+        stands = f" that is stored, but it is read from {of}; ask for that"
+    raise ValueError(f"transfers: no {what} is {quote(name)}{stands}")
+
+
 def find_block(plan: Any, node: str) -> str | None:
     """The operator under whose name a block stands that another one is inside of; None where it is inside of none."""
     blocks = {pair.first: pair.second for pair in plan.fused}

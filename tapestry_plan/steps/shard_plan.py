@@ -31,7 +31,7 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
-from tapestry_plan.steps.explaining import explain
+from tapestry_plan.steps.explaining import check_known, explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
@@ -52,8 +52,6 @@ from tapestry_sets.limits import (
     check_target,
     cut_text,
     freeze_dicts,
-    list_names,
-    quote,
 )
 from tapestry_sets.regions import Box
 
@@ -514,7 +512,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     ) -> PlannedTransfers:
         """What goes from device to device: which cells of which tensor, who makes and who reads them, and why.
 
-        Their bytes are those of `nbytes_by_link`.
+        Their bytes are those of `nbytes_by_link`. There are none of what lies where it is read.
 
         Parameters
         ----------
@@ -527,7 +525,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ValueError
-            For a device that is not on the mesh, and for names that no transfer of the plan has.
+            For a device that is not on the mesh, and for names that the plan's graph does not have as such: of an
+            operator that is inside of a block, which the message names, and of a view, whose tensor it names.
 
         Examples
         --------
@@ -548,10 +547,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         every = self._transfers.rows
         asked = {"source": source, "target": target, "tensor": tensor, "producer": producer, "consumer": consumer}
         for what, name in asked.items():
-            if isinstance(name, str) and name not in (known := {getattr(row, what) for row in every}):
-                raise ValueError(
-                    f"transfers: no {what} is {quote(name)}; {list_names(sorted(known), name, what + 's')}"
-                )
+            if isinstance(name, str) and not any(getattr(row, what) == name for row in every):
+                check_known(self, what, name)
         wanted = [(what, value) for what, value in asked.items() if value is not None]
         return PlannedTransfers(tuple(r for r in every if all(getattr(r, what) == value for what, value in wanted)))
 

@@ -248,6 +248,8 @@ class PlannedTransfers(Struct, frozen=True):
         ]
 
     def _tell_rest(self) -> list[str]:
+        if not self.rows:
+            return ["nothing goes from device to device"]
         return [f"and {len(self) - SHOWN_ROWS:,} more; {self.nbytes:,} B in all"] if len(self) > SHOWN_ROWS else []
 
 
