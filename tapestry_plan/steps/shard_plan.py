@@ -665,7 +665,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ValueError
-            For a plan without operators, a run of another plan, and a path in a folder that is not there.
+            For a run of another plan, and a path in a folder that is not there.
 
         Examples
         --------

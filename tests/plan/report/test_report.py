@@ -199,10 +199,18 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
             assert "\n" not in str(caught.value)
     with pytest.raises(TypeError, match=r"^ShardPlan.report: run must be .* give what run"):
         p.report(run=3)  # type: ignore[arg-type]
-    empty = Graph()
-    empty.output(empty.input("x", (4,)), "y")
-    with pytest.raises(ValueError, match=r"^report: the plan's graph has no operators"):
-        plan(empty, Mesh(1)).report()
+
+
+@pytest.mark.parametrize("outputs", [0, 1])
+def test_a_plan_without_operators_has_a_page(outputs: int) -> None:
+    g = Graph()
+    if outputs:
+        g.output(g.input("x", (4,)), "y")
+    p = plan(g, Mesh((2, 2)))
+    made = p.report(run=run(p, {"x": np.zeros(4, np.float32)} if outputs else {}))
+    assert "0 operators on 2×2 devices" in made.html and not made.left_out
+    assert [node["name"] for node in made.data["graph"]["nodes"]] == ["y"] * outputs
+    assert made.data["explained"] == {} and made.data["operators"] == []
 
 
 def test_names_are_words_and_never_markup(tmp_path: Path) -> None:
