@@ -94,7 +94,7 @@ def test_answers_are_those_of_the_values() -> None:
     row = values["transfer"]
     assert f"{row.nbytes:,} B of {row.tensor!r}" in repr(row) and f"for {row.consumer!r}" in repr(row)
     assert repr(values["no overlap"]).startswith("Overlap(no cell: ")
-    assert repr(values["signature"]) == "Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)"
+    assert repr(values["signature"]) == "Signature(m:8, n:4, k:6 summed; 2 inputs, 1 output)"
     assert repr(values["tensor"]) == "Tensor('x', (8, 6), float32)"
     assert repr(Mesh(2, device=[Device(flop_per_second=3e12), Device(flop_per_second=1e12)])).count("up to 3 TFLOP/s")
 

@@ -18,7 +18,7 @@ from typing import Any
 from tapestry_plan.ir import OpNode
 from tapestry_plan.onnx import tuning
 from tapestry_plan.steps import NotExported, Shardings, ShardPlan, TensorBlocks, check_even, cut_boxes
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import quote, tell_count
 from tapestry_sets.regions import Box
 
 CONFIGURATION = "plan"
@@ -53,7 +53,8 @@ def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str], made_fo
     made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
     specs = {name: dict(_list_specs(plan, made, node, names, refused)) for name, node in plan.graph.nodes.items()}
     if refused:
-        raise NotExported(f"to_onnx: {len(refused)} tensors are not in even blocks: {'; '.join(refused)}")
+        told = tell_count(len(refused), "tensor")
+        raise NotExported(f"to_onnx: {told} not in even blocks: {'; '.join(refused)}")
     model.ir_version = max(model.ir_version, tuning.SHARDED_IR_VERSION)
     devices = [f"device {device}" for device in range(plan.mesh.size)]
     model.configuration.append(DeviceConfigurationProto(name=CONFIGURATION, num_devices=plan.mesh.size, device=devices))

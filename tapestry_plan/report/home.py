@@ -6,9 +6,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from tapestry_plan.report.markup import element, escape, panel, tell_count
+from tapestry_plan.report.markup import element, escape, panel
 from tapestry_plan.steps import NotExported, Shardings, ShardPlan
-from tapestry_sets.limits import cut_text
+from tapestry_sets.limits import cut_text, tell_count
 
 
 def home_panel(plan: ShardPlan) -> str:

@@ -70,14 +70,3 @@ def tell_nbytes(nbytes: int) -> str:
     """
     short, exact = UNITS.nbytes(nbytes), f"{nbytes:,} B"
     return exact if short.endswith(" B") else f"{short} ({exact})"
-
-
-def tell_count(number: int, what: str) -> str:
-    """A number of things.
-
-    Examples
-    --------
-    >>> tell_count(1, "operator"), tell_count(1200, "operator")
-    ('1 operator', '1,200 operators')
-    """
-    return f"{number:,} {what}{'s' * (number != 1)}"

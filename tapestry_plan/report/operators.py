@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from tapestry_plan.draw import show_spaces
 from tapestry_plan.ir import OpNode, operation
-from tapestry_plan.report.markup import UNITS, element, escape, tell_count
+from tapestry_plan.report.markup import UNITS, element, escape
 from tapestry_plan.report.network import tell_sharding
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
 from tapestry_plan.steps import Alternative, ShardPlan, tell_block, tell_reasons
-from tapestry_sets.limits import REFUSALS, cut_text
+from tapestry_sets.limits import REFUSALS, cut_text, tell_count
 from tapestry_sets.regions import Box
 
 

@@ -17,14 +17,14 @@ from msgspec import Struct
 from tapestry_plan.report.arenas import memory_panel
 from tapestry_plan.report.home import home_panel
 from tapestry_plan.report.lanes import check_run, lanes_panel
-from tapestry_plan.report.markup import element, escape, panel, tell_count
+from tapestry_plan.report.markup import element, escape, panel
 from tapestry_plan.report.network import describe_graph
 from tapestry_plan.report.operators import Explained, describe_operators
 from tapestry_plan.report.summary import summary_panel
 from tapestry_plan.report.traffic import describe_transfers, traffic_panel
 from tapestry_plan.report.tuning import FRAME_TALL, MAX_NBYTES
 from tapestry_plan.steps import MeasuredRun, ShardPlan
-from tapestry_sets.limits import check_arguments, check_target, cut_text, replace_file
+from tapestry_sets.limits import check_arguments, check_target, cut_text, replace_file, tell_count
 
 NOTICE = (
     "The graph is laid out by elkjs 0.12.1 (Eclipse Public License 2.0, without warranty), which is in this file "

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from tapestry_plan.report.arenas import memory_panel
 from tapestry_plan.report.lanes import draw_lanes, list_measured
-from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_count
+from tapestry_plan.report.markup import UNITS, element, escape, panel, table
 from tapestry_plan.report.page import make_report, read_asset, tell_title
 from tapestry_plan.report.summary import by_device, summary_panel
 from tapestry_plan.report.traffic import draw_links, traffic_panel
 from tapestry_plan.steps import MeasuredRun, ShardPlan, fill_report
+from tapestry_sets.limits import tell_count
 
 
 def show_plan(plan: ShardPlan) -> str:

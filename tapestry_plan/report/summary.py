@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_count, tell_nbytes
+from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import SHOWN_DEVICES
 from tapestry_plan.steps import Device, Link, Mesh, ShardPlan
+from tapestry_sets.limits import tell_count
 
 
 def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_count, tell_nbytes
+from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import LISTED_TRANSFERS, NUMBERED_DEVICES, SHADES, SHOWN_DEVICES, SHOWN_TRANSFERS
 from tapestry_plan.steps import PlannedTransfer, ShardPlan
+from tapestry_sets.limits import tell_count
 
 
 def group_devices(size: int) -> list[range]:

@@ -10,7 +10,7 @@ from tapestry_plan.steps.differences import tell_sharding
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.mesh import Space
 from tapestry_plan.steps.reasons import OperandReads, list_reads
-from tapestry_sets.limits import escape_controls, list_names, quote
+from tapestry_sets.limits import escape_controls, list_names, quote, tell_count
 
 
 def explain(plan: Any, node: str) -> str:
@@ -130,7 +130,7 @@ def _tell_stage(plan: Any, stage: Any) -> list[str]:
         )
     left = rows[tuning.SHOWN_ROWS :]
     if left:
-        lines.append(f"and {sum(row.nbytes for row in left):,} B in {len(left):,} more transfers")
+        lines.append(f"and {sum(row.nbytes for row in left):,} B in {tell_count(len(left), 'more transfer')}")
     return lines
 
 

@@ -52,6 +52,7 @@ from tapestry_sets.limits import (
     check_target,
     cut_text,
     freeze_dicts,
+    tell_count,
 )
 from tapestry_sets.regions import Box
 
@@ -324,7 +325,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         peak = max(self.peak_nbytes, default=0)
         nodes, devices = len(self.graph.nodes), self.mesh.size
         return (
-            f"ShardPlan({nodes} operator{'s' * (nodes != 1)} on {devices} device{'s' * (devices != 1)}, "
+            f"ShardPlan({tell_count(nodes, 'operator')} on {tell_count(devices, 'device')}, "
             f"space={self.space!r}: {Units().seconds(self.seconds)} modeled, gap {self.gap:.1%}, "
             f"{self.nbytes_moved:,} B moved, at most {peak:,} B on a device)"
         )
@@ -353,7 +354,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> g = Graph()
         >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
         >>> plan(g, Mesh(2), fix={"add": {"i0": 2}}).written
-        Written(16 steps, 6 buffers, 1 outputs)
+        Written(16 steps, 6 buffers, 1 output)
         """
         return derive_steps(self.graph, self.mesh, self.choices) if self.explicit is None else self.explicit
 

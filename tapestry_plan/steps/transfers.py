@@ -23,7 +23,7 @@ from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.limits import cut_text, escape_controls, quote
+from tapestry_sets.limits import cut_text, escape_controls, quote, tell_count
 from tapestry_sets.regions import Box, Region
 
 
@@ -227,7 +227,9 @@ class PlannedTransfers(Struct, frozen=True):
 
     def __repr__(self) -> str:
         links = len({(row.source, row.target) for row in self.rows})
-        return f"PlannedTransfers({len(self)} transfers on {links} links, {self.nbytes:,} B)"
+        return (
+            f"PlannedTransfers({tell_count(len(self), 'transfer')} on {tell_count(links, 'link')}, {self.nbytes:,} B)"
+        )
 
     def __str__(self) -> str:
         """A table in plain text."""

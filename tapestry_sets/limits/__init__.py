@@ -76,4 +76,4 @@ from tapestry_sets.limits.tallies import (
     read_rung,
     tally,
 )
-from tapestry_sets.limits.units import Units
+from tapestry_sets.limits.units import Units, tell_count

@@ -52,6 +52,18 @@ class Units(Struct, frozen=True):
         return f"{_round(number / 1e-9)} ns" if number else "0 s"
 
 
+def tell_count(number: int, what: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> from tapestry_sets.limits import tell_count
+    >>> tell_count(1, "operator"), tell_count(1200, "operator")
+    ('1 operator', '1,200 operators')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def _scale(number: float, units: tuple[str, ...], base: int) -> str:
     """A number in the largest unit of which there is at least one, after rounding."""
     at = 0

@@ -17,7 +17,17 @@ from tapestry_plan.steps.exports.placements import (
     place_all,
 )
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.limits import FrozenDict, Guarded, check_arguments, cut_text, escape_controls, list_names, put_fields, quote
+from tapestry_sets.limits import (
+    FrozenDict,
+    Guarded,
+    check_arguments,
+    cut_text,
+    escape_controls,
+    list_names,
+    put_fields,
+    quote,
+    tell_count,
+)
 
 Said = TypeVar("Said")
 HEADS = ("tensor", "what", "shape", "where it lies")
@@ -173,7 +183,7 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         return "\n".join([self._head, "placed = {}", *lines, "outputs = {}", *ends, *why])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} tensors, {len(self.refused)} refused)"
+        return f"{type(self).__name__}({tell_count(len(self), 'tensor')}, {len(self.refused):,} refused)"
 
     def __str__(self) -> str:
         return "\n".join(align([HEADS, *self._list_rows()]))

@@ -117,3 +117,11 @@ def test_wrong_input_is_named(saved: Path, words: tuple[str, ...], told: str) ->
     found = called(*(word.format(saved) for word in words))
     assert found.exit_code == 2 and not found.stdout
     assert told in " ".join(found.stderr.split()), found.stderr
+
+
+def test_one_device_is_no_plural(tmp_path: Path) -> None:
+    p = plan(load_onnx(MODEL), Mesh(1))
+    file = tmp_path / "plan.json"
+    file.write_text(p.to_json())
+    assert " on 1 device\n" in called("plan", MODEL, "--mesh", "1").stdout
+    assert called("transfers", file).stdout.splitlines()[-1].startswith("0 transfers, 0 B")
