@@ -151,6 +151,23 @@ def test_reasons_are_the_sentences_of_explain() -> None:
         assert said and all(words in p.explain(name) for words in said)
 
 
+def test_every_picture_says_what_it_is_and_what_it_shows() -> None:
+    p = plan(chain(), Mesh(2), fuse=False, fix={"x product0": {"k": 2}, "x product1": {"n": 2}})
+    inputs = {name: np.zeros(t.shape, np.float32) for name, t in p.graph.stored.items() if t.kind == "input"}
+    made = p.report(run=run(p, inputs))
+    markup = made.html + "".join(one["picture"] for one in made.data["explained"].values())
+    pictures = re.findall(
+        r'<svg[^>]*role="img"[^>]*>\s*<title[^>]*>([^<]+)</title>\s*<desc[^>]*>([^<]+)</desc>', markup
+    )
+    assert len(pictures) == len(re.findall("<svg[^>]*>", markup)) > 10
+    curves = [told for title, told in pictures if title.startswith("bytes that device")]
+    assert len(curves) == 2
+    for told, use in zip(curves, p.memory, strict=True):
+        assert f"{use.peak_nbytes:,} B at step {use.peak_step}" in told
+    lanes = [told for title, told in pictures if title.startswith("device 0 works")]
+    assert len(lanes) == 2 and all("x product0 from 0 s to " in told for told in lanes[:1])
+
+
 def test_names_with_line_breaks_are_told_whole() -> None:
     g = Graph("first\nsecond")
     g.output(ops.relu(g.input("with every\nother x", (4, 4)), name="with every\nother operator"), "y")
