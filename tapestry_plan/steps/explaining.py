@@ -167,10 +167,10 @@ def _list_compared(plan: Any, entry: Any) -> list[str]:
 
 
 _PURPOSE = {
-    "landing": "moves a tensor to where it lands, from where it is read",
+    "landing": "brings a tensor to where it lands before it is read",
     "output": "brings an output to where it lies at the end",
 }
-"""What the stages do that are no operators."""
+"""What stages without an operator do."""
 _WHY_NOT = {True: ": its tensors have too many consumers", False: " before the plan was written to a document"}
 _COMPARED: dict[Space, str] = {
     "mesh": "layouts along the mesh's axes (space 'mesh')",

@@ -44,7 +44,7 @@ def test_decisions_of_a_saved_plan_are_explained(saved: Path) -> None:
     assert found.exit_code == 0 and found.stdout == f"{p.explain(one)}\n\n{p.explain(two)}\n"
 
 
-def test_stages_that_are_no_operators_are_explained(tmp_path: Path) -> None:
+def test_stages_without_operators_are_explained(tmp_path: Path) -> None:
     g, file = Graph(), tmp_path / "plan.json"
     g.output(g.input("x", (64, 64)) @ g.input("w", (64, 64)), "y")
     p = plan(g, Mesh(2), fix={"matmul": {"k": 2}})

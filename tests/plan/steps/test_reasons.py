@@ -91,7 +91,7 @@ def own(newline: str = "") -> ShardPlan:
     return plan(g, Mesh(2), fix={f"a{newline}": {"k": 2}, f"b{newline}": {"k": 2}})
 
 
-def test_stages_that_are_no_operators_are_explained() -> None:
+def test_stages_without_operators_are_explained() -> None:
     p, found = own(), 0
     for stage in p.stages:
         if stage.node in p.graph.nodes:
