@@ -10,7 +10,7 @@ import pytest
 from tapestry_exec import run
 from tapestry_plan import MONOIDS, Device, Graph, Link, Mesh, Tensor, operation, ops, plan
 from tapestry_plan.rewrite import Derivation, forward, shard
-from tapestry_sets import AliasGraph, allocate, overlap, overlaps
+from tapestry_sets import AffineMap, AliasGraph, Region, Stripe, allocate, overlap, overlaps
 
 MOST = 200
 """Characters of what a value says of itself."""
@@ -49,6 +49,11 @@ def _values(name: str) -> dict[str, Any]:
         "written": chosen.written,
         "schedule": chosen.schedule,
         "transfers": chosen.transfers(),
+        "transfer": plan(g, mesh, fix={node: {"m": 2, "k": 2}}).transfers()[0],
+        "report": chosen.report(),
+        "region": Region((50,) * 10, [Stripe(3, 4)] * 10),
+        "no region": Region.empty((10**12,) * 40),
+        "map": AffineMap(((1,) * 40,) * 40, (10**12,) * 40),
         "difference": chosen.diff(plan(g, Mesh(3, names=(name,)))),
         "memory": chosen.memory[0],
         "overlap": overlap(a, memory[2::5]),
@@ -59,13 +64,26 @@ def _values(name: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["x", LONG], ids=["short", "long"])
+@pytest.mark.parametrize("name", ["x", LONG, "a\nb"], ids=["short", "long", "of two lines"])
 def test_public_values_say_the_answer_in_one_short_line(name: str) -> None:
     for kind, value in _values(name).items():
         said = repr(value)
         assert said.isprintable(), f"{kind}: {said!r}"
         assert len(said) <= MOST, f"{kind}: {len(said)} characters"
         assert " at 0x" not in said, kind
+
+
+def test_explorers_say_the_answer_in_one_short_line() -> None:
+    pytest.importorskip("anywidget", reason="explorers are made with anywidget")
+    from tapestry_plan import OverlapExplorer, PlanExplorer
+
+    g, _ = _perceptron("a\nb")
+    memory = allocate((27,), name=LONG)
+    explorers = [PlanExplorer(plan(g, Mesh(2))), OverlapExplorer(memory[::2], memory[1::2])]
+    for value, answer in zip(explorers, ("ShardPlan(1 operator on 2 devices", "Overlap(no cell"), strict=True):
+        said = repr(value)
+        assert said.isprintable() and len(said) <= MOST and " at 0x" not in said
+        assert said.startswith(f"{type(value).__name__}({answer}")
 
 
 def test_answers_are_those_of_the_values() -> None:
@@ -76,8 +94,10 @@ def test_answers_are_those_of_the_values() -> None:
     assert f"{ran.nbytes_moved:,} B moved" in repr(ran)
     assert f"{sum(ran.nbytes_placed):,} B placed" in repr(ran)
     assert repr(values["overlap"]) == "Overlap(1 cell, 1 B: x[12] = a[1, 1, 0] = b[2])"
+    row = values["transfer"]
+    assert f"{row.nbytes:,} B of {row.tensor!r}" in repr(row) and f"for {row.consumer!r}" in repr(row)
     assert repr(values["no overlap"]).startswith("Overlap(no cell: ")
-    assert repr(values["signature"]) == "Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)"
+    assert repr(values["signature"]) == "Signature(m:8, n:4, k:6 summed; 2 inputs, 1 output)"
     assert repr(values["tensor"]) == "Tensor('x', (8, 6), float32)"
     assert repr(values["derivation"]) == "Derivation(1 step: shard at 'x product')"
     assert repr(values["long derivation"]) == "Derivation(3 steps: shard at 'x product', …, forward at 'x')"

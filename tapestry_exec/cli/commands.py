@@ -65,7 +65,7 @@ from tapestry_plan.steps import (
     Shardings,
     ShardPlan,
 )
-from tapestry_sets.limits import Units, quote
+from tapestry_sets.limits import Units, quote, tell_count
 
 LIBRARIES = ("jax", "dtensor", "dask", "onnx")
 """In whose words `export` says where tensors lie."""
@@ -111,7 +111,7 @@ def demo_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool
     if as_json:
         print_answer(DemoAnswer(PlanFigures.of(p), RunFigures.of(r), name, apart, bound))
     else:
-        print_operators(p, f"SqueezeNet on {devices.size} devices", units)
+        print_operators(p, f"SqueezeNet on {tell_count(devices.size, 'device')}", units)
         print_devices(p, r, units)
         print_totals(p, units)
         print_counted("bytes moved", p.nbytes_moved, r.nbytes_moved, units)
@@ -128,7 +128,7 @@ def load_model(asked: Planning) -> Graph:
 
 def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
     """The plan that fits the memory that there is, which may spill, with its progress shown."""
-    with timed_progress(f"planning {asked.model.name} for {mesh.size} devices", asked.quiet) as progress:
+    with timed_progress(f"planning {asked.model.name} for {tell_count(mesh.size, 'device')}", asked.quiet) as progress:
         return plan_or_spill(graph, mesh, **asked.options, progress=progress)
 
 
@@ -163,7 +163,7 @@ def plan_command(
         return print_answer(ExplainAnswer.of(p, [explain])) if as_json else echo(p.explain(explain))
     if as_json:
         return echo(escape_json(p.to_json()))
-    print_operators(p, f"{asked.model.name} on {devices.size} devices", units)
+    print_operators(p, f"{asked.model.name} on {tell_count(devices.size, 'device')}", units)
     print_devices(p, None, units)
     print_totals(p, units)
     local = units.nbytes(sum(p.nbytes_local))
@@ -236,11 +236,13 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
     """Print plans from the fastest one to the one in the least memory."""
     devices = asked.find_mesh(mesh)
     graph = load_model(asked)
-    with timed_progress(f"planning {asked.model.name} for {devices.size} devices", asked.quiet) as progress:
+    with timed_progress(
+        f"planning {asked.model.name} for {tell_count(devices.size, 'device')}", asked.quiet
+    ) as progress:
         plans = pareto(graph, devices, **asked.options, progress=progress)
     if as_json:
         return print_answer(ParetoAnswer([PlanFigures.of(p) for p in plans]))
-    print_pareto(plans, f"{asked.model.name} on {devices.size} devices, in less and less memory", units)
+    print_pareto(plans, f"{asked.model.name} on {tell_count(devices.size, 'device')}, in less and less memory", units)
 
 
 @main.command(

@@ -135,7 +135,7 @@ def parse_shown(text: str) -> list[tuple[str, Shown]]:
     >>> [(t, str(v)) for t, v in parse_shown("S = Stripe(3, 2); S & ~Stripe(1, 1)")]
     [('S & ~Stripe(1, 1)', '.1...1.1..')]
     >>> parse_shown("projection(h=4, kh=3, reads=[2*h + kh], writes=[h])")[0][1]
-    Signature(h:4, kh:3 summed; 1 inputs, 1 outputs)
+    Signature(h:4, kh:3 summed; 1 input, 1 output)
     """
     found = []
     for name, value in _read(text, "show"):

@@ -123,7 +123,7 @@ def make_operation(name: str, shapes: Sequence[Shape], attributes: Mapping[str, 
     Examples
     --------
     >>> make_operation("matmul", [(4, 6), (6, 5)], {}).signature
-    Signature(m:4, n:5, k:6 summed; 2 inputs, 1 outputs)
+    Signature(m:4, n:5, k:6 summed; 2 inputs, 1 output)
     """
     op, operands = find_operator(name), list_operands(name)
     for word in attributes:

@@ -24,7 +24,7 @@ from tapestry_exec.cli.printing import print_devices, print_totals
 from tapestry_exec.cli.terminal import echo, json_option, print_table, units_option
 from tapestry_exec.run import InvalidPlan, check_plan
 from tapestry_plan.steps import ShardPlan
-from tapestry_sets.limits import Units, quote
+from tapestry_sets.limits import Units, quote, tell_count
 
 HEADS = ("step", "from", "to", "tensor", "cells", "made by", "read by", "size", "why")
 """What a table of transfers calls its columns."""
@@ -113,7 +113,7 @@ def transfers_command(
     ]
     print_table("", HEADS, table, (0, 1, 2, 7), LEGEND)
     whole = units.nbytes(p.nbytes_moved)
-    echo(f"{len(found):,} transfers, {units.nbytes(found.nbytes)}; in the whole plan {whole}")
+    echo(f"{tell_count(len(found), 'transfer')}, {units.nbytes(found.nbytes)}; in the whole plan {whole}")
 
 
 @main.command(
@@ -143,4 +143,6 @@ def verify_command(file: Path, units: Units, as_json: bool) -> None:
     print_devices(p, None, units)
     print_totals(p, units)
     whole = units.nbytes(p.nbytes_moved)
-    echo(f"{len(p.steps):,} steps with {len(shards):,} shards fit together; bytes moved: {whole}")
+    echo(
+        f"{tell_count(len(p.steps), 'step')} with {tell_count(len(shards), 'shard')} fit together; bytes moved: {whole}"
+    )

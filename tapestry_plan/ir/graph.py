@@ -49,6 +49,7 @@ from tapestry_sets.limits import (
     read_json,
     skip_checks,
     take_array,
+    tell_count,
 )
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
@@ -214,7 +215,7 @@ class Op(Shown, Struct, frozen=True):
     ... )
     >>> g = Graph()
     >>> g.op(cube, g.input("x", (4, 6))), g.signature("cube")
-    (Tensor('cube', (4, 6), float32), Signature(i0:4, i1:6; 1 inputs, 1 outputs))
+    (Tensor('cube', (4, 6), float32), Signature(i0:4, i1:6; 1 input, 1 output))
     """
 
     name: str
@@ -672,7 +673,7 @@ class Graph(Guarded):
         >>> g = Graph()
         >>> y = g.input("x", (4, 6)) @ g.input("w", (6, 8))
         >>> g.signature("matmul")
-        Signature(m:4, n:8, k:6 summed; 2 inputs, 1 outputs)
+        Signature(m:4, n:8, k:6 summed; 2 inputs, 1 output)
         """
         if type(node) is not str:
             node = conform(node, kind_of(str), "Graph.signature: node")
@@ -801,8 +802,8 @@ class Graph(Guarded):
 
     def __repr__(self) -> str:
         return (
-            f"<Graph {cut_text(quote(self.name), 80)}: {len(self.nodes)} operators, {len(self.selections)} selections, "
-            f"{len(self.stored)} stored tensors>"
+            f"<Graph {cut_text(quote(self.name), 80)}: {tell_count(len(self.nodes), 'operator')}, "
+            f"{tell_count(len(self.selections), 'selection')}, {tell_count(len(self.stored), 'stored tensor')}>"
         )
 
     # -- as a document -----------------------------------------------------------------------------------
@@ -869,7 +870,7 @@ class Graph(Guarded):
         >>> g = Graph("small")
         >>> _ = g.output(g.input("x", (4, 4)).T, "y")
         >>> Graph.from_dict(g.to_dict())
-        <Graph 'small': 0 operators, 1 selections, 1 stored tensors>
+        <Graph 'small': 0 operators, 1 selection, 1 stored tensor>
         """
         read = documents.read_document(document)
         graph = cls(read.name, ops)

@@ -72,7 +72,7 @@ class Operation(Shown, Struct, frozen=True):
         >>> g = Graph()
         >>> _ = g.input("x", (8, 6)) @ g.input("w", (6, 4))
         >>> operation(g, "matmul").signature
-        Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)
+        Signature(m:8, n:4, k:6 summed; 2 inputs, 1 output)
         """
         return self.graph.signature(self.node.name)
 

@@ -13,7 +13,17 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.pictures import Shown
-from tapestry_sets.limits import check_arguments, check_fields, conform, cut_text, is_int, kind_of, list_names, quote
+from tapestry_sets.limits import (
+    check_arguments,
+    check_fields,
+    conform,
+    cut_text,
+    is_int,
+    kind_of,
+    list_names,
+    quote,
+    tell_count,
+)
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
@@ -297,7 +307,7 @@ class Signature(Shown, Struct, frozen=True, dict=True):
     >>> y = g.input("x", (8, 6)) @ g.input("w", (6, 4))
     >>> made = g.signature("matmul")
     >>> made
-    Signature(m:8, n:4, k:6 summed; 2 inputs, 1 outputs)
+    Signature(m:8, n:4, k:6 summed; 2 inputs, 1 output)
     >>> made.input_box(1, Box((4, 0, 0), (4, 2, 6)))  # what the lower rows and the left columns read of w
     Box(start=(0, 0), shape=(6, 2))
 
@@ -314,7 +324,8 @@ class Signature(Shown, Struct, frozen=True, dict=True):
         summed = {"reduction": " summed"}
         axes = ", ".join(f"{axis.name}:{axis.size}{summed.get(axis.kind, '')}" for axis in self.axes)
         return (
-            f"Signature({cut_text(axes, 120) or 'one point'}; {len(self.inputs)} inputs, {len(self.outputs)} outputs)"
+            f"Signature({cut_text(axes, 120) or 'one point'}; {tell_count(len(self.inputs), 'input')}, "
+            f"{tell_count(len(self.outputs), 'output')})"
         )
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from tapestry_plan.ir import OpNode
 from tapestry_plan.onnx import tuning
 from tapestry_plan.steps import NotExported, Shardings, ShardPlan, TensorBlocks, check_even, cut_boxes
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import quote, tell_count
 from tapestry_sets.regions import Box
 
 CONFIGURATION = "plan"
@@ -53,7 +53,8 @@ def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str], made_fo
     made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
     specs = {name: dict(_list_specs(plan, made, node, names, refused)) for name, node in plan.graph.nodes.items()}
     if refused:
-        raise NotExported(f"to_onnx: {len(refused)} tensors are not in even blocks: {'; '.join(refused)}")
+        told = tell_count(len(refused), "tensor")
+        raise NotExported(f"to_onnx: {told} not in even blocks: {'; '.join(refused)}")
     model.ir_version = max(model.ir_version, tuning.SHARDED_IR_VERSION)
     devices = [f"device {device}" for device in range(plan.mesh.size)]
     model.configuration.append(DeviceConfigurationProto(name=CONFIGURATION, num_devices=plan.mesh.size, device=devices))
@@ -91,18 +92,20 @@ def _find_reads(plan: ShardPlan, node: OpNode, operand: int) -> TensorBlocks | s
     boxes: dict[int, Box] = {}
     for device, mine in plan.placement[node.name].items():
         read = [box for each in mine if (box := signature.input_box(operand, each)) is not None]
-        bounds = [(max(0, min(a)), min(n, max(b))) for a, b, n in _span(read, source.shape)]
-        if read and all(low < high for low, high in bounds):
-            low, high = (tuple(each[side] for each in bounds) for side in (0, 1))
-            boxes[device] = Box.from_bounds(low, high)
+        if read:  # a shard may read none of an operand, as one that has rows of the other one alone
+            low, high = _span(read, source.shape)
+            if all(a < b for a, b in zip(low, high, strict=True)):
+                boxes[device] = Box.from_bounds(low, high)
     if not boxes:
         return "none of it is read"
     return cut_boxes("result", source.shape, boxes, are_reads=True)
 
 
-def _span(boxes: Sequence[Box], shape: Sequence[int]) -> list[tuple[list[int], list[int], int]]:
-    """For each axis where some boxes begin and end, and its extent."""
-    return [([box.start[k] for box in boxes], [box.stop[k] for box in boxes], n) for k, n in enumerate(shape)]
+def _span(boxes: Sequence[Box], shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where a box around some boxes begins and ends, as much of it as lies in a tensor."""
+    low = tuple(max(0, min(each)) for each in zip(*(box.start for box in boxes), strict=True))
+    high = tuple(min(n, max(each)) for n, *each in zip(shape, *(box.stop for box in boxes), strict=True))
+    return low, high
 
 
 def _write_spec(name: str, blocks: TensorBlocks) -> Any:

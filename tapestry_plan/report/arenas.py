@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import CURVE, LISTED_BUFFERS, POINTS, SHOWN_CURVES
 from tapestry_plan.steps import MemoryUse, ShardPlan
+from tapestry_sets.draw import canvas
 from tapestry_sets.limits import cut_text
 
 HEADS = ("bytes", "tensor", "what", "steps")
@@ -82,10 +83,17 @@ def draw_curve(use: MemoryUse, most: int, steps: int) -> str:
     for step, nbytes in list_points(use.held, steps):
         d.append(f"H{step * wide / end:.4g}V{tall - tall * nbytes / most:.4g}")
     d.append(f"H{wide}V{tall}z")
+    held = use.held
+    told = (
+        f"from {held[0][1]:,} B at step {held[0][0]:,} to {use.peak_nbytes:,} B at step {use.peak_step:,} and "
+        f"{held[-1][1]:,} B at step {held[-1][0]:,}, in {len(held):,} changes"
+        if held
+        else "nothing is held"
+    )
     title = f"bytes that device {use.device} holds, step by step; at most {use.peak_nbytes:,} at step {use.peak_step}"
     at = use.peak_step * wide / end
     mark = f'<path class="tp-peak" d="M{at:.4g} 0V{tall}"/>'
     return (
         f'<svg class="tp-curve" role="img" viewBox="0 0 {wide} {tall}" preserveAspectRatio="none">'
-        f'<title>{escape(title)}</title><path class="tp-area" d="{"".join(d)}"/>{mark}</svg>'
+        f'{"".join(canvas.describe(title, told))}<path class="tp-area" d="{"".join(d)}"/>{mark}</svg>'
     )

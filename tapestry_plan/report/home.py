@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 from tapestry_plan.report.markup import element, escape, panel
-from tapestry_plan.report.tuning import LISTED_REFUSALS
 from tapestry_plan.steps import NotExported, Shardings, ShardPlan
 from tapestry_sets.limits import cut_text, tell_count
 
@@ -35,10 +34,7 @@ def _tell(library: str, call: str, say: Callable[[], Shardings[Any]]) -> str:
     told = f"{tell_count(len(found), 'tensor')} by {call}"
     if refused:
         told += f", {len(refused):,} refused"
-    why = [f"# refused: {name}: {reason}" for name, reason in list(refused.items())[:LISTED_REFUSALS]]
-    left = len(refused) - len(why)
-    why += [f"# and {left:,} more"] if left > 0 else []
-    return _entry(library, told, "\n".join([found.to_code(), *why]))
+    return _entry(library, told, found.to_code())
 
 
 def _tell_onnx(plan: ShardPlan) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table
-from tapestry_plan.report.tuning import CURVE, LISTED_OPERATORS, NARROWEST, SHOWN_CURVES
+from tapestry_plan.report.tuning import CURVE, LISTED_OPERATORS, NARROWEST, SHOWN_CURVES, TOLD_BARS
 from tapestry_plan.steps import Compute, Copy, MeasuredRun, Reduce, ShardPlan, list_queued
+from tapestry_sets.draw import canvas
 from tapestry_sets.limits import cut_text
 
 LANES = {"work": "works", "send": "sends", "receive": "receives", "host": "host"}
@@ -145,8 +146,19 @@ def _draw_lane(bars: Iterable[Bar], lane: str, end: float, title: str) -> str:
         )
     return (
         f'<svg class="tp-lane tp-lane-{lane}" role="img" viewBox="0 0 {wide} {tall}" preserveAspectRatio="none">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+        f"{''.join(canvas.describe(title, _tell_longest(joined)))}{''.join(parts)}</svg>"
     )
+
+
+def _tell_longest(joined: Sequence[tuple[str, float, float]]) -> str:
+    """The longest bars of a lane, in their order, for those who hear it."""
+    kept = sorted(sorted(joined, key=lambda bar: bar[1] - bar[2])[:TOLD_BARS], key=lambda bar: bar[1])
+    each = (
+        f"{cut_text(node, 60) or 'several'} from {UNITS.seconds(begin)} to {UNITS.seconds(until)}"
+        for node, begin, until in kept
+    )
+    head = f"the longest of {len(joined):,} bars: " if len(kept) < len(joined) else ""
+    return f"{head}{'; '.join(each)}"
 
 
 def _compare(plan: ShardPlan, measured: Sequence[Bar]) -> str:

@@ -9,7 +9,7 @@ from tapestry_plan.draw import show_spaces
 from tapestry_plan.ir import OpNode, operation
 from tapestry_plan.report.markup import UNITS, element, escape
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
-from tapestry_plan.steps import Alternative, ShardPlan, tell_block, tell_sharding
+from tapestry_plan.steps import Alternative, ShardPlan, tell_block, tell_reasons, tell_sharding
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one, tell_count
 from tapestry_sets.regions import Box
 
@@ -45,7 +45,7 @@ def explain_operators(plan: ShardPlan) -> tuple[dict[str, Explained], dict[str, 
             if len(explained) >= MAX_EXPLAINED:
                 continue
             first[key] = node.name
-            explained[node.name] = Explained(_draw(plan, node.name), _tell_reasons(plan, node.name))
+            explained[node.name] = Explained(_draw(plan, node.name), _list_reasons(plan, node.name))
         standing[node.name] = first[key]
     return explained, standing
 
@@ -75,13 +75,10 @@ def _draw(plan: ShardPlan, node: str) -> str:
     )
 
 
-def _tell_reasons(plan: ShardPlan, node: str) -> str:
+def _list_reasons(plan: ShardPlan, node: str) -> str:
     """The sentences of `explain`, and a row with bars for each sharding that was compared."""
-    lines = [line.strip() for line in plan.explain(node).splitlines()]
     others = plan.alternatives.get(node, ())
-    until = next((k for k, line in enumerate(lines) if line.startswith("with every other operator")), len(lines))
-    said = "".join(element("li", escape(line)) for line in lines[1:until])
-    head = element("ul", said)
+    head = element("ul", *(element("li", escape(reason)) for reason in tell_reasons(plan, node)))
     return head + "".join(_bars(plan, node, others)) if others else head
 
 

@@ -31,8 +31,8 @@ LISTED_TRANSFERS = 8
 """Rows of transfers where there is no script to ask for more."""
 LISTED_OPERATORS = 12
 """Operators whose predicted and measured times are listed side by side, the slowest first."""
-LISTED_REFUSALS = 20
-"""Tensors that a library cannot say, with the reason, below the code."""
+TOLD_BARS = 5
+"""Bars of a lane in its description for those who hear it, the longest."""
 SHOWN_NAME = 28
 """Characters of a name on a node of the graph; its panel has all of them."""
 FIRST_READERS = 6

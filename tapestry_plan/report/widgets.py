@@ -20,7 +20,7 @@ from tapestry_plan.search import plan_or_spill
 from tapestry_plan.steps import Link, Mesh, ShardPlan
 from tapestry_sets.alias import overlap, show_views
 from tapestry_sets.draw import canvas
-from tapestry_sets.limits import check_arguments
+from tapestry_sets.limits import check_arguments, cut_text
 from tapestry_sets.views import View
 
 try:
@@ -140,6 +140,9 @@ class PlanExplorer(Explorer):
         self._shown: ShardPlan | None = None
         super().__init__()
         self.layouter = read_layouter()
+
+    def __repr__(self) -> str:
+        return f"PlanExplorer({self.plan!r})"
 
     @property
     def plan(self) -> ShardPlan:
@@ -274,6 +277,9 @@ class OverlapExplorer(Explorer):
     def __init__(self, a: View, b: View) -> None:
         self._given = {"a": a, "b": b}
         super().__init__()
+
+    def __repr__(self) -> str:
+        return f"OverlapExplorer({cut_text(self.said, 180)})"
 
     @property
     def views(self) -> tuple[View, View]:

@@ -11,42 +11,35 @@ from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
 from tapestry_plan.steps.lookups import Lookups
 from tapestry_plan.steps.reasons import OperandReads, list_reads
-from tapestry_sets.limits import list_names, quote
+from tapestry_sets.limits import escape_controls, list_names, quote, tell_count
 
 
 def explain(plan: Any, node: str) -> str:
-    """The text of `ShardPlan.explain`."""
+    """The text of `ShardPlan.explain`: names in it are in one line each."""
+    told = _show(node)
     same = plan.unified.get(node)
     if same is not None and node not in plan.stage and (same in plan.stage or same in plan.expanded):
-        return f"{node}: the same as {same}, which is computed once and stands for both\n{explain(plan, same)}"
+        return f"{told}: the same as {_show(same)}, which is computed once and stands for both\n{explain(plan, same)}"
     known: Lookups = plan._lookups
     if node in known.blocks:
         last = known.blocks[node]
-        return f"{node}: in one block with {last}, so that what is between them is not stored\n{explain(plan, last)}"
+        return f"{told}: in one block with {_show(last)}, so that what is between them is not stored\n" + explain(
+            plan, last
+        )
     if node in plan.expanded:
-        stands = ", ".join(known.expansions[node].nodes)
-        return f"{node}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
+        stands = ", ".join(map(_show, known.expansions[node].nodes))
+        return f"{told}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
     if node not in plan.stage:
         near = list_names(plan.stage, node, "operators")
         raise ValueError(f"explain: the plan has no operator {quote(node)}; {near}")
     stage = plan.stage[node]
+    if node not in plan.placement:
+        return "\n  ".join([f"{told}: {_PURPOSE[stage.op]}", *_tell_stage(plan, stage)])
     others = plan.alternatives.get(node, ())  # a graph that was changed since is refused here
-    lines = [
-        f"{node} ({tell_block(stage.op)}): {tell_sharding(stage.sharding)}",
-        f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
-        f"{stage.seconds * 1e6:.2f} us in this plan",
-        *(f"  {one}" for one in _list_reads(plan, node)),
-        f"  with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take:"
-        if others
-        else f"  (not compared with other shardings{_WHY_NOT[node in plan.alternatives]})",
-    ]
-    if node in known.expansions:
-        lines[2:2] = _list_compared(plan, known.expansions[node])
-    if inside := known.inside.get(node):
-        lines[1:1] = [f"  one block of {', '.join(inside)} and {node}: what is between them is not stored"]
-    lines[2:2] = [
-        f"  stands, with others, for {entry.node}, expanded by {entry.chosen}" for entry in known.made_for.get(node, ())
-    ]
+    lines = [f"{told} ({tell_block(stage.op)}): {tell_sharding(stage.sharding)}"]
+    lines += [f"  {reason}" for reason in tell_reasons(plan, node)]
+    if others:
+        lines.append(f"  with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take:")
     for other in others:
         mark = " <- chosen" if other.sharding == stage.sharding else ""
         more = f" ({(other.seconds - plan.cost) * 1e6:+.2f} us, {other.nbytes_moved - plan.nbytes_moved:+,} B)"
@@ -55,6 +48,87 @@ def explain(plan: Any, node: str) -> str:
             f"{other.nbytes_moved:14,} B moved{mark or more}"
         )
     return "\n".join(lines)
+
+
+def check_known(plan: Any, what: str, name: str) -> None:
+    """Check that a "tensor", "producer" or "consumer" is one of those between which a plan may move something.
+
+    Raises
+    ------
+    ValueError
+        For a name that the plan's graph does not have so, with what stands for it, or with those that are near.
+    """
+    graph = plan.graph
+    known = {
+        "tensor": dict.fromkeys(graph.stored),
+        "producer": dict.fromkeys(("input", "constant", *graph.nodes)),
+        "consumer": dict.fromkeys((*graph.nodes, *(stage.node for stage in plan.stages))),
+    }[what]
+    if name in known:
+        return
+    stands = f"; {list_names(known, name, what + 's')}"
+    known_blocks: Lookups = plan._lookups
+    if (last := known_blocks.blocks.get(name)) is not None:
+        stands = f", but the block {quote(last)} that it is inside of, where what it makes is not stored; ask for that"
+    elif (same := plan.unified.get(name)) is not None:
+        stands = f", but {quote(same)}, which is the same and stands for it; ask for that"
+    elif name in plan.expanded:
+        nodes = next(entry.nodes for entry in plan.expansions if entry.node == name)
+        stands = f", but {', '.join(map(quote, nodes))}, by which it is expanded; ask for one of these"
+    elif what == "tensor" and (name in graph.outputs or name in graph.selections):
+        of = ", ".join(map(quote, graph.source(graph.outputs.get(name, name)).stored))
+        stands = f" that is stored, but it is read from {of}; ask for that"
+    raise ValueError(f"transfers: no {what} is {quote(name)}{stands}")
+
+
+def tell_reasons(plan: Any, node: str) -> list[str]:
+    """What `explain` says of an operator of the plan's graph before it compares it, sentence by sentence."""
+    stage, told, known = plan.stage[node], _show(node), plan._lookups
+    lines = []
+    if inside := known.inside.get(node):
+        names = ", ".join(map(_show, inside))
+        lines.append(f"one block of {names} and {told}: what is between them is not stored")
+    lines.append(_tell_costs(stage))
+    lines += [
+        f"stands, with others, for {_show(entry.node)}, expanded by {entry.chosen}"
+        for entry in known.made_for.get(node, ())
+    ]
+    if node in known.expansions:
+        lines += _list_compared(plan, known.expansions[node])
+    lines += map(str, _list_reads(plan, node))
+    if not plan.alternatives.get(node, ()):
+        lines.append(f"(not compared with other shardings{_WHY_NOT[node in plan.alternatives]})")
+    return lines
+
+
+def _tell_costs(stage: Any) -> str:
+    return (
+        f"receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
+        f"{stage.seconds * 1e6:.2f} us in this plan"
+    )
+
+
+def _tell_stage(plan: Any, stage: Any) -> list[str]:
+    """What a stage without an operator moves from where to where; it has no other shardings."""
+    lines = [_tell_costs(stage)]
+    if plan.mesh.size > tuning.TOLD_DEVICES:
+        return lines
+    rows = [row for row in plan._transfers if row.consumer == stage.node]
+    for row in rows[: tuning.SHOWN_ROWS]:
+        kind = plan.graph.stored[row.tensor].kind
+        part = f" (part {row.part} of its sums)" if row.part >= 0 else ""
+        lines.append(
+            f"{row.nbytes:,} B of {kind} {_show(row.tensor)}, {row.cells}{part}, go from device {row.source} "
+            f"to {row.target}"
+        )
+    left = rows[tuning.SHOWN_ROWS :]
+    if left:
+        lines.append(f"and {sum(row.nbytes for row in left):,} B in {tell_count(len(left), 'more transfer')}")
+    return lines
+
+
+def _show(name: str) -> str:
+    return escape_controls(name, "")
 
 
 def _list_reads(plan: Any, node: str) -> Iterable[OperandReads]:
@@ -68,13 +142,18 @@ def _list_compared(plan: Any, entry: Any) -> list[str]:
     lines = []
     if entry.considered:
         finding = "no better" if plan.gap == 0 else "not found better (the gap is not closed)"
-        lines.append(f"  {finding} where expanded by {' or '.join(entry.considered)}, in operators that are apart")
+        lines.append(f"{finding} where expanded by {' or '.join(entry.considered)}, in operators that are apart")
     if entry.left_out:
         by = " or ".join(entry.left_out)
-        lines.append(f"  not compared with what it is expanded by {by}: too many views to be read, or no time")
+        lines.append(f"not compared with what it is expanded by {by}: too many views to be read, or no time")
     return lines
 
 
+_PURPOSE = {
+    "landing": "brings a tensor to where it lands before it is read",
+    "output": "brings an output to where it lies at the end",
+}
+"""What stages without an operator do."""
 _WHY_NOT = {True: ": its tensors have too many consumers", False: " before the plan was written to a document"}
 _COMPARED: dict[Space, str] = {
     "mesh": "layouts along the mesh's axes (space 'mesh')",

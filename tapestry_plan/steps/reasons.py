@@ -11,6 +11,7 @@ from tapestry_plan.ir import Graph
 from tapestry_plan.steps.layouts.cells import unite
 from tapestry_plan.steps.layouts.reads import Reads
 from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers
+from tapestry_sets.limits import escape_controls
 from tapestry_sets.regions import Box
 
 
@@ -40,7 +41,8 @@ class OperandReads(Struct, frozen=True):
 
     def __str__(self) -> str:
         """In words, made from these numbers."""
-        read = f"reads {self.nbytes_read:,} B of {self.kind} {self.tensor}"
+        name = escape_controls(self.tensor, keep="")
+        read = f"reads {self.nbytes_read:,} B of {self.kind} {name}"
         if self.witness is None:
             where = "landed" if self.has_landed else "is made" if self.kind == "result" else "is placed"
             return f"{read}, all of it where it {where}"

@@ -31,7 +31,7 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
-from tapestry_plan.steps.explaining import explain
+from tapestry_plan.steps.explaining import check_known, explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
@@ -53,8 +53,6 @@ from tapestry_sets.limits import (
     check_target,
     cut_text,
     freeze_dicts,
-    list_names,
-    quote,
     tell_count,
 )
 from tapestry_sets.regions import Box
@@ -357,7 +355,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> g = Graph()
         >>> _ = g.output(g.input("x", (4, 4)) + 1.0, "y")
         >>> plan(g, Mesh(2), fix={"add": {"i0": 2}}).written
-        Written(16 steps, 6 buffers, 1 outputs)
+        Written(16 steps, 6 buffers, 1 output)
         """
         return derive_steps(self.graph, self.mesh, self.choices) if self.explicit is None else self.explicit
 
@@ -516,7 +514,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     ) -> PlannedTransfers:
         """What goes from device to device: which cells of which tensor, who makes and who reads them, and why.
 
-        Their bytes are those of `nbytes_by_link`.
+        Their bytes are those of `nbytes_by_link`. There are none of what lies where it is read.
 
         Parameters
         ----------
@@ -529,7 +527,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ValueError
-            For a device that is not on the mesh, and for names that no transfer of the plan has.
+            For a device that is not on the mesh, and for names that the plan's graph does not have as such: of an
+            operator that is inside of a block, which the message names, and of a view, whose tensor it names.
 
         Examples
         --------
@@ -550,10 +549,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         every = self._transfers.rows
         asked = {"source": source, "target": target, "tensor": tensor, "producer": producer, "consumer": consumer}
         for what, name in asked.items():
-            if isinstance(name, str) and name not in (known := {getattr(row, what) for row in every}):
-                raise ValueError(
-                    f"transfers: no {what} is {quote(name)}; {list_names(sorted(known), name, what + 's')}"
-                )
+            if isinstance(name, str) and not any(getattr(row, what) == name for row in every):
+                check_known(self, what, name)
         wanted = [(what, value) for what, value in asked.items() if value is not None]
         return PlannedTransfers(tuple(r for r in every if all(getattr(r, what) == value for what, value in wanted)))
 
@@ -670,7 +667,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ValueError
-            For a plan without operators, a run of another plan, and a path in a folder that is not there.
+            For a run of another plan, and a path in a folder that is not there.
 
         Examples
         --------

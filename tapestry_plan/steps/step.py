@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.steps.layouts.mesh import align
+from tapestry_sets.limits import tell_count
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -459,5 +460,6 @@ class Written(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({len(self.steps)} steps, {len(self.buffers)} buffers, {len(self.outputs)} outputs)"
+            f"{type(self).__name__}({tell_count(len(self.steps), 'step')}, "
+            f"{tell_count(len(self.buffers), 'buffer')}, {tell_count(len(self.outputs), 'output')})"
         )

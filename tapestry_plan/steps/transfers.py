@@ -24,7 +24,7 @@ from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.limits import FrozenDict
+from tapestry_sets.limits import FrozenDict, cut_text, escape_controls, quote, tell_count
 from tapestry_sets.regions import Box, Region
 
 
@@ -72,6 +72,12 @@ class PlannedTransfer(Struct, frozen=True):
     nbytes: int
     part: int
     why: str
+
+    def __repr__(self) -> str:
+        tensor, reader = (cut_text(quote(name), 40) for name in (self.tensor, self.consumer))
+        what = cut_text(self.cells, 60)
+        where = f"from device {self.source} to {self.target}"
+        return f"PlannedTransfer(step {self.step}: {self.nbytes:,} B of {tensor}, {what}, {where} for {reader})"
 
     @property
     def cells(self) -> str:
@@ -229,7 +235,9 @@ class PlannedTransfers(Struct, frozen=True, dict=True):
 
     def __repr__(self) -> str:
         links = len({(row.source, row.target) for row in self.rows})
-        return f"PlannedTransfers({len(self)} transfers on {links} links, {self.nbytes:,} B)"
+        return (
+            f"PlannedTransfers({tell_count(len(self), 'transfer')} on {tell_count(links, 'link')}, {self.nbytes:,} B)"
+        )
 
     def __str__(self) -> str:
         """A table in plain text."""
@@ -241,11 +249,17 @@ class PlannedTransfers(Struct, frozen=True, dict=True):
 
     def _list_cells(self) -> list[list[str]]:
         return [
-            [f"{value:,}" if name == "nbytes" else str(value) for name in NAMES for value in (getattr(row, name),)]
+            [
+                f"{value:,}" if name == "nbytes" else escape_controls(str(value), "")
+                for name in NAMES
+                for value in (getattr(row, name),)
+            ]
             for row in self.rows[:SHOWN_ROWS]
         ]
 
     def _tell_rest(self) -> list[str]:
+        if not self.rows:
+            return ["nothing goes from device to device"]
         return [f"and {len(self) - SHOWN_ROWS:,} more; {self.nbytes:,} B in all"] if len(self) > SHOWN_ROWS else []
 
 

@@ -44,7 +44,7 @@ MAX_TOLD_PARTS = 4
 TOLD_DEVICES = 64
 """On so many devices `explain` says what shards read, which needs the steps of all of them."""
 SHOWN_ROWS = 20
-"""Transfers of a table that are shown; of more the last line says how many there are."""
+"""Transfers of a table, or of a stage that is explained, that are shown; of more the last line says how many."""
 
 NESTING_TRIES = 64
 """So often a device's arena is laid out anew to find which blocks may lie in others; networks need fewer than ten."""

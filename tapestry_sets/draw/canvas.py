@@ -353,10 +353,21 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
         'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace">'
     )
     name = cut_text(title or told.split("; ")[0] or "a set", 500)
-    about = [f"<title>{_clean(name)}</title>", f"<desc>{_clean(told or name)}</desc>"]
+    about = describe(name, told or name)
     inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
     style = f"<style>{style_of(''.join(drawing.parts))}</style>"
     return "\n".join([head, *about, style, f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>', *inside, "</svg>"])
+
+
+def describe(title: str, told: str) -> list[str]:
+    """Return the elements that say what a picture is, and what it shows, to those who hear it.
+
+    Examples
+    --------
+    >>> describe("a & b", "two sets")
+    ['<title>a &amp; b</title>', '<desc>two sets</desc>']
+    """
+    return [f"<title>{_clean(title)}</title>", f"<desc>{_clean(told)}</desc>"]
 
 
 def _said_in(parts: Iterable[str]) -> str:

@@ -33,14 +33,16 @@ def escape_controls(text: str, keep: str = "\n") -> str:
 
 
 def cut_text(text: str, most: int = tuning.SHOWN_TEXT) -> str:
-    """Return a text of at most so many characters without controls, whose end says if it was cut.
+    r"""Return a text of at most so many characters in one line without controls, whose end says if it was cut.
 
     Examples
     --------
     >>> cut_text("Call me Ishmael.", 8)
     'Call me…'
+    >>> print(cut_text("Call me\nIshmael."))
+    Call me\nIshmael.
     """
-    shown = escape_controls(text[: most + 1])
+    shown = escape_controls(text[: most + 1], "")
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 

@@ -57,6 +57,7 @@ def tell_count(number: int, what: str) -> str:
 
     Examples
     --------
+    >>> from tapestry_sets.limits import tell_count
     >>> tell_count(1, "operator"), tell_count(1200, "operator")
     ('1 operator', '1,200 operators')
     """

@@ -24,6 +24,7 @@ from tapestry_sets.limits import (
     as_ints,
     as_items,
     check_type,
+    cut_text,
     freeze_array,
     put_fields,
     quote,
@@ -320,6 +321,9 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
     in_rank: int = -1
     _of: ClassVar[Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], int], AffineMap]]
     """Takes rows and offsets that are known to be plain integers of the right lengths."""
+
+    def __repr__(self) -> str:
+        return cut_text(super().__repr__())
 
     @classmethod
     def _check(

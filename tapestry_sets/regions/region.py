@@ -23,6 +23,7 @@ from tapestry_sets.limits import (
     as_items,
     check_pieces,
     compile_constructor,
+    cut_text,
     put_field,
     quote,
 )
@@ -543,8 +544,8 @@ class Region(Products, Value):
     def __repr__(self) -> str:
         tail = f", start={self.start}" if any(self.start) else ""
         if self.is_empty:
-            return f"Region.empty({self.shape}{tail})"
-        return f"Region({self.shape}, {list(self.setts)}{tail})"
+            return cut_text(f"Region.empty({self.shape}{tail})")
+        return cut_text(f"Region({self.shape}, {list(self.setts)}{tail})")
 
     def _count(self) -> int:
         return 0 if self.is_empty else prod(self.counts)

@@ -148,7 +148,7 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     >>> evaluate(g, {})["y"].tolist()
     [[11.0]]
     >>> g.signature("matmul")  # plans split rows, columns and the sum
-    Signature(m:1, n:1, k:2 summed; 2 inputs, 1 outputs)
+    Signature(m:1, n:1, k:2 summed; 2 inputs, 1 output)
 
     References
     ----------

@@ -17,7 +17,17 @@ from tapestry_plan.steps.exports.placements import (
     place_all,
 )
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.limits import FrozenDict, Guarded, check_arguments, cut_text, list_names, put_fields, quote
+from tapestry_sets.limits import (
+    FrozenDict,
+    Guarded,
+    check_arguments,
+    cut_text,
+    escape_controls,
+    list_names,
+    put_fields,
+    quote,
+    tell_count,
+)
 
 Said = TypeVar("Said")
 HEADS = ("tensor", "what", "shape", "where it lies")
@@ -166,13 +176,28 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
             raise NotExported(f"{len(refused)} of {len(self) + len(self._ends) + len(refused)} tensors: {told}")
 
     def to_code(self) -> str:
-        """The same as lines of Python that run, to take along."""
+        """The same as lines of Python that run, to take along; what is refused is named in comments.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (8, 6)), name="act"), "y")
+        >>> print(plan(g, Mesh(3), fix={"act": {"i0": 2}}).to_mesh_axes().to_code())
+        mesh = {'x': 3}
+        placed = {}
+        outputs = {}
+        # refused: tensor 'x': device 2 has none of it
+        # refused: tensor 'act': device 2 has none of it
+        # refused: output 'y': device 2 has none of it
+        """
         lines = [self._line("placed", name, said) for name, said in self._said.items()]
         ends = [self._line("outputs", name, said) for name, said in self._ends._said.items()]
-        return "\n".join([self._head, "placed = {}", *lines, "outputs = {}", *ends])
+        why = [escape_controls(f"# refused: {name}: {reason}", "") for name, reason in self.every_refusal.items()]
+        return "\n".join([self._head, "placed = {}", *lines, "outputs = {}", *ends, *why])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} tensors, {len(self.refused)} refused)"
+        return f"{type(self).__name__}({tell_count(len(self), 'tensor')}, {len(self.refused):,} refused)"
 
     def __str__(self) -> str:
         return "\n".join(align([HEADS, *self._list_rows()]))

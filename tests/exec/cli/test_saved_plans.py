@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tapestry_exec.cli import main
-from tapestry_plan import Mesh, ShardPlan, load_onnx, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, plan
 
 MODEL = "tests/models/resnet.onnx"
 
@@ -42,6 +42,18 @@ def test_decisions_of_a_saved_plan_are_explained(saved: Path) -> None:
     one, two = (stage.node for stage in p.stages[:2])
     found = called("explain", saved, one, two)
     assert found.exit_code == 0 and found.stdout == f"{p.explain(one)}\n\n{p.explain(two)}\n"
+
+
+def test_stages_without_operators_are_explained(tmp_path: Path) -> None:
+    g, file = Graph(), tmp_path / "plan.json"
+    g.output(g.input("x", (64, 64)) @ g.input("w", (64, 64)), "y")
+    p = plan(g, Mesh(2), fix={"matmul": {"k": 2}})
+    file.write_text(p.to_json())
+    (stage,) = (stage.node for stage in p.stages if stage.node not in g.nodes)
+    found = called("explain", file, stage)
+    assert found.exit_code == 0 and found.stdout == f"{p.explain(stage)}\n"
+    (told,) = json.loads(called("explain", file, stage, "--json").stdout)["explained"]
+    assert (told["text"], told["alternatives"]) == (p.explain(stage), [])
 
 
 def test_transfers_are_those_of_the_plan(saved: Path) -> None:
@@ -105,3 +117,11 @@ def test_wrong_input_is_named(saved: Path, words: tuple[str, ...], told: str) ->
     found = called(*(word.format(saved) for word in words))
     assert found.exit_code == 2 and not found.stdout
     assert told in " ".join(found.stderr.split()), found.stderr
+
+
+def test_one_device_is_no_plural(tmp_path: Path) -> None:
+    p = plan(load_onnx(MODEL), Mesh(1))
+    file = tmp_path / "plan.json"
+    file.write_text(p.to_json())
+    assert " on 1 device\n" in called("plan", MODEL, "--mesh", "1").stdout
+    assert called("transfers", file).stdout.splitlines()[-1].startswith("0 transfers, 0 B")

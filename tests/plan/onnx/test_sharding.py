@@ -133,3 +133,14 @@ def test_what_onnx_cannot_say_is_refused() -> None:
         to_onnx(plan(graph(7), Mesh(3), fix={"a": {"i0": 3}, "b": {"i0": 3}}, fuse=False))
     with pytest.raises(UnsupportedOp, match=r"1 blocks of several operators, as 'b'.* fuse=False"):
         to_onnx(plan(graph(), Mesh(2)))
+
+
+def test_an_operand_lies_where_it_is_read_though_some_shards_read_none_of_it() -> None:
+    """What is added after a sum over both parts of a product is read by one of the devices."""
+    g = Graph()
+    a, b, c = g.input("a", (4, 8)), g.input("b", (8, 6)), g.input("c", (6,))
+    g.output(ops.relu(ops.gemm(a, b, c, name="g"), name="r"), "y")
+    specs = specs_of(to_onnx(plan(g, Mesh(2), fix={"g": {"k": 2}, "r": {"i0": 2}}, fuse=False)))
+    first = next(each for each in specs if "a" in each)
+    assert axes_of(first["a"]) == {1: 2} and axes_of(first["b"]) == {0: 2}
+    assert axes_of(first["c"]) == {} and list(first["c"].device) == [0]

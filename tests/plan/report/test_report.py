@@ -160,6 +160,34 @@ def test_reasons_are_the_sentences_of_explain() -> None:
         assert said and all(words in p.explain(name) for words in said)
 
 
+def test_every_picture_says_what_it_is_and_what_it_shows() -> None:
+    p = plan(chain(), Mesh(2), fuse=False, fix={"x product0": {"k": 2}, "x product1": {"n": 2}})
+    inputs = {name: np.zeros(t.shape, np.float32) for name, t in p.graph.stored.items() if t.kind == "input"}
+    made = p.report(run=run(p, inputs))
+    markup = made.html + "".join(one["picture"] for one in made.data["explained"].values())
+    pictures = re.findall(
+        r'<svg[^>]*role="img"[^>]*>\s*<title[^>]*>([^<]+)</title>\s*<desc[^>]*>([^<]+)</desc>', markup
+    )
+    assert len(pictures) == len(re.findall("<svg[^>]*>", markup)) > 10
+    curves = [told for title, told in pictures if title.startswith("bytes that device")]
+    assert len(curves) == 2
+    for told, use in zip(curves, p.memory, strict=True):
+        assert f"{use.peak_nbytes:,} B at step {use.peak_step}" in told
+    lanes = [told for title, told in pictures if title.startswith("device 0 works")]
+    assert len(lanes) == 2 and all("x product0 from 0 s to " in told for told in lanes[:1])
+
+
+def test_names_with_line_breaks_are_told_whole() -> None:
+    g = Graph("first\nsecond")
+    g.output(ops.relu(g.input("with every\nother x", (4, 4)), name="with every\nother operator"), "y")
+    made = plan(g, Mesh(2)).report()
+    assert len(repr(made).splitlines()) == 1
+    (one,) = made.data["explained"].values()
+    said = [words for tag, words in Elements(one["reasons"]).words if tag == "li"]
+    assert len(said) == 2 and said[0].startswith("receives 0 B")
+    assert said[1] == r"reads 64 B of input with every\nother x, all of it where it is placed"
+
+
 def test_a_run_stands_beside_what_was_predicted() -> None:
     p = plan(chain(), Mesh(2), fuse=False, fix={"x product0": {"k": 2}, "x product1": {"n": 2}})
     inputs = {name: np.zeros(t.shape, np.float32) for name, t in p.graph.stored.items() if t.kind == "input"}
@@ -197,10 +225,18 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
             assert "\n" not in str(caught.value)
     with pytest.raises(TypeError, match=r"^ShardPlan.report: run must be .* give what run"):
         p.report(run=3)  # type: ignore[arg-type]
-    empty = Graph()
-    empty.output(empty.input("x", (4,)), "y")
-    with pytest.raises(ValueError, match=r"^report: the plan's graph has no operators"):
-        plan(empty, Mesh(1)).report()
+
+
+@pytest.mark.parametrize("outputs", [0, 1])
+def test_a_plan_without_operators_has_a_page(outputs: int) -> None:
+    g = Graph()
+    if outputs:
+        g.output(g.input("x", (4,)), "y")
+    p = plan(g, Mesh((2, 2)))
+    made = p.report(run=run(p, {"x": np.zeros(4, np.float32)} if outputs else {}))
+    assert "0 operators on 2×2 devices" in made.html and not made.left_out
+    assert [node["name"] for node in made.data["graph"]["nodes"]] == ["y"] * outputs
+    assert made.data["explained"] == {} and made.data["operators"] == []
 
 
 def test_names_are_words_and_never_markup(tmp_path: Path) -> None:

@@ -249,6 +249,21 @@ def test_what_cannot_be_said_is_refused_with_a_reason(
         found[name]
     with pytest.raises(NotExported, match=rf"of \d+ tensors: .*{why}"):
         found.check()
+    lines = found.to_code().splitlines()
+    assert [line for line in lines if line.startswith("#")] == [
+        f"# refused: {each}: {told}" for each, told in found.every_refusal.items()
+    ]
+    ran: dict[str, Any] = {}
+    exec(found.to_code(), ran)
+    assert ran["placed"] == dict(found) and name not in ran["placed"]
+
+
+def test_names_with_line_breaks_stay_in_their_comments() -> None:
+    g, name = Graph(), "a\nraise SystemExit"
+    g.output(ops.relu(g.input("x", (8, 6)), name=name), "y")
+    found = plan(g, Mesh(3), fix={name: {"i0": 2}}, fuse=False).to_mesh_axes()
+    assert name in found.refused
+    exec(found.to_code(), {})
 
 
 def test_unknown_names_are_answered_with_known_ones() -> None:

@@ -95,14 +95,42 @@ def test_rows_are_chosen_by_what_they_are() -> None:
     [
         ({"source": 2}, "source is 2; the mesh has devices 0 to 1"),
         ({"target": -1}, "target is -1; the mesh has devices 0 to 1"),
-        ({"tensor": "row"}, "no tensor is 'row'; known tensors: 'columns', 'product', 'rows'"),
-        ({"consumer": "rows"}, "no consumer is 'rows'"),
+        ({"tensor": "row"}, "no tensor is 'row'; known tensors: .*'rows'"),
+        ({"consumer": "row"}, "no consumer is 'row'; known consumers: .*'rows'"),
+        ({"producer": "row"}, "no producer is 'row'; known producers: 'input', 'constant', .*'rows'"),
         ({"producer": 3}, "producer must be a string or None, not 3"),
     ],
 )
 def test_what_no_transfer_has_is_told(asked: dict[str, Any], words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
         turned().transfers(**asked)
+
+
+def test_names_that_move_nothing_have_no_transfers() -> None:
+    p = turned()
+    names = {"tensor": p.graph.stored, "producer": ("input", "constant", *p.graph.nodes), "consumer": p.graph.nodes}
+    empty = 0
+    for what, known in names.items():
+        for name in known:
+            found = p.transfers(**{what: name})
+            assert list(found) == [row for row in p.transfers() if getattr(row, what) == name]
+            empty += not found
+            assert found or str(found).splitlines()[1:] == ["nothing goes from device to device"]
+    assert empty >= 3
+
+
+def test_what_stands_for_a_name_is_told() -> None:
+    g = Graph()
+    x, w = g.input("x", (8, 8)), g.input("w", (8, 8))
+    hidden = relu(matmul(x, w, name="product"), name="act")
+    g.output(matmul(hidden.T, w, name="last"), "y")
+    p = plan(g, Mesh(2))
+    assert [pair.first for pair in p.fused] == ["product"]
+    for what in ("tensor", "producer", "consumer"):
+        with pytest.raises(ValueError, match=f"no {what} is 'product', but the block 'act' that it is inside of"):
+            p.transfers(**{what: "product"})
+    with pytest.raises(ValueError, match="no tensor is 'y' that is stored, but it is read from 'last'; ask for that"):
+        p.transfers(tensor="y")
 
 
 def test_tables() -> None:

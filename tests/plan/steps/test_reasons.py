@@ -94,3 +94,36 @@ def test_the_transfers_of_a_plan_are_gone_through_once_for_all_operators(monkeyp
     assert len(p.transfers()) == 38 and all("come from other devices" in text for text in told[1:])
     monkeypatch.setattr(PlannedTransfers, "__iter__", lambda self: pytest.fail("they are gone through again"))
     assert [p.explain(name) for name in g.nodes] == told
+
+
+def own(newline: str = "") -> ShardPlan:
+    """A product whose sums are cut, so that its parts are merged where they land or the output lies."""
+    g = Graph()
+    product = ops.matmul(g.input(f"x{newline}", (64, 64)), g.input("w", (64, 64)), name=f"a{newline}")
+    g.output(ops.matmul(ops.relu(product, name=f"act{newline}"), g.input("v", (64, 8)), name=f"b{newline}"), "y")
+    return plan(g, Mesh(2), fix={f"a{newline}": {"k": 2}, f"b{newline}": {"k": 2}})
+
+
+def test_stages_without_operators_are_explained() -> None:
+    p, found = own(), 0
+    for stage in p.stages:
+        if stage.node in p.graph.nodes:
+            continue
+        found += 1
+        lines = p.explain(stage.node).splitlines()
+        assert lines[0].startswith(f"{stage.node}: ") and f"receives {sum(stage.nbytes_received):,} B" in lines[1]
+        rows = [row for row in p.transfers() if row.consumer == stage.node]
+        assert len(lines) == 2 + len(rows) and len(rows) > 0
+        for line, row in zip(lines[2:], rows, strict=True):
+            assert f"{row.nbytes:,} B of result {row.tensor}, {row.cells}" in line
+            assert line.endswith(f"go from device {row.source} to {row.target}")
+    assert found
+
+
+def test_names_with_line_breaks_stay_in_their_lines() -> None:
+    plain, p = own(), own("\n1")
+    for one, other in zip(plain.stages, p.stages, strict=True):
+        text = p.explain(other.node)
+        assert len(text.splitlines()) == len(plain.explain(one.node).splitlines())
+        assert "\n1" not in text and "\\n1" in text
+    assert len(str(p.transfers()).splitlines()) == len(str(plain.transfers()).splitlines())
