@@ -988,12 +988,13 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
         on up to 64 devices.
         Each other sharding has the totals of the whole graph, all else being equal, and by how much they differ from
-        the plan's.
+        the plan's. Of a stage without an operator, as "output y" or "landing t", it tells what goes from where to
+        where. Names are in one line each.
 
         Raises
         ------
         ValueError
-            When the plan has no operator of that name.
+            When the plan has no operator or stage of that name.
 
         Examples
         --------
