@@ -37,13 +37,18 @@ def _tell(library: str, call: str, say: Callable[[], Shardings[Any]]) -> str:
     return _entry(library, told, found.to_code())
 
 
+def write_model(plan: ShardPlan) -> Any:
+    """The plan as a model of ONNX, whose library is loaded then."""
+    return import_module("tapestry_plan.onnx").to_onnx(plan)
+
+
 def _tell_onnx(plan: ShardPlan) -> str:
     """Whether the plan can be a model of ONNX, and how it becomes one."""
     try:
-        import_module("tapestry_plan.onnx").to_onnx(plan)
+        write_model(plan)
     except (ImportError, NotExported, ValueError) as error:
         return _entry("ONNX", f"not written: {cut_text(str(error), 300)}", "")
-    code = 'import onnx\nfrom tapestry_plan.onnx import to_onnx\n\nonnx.save(to_onnx(plan), "sharded.onnx")'
+    code = 'import onnx\n\nonnx.save(plan.to_onnx(), "sharded.onnx")'
     return _entry("ONNX", "a model with ShardingSpecProtos", code)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapestry_plan.report.arenas import memory_panel
+from tapestry_plan.report.home import write_model
 from tapestry_plan.report.lanes import draw_lanes, list_measured
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table
 from tapestry_plan.report.page import make_report, read_asset, tell_title
@@ -46,4 +47,4 @@ def wrap(*inside: str) -> str:
     return element("div", style, *inside, class_="tp-root tp-still")
 
 
-fill_report(make_report, show_plan)
+fill_report(make_report, show_plan, write_model)

@@ -46,9 +46,10 @@ def list_assumptions(plan: ShardPlan) -> Iterator[str]:
             f"The bound has the expansions of {tell_count(len(plan.apart), 'operator')} with their operators apart, "
             "not in blocks."
         )
+    fit = "" if plan.makespan_seconds <= plan.seconds else ", more since messages of one device over one link wait"
     yield (
         "Time is the sum over operators of the slowest device's work and of what it waits for; with copies beside "
-        f"work it would be {UNITS.seconds(plan.makespan_seconds)}."
+        f"work it would be {UNITS.seconds(plan.makespan_seconds)}{fit}."
     )
     caps = plan.choices.caps
     if caps is not None:

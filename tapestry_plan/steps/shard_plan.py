@@ -764,6 +764,35 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """
         return say_dtensor(self._lying)
 
+    def to_onnx(self) -> Any:
+        """The plan as an ONNX model, whose nodes say by `ShardingSpecProto`s where they read and make tensors.
+
+        Returns
+        -------
+        onnx.ModelProto
+
+        Raises
+        ------
+        UnsupportedOp
+            For operators and views that ONNX does not have, and blocks of several operators: plan with ``fuse=False``.
+        NotExported
+            With the reasons, where tensors lie as ONNX cannot say.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
+        >>> model = plan(g, Mesh(2), fuse=False).to_onnx()
+        >>> [node.op_type for node in model.graph.node], len(model.configuration)
+        (['Relu'], 1)
+
+        References
+        ----------
+        ONNX, "Sharding formalism" (MultiDevice).
+        """
+        return showing.write_model(self)
+
     def to_dask_chunks(self) -> Shardings[tuple[tuple[int, ...], ...]]:
         """The chunks of tensors, as Dask has them: for each axis the extents of its parts, of any sizes.
 

@@ -1,4 +1,4 @@
-"""The one hook through which a plan shows itself: the wing `report` stands above plans and fills it in."""
+"""The one hook through which a plan shows itself, and becomes a model: `report` stands above plans and fills it in."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ MakeReport = Callable[..., Any]
 """``(plan, run) -> Report``."""
 ShowPlan = Callable[..., str]
 """``(plan) -> HTML``."""
+WriteModel = Callable[..., Any]
+"""``(plan) -> onnx.ModelProto``."""
 
 make_report: MakeReport
 show_plan: ShowPlan
+write_model: WriteModel
 
 
-def fill_report(make: MakeReport, show: ShowPlan) -> None:
-    """Let plans show themselves by these functions; `report` calls it once."""
-    global make_report, show_plan
-    make_report, show_plan = make, show
+def fill_report(make: MakeReport, show: ShowPlan, write: WriteModel) -> None:
+    """Let plans show themselves, and be written, by these functions; `report` calls it once."""
+    global make_report, show_plan, write_model
+    make_report, show_plan, write_model = make, show, write
