@@ -281,12 +281,12 @@ def _sides(box: BoxOutline) -> list[int]:
 
 
 def box_drawing(box: BoxOutline) -> canvas.Drawing:
-    """Return the last two axes of a box as its face, the one before as its depth, with the hulls of its regions."""
+    """Return the last two axes of a box as its face, the one before as its depth, and in it the hulls of regions."""
     *_, tall, wide = (0, 0, *_sides(box))[-2:] if len(box.axes) > 1 else (tuning.AXIS_BAR, *_sides(box))
     deep = _sides(box)[0] // 2 if len(box.axes) > 2 else 0
     left, top = 8, LINE
     parts = [f'<g transform="translate({left},{top + deep})" stroke="{INK}" fill="none">']
-    parts += [_hull(k, lo, hi, box.axes, wide, tall) for k, (lo, hi) in enumerate(box.hulls)]
+    parts += [_hull(k, lo, hi, box.axes, wide, tall, deep) for k, (lo, hi) in enumerate(box.hulls)]
     edges = f"M0 0H{wide}V{tall}H0Z"
     if deep:
         edges += f"M0 0l{deep} -{deep}h{wide}l-{deep} {deep}M{wide} {tall}l{deep} -{deep}v-{tall}"
@@ -302,17 +302,30 @@ def box_drawing(box: BoxOutline) -> canvas.Drawing:
     return canvas.Drawing(left + deep + wide + 6 + widest, top + deep + tall + 6, tuple(parts))
 
 
-def _hull(k: int, lo: tuple[int, ...], hi: tuple[int, ...], axes: Sequence[AxisOutline], wide: int, tall: int) -> str:
-    """Return the hull of a region on the face of its box, at least a pixel of it."""
+def _hull(
+    k: int, lo: tuple[int, ...], hi: tuple[int, ...], axes: Sequence[AxisOutline], wide: int, tall: int, deep: int
+) -> str:
+    """Return the hull of a region in the solid of its box, at least a pixel of it: its front, top and right side.
+
+    ::
+
+        the box goes back     ___
+        up and to the right  /__/|
+                             |__|/
+    """
 
     def place(z: int, axis: AxisOutline, side: int) -> float:
         return (z - axis.start) * side / max(1, axis.extent)
 
     left, right = (place(z, axes[-1], wide) for z in (lo[-1], hi[-1]))
     above, under = (place(z, axes[-2], tall) for z in (lo[-2], hi[-2])) if len(axes) > 1 else (0, tall)
-    right, under = max(right, left + 1), max(under, above + 1)
+    front, back = (place(z, axes[-3], deep) for z in (lo[-3], hi[-3])) if deep else (0, 0)
+    width, height, depth = max(right - left, 1), max(under - above, 1), back - front
     corners = f'data-region="{k}" data-lo="{",".join(map(str, lo))}" data-hi="{",".join(map(str, hi))}"'
-    shape = f"M{left:.6g} {above:.6g}H{right:.6g}V{under:.6g}H{left:.6g}Z"
+    shape = f"M{left + front:.6g} {above - front:.6g}h{width:.6g}v{height:.6g}h-{width:.6g}z"
+    if depth:
+        shape += f"m0 0l{depth:.6g} -{depth:.6g}h{width:.6g}l-{depth:.6g} {depth:.6g}z"
+        shape += f"m{width:.6g} 0l{depth:.6g} -{depth:.6g}v{height:.6g}l-{depth:.6g} {depth:.6g}z"
     return f'<path d="{shape}" fill="{canvas.COLORS[1]}" fill-opacity="0.35" stroke="{canvas.COLORS[1]}" {corners}/>'
 
 

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 from math import prod
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,3 +182,22 @@ def test_a_share_is_not_rounded_to_all() -> None:
     almost = ~Region.from_bounds((10**6, 10**6), (0, 0), (1, 1))
     assert box_picture(almost).text.split("\n")[2] == "999999999999 of 1000000000000 points, over 99.9 %"
     assert box_picture(Region.full((3, 70))).text.endswith("210 of 210 points, 100 %")
+
+
+@given(st.lists(st.tuples(st.integers(2, 9), st.integers(0, 8), st.integers(1, 9)), min_size=3, max_size=3))
+def test_a_part_of_a_solid_lies_where_its_indices_say(axes: list[tuple[int, int, int]]) -> None:
+    """The last two axes are the front, the one before goes back, up and to the right: read back from the lines."""
+    shape = tuple(n for n, _, _ in axes)
+    spans = [(min(a, n - 1), min(a + more, n)) for n, a, more in axes]
+    region = Region.from_slices(shape, tuple(slice(*span) for span in spans))
+    root = ElementTree.fromstring(box_picture(region).svg)
+    frame = next(e.attrib["d"] for e in root.iter(f"{SVG}path") if "H0ZM0 0l" in e.attrib["d"])
+    wide, tall, deep = (float(re.search(rule, frame)[1]) for rule in (r"H(\d+)V", r"V(\d+)H", r"l(\d+) -"))  # type: ignore[index]
+    (drawn,) = [e.attrib["d"] for e in root.iter(f"{SVG}path") if "data-region" in e.attrib]
+    x, y, width, height = map(float, re.findall(r"^M(\S+) (\S+)h(\S+?)v(\S+?)h", drawn)[0])
+    depth = float(re.findall(r"m0 0l(\S+) -", drawn)[0])
+    (front, back), (above, under), (left, right) = spans
+    at = front * deep / shape[0]
+    wanted = left * wide / shape[2] + at, above * tall / shape[1] - at
+    sides = (right - left) * wide / shape[2], (under - above) * tall / shape[1], (back - front) * deep / shape[0]
+    np.testing.assert_allclose((x, y, width, height, depth), (*wanted, *sides), rtol=1e-4, atol=1e-3)
