@@ -163,6 +163,7 @@ class Pictures(HTMLParser):
         self.inside = tag in ("svg", "title") and own.get("role", "img") == "img"
 
 
+@pytest.mark.heavy
 @each
 def test_pictures_say_what_they_show(path: Path) -> None:
     told = Pictures(page_of(path)).told
@@ -189,6 +190,7 @@ LAID_OUT = """() => {
 """How many pictures reach beyond a page, how far it scrolls sideways, and how many drawings of each picture show."""
 
 
+@pytest.mark.heavy
 @each
 @pytest.mark.parametrize("width", [400, 1100])
 def test_pictures_fit_the_page(browser: Any, path: Path, width: int, tmp_path: Path) -> None:

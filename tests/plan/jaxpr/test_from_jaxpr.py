@@ -27,6 +27,7 @@ def compare(graph: Graph, feeds: dict[str, Array], wanted: list[Array]) -> None:
         np.testing.assert_allclose(made, array, rtol=2e-4, atol=2e-5 * max(1.0, float(np.abs(array).max())))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_traced_function_has_the_values_of_jax(name: str) -> None:
     one = RECORDED[name]

@@ -45,6 +45,7 @@ def test_what_is_overwritten_changes_no_bit(case: Case) -> None:
             assert there == elsewhere
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", sorted(name for name, op in BUILTIN_OPS.items() if is_in_place(op)))
 def test_nor_in_large_blocks(name: str) -> None:
     """Where NumPy has several loops, and activations several tiles."""
