@@ -133,7 +133,6 @@ class InPlaceBlock(Struct, frozen=True):
     """A block that runs another one, and keeps the promise of `CellBlock.in_place` as that does."""
 
     run: Block
-    in_place: bool = True
 
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
         self.run(xp, inputs, outputs, shard)
@@ -141,4 +140,4 @@ class InPlaceBlock(Struct, frozen=True):
 
 def is_in_place(block: Block) -> bool:
     """Whether a block promises that its output may lie where it reads (see `CellBlock.in_place`)."""
-    return isinstance(block, CellBlock | InPlaceBlock) and block.in_place
+    return isinstance(block, InPlaceBlock) or (isinstance(block, CellBlock) and block.in_place)

@@ -140,7 +140,7 @@ CELL_BY_CELL: dict[str, Callable[..., Tensor]] = {
     "square": lambda x: ops.multiply(x, x),
     "logistic": ops.sigmoid,
     "erfc": _erfc,
-    "exp2": lambda x: ops.exp(x * float(np.log(2))),
+    "exp2": lambda x: ops.pow(2.0, x),
     "rsqrt": lambda x: ops.reciprocal(ops.sqrt(x)),
     "eq": ops.equal,
     "ne": ops.not_equal,
@@ -206,10 +206,8 @@ def _convert(equation: TracedStep, x: TracedValue) -> TracedValue:
     return ops.astype(x, equation.dtype) if isinstance(x, Tensor) else np.dtype(equation.dtype).type(x)
 
 
-@primitive("stop_gradient", "copy", "copy_p", "reduce_precision", "sharding_constraint", "mesh_cast", "pvary")
+@primitive("stop_gradient", "copy", "copy_p", "sharding_constraint", "mesh_cast", "pvary")
 def _same(equation: TracedStep, x: TracedValue) -> TracedValue:
-    if equation.primitive == "reduce_precision":
-        raise equation.refuse("numbers are rounded to other bits", "convert them (astype)")
     return x
 
 
@@ -235,7 +233,8 @@ def _broadcast(equation: TracedStep, x: TracedValue, *sizes: TracedValue) -> Ten
 
 @primitive("reshape", "squeeze", "expand_dims")
 def _reshape(equation: TracedStep, x: TracedValue) -> Tensor:
-    equation.need("dimensions", *([None] if equation.primitive == "reshape" else [equation.params.get("dimensions")]))
+    if equation.primitive == "reshape":
+        equation.need("dimensions", None)
     tensor = as_tensor(equation, x)
     return tensor if tensor.shape == equation.shape else tensor.reshape(equation.shape)
 

@@ -158,11 +158,12 @@ class _Tracing:
         held, state, rows = given[:fixed], given[fixed : fixed + carried], given[fixed + carried :]
         inside, stacked = params["jaxpr"], list[list[Tensor]]()
         order = range(params["length"])
+        where = TracedStep("scan", {}, (), "", f"equation {self.count} (scan)", self.graph)
+        if not order:
+            raise where.refuse("it has no rounds", "trace one or more, or what it is without")
         for k in reversed(order) if params["reverse"] else order:
-            each = [x[k] for x in rows if isinstance(x, Tensor)]
-            made = self._call(inside, [*held, *state, *each])
+            made = self._call(inside, [*held, *state, *(as_tensor(where, x)[k] for x in rows)])
             state = made[:carried]
-            where = TracedStep("scan", {}, (), "", "scan", self.graph)
             one = [as_tensor(where, x) for x in made[carried:]]
             stacked.append([x.reshape((1, *x.shape)) for x in one])
         yield from state

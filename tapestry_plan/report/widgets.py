@@ -86,11 +86,11 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget has no t
 
     def list_controls(self) -> Sequence[Control]:
         """The sliders as they are."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: an explorer has sliders; define `list_controls`")
 
     def ask(self) -> tuple[str, str, dict[str, Any] | None]:
         """A line, markup, and what the script needs, for the choices of the sliders."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: an explorer answers to its sliders; define `ask`")
 
 
 class PlanExplorer(Explorer):

@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[Any, str]] = {
         "spread apart",
     ),
     "values": (one_equation("select_n", [X, X, X, X], (4, 6), "float32"), "chooses among 3 by float32"),
-    "bits": (one_equation("reduce_precision", [X], (4, 6), "float32"), "other bits"),
+    "bits": (one_equation("reduce_precision", [X], (4, 6), "float32"), "there is no operator for 'reduce_precision'"),
     "windows": (
         one_equation(
             "gather",
@@ -159,3 +159,9 @@ def test_a_loop_of_too_many_rounds_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(tuning, "MAX_EQUATIONS", 10)
     with pytest.raises(UnsupportedOp, match="more than 10 equations; trace fewer rounds"):
         from_jaxpr(traced)
+
+
+def test_a_loop_without_rounds_is_refused() -> None:
+    scan = one_equation("scan", [X], (4, 6), "float32", length=0, num_consts=0, num_carry=1, reverse=False, jaxpr=None)
+    with pytest.raises(UnsupportedOp, match=r"^equation 1 \(scan\): it has no rounds; "):
+        from_jaxpr(scan)
