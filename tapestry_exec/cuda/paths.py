@@ -7,8 +7,8 @@ runs, which is always right. The same holds for merges of partial results. No op
 - A product of matrices with a bias or an activation is cuBLAS's product and then one pass of the epilogue.
 - A convolution is direct, from the block that holds the halo, where `is_direct_faster` says so from sizes alone; else
   its windows are unfolded in one copy, and multiplied in one product.
-- Attention makes many heads at once. Not yet run on a GPU.
-- Softmax along the last axis and normalizations are one launch, a block of threads for each row. Not yet run on a GPU.
+- Attention makes many heads at once.
+- Softmax along the last axis and normalizations are one launch, a block of threads for each row.
 - Random cells are Philox's words; uniform ones are written at once.
 - A scatter puts its updates into each cell one after the other, in one launch and without atomic operations.
 - Partial results of plain monoids are merged in one pass over the cells, in a row or in a tree.

@@ -49,6 +49,9 @@ from tests.layered_models import gpt_with_weights
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bench_gpu.md"
 SECTOR_NBYTES = 32
+"""What a GPU writes at once; of sectors that are written in part, the memory is read first."""
+READ_NBYTES = 64
+"""What its memory reads at once."""
 ROUNDS = 9
 MAX_AT_ONCE = 200
 """Launches of one thing between two events; a stream holds about a thousand kernels before the host has to wait."""
@@ -150,15 +153,19 @@ class Bench:
 # ------------------------------------------------------------------------------------------------------- regions
 
 
-def sectors(run_nbytes: int, pitch_nbytes: int, runs: int = 4096) -> float:
-    """Bytes of the 32-byte sectors that runs at a pitch touch, for each byte of theirs; counted on some of them."""
+def touched(unit_nbytes: int, run_nbytes: int, pitch_nbytes: int, runs: int = 4096) -> float:
+    """Bytes of the units of memory that runs at a pitch touch, for each byte of theirs; counted on some of them."""
     starts = np.arange(runs, dtype=np.int64) * pitch_nbytes
-    touched = {
-        sector
-        for a in starts.tolist()
-        for sector in range(a // SECTOR_NBYTES, (a + run_nbytes - 1) // SECTOR_NBYTES + 1)
-    }
-    return len(touched) * SECTOR_NBYTES / (runs * run_nbytes)
+    units = {unit for a in starts.tolist() for unit in range(a // unit_nbytes, (a + run_nbytes - 1) // unit_nbytes + 1)}
+    return len(units) * unit_nbytes / (runs * run_nbytes)
+
+
+def strided_share(what: str, run_nbytes: int) -> float:
+    """What memory moves for every other run, for each byte of them: with sectors that are read before being written."""
+    if what == "gather":
+        return touched(READ_NBYTES, run_nbytes, 2 * run_nbytes)
+    written = touched(SECTOR_NBYTES, run_nbytes, 2 * run_nbytes)
+    return written if run_nbytes % SECTOR_NBYTES == 0 else 2 * written
 
 
 def runtime_kind(runtime: Any) -> int:
@@ -174,7 +181,6 @@ def gathers(bench: Bench) -> Iterator[Row]:
         n = run_nbytes // 4
         shape = payload // run_nbytes, 2 * n
         region = Region.from_bounds(shape, (0, 0), (shape[0], n))
-        share = sectors(run_nbytes, 2 * run_nbytes)
         there = pack_transfers((shape[1], 1), (0, 0), (region,)), cells.data.ptr, packed_cells.data.ptr
         back = unpack_transfers((shape[1], 1), (0, 0), (region,)), packed_cells.data.ptr, cells.data.ptr
         for what, (transfers, src, dst) in (("gather", there), ("scatter", back)):
@@ -188,9 +194,9 @@ def gathers(bench: Bench) -> Iterator[Row]:
             queries = [lambda k=launches: bench.launch(k), lambda: bench.copy(other, packed_cells)]
             ours, peer, *two = bench.seconds(*queries, *([by_pitch] if hasattr(runtime, "memcpy2DAsync") else []))
             wide = run_nbytes >= 64
-            # What a copy would take that reads, or writes, whole sectors on the strided side.
-            limit = peer if wide else peer * (1 + share) / 2
-            note = "" if wide else f"of the limit by sectors, {share:.1f} times the payload on one side; "
+            share = strided_share(what, run_nbytes)
+            limit = peer * (1 + share) / 2
+            note = "" if share == 1 else f"of what memory moves: {share:.1f} times the payload on one side; "
             note += f"memcpy2D takes {two[0] * 1e6:,.1f}" if two else ""
             yield Row(f"{what}, runs of {run_nbytes:,} B", ours, peer, limit / ours, 0.9 if wide else 0.7, note)
 
