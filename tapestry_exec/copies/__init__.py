@@ -27,6 +27,7 @@ from tapestry_exec.copies.strided import (
     domain_of,
     fill_transfers,
     lay_block,
+    members_of,
     outside,
     pack_transfers,
     through,

@@ -13,10 +13,23 @@ from tapestry_exec.numpy import Launched, NumpyBackend, NumpyDevice
 from tapestry_exec.onnxruntime import tuning
 from tapestry_exec.onnxruntime.blocks import Given, NotLocal, is_ours, make_graph
 from tapestry_exec.onnxruntime.segments import Program, StepBlock, Stretch
-from tapestry_exec.run import BackendUnavailable, Deployed, LocalSession, Reads, Session, Writes, find_blocks
+from tapestry_exec.run import (
+    Absorbed,
+    BackendUnavailable,
+    Deployed,
+    LocalSession,
+    Reads,
+    Regions,
+    Session,
+    Writes,
+    count_flop,
+    find_blocks,
+)
 from tapestry_plan.ir import Graph, Op, Shard, UnsupportedOp
 from tapestry_plan.onnx import to_onnx
-from tapestry_plan.steps import Alloc, Buffer, Compute, DeviceStep
+from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, DeviceStep, Free
+from tapestry_sets.regions import Region
+from tapestry_sets.views import Piece
 
 
 class OnnxruntimeBackend(NumpyBackend):
@@ -109,6 +122,11 @@ class _Part(NamedTuple):
     copies: Sequence[tuple[Array, Array]]
     run: Callable[[], None] | None
 
+    @property
+    def is_done_elsewhere(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.copies and self.run is None
+
 
 def _copy_all(pairs: Sequence[tuple[Array, Array]]) -> None:
     for target, source in pairs:
@@ -150,6 +168,9 @@ class OnnxruntimeDevice(NumpyDevice):
         self.constants: Collection[int] = ()
         """Buffers whose cells never change."""
         self._bound: dict[int, tuple[Launched, Op, Any]] = {}
+        self._put: set[int] = set()
+        """Buffers that sessions fill in the place of copies."""
+        self.absorbed = dict[int, Absorbed]()
         self._parts: dict[int, _Part] = {}
         """By the identity of a step's shard what the step does of its segment."""
 
@@ -182,6 +203,7 @@ class OnnxruntimeDevice(NumpyDevice):
             session = self.backend.open_session(segment.graph) if is_worth else None
             if session is not None:
                 self._bind_segment(segment, session)
+                self._absorb(segment, program, what)
             elif is_worth and len(segment.items) > 2:
                 half = len(segment.items) // 2
                 left += [*found.cut(segment.items[:half]), *found.cut(segment.items[half:])]
@@ -196,18 +218,19 @@ class OnnxruntimeDevice(NumpyDevice):
                 late.append((room, array))
             binding.bind_input(name, "cpu", 0, room.dtype.type, room.shape, room.ctypes.data)
         made = list[tuple[Array, Array]]()
-        for k, block in enumerate(segment.outputs):
-            (out,) = block.write
+        for k, (buffer, box) in enumerate(segment.outputs):
+            out = self.foresee(buffer, box)
             room = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
             if room is not out:
                 made.append((out, room))
             binding.bind_output(f"y{k}", "cpu", 0, room.dtype.type, room.shape, room.ctypes.data)
-        buffers = [block.outputs[0][0] for block in segment.outputs]
+        self._put |= segment.put
 
         def run() -> None:
-            for buffer in buffers:
-                if buffer.id in self._fresh:
-                    self._array(buffer)
+            for buffer, box in segment.outputs:
+                self._target(buffer, (Region.full(box.shape, box.start),))
+            self.copied_nbytes += segment.copied_nbytes
+            self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + segment.reach_nbytes)
             _copy_all(late)
             session.run_with_iobinding(binding)
             _copy_all(made)
@@ -215,6 +238,23 @@ class OnnxruntimeDevice(NumpyDevice):
         last = segment.blocks[-1]
         for block in segment.blocks:
             self._parts[id(block.shard)] = _Part(block, early.get(id(block.shard), []), run if block is last else None)
+
+    def _absorb(self, segment: Stretch, program: Sequence[DeviceStep], what: Deployed) -> None:
+        """Note which steps of a program have nothing left to do."""
+        work, ops = what.prepared.work, what.ops
+        for one in program:
+            match step := one.step:
+                case Alloc() | Free() if step.buffer in segment.inner:
+                    buffer, kind = work.buffers[step.buffer], "alloc" if isinstance(step, Alloc) else "free"
+                    told = Absorbed(kind, buffer.tensor, buffer.nbytes if buffer.room else 0)
+                case Copy() if step.dst in segment.inner:
+                    told = Absorbed("copy", step.node)
+                case Compute() if (part := self._parts.get(id(work.shards[one.number]))) and part.is_done_elsewhere:
+                    flop = count_flop(ops[work.nodes[step.node].op], part.block.shard)
+                    told = Absorbed("compute", step.node, flop=flop)
+                case _:
+                    continue
+            self.absorbed[one.number] = told
 
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's block function, its session, or a part of a segment's work."""
@@ -226,8 +266,20 @@ class OnnxruntimeDevice(NumpyDevice):
         if part.run is not None:
             part.run()
 
+    def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
+        """Copy cells between two buffers of this device, unless a session does."""
+        if dst.id not in self._put:
+            super().copy(src, dst, regions)
+
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
+        """Fill cells of a view's block through one of the view's pieces, unless a session does."""
+        if dst.id not in self._put:
+            super().gather(src, dst, piece, regions)
+
     def leave(self) -> None:
         """Give up all buffers."""
+        self.absorbed.clear()
+        self._put.clear()
         self._bound.clear()
         self._parts.clear()
         self.constants = ()

@@ -15,6 +15,7 @@ From the ground up; each row stands on rows above it:
 
 from tapestry_exec.run.backends import (
     BACKENDS,
+    Absorbed,
     Attrs,
     Backend,
     BackendUnavailable,
@@ -40,7 +41,7 @@ from tapestry_exec.run.deployment import (
     run,
 )
 from tapestry_exec.run.evaluate import difference, evaluate, read_array
-from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, find_blocks
+from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, count_flop, find_blocks
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch

@@ -82,6 +82,21 @@ class Recorded(Protocol):
     def launch(self, host: Mapping[str, Array]) -> Any: ...
 
 
+class Absorbed(NamedTuple):
+    """A step that another one does: what is told of it. A device that has such steps lists them by number.
+
+    ::
+
+        alloc a   compute a   alloc b   compute b   free a       one session computes a and b
+        └──────── absorbed ─────────┘   does all    absorbed
+    """
+
+    kind: str
+    node: str
+    nbytes: int = 0
+    flop: float = 0.0
+
+
 class DeviceMemory(Protocol):
     """One device: its arena, and the operations in it. It reaches no other device's memory.
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
-from tapestry_exec.run.backends import Backend, DeviceMemory, Reads, Writes
+from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
 from tapestry_exec.run.trace import Phase, TraceEvent
 from tapestry_plan.ir import Op, OpNode, Shard
 from tapestry_plan.steps import (
@@ -138,9 +138,17 @@ class Interpreter:
         self.flop = 0.0
         self.timeline: list[TraceEvent] = []
         self.kept.clear()
+        self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
 
     def do(self, at: DeviceStep) -> None:
         """Do one step of this device."""
+        if self.absorbed and (told := self.absorbed.get(at.number)) is not None:
+            kind, node, nbytes, flop = told
+            self.flop += flop
+            self.timeline.append(
+                _new((at.number, kind, node, self.device, perf_counter() - self.begin, 0.0, nbytes, ()))
+            )
+            return
         event = _WAYS[type(at.step)](self, at.number, at.step, perf_counter())
         if event is not None:
             self.timeline.append(event)
@@ -246,10 +254,7 @@ class Interpreter:
         op = self.ops[self.work.nodes[step.node].op]
         inputs, outputs, workspace = find_blocks(self.work, step, shard)
         self.memory.launch(op, inputs, outputs, shard, workspace)
-        counted = shard.known.get("flop")
-        if counted is None or counted[0] is not op:
-            counted = shard.known["flop"] = op, op.flop_per_point(shard.signature, shard.attrs) * shard.index.size
-        self.flop += counted[1]
+        self.flop += count_flop(op, shard)
         return self._told(k, "compute", step.node, start)
 
     def _reduce(self, k: int, step: Reduce, start: float) -> TraceEvent:
@@ -261,6 +266,14 @@ class Interpreter:
         assert monoid is not None and monoid.name == step.monoid, "checked before the first step"
         self.memory.merge(monoid, maker.attrs, parts, output, step.regions, step.fan_in)
         return self._told(k, "reduce", step.node, start)
+
+
+def count_flop(op: Op, shard: Shard) -> float:
+    """What a shard takes."""
+    counted: tuple[Op, float] | None = shard.known.get("flop")
+    if counted is None or counted[0] is not op:
+        counted = shard.known["flop"] = op, op.flop_per_point(shard.signature, shard.attrs) * shard.index.size
+    return counted[1]
 
 
 def find_blocks(work: StepFacts, step: Compute, shard: Shard) -> tuple[Reads, Writes, Buffer | None]:

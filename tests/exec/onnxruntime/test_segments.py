@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tapestry_exec import deploy, evaluate
+from tapestry_exec import TraceEvent, deploy, evaluate
 from tapestry_exec.onnxruntime import segments, tuning
 from tapestry_exec.onnxruntime.backend import OnnxruntimeBackend, OnnxruntimeDevice
 from tapestry_plan import Graph, Mesh, Tensor, concat, ops, plan
@@ -52,7 +54,7 @@ def weights(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", ["resnet50", "squeezenet"])
+@pytest.mark.parametrize("name", ["resnet50", "shufflenet", "squeezenet"])
 def test_a_network_on_one_device_is_one_session_with_the_bits_of_the_whole(
     name: str, found: list[segments.Stretch]
 ) -> None:
@@ -88,6 +90,71 @@ def test_what_is_given_back_before_the_last_step_is_kept(found: list[segments.St
     buffers = {block.outputs[0][0].id: block.outputs[0][0] for block in segment.blocks}
     ((first, *_), *_) = segment.blocks[0].inputs[:1]
     assert any(buffer.offset == first.offset for buffer in buffers.values()), "its place is taken again"
+
+
+def draw_network(rng: random.Random) -> Graph:
+    """Convolutions, sums and poolings, between which channels and rows are turned, shuffled, and put together."""
+    g = Graph()
+    made, count = [g.input("x", (2, 8, 6, 6)), g.input("z", (2, 8, 6, 6))], 0
+
+    def w(*shape: int) -> Tensor:
+        nonlocal count
+        count += 1
+        return g.constant(f"w{count}", weights(*shape, seed=count) * 0.3)
+
+    kinds: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+        lambda a, b: ops.conv(a, w(8, 8, 3, 3), pads=1),
+        lambda a, b: ops.conv(a, w(8, 8, 1, 1)),
+        lambda a, b: ops.conv(a, w(8, 1, 3, 3), pads=1, groups=8),
+        lambda a, b: ops.tanh(a),
+        lambda a, b: a + b,
+        lambda a, b: ops.max_pool(a, 3, pads=1),
+        lambda a, b: a.reshape(2, 4, 2, 6, 6).permute_dims((0, 2, 1, 3, 4)).reshape(2, 8, 6, 6),
+        lambda a, b: a.reshape(2, 2, 4, 36).permute_dims((0, 2, 1, 3)).reshape(2, 8, 6, 6),
+        lambda a, b: a.permute_dims((0, 1, 3, 2)),
+        lambda a, b: a[:, :, ::-1],
+        lambda a, b: concat([a[:, :4], b[:, 4:]], 1),
+        lambda a, b: concat([a[:, ::2], b[:, 1::2]], 1),
+    )
+    for _ in range(rng.randint(3, 10)):
+        made.append(rng.choice(kinds)(rng.choice(made[-3:]), rng.choice(made)))
+    for k, tensor in enumerate({id(t): t for t in (*rng.sample(made[2:], rng.randint(0, 2)), made[-1])}.values()):
+        g.output(tensor, f"y{k}")
+    return g
+
+
+def test_sessions_put_together_what_copies_would(found: list[segments.Stretch]) -> None:
+    """Numbers, counts and events are those of one loop on NumPy."""
+    for seed in (2, 41, 53, 61, 64, 70, 93, 98, 130, 156):
+        rng = random.Random(seed)
+        g, devices, asked = draw_network(rng), rng.choice((1, 1, 2, 3)), {"fuse": rng.random() < 0.5}
+        p, feeds = plan(g, Mesh(devices), **asked), of_floats(g)
+        other = {name: -np.asarray(array) for name, array in feeds.items()}
+        with deploy(p, backend="serial") as there, deploy(p, backend=OnnxruntimeBackend()) as here:
+            for given in (feeds, other, feeds):
+                wanted, made = there.run(given), here.run(given)
+                assert [tell(event) for event in made.timeline] == [tell(event) for event in wanted.timeline]
+                for name in ("nbytes_by_link", "nbytes_placed", "nbytes_copied", "peak_nbytes", "flop"):
+                    assert getattr(made, name) == getattr(wanted, name), (seed, name)
+                for name, array in wanted.outputs.items():
+                    np.testing.assert_allclose(made.outputs[name], array, rtol=1e-4, atol=1e-5)
+    assert sum(len(one.put) for one in found) > 10, "views are made in sessions"
+
+
+def test_a_view_that_others_read_comes_out_of_its_session(found: list[segments.Stretch]) -> None:
+    """The rounding to 16 bits is NumPy's, and reads what the session has put together for the convolution."""
+    g = Graph()
+    a = ops.conv(g.input("x", (1, 8, 6, 6)), g.constant("w", weights(8, 8, 3, 3)), pads=1)
+    turned = a.reshape(1, 2, 4, 36).permute_dims((0, 2, 1, 3)).reshape(1, 8, 6, 6)
+    g.output(ops.conv(turned, g.constant("v", weights(8, 8, 1, 1))), "y")
+    g.output(ops.astype(turned, "float16"), "z")
+    ran(g, 1, fuse=False)
+    (segment,) = found
+    assert {buffer.id for buffer, _ in segment.outputs} & segment.put
+
+
+def tell(event: TraceEvent) -> tuple[int, str, str, int]:
+    return event.step, event.kind, event.node, event.nbytes
 
 
 def put_together(words: str, a: Tensor, b: Tensor) -> Tensor:
