@@ -39,7 +39,7 @@ from tapestry_plan.steps import (
     tell_rule,
     unite,
 )
-from tapestry_sets.limits import FrozenDict, put_fields
+from tapestry_sets.limits import FrozenDict, put_fields, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -173,6 +173,7 @@ def write_plan(
     stages += _output_stages(problem, moved)
     ticks = sum(m.ticks for m in moved.values())
     ticks += sum(int(problem.compute[at][choice[at]]) for at in range(len(problem.variables)))
+    _check_seconds(stages)
     totals = np.zeros(mesh.size, np.int64)
     for m in moved.values():
         totals += m.nbytes
@@ -249,6 +250,16 @@ def _stage(problem: Problem, node: OpNode, choice: Sequence[int], mine: Sequence
             ("seconds", problem.kind(node), choice[at]), lambda: problem.count_seconds(node, choice[at])
         ),
     )
+
+
+def _check_seconds(stages: Sequence[Stage]) -> None:
+    """Refuse stages that take longer than is counted."""
+    for stage in stages:
+        if stage.seconds >= tuning.MAX_STAGE_SECONDS:
+            raise ValueError(
+                f"plan: {quote(stage.node)} ({stage.op}) takes {tuning.MAX_STAGE_SECONDS:.0f} s or more in the best "
+                "plan that is found, which is more than is counted exactly; give smaller extents or higher rates"
+            )
 
 
 def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], Moved]) -> list[Stage]:

@@ -577,14 +577,7 @@ class Problem:
         return nbytes[places]
 
     def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray], mesh: Mesh, copies: bool = True) -> IntArray:
-        signature = self.graph.signature(node.name)
         seconds = self._count_seconds(node, read, mesh, slice(None), copies).max(axis=1)
-        if seconds.size and seconds.max() > tuning.MAX_STAGE_SECONDS:
-            raise ValueError(
-                f"operator {quote(node.name)} ({node.op}) with index space {quote(signature.index_shape)} is "
-                f"modeled to take {seconds.max():.3g} s, more than the {tuning.MAX_STAGE_SECONDS:.0f} s that are "
-                "counted exactly; give smaller extents or higher rates of the mesh"
-            )
         return to_ticks(seconds) + self._unwrap_ticks(node, mesh)
 
     def _unwrap_ticks(self, node: OpNode, mesh: Mesh) -> IntArray:

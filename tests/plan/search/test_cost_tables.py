@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tapestry_plan import Mesh
+from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices import cost
 from tapestry_plan.search.prices.cost import Held, RegionTable, count_transfers, to_ticks
@@ -88,8 +88,20 @@ def test_regions_that_overlap_are_united() -> None:
 
 def test_the_longest_time_that_is_counted_is_counted_exactly() -> None:
     assert to_ticks(np.array([tuning.MAX_STAGE_SECONDS, 0.5])).tolist() == [10**15, 5 * 10**11]
-    with pytest.raises(ValueError, match="check the mesh's rates"):
-        to_ticks(np.array([np.nextafter(tuning.MAX_STAGE_SECONDS, np.inf)]))
+    assert to_ticks(np.array([np.nextafter(tuning.MAX_STAGE_SECONDS, np.inf), 1e30])).tolist() == [10**15, 10**15]
+
+
+def test_choices_that_take_longer_than_is_counted_are_no_hindrance() -> None:
+    """Between hosts a megabyte takes over an hour: no plan moves it, and the proof stands."""
+    g = Graph()
+    x = g.input("x", (512, 512))
+    g.output(ops.relu(ops.matmul(x, g.input("w", (512, 512)), name="product").T, name="turned"), "y")
+    network = Link(1e-6, 200.0)
+    p = plan(g, Mesh((2, 2), link={"x": network, "y": Link(1e-6, 1e11)}))
+    assert p.seconds == p.bound < 1e-2
+    assert 512 * 512 * 4 / 2 / network.nbytes_per_second > tuning.MAX_STAGE_SECONDS
+    with pytest.raises(ValueError, match=r"plan: 'product' \(.*\) takes 1000 s or more .*; give smaller extents or"):
+        plan(g, Mesh(2, device=Device(flop_per_second=1e3, memory_nbytes_per_second=1e3)))
 
 
 def test_a_question_about_few_of_many_sets_takes_little_memory() -> None:
