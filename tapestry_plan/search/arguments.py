@@ -12,7 +12,7 @@ from msgspec import Struct
 from tapestry_plan.ir import BUILTIN_OPS, Graph
 from tapestry_plan.rewrite import split_axes
 from tapestry_plan.search.progress import Progress
-from tapestry_plan.steps import Mesh, Placed, Space, lay_tensor
+from tapestry_plan.steps import Mesh, Placed, ShardPlan, Space, lay_tensor
 from tapestry_sets.limits import list_names, quote
 
 P = ParamSpec("P")
@@ -27,6 +27,7 @@ MENDS = {
     "layout": "it maps tensors to axes to parts, as in {'x': {0: 2}}, or to a Placed",
     "tie": "it maps outputs to inputs, as in {'new_w': 'w'}",
     "progress": "it is called with what is done, all that there is to do, and words",
+    "like": "give a plan, as plan(graph, mesh) returns one, or ShardPlan.from_json",
     "expand": "give True, False, or names of expansions as ['exp_sum']",
 }
 """What to do about arguments of a wrong type."""
@@ -52,9 +53,10 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class CapOptions(Options, frozen=True, kw_only=True):
-    """The same of a plan in the memory that there is."""
+    """The same of a plan in the memory that there is, or with the choices of another one."""
 
     memory_nbytes: int | None = None
+    like: ShardPlan | None = None
 
 
 class ParetoOptions(Options, frozen=True, kw_only=True):

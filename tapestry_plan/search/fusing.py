@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
-from msgspec.structs import replace
-
 from tapestry_plan.ir import Graph, OpNode
 from tapestry_plan.rewrite import Draft, fuse
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.blocks import FusedProblem, Pick, can_join
 from tapestry_plan.search.prices.cost import is_product
-from tapestry_plan.search.prices.problem import Asked, Problem
-from tapestry_plan.search.prices.tensors import Variable
-from tapestry_plan.steps import Fused, Layout, list_stored
+from tapestry_plan.search.prices.kept import KeptProblem
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.steps import Choices, Fused, list_stored
 from tapestry_sets.limits import FrozenDict, put_fields
 
 
@@ -127,36 +125,10 @@ def fuse_neighbors(
     made, fused = write_blocks(problem, joined)
     if not fused:
         return problem, choice, ()
-    blocks = {pair.second for pair in fused}  # which do not work cell by cell, so that phases are not for them
-    derived = {
-        name: tuple(one for one in each if not (name in blocks and one.digits))
-        for name, each in problem.asked.derived.items()
-        if name in made.nodes
-    }
     layouts = {place: problem.variables[at].layouts[choice[at]] for place, at in problem.position.items()}
-    after = SettledProblem(made, replace(problem.asked, derived=derived), layouts)
-    return after, (0,) * len(after.sizes), fused
-
-
-class SettledProblem(Problem):
-    """A problem whose layouts are chosen: each variable has one.
-
-    Parameters
-    ----------
-    graph, asked
-        As of `Problem`.
-    layouts : mapping
-        By kind and name.
-    """
-
-    def __init__(self, graph: Graph, asked: Asked, layouts: Mapping[tuple[str, str], Layout]) -> None:
-        self._layouts = layouts
-        super().__init__(graph, asked)
-
-    def _add(self, variable: Variable) -> None:
-        # It may be one that a tensor's makers ask for in other layouts than theirs.
-        layout = self._layouts[variable.kind, variable.name]
-        super()._add(replace(variable, layouts=self.known.fact(("settled", layout), lambda: (layout,))))
+    choices = Choices(layouts, tuple(sorted(problem.asked_outputs)), problem.asked.fan_in)
+    after = KeptProblem(made, problem.asked, choices)
+    return after, after.kept, fused
 
 
 def is_product_node(graph: Graph, node: OpNode) -> bool:

@@ -117,7 +117,7 @@ def _list_placed(problem: Problem, rows: Sequence[IntArray]) -> Iterator[Factor]
         for group in [open_] if _is_small(open_) else [[reader] for reader in open_]:
             numbers = [share(numbers) for _, numbers in group]
             key = "placed", tensor.shape, tensor.itemsize, settled, *map(id, numbers)
-            nbytes = problem.known.fact(key, partial(_count_held, table, settled, numbers, tensor.itemsize))
+            nbytes = problem.known.fact(key, partial(count_held, table, settled, numbers, tensor.itemsize))
             yield _only_bytes(problem, [variable for variable, _ in group], nbytes)
 
 
@@ -156,7 +156,7 @@ def _is_small(readers: Sequence[tuple[int, IntArray]]) -> bool:
     return 0 < len(readers) <= tuning.MAX_JOINT_CONSUMERS and entries <= tuning.MAX_PLACED_ENTRIES
 
 
-def _count_held(
+def count_held(
     table: RegionTable, settled: Sequence[tuple[int, ...]], readers: Sequence[IntArray], itemsize: int
 ) -> IntArray:
     """The bytes that all devices hold together, where each holds what any of some readers reads there.

@@ -27,6 +27,7 @@ from tapestry_plan.search.arguments import MENDS, CapOptions, Options, with_opti
 from tapestry_plan.search.by_memory import Other, PlansByMemory
 from tapestry_plan.search.expanding import compare_expansions
 from tapestry_plan.search.fusing import write_blocks
+from tapestry_plan.search.keeping import keep_plan
 from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.progress import Meter
@@ -54,6 +55,13 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         fastest plan expands it and fuses its operators, and with operators that run again for late readers, so that
         their results need not wait (`ShardPlan.recomputed`). `bound` and `gap` are of such plans that keep the caps.
         Without either, `spill` makes any plan fit that can fit.
+    like : ShardPlan, optional
+        A plan of this graph, or with this graph as its own, and of this mesh, all of whose choices are kept: layouts,
+        the order of devices, blocks, expansions, how parts are merged, memory. Operators in `fix` alone are sharded
+        otherwise: of numbers of parts in the best layout that has so many, and their results, where they are made in
+        parts, land where it is best. So ``plan(graph, mesh, like=p, fix={"conv": one.sharding})`` is the plan that
+        ``one`` of ``p.alternatives["conv"]`` tells of. `bound` stays that of `p`, at most what the plan takes. Beside
+        it and `fix` only `memory_nbytes` asks for something: NotFound, with the plan, where these choices need more.
     seed : int
         Of the order of improving moves, which are made where tables would not fit.
     time_limit_seconds : float, optional
@@ -158,6 +166,8 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     >>> sorted(p.placement["matmul"]), p.nbytes_moved, p.gap
     ([0, 1, 2, 3], 0, 0.0)
     """
+    if options.like is not None:
+        return keep_plan(graph, mesh, options)
     caps = mesh.limit_memory(options.memory_nbytes)
     meter = Meter(options.progress, len(graph.nodes), has_caps=caps is not None)
     planned = prepare(graph, mesh, options, options.memory_nbytes, meter)

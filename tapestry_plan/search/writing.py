@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Axis, OpNode
+from tapestry_plan.ir import OpNode
 from tapestry_plan.rewrite import Draft, split_axes
-from tapestry_plan.search import tuning
+from tapestry_plan.search.comparing import Comparison, summarize
 from tapestry_plan.search.fusing import fuse_neighbors
-from tapestry_plan.search.moving import count_each
 from tapestry_plan.search.prices.chosen import Moved
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.splits import Split
-from tapestry_plan.search.prices.tensors import Known
 from tapestry_plan.search.solving import Solved, count_work
 from tapestry_plan.steps import (
     Alike,
-    Alternative,
     Choices,
     Expansions,
     Layout,
@@ -191,7 +188,7 @@ def write_plan(
         seconds=ticks / TICKS_PER_SECOND,
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
         space=problem.asked.space,
-        alternatives=OnDemand([node.name for node in problem.order], _Comparison(problem, choice)),
+        alternatives=OnDemand([node.name for node in problem.order], Comparison(graph, mesh, choices, problem.asked.space)),
         expansions=expansions,
         fused=fused,
     )
@@ -239,7 +236,7 @@ def _stage(problem: Problem, node: OpNode, choice: Sequence[int], mine: Sequence
     return Stage(
         node=node.name,
         op=node.op,
-        sharding=_summary(variable.axes, option),
+        sharding=summarize(variable.axes, option),
         nbytes_received=tuple(int(n) for n in got),
         nbytes_shared=problem.known.fact(
             ("shared", problem.kind(node), choice[at]), lambda: _shared_nbytes(problem, node, boxes)
@@ -291,69 +288,6 @@ def _shared_nbytes(problem: Problem, node: OpNode, boxes: Sequence[Box | None]) 
         every = sum(region.size for region in regions)
         total += (every - unite(regions, tensor.shape).size) * tensor.itemsize
     return total
-
-
-class _Comparison:
-    """The alternatives of a plan's operators: its problem is posed again when the first ones are asked for.
-
-    A plan may be kept long, and few are asked; the tables of its problem take much more memory than it does.
-    """
-
-    def __init__(self, problem: Problem, choice: Sequence[int]) -> None:
-        self._graph, self._layouts = problem.graph, name_layouts(problem, choice)
-        self._asked = replace(problem.asked, known=Known())
-        self._nodes = tuple(problem.graph.nodes)
-
-    @cached_property
-    def _problem(self) -> Problem:
-        if tuple(self._graph.nodes) != self._nodes:
-            raise ValueError("the graph was changed since it was planned, so shardings cannot be compared: plan again")
-        problem = Problem(self._graph, self._asked)
-        problem.factors()
-        return problem
-
-    @cached_property
-    def _choice(self) -> tuple[int, ...]:
-        rows = []
-        for variable in self._problem.variables:
-            chosen = self._layouts.get((variable.kind, variable.name))
-            rows.append(0 if chosen is None else variable.layouts.index(chosen))  # 0: nothing is made in parts there
-        return tuple(rows)
-
-    @cached_property
-    def _cost(self) -> tuple[int, int]:
-        return self._problem.count_cost(self._choice)
-
-    def __call__(self, node: str) -> tuple[Alternative, ...]:
-        return _alternatives(self._problem, node, self._choice, self._cost)
-
-
-def _alternatives(problem: Problem, node: str, choice: Sequence[int], cost: tuple[int, int]) -> tuple[Alternative, ...]:
-    """The best placement of each other sharding of an operator, all other operators kept, and what the graph costs so.
-
-    `cost` is that of the plan; what is counted for each placement is what is around the operator.
-
-    Empty where the comparison would take long: the operator's tensors have many consumers.
-    """
-    at = problem.position["operator", node]
-    variable = problem.variables[at]
-    work = sum(len(cost.uses) for cost in problem.counted_alone.get(at, ())) * len(variable.layouts)
-    if work > tuning.MAX_COMPARISONS:
-        return ()
-    ticks, nbytes = count_each(problem, at, choice)
-    ticks, nbytes = ticks + (cost[0] - ticks[choice[at]]), nbytes + (cost[1] - nbytes[choice[at]])
-    best: dict[tuple[int, ...], Alternative] = {}
-    for row in np.lexsort((nbytes, ticks)):
-        option = variable.layouts[int(row)]
-        if not option.digits and option.parts not in best:  # what splits axes is told as an expansion
-            best[option.parts] = Alternative(
-                _summary(variable.axes, option), int(ticks[row]) / TICKS_PER_SECOND, int(nbytes[row])
-            )
-    return tuple(best.values())
-
-
-def _summary(axes: Sequence[Axis], option: Layout) -> dict[str, int]:
-    return {axis.name: n for axis, n in zip(axes, option.parts, strict=True) if n > 1}
 
 
 def split_chosen(problem: Problem, choice: Sequence[int]) -> tuple[Problem, Sequence[int], tuple[Expansions, ...]]:

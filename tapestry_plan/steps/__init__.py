@@ -3,7 +3,7 @@
 From the ground up; each row stands on rows above it:
 
     layouts/rates  arenas/offsets        what devices and links do in a second; places of buffers in an arena
-    showing                              how a plan shows itself, through what stands above
+    showing  alternatives                how a plan shows itself, through what stands above; other shardings, in words
     layouts/machines  misfits            files of machines; what a plan holds, against annotations and graph
     layouts/mesh                         devices, by number and place
     layouts/layout  layouts/routes       which device holds what, and who sends it to whom
@@ -34,6 +34,7 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
+from tapestry_plan.steps.alternatives import Alternative, Cause, Sample
 from tapestry_plan.steps.arenas.packing import KnownPlaces, Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
@@ -41,7 +42,7 @@ from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.differences import ChangedOperator, ChangedTransfer, PlanDifference
 from tapestry_plan.steps.documents import PlanVersionError
-from tapestry_plan.steps.explaining import tell_reasons
+from tapestry_plan.steps.explaining import tell_reasons, tell_standing
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
 from tapestry_plan.steps.exports.shardings import Shardings, check_even, import_library
 from tapestry_plan.steps.inside import tell_block
@@ -96,7 +97,6 @@ from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, spl
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
 from tapestry_plan.steps.schemas import DocumentKind, describe_document, describe_type
 from tapestry_plan.steps.shard_plan import (
-    Alternative,
     Expansions,
     Fused,
     NotFound,
@@ -104,7 +104,7 @@ from tapestry_plan.steps.shard_plan import (
     ShardPlan,
     Stage,
 )
-from tapestry_plan.steps.showing import DeviceCounts, MeasuredRun, fill_report
+from tapestry_plan.steps.showing import DeviceCounts, MeasuredRun, fill_comparison, fill_report
 from tapestry_plan.steps.step import (
     HOST,
     READ,
@@ -132,5 +132,5 @@ from tapestry_plan.steps.step import (
     row_major,
     ungroup,
 )
-from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers
+from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers, tell_cells
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

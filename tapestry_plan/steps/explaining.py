@@ -66,19 +66,26 @@ def check_known(plan: Any, what: str, name: str) -> None:
     }[what]
     if name in known:
         return
-    stands = f"; {list_names(known, name, what + 's')}"
-    known_blocks: Lookups = plan._lookups
-    if (last := known_blocks.blocks.get(name)) is not None:
-        stands = f", but the block {quote(last)} that it is inside of, where what it makes is not stored; ask for that"
-    elif (same := plan.unified.get(name)) is not None:
-        stands = f", but {quote(same)}, which is the same and stands for it; ask for that"
-    elif name in plan.expanded:
-        nodes = next(entry.nodes for entry in plan.expansions if entry.node == name)
-        stands = f", but {', '.join(map(quote, nodes))}, by which it is expanded; ask for one of these"
-    elif what == "tensor" and (name in graph.outputs or name in graph.selections):
+    stands = tell_standing(plan, name)
+    if not stands:
+        stands = f"; {list_names(known, name, what + 's')}"
+    if what == "tensor" and (name in graph.outputs or name in graph.selections):
         of = ", ".join(map(quote, graph.source(graph.outputs.get(name, name)).stored))
         stands = f" that is stored, but it is read from {of}; ask for that"
     raise ValueError(f"transfers: no {what} is {quote(name)}{stands}")
+
+
+def tell_standing(plan: Any, name: str) -> str:
+    """What stands in a plan for an operator of the graph as given, in words that go on a sentence; empty for nothing."""
+    known: Lookups = plan._lookups
+    if (last := known.blocks.get(name)) is not None:
+        return f", but the block {quote(last)} that it is inside of, where what it makes is not stored; ask for that"
+    if (same := plan.unified.get(name)) is not None:
+        return f", but {quote(same)}, which is the same and stands for it; ask for that"
+    if name in plan.expanded:
+        nodes = ", ".join(map(quote, known.expansions[name].nodes))
+        return f", but {nodes}, by which it is expanded; ask for one of these"
+    return ""
 
 
 def tell_reasons(plan: Any, node: str) -> list[str]:

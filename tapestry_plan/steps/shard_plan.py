@@ -15,6 +15,7 @@ from msgspec.structs import asdict, force_setattr, replace
 from tapestry_plan.ir import Graph, Op, Shown, same_graph
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import showing
+from tapestry_plan.steps.alternatives import Alternative
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
@@ -103,36 +104,6 @@ class Stage(Shown, msgspec.Struct, frozen=True):
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
 
 
-class Alternative(msgspec.Struct, frozen=True):
-    """Another sharding of one operator, all other operators kept: modeled seconds and bytes of the graph.
-
-    Parameters
-    ----------
-    sharding : dict of str to int
-        Parts of each split index axis.
-    seconds : float
-        Modeled, of the whole graph.
-    nbytes_moved : int
-        Between devices, in the whole graph.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph, Mesh, ops, plan
-    >>> g = Graph()
-    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
-    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}})
-    >>> {tuple(one.sharding.items()): one.nbytes_moved for one in p.alternatives["columns"] if one.sharding}
-    {(('i1', 2),): 0, (('i0', 2),): 48}
-    """
-
-    sharding: dict[str, int]
-    seconds: float
-    nbytes_moved: int
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "sharding", freeze_dicts(self.sharding))
-
-
 class Expansions(msgspec.Struct, frozen=True):
     """The ways to say an operator in other ones that the search compared with the operator itself.
 
@@ -193,11 +164,13 @@ class OnDemand(Mapping[str, T]):
     keys : iterable of str
     make : callable
         ``(key) -> value``.
+    made : mapping, optional
+        Values that are there already.
     """
 
-    def __init__(self, keys: Iterable[str], make: Callable[[str], T]) -> None:
+    def __init__(self, keys: Iterable[str], make: Callable[[str], T], made: Mapping[str, T] | None = None) -> None:
         self._keys, self._make = dict.fromkeys(keys), make
-        self._made: dict[str, T] = {}
+        self._made: dict[str, T] = dict(made or {})
 
     def __getitem__(self, key: str) -> T:
         if key not in self._made:
@@ -300,7 +273,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     """For each operator, its shardings from best to worst, all other operators kept; compared when asked for.
 
-    A plan that was read from a document has those that had been asked for.
+    A plan that was read from a document has those that had been asked for; others are compared anew.
     """
     nbytes_local: tuple[int, ...] = ()
     """Bytes of the blocks that each device must write anew to read operands, as they are not strided in one buffer.
@@ -1132,7 +1105,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         contradiction = find_contradiction(made)
         if contradiction is not None:
             raise ValueError(contradiction)
-        return made
+        compare = showing.compare_choices(made.graph, made.mesh, made.choices, made.space)
+        return replace(made, alternatives=OnDemand(made.graph.nodes, compare, made.alternatives))
 
 
 def _check_fit(plan: ShardPlan) -> None:

@@ -1,4 +1,4 @@
-"""The one hook through which a plan shows itself, and becomes a model: `report` stands above plans and fills it in."""
+"""The hooks through which a plan shows itself, becomes a model, and is compared: what stands above fills them in."""
 
 from __future__ import annotations
 
@@ -35,12 +35,22 @@ ShowPlan = Callable[..., str]
 WriteModel = Callable[..., Any]
 """``(plan) -> onnx.ModelProto``."""
 
+Compare = Callable[..., Callable[[str], Any]]
+"""``(graph, mesh, choices, space) -> (operator) -> its alternatives``."""
+
 make_report: MakeReport
 show_plan: ShowPlan
 write_model: WriteModel
+compare_choices: Compare
 
 
 def fill_report(make: MakeReport, show: ShowPlan, write: WriteModel) -> None:
     """Let plans show themselves, and be written, by these functions; `report` calls it once."""
     global make_report, show_plan, write_model
     make_report, show_plan, write_model = make, show, write
+
+
+def fill_comparison(compare: Compare) -> None:
+    """Let plans be compared with other shardings of their operators by this function; `search` calls it once."""
+    global compare_choices
+    compare_choices = compare

@@ -91,12 +91,24 @@ class PlannedTransfer(Struct, frozen=True):
         >>> plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}).transfers(source=1)[0].cells
         '4 cells in [2, 4)×[0, 3)'
         """
-        bounds = [region.bounds() for region in self.regions]
-        lows, highs = zip(*(each for each in bounds if each is not None), strict=True)
-        low, high = (tuple(map(pick, zip(*each, strict=True))) for pick, each in ((min, lows), (max, highs)))
-        told = "×".join(f"[{a}, {b})" for a, b in zip(low, high, strict=True)) or "one cell"
-        count = sum(region.size for region in self.regions)
-        return f"cells {told}" if count == Box.from_bounds(low, high).size else f"{count:,} cells in {told}"
+        return tell_cells(self.regions)
+
+
+def tell_cells(regions: Sequence[Region]) -> str:
+    """The box around some cells in words, and how many of it they are where they are not all.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Region
+    >>> tell_cells([Region.from_slices((4, 6), np.s_[2:, ::2])])
+    '6 cells in [2, 4)×[0, 5)'
+    """
+    bounds = [region.bounds() for region in regions]
+    lows, highs = zip(*(each for each in bounds if each is not None), strict=True)
+    low, high = (tuple(map(pick, zip(*each, strict=True))) for pick, each in ((min, lows), (max, highs)))
+    told = "×".join(f"[{a}, {b})" for a, b in zip(low, high, strict=True)) or "one cell"
+    count = sum(region.size for region in regions)
+    return f"cells {told}" if count == Box.from_bounds(low, high).size else f"{count:,} cells in {told}"
 
 
 COLUMNS = PlannedTransfer.__struct_fields__

@@ -51,3 +51,6 @@ NESTING_TRIES = 64
 
 TRIED_ORDERS = 24
 """So many orders of the factors of a mesh's axes are tried for an export; more than four prime factors have more."""
+
+TOLD_CAUSES = 4
+"""Of what makes another sharding dearer or cheaper so much is told; of more the last words say how many."""

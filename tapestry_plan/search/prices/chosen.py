@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from msgspec import Struct
@@ -11,8 +12,8 @@ from tapestry_plan.search.prices.cost import Held, assembly_ticks, merge_ticks, 
 from tapestry_plan.search.prices.merging import count_merging
 from tapestry_plan.search.prices.tensors import Known, TensorCost, Use, hold_whole
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import MergeOrder, Mesh, list_senders, number_ports, unite
-from tapestry_sets.regions import DisjointRegions
+from tapestry_plan.steps import MergeOrder, MergeStage, Mesh, list_senders, number_ports, unite
+from tapestry_sets.regions import DisjointRegions, Region
 
 
 class Moved(Struct, frozen=True):
@@ -22,6 +23,25 @@ class Moved(Struct, frozen=True):
     links: dict[tuple[int, int], int]
     """Bytes from device to device, where there are any."""
     ticks: int
+
+
+class Exchange(Struct, frozen=True):
+    """What devices hold of a tensor, and what each of them gets then.
+
+    Parameters
+    ----------
+    held, row : Held and int
+        Who holds what, in one layout.
+    fresh : sequence of DisjointRegions
+        By device the cells that it needs and was not given before.
+    copied : array of int64
+        By device bytes of its own that it copies beside them.
+    """
+
+    held: Held
+    row: int
+    fresh: Sequence[DisjointRegions]
+    copied: IntArray
 
 
 class Assembling:
@@ -71,6 +91,31 @@ def count_each(
 
 def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known) -> Iterator[Moved]:
     """What moves of one tensor, by region algebra, one consumer and one device after the other."""
+    for one in _list_exchanges(cost, choice, mesh, known):
+        if isinstance(one, Exchange):
+            yield _count_exchanged(mesh, cost, one)
+        else:
+            found = count_merging(one, cost.part_itemsize, mesh)
+            yield Moved(found.nbytes, found.links, found.ticks)
+
+
+def find_cells(
+    cost: TensorCost, choice: Sequence[int], number: int, ends: tuple[int, int], mesh: Mesh, known: Known
+) -> list[Region]:
+    """Which cells go from one device to another where something moves: by its number among those of `count_each`."""
+    (one,) = islice(_list_exchanges(cost, choice, mesh, known), number, number + 1)
+    source, target = ends
+    if isinstance(one, Exchange):
+        had = cost.table.regions[int(one.held.numbers[one.row][source])]
+        return list((had & one.fresh[target]).regions)
+    _, low, high = one.bounds
+    return [Region.full((high - low)[target].tolist(), low[target].tolist())]
+
+
+def _list_exchanges(
+    cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
+) -> Iterator[Exchange | MergeStage]:
+    """Where a tensor moves: the stages in which it lands, then one consumer after the other."""
     table, shape, devices = cost.table, cost.tensor.shape, range(mesh.size)
     held, row = cost.held, choice[cost.producer]
     nothing = DisjointRegions(shape)
@@ -78,7 +123,11 @@ def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
     near = Assembling(cost, row)
     if cost.landing is not None and cost.lands_in(choice):
         place = choice[cost.landing.variable]
-        yield from _count_stages(cost, choice, mesh)
+        order = find_merge(cost, choice, mesh)
+        if order is None or cost.merges is None:
+            yield _land_at_once(cost, choice)
+        else:
+            yield from cost.merges.makers.list_stages(row, place, order)
         # From here on the tensor is complete and lies there; what a device had complete before it has still.
         if held.parts[row] == 1:
             given = [table.regions[number] for number in held.numbers[row].tolist()]
@@ -93,7 +142,7 @@ def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
             wanted = use.numbers[value].tolist()
             fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
             given = [unite([given[device], fresh[device]], shape) for device in devices]
-        yield _count_exchanged(mesh, cost, held, row, fresh, copied)
+        yield Exchange(held, row, fresh, copied)
 
 
 def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> MergeOrder | None:
@@ -105,33 +154,22 @@ def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> MergeOrde
     return cost.merges.find_order(*where, at_once.ticks, int(at_once.nbytes.sum()))
 
 
-def _count_stages(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> Iterator[Moved]:
-    """What moves in each stage in which a tensor lands, as chosen."""
-    order = find_merge(cost, choice, mesh)
-    if order is None or cost.merges is None or cost.landing is None:
-        yield _count_at_once(cost, choice, mesh)
-        return
-    for stage in cost.merges.makers.list_stages(choice[cost.producer], choice[cost.landing.variable], order):
-        found = count_merging(stage, cost.part_itemsize, mesh)
-        yield Moved(found.nbytes, found.links, found.ticks)
-
-
 def _count_at_once(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> Moved:
     """What moves where a tensor lands in one stage."""
+    return _count_exchanged(mesh, cost, _land_at_once(cost, choice))
+
+
+def _land_at_once(cost: TensorCost, choice: Sequence[int]) -> Exchange:
+    """A tensor lands in one stage."""
     assert cost.landing is not None, "it may land"
     row, place = choice[cost.producer], choice[cost.landing.variable]
     landed = [cost.table.regions[number] for number in cost.landing.numbers[place].tolist()]
-    copied = Assembling(cost, row).take(cost.landing, place)
-    return _count_exchanged(mesh, cost, cost.held, row, landed, copied)
+    return Exchange(cost.held, row, landed, Assembling(cost, row).take(cost.landing, place))
 
 
-def _count_exchanged(
-    mesh: Mesh, cost: TensorCost, held: Held, row: int, fresh: Sequence[DisjointRegions], copied: IntArray
-) -> Moved:
-    """What moves in one stage, where each device needs some cells that it was not given before.
-
-    `copied` says the bytes of its own that each device copies beside them.
-    """
+def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Exchange) -> Moved:
+    """What moves in one stage, where each device needs some cells that it was not given before."""
+    held, row, fresh, copied = one.held, one.row, one.fresh, one.copied
     table, parts = cost.table, int(held.parts[row])
     size = int(cost.itemsizes(held.parts[row]))
     sends, ports = list_senders(held.groups[row].tolist(), mesh), number_ports(mesh)

@@ -899,18 +899,20 @@ class Problem:
 
     def count_moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
         """For each (tensor, consumer): the bytes that move, as chosen."""
-        out = {}
-        for cost in self.tensors:
-            name, every = cost.tensor.name, self.count_moved_of(cost, choice)
-            stages = len(every) - len(cost.uses)
-            for number, moved in enumerate(every[:stages], 1):
-                out[name, name_stage("landing", name, number if number < stages else None)] = moved
-            for use, moved in zip(cost.uses, every[stages:], strict=True):
-                consumer = self.variables[use.variable]
-                place = f"output {use.tied}" if use.tied else f"{consumer.kind} {consumer.name}"
-                label = consumer.name if consumer.kind == "operator" else place
-                out[name, label] = moved
-        return out
+        return {
+            (cost.tensor.name, label): moved for cost in self.tensors for label, moved in self.list_moved(cost, choice)
+        }
+
+    def list_moved(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[str, Moved]]:
+        """What moves of one tensor, by the stages in which it lands, and by consumer."""
+        name, every = cost.tensor.name, self.count_moved_of(cost, choice)
+        stages = len(every) - len(cost.uses)
+        for number, moved in enumerate(every[:stages], 1):
+            yield name_stage("landing", name, number if number < stages else None), moved
+        for use, moved in zip(cost.uses, every[stages:], strict=True):
+            consumer = self.variables[use.variable]
+            place = f"output {use.tied}" if use.tied else f"{consumer.kind} {consumer.name}"
+            yield consumer.name if consumer.kind == "operator" else place, moved
 
     def count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
         """What moves of one tensor in the stages in which it lands, and for each consumer."""

@@ -1,0 +1,169 @@
+"""Other shardings of one operator: what the graph would cost, and what makes the difference, in numbers and in words.
+
+Nothing here knows operators by name: a cause is a tensor and who reads it, with bytes and seconds in both plans.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from tapestry_plan.steps import tuning
+from tapestry_sets.limits import escape_controls, freeze_dicts, tell_count
+
+
+class Sample(Struct, frozen=True):
+    """Cells that go from one device to another: an instance of what moves.
+
+    Parameters
+    ----------
+    source, target : int
+        Devices.
+    cells : str
+        In words, as `PlannedTransfer.cells`.
+    nbytes : int
+    """
+
+    source: int
+    target: int
+    cells: str
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.cells} from device {self.source} to {self.target}"
+
+
+class Cause(Struct, frozen=True):
+    """What another sharding of an operator changes in one place.
+
+    Parameters
+    ----------
+    what : "works", "receives", "merges" or "holds"
+        The operator's own work; what a reader of a tensor receives, of complete cells or of parts that are merged; the
+        bytes of an input or constant that all devices hold from the start.
+    tensor, kind : str
+        The tensor, and whether it is an "input", a "constant" or a "result"; empty of work.
+    reader : str
+        The operator that works or receives, or the stage, as "landing t" or "output t"; empty of what is held.
+    seconds, nbytes : tuple of two numbers
+        In the plan, and with that sharding.
+    size : int
+        Bytes of the whole tensor.
+    parts : int
+        How many partial results of each cell there are with that sharding; 1 of complete cells.
+    sample : Sample, optional
+        The largest of the transfers with that sharding.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}, fuse=False)
+    >>> [(one.what, one.tensor, one.reader, one.nbytes) for one in p.alternatives["columns"][0].causes]
+    [('receives', 'rows', 'columns', (48, 0))]
+    """
+
+    what: Literal["works", "receives", "merges", "holds"]
+    tensor: str
+    kind: str
+    reader: str
+    seconds: tuple[float, float]
+    nbytes: tuple[int, int]
+    size: int = 0
+    parts: int = 1
+    sample: Sample | None = None
+
+    @property
+    def more_seconds(self) -> float:
+        """By how much the graph takes longer for it."""
+        return self.seconds[1] - self.seconds[0]
+
+    @property
+    def more_nbytes(self) -> int:
+        """How many bytes more move, or are held, for it."""
+        return self.nbytes[1] - self.nbytes[0]
+
+    def tell(self, node: str, *, is_chosen: bool = False) -> str:
+        """In words, of another sharding of an operator, or of the chosen one."""
+        would = "" if is_chosen else "would "
+        took = "" if is_chosen or not self.more_seconds else f" ({self.more_seconds * 1e6:+.2f} us)"
+        if self.what == "works":
+            longer = "longer" if self.more_seconds > 0 else "less long"
+            return f"its slowest device would work {longer}{took}"
+        tensor = f"{self.kind} {escape_controls(self.tensor, '')}"
+        if self.what == "holds":
+            return f"devices would hold {self._tell_copies()} of {tensor} ({self.more_nbytes:+,} B)"
+        who = "it" if self.reader == node else escape_controls(self.reader, "")
+        before, after = self.nbytes
+        if not after:
+            return f"{who} would receive none of {tensor}, of which it receives {before:,} B now{took}"
+        verb = ("receives" if is_chosen else "would receive") + (
+            f" and merge{'s' * is_chosen}" if self.what == "merges" else ""
+        )
+        much = f"{after:,} B" if is_chosen or not before else f"{after:,} B in place of {before:,} B"
+        of = f"{self.parts} parts of {tensor}" if self.what == "merges" else tensor
+        seen = f", as {self.sample}" if self.sample is not None else ""
+        return f"{who} {verb} {much} of {of}{seen}{took}" if would or is_chosen else ""
+
+    def _tell_copies(self) -> str:
+        """How often devices hold a tensor, in copies of it where these are whole ones."""
+        before, after = self.nbytes
+        if self.size and not before % self.size and not after % self.size:
+            return f"{tell_count(after // self.size, 'copy', 'copies')} in place of {before // self.size}"
+        return f"{after:,} B in place of {before:,} B"
+
+
+class Alternative(Struct, frozen=True):
+    """Another sharding of one operator, all other operators kept: modeled seconds and bytes of the graph.
+
+    Where the operator's results land, if it makes them in parts, is what is best then; ``plan(graph, mesh, like=p,
+    fix={node: one.sharding})`` is that plan.
+
+    Parameters
+    ----------
+    sharding : dict of str to int
+        Parts of each split index axis.
+    seconds : float
+        Modeled, of the whole graph, without what is spilled.
+    nbytes_moved : int
+        Between devices, in the whole graph.
+    is_chosen : bool
+        Whether it is the plan's own one.
+    causes : tuple of Cause
+        What differs, the largest difference of seconds first: their differences make up those of the totals. Of the
+        plan's own sharding what moves around the operator.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}})
+    >>> {tuple(one.sharding.items()): one.nbytes_moved for one in p.alternatives["columns"] if one.sharding}
+    {(('i1', 2),): 0, (('i0', 2),): 48}
+    >>> p.alternatives["columns"][-1].tell("columns")
+    """
+
+    sharding: dict[str, int]
+    seconds: float
+    nbytes_moved: int
+    is_chosen: bool = False
+    causes: tuple[Cause, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "sharding", freeze_dicts(self.sharding))
+
+    def tell(self, node: str) -> str:
+        """Why it costs what it costs, in words made from the numbers; `node` is the operator."""
+        if not self.causes:
+            return (
+                "what it reads lies where it runs, and what it makes where it is read"
+                if self.is_chosen
+                else "nothing that is counted would differ"
+            )
+        told = [one.tell(node, is_chosen=self.is_chosen) for one in self.causes[: tuning.TOLD_CAUSES]]
+        left = len(self.causes) - len(told)
+        return "; ".join(told) + (f"; and {tell_count(left, 'smaller difference')}" if left else "")
