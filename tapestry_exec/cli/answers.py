@@ -15,7 +15,7 @@ from msgspec import Struct
 from tapestry_exec.cli.terminal import echo, escape_json
 from tapestry_exec.run import RunResult
 from tapestry_plan.ir import Signature
-from tapestry_plan.steps import Alternative, DocumentKind, PlannedTransfer, ShardPlan, describe_document, describe_type
+from tapestry_plan.steps import Cause, DocumentKind, PlannedTransfer, ShardPlan, describe_document, describe_type
 
 
 class PlanFigures(Struct, forbid_unknown_fields=True):
@@ -114,6 +114,17 @@ class ParetoAnswer(_Answer, tag="tapestry-pareto/1"):
     plans: list[PlanFigures]
 
 
+class AlternativeEntry(Struct, forbid_unknown_fields=True):
+    """A sharding of an operator: what the whole graph would take so, and why, in words and in numbers."""
+
+    sharding: dict[str, int]
+    seconds: float
+    nbytes_moved: int
+    is_chosen: bool
+    why: list[str]
+    causes: tuple[Cause, ...]
+
+
 class Explained(Struct, forbid_unknown_fields=True):
     """Why an operator is sharded so, in words and numbers; no stage where others stand for it."""
 
@@ -123,7 +134,7 @@ class Explained(Struct, forbid_unknown_fields=True):
     nbytes_received: list[int] | None
     nbytes_shared: int | None
     seconds: float | None
-    alternatives: list[Alternative]
+    alternatives: list[AlternativeEntry]
 
 
 class ExplainAnswer(_Answer, tag="tapestry-explain/1"):
@@ -137,10 +148,15 @@ class ExplainAnswer(_Answer, tag="tapestry-explain/1"):
 
 
 def _explain(p: ShardPlan, node: str) -> Explained:
-    text, stage = p.explain(node), p.stage.get(node)
+    text, stage = str(p.explain(node)), p.stage.get(node)
     if stage is None:
         return Explained(node, text, None, None, None, None, [])
-    others = [Alternative(dict(one.sharding), one.seconds, one.nbytes_moved) for one in p.alternatives.get(node, ())]
+    others = [
+        AlternativeEntry(
+            dict(one.sharding), one.seconds, one.nbytes_moved, one.is_chosen, one.list_reasons(stage.node), one.causes
+        )
+        for one in p.alternatives.get(stage.node, ())
+    ]
     received = list(stage.nbytes_received)
     return Explained(node, text, dict(stage.sharding), received, stage.nbytes_shared, stage.seconds, others)
 

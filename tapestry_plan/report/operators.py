@@ -9,7 +9,15 @@ from tapestry_plan.draw import show_spaces
 from tapestry_plan.ir import OpNode, operation
 from tapestry_plan.report.markup import UNITS, element, escape
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
-from tapestry_plan.steps import Alternative, ShardPlan, tell_block, tell_reasons, tell_sharding
+from tapestry_plan.steps import (
+    Alternative,
+    Reads,
+    ShardPlan,
+    list_stored,
+    tell_block,
+    tell_reasons,
+    tell_sharding,
+)
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one, tell_count
 from tapestry_sets.regions import Box
 
@@ -27,7 +35,7 @@ class Explained(NamedTuple):
 
 
 def explain_operators(plan: ShardPlan) -> tuple[dict[str, Explained], dict[str, str]]:
-    """Of operators that are alike, placed alike and read alike, the first is explained.
+    """Of operators that are alike, as what is around them is, the first is explained: the others have its numbers.
 
     Returns
     -------
@@ -39,8 +47,9 @@ def explain_operators(plan: ShardPlan) -> tuple[dict[str, Explained], dict[str, 
     first: dict[Hashable, str] = {}
     explained: dict[str, Explained] = {}
     standing: dict[str, str] = {}
+    mark = _Marks(plan)
     for node in plan.graph.order():
-        key = _mark(plan, node)
+        key = mark(node)
         if key not in first:
             if len(explained) >= MAX_EXPLAINED:
                 continue
@@ -50,11 +59,38 @@ def explain_operators(plan: ShardPlan) -> tuple[dict[str, Explained], dict[str, 
     return explained, standing
 
 
-def _mark(plan: ShardPlan, node: OpNode) -> Hashable:
-    graph, stage = plan.graph, plan.stage[node.name]
-    tensors = tuple((graph.tensor(name).shape, graph.tensor(name).dtype) for name in (*node.inputs, *node.outputs))
-    placed = tuple(sorted(plan.placement[node.name].items()))
-    return node.op, repr(node.attrs), tensors, placed, stage.nbytes_received, stage.seconds
+class _Marks:
+    """What an operator's reasons, and what it would cost otherwise, depend on: equal ones have equal numbers."""
+
+    def __init__(self, plan: ShardPlan) -> None:
+        self.plan, self.reads = plan, Reads(plan.graph)
+        self.makers = {name: node for node in plan.graph.nodes.values() for name in node.outputs}
+        self.readers: dict[str, list[OpNode]] = {}
+        for node in plan.graph.order():
+            for name in list_stored(plan.graph, node.inputs):
+                self.readers.setdefault(name, []).append(node)
+
+    def __call__(self, node: OpNode) -> Hashable:
+        read = list_stored(self.plan.graph, node.inputs)
+        stage = self.plan.stage[node.name]
+        around = tuple(self._mark_tensor(name, node) for name in (*read, *node.outputs))
+        return self._mark_operator(node), stage.nbytes_received, stage.seconds, around
+
+    def _mark_operator(self, node: OpNode) -> Hashable:
+        return self.reads.kind(node), self.plan.choices.layouts["operator", node.name]
+
+    def _mark_tensor(self, name: str, node: OpNode) -> Hashable:
+        """Where a tensor is made, lands and lies, and who reads it in which order; of these which is the operator."""
+        layouts, stored, maker = self.plan.choices.layouts, self.plan.graph.stored[name], self.makers.get(name)
+        made = None if maker is None else (self._mark_operator(maker), maker.outputs.index(name), maker is node)
+        places = tuple(layouts.get((kind, name)) for kind in ("source", "landing", "output"))
+        readers = tuple(
+            (self._mark_operator(one), list_stored(self.plan.graph, one.inputs).index(name), one is node)
+            for one in self.readers.get(name, ())
+        )
+        is_asked = name in self.plan.choices.asked_outputs
+        is_output = any(name in self.plan.graph.source(out).stored for out in self.plan.graph.outputs.values())
+        return stored.shape, stored.dtype, stored.kind, made, places, readers, is_asked, is_output
 
 
 def _draw(plan: ShardPlan, node: str) -> str:
@@ -79,31 +115,33 @@ def _list_reasons(plan: ShardPlan, node: str) -> str:
     """The sentences of `explain`, and a row with bars for each sharding that was compared."""
     others = plan.alternatives.get(node, ())
     head = element("ul", *(element("li", escape(reason)) for reason in tell_reasons(plan, node)))
-    return head + "".join(_bars(plan, node, others)) if others else head
+    return head + "".join(_bars(node, others)) if others else head
 
 
-def _bars(plan: ShardPlan, node: str, others: tuple[Alternative, ...]) -> Iterator[str]:
+def _bars(node: str, others: tuple[Alternative, ...]) -> Iterator[str]:
     shown = others[:SHOWN_ALTERNATIVES]
-    most_seconds = max((abs(one.seconds - plan.cost) for one in shown), default=0.0)
-    most_nbytes = max((abs(one.nbytes_moved - plan.nbytes_moved) for one in shown), default=0)
+    chosen = next(one for one in others if one.is_chosen)
+    most_seconds = max(abs(one.seconds - chosen.seconds) for one in shown)
+    most_nbytes = max(abs(one.nbytes_moved - chosen.nbytes_moved) for one in shown)
     yield element(
         "p", "With every other operator as it is, the graph would take, and move between devices:", class_="tp-note"
     )
     rows = []
     for one in shown:
-        is_chosen = dict(one.sharding) == {axis: n for axis, n in plan.sharding[node].items() if n > 1}
-        seconds, nbytes = one.seconds - plan.cost, one.nbytes_moved - plan.nbytes_moved
+        seconds, nbytes = one.seconds - chosen.seconds, one.nbytes_moved - chosen.nbytes_moved
         rows.append(
             element(
                 "tr",
-                element("th", escape(tell_sharding(one.sharding) + " (chosen)" * is_chosen), scope="row"),
+                element("th", escape(tell_sharding(one.sharding) + " (chosen)" * one.is_chosen), scope="row"),
                 _bar(seconds / most_seconds if most_seconds else 0.0, _sign(UNITS.seconds(abs(seconds)), seconds)),
                 _bar(nbytes / most_nbytes if most_nbytes else 0.0, _sign(f"{abs(nbytes):,} B", nbytes)),
-                class_="tp-chosen" if is_chosen else None,
+                class_="tp-chosen" if one.is_chosen else None,
                 data_seconds=f"{one.seconds:.9g}",
                 data_nbytes=one.nbytes_moved,
             )
         )
+        why = (element("p", escape(reason)) for reason in one.list_reasons(node))
+        rows.append(element("tr", element("td", *why, colspan=3), class_="tp-why"))
     head = "<thead><tr><th>sharding</th><th>time</th><th>bytes</th></tr></thead>"
     yield element("table", head, element("tbody", *rows), class_="tp-bars")
     left = len(others) - len(shown)

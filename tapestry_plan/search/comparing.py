@@ -32,6 +32,7 @@ from tapestry_plan.search.prices.tensors import Known, TensorCost
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.steps import (
+    TOLD_CAUSES,
     Alternative,
     Cause,
     Choices,
@@ -273,34 +274,34 @@ class _Around:
         ticks, nbytes = self.cost
         ticks += work[1] - work[0] + sum(_sum_ticks(each) * sign for each, sign in ((after, 1), (self.before, -1)))
         nbytes += sum(_sum_nbytes(each) * sign for each, sign in ((after, 1), (self.before, -1)))
-        causes = [*self._list_moved(after, choice, is_chosen), *(() if is_chosen else self._list_held(choice))]
+        found = [*self._list_moved(after, choice, is_chosen), *(() if is_chosen else self._list_held(choice))]
         if work[0] != work[1]:
-            causes.append(Cause("works", "", "", self.node, _seconds(*work), (0, 0)))
-        causes.sort(key=lambda one: (-abs(one.more_seconds), -abs(one.more_nbytes), -one.nbytes[1]))
+            found.append(Cause("works", "", "", self.node, _seconds(*work), (0, 0)))
+        found.sort(key=lambda one: (-abs(one.more_seconds), -abs(one.more_nbytes), -one.nbytes[1]))
+        causes = tuple(
+            replace(one, sample=self._find_sample(after[one.tensor, one.reader], choice))
+            if k < TOLD_CAUSES and one.what in ("receives", "merges") and one.nbytes[1]
+            else one
+            for k, one in enumerate(found)
+        )
         sharding = summarize(variable.axes, variable.layouts[choice[self.at]])
-        return Alternative(sharding, ticks / TICKS_PER_SECOND, nbytes, is_chosen, tuple(causes))
+        return Alternative(sharding, ticks / TICKS_PER_SECOND, nbytes, is_chosen, causes)
 
     def _list_moved(
         self, after: Mapping[tuple[str, str], _Place], choice: Sequence[int], is_chosen: bool
     ) -> Iterator[Cause]:
         """What moves otherwise than in the plan; of the plan itself all that moves."""
-        for key in dict.fromkeys((*after, *self.before)):
-            places = self.before.get(key), after.get(key)
+        for name, label in dict.fromkeys((*after, *self.before)):
+            places = self.before.get((name, label)), after.get((name, label))
             ticks = [0 if one is None else one.moved.ticks for one in places]
             nbytes = [0 if one is None else int(one.moved.nbytes.sum()) for one in places]
             if not nbytes[1] if is_chosen else (ticks[0], nbytes[0]) == (ticks[1], nbytes[1]):
                 continue
-            place = places[1] or places[0]
-            assert place is not None, "it is in one of both"
-            tensor = place.cost.tensor
-            parts, sample = 1, None
-            if places[1] is not None and nbytes[1]:
-                parts, sample = self._count_parts(places[1], choice), self._find_sample(places[1], choice)
+            tensor = self.problem.graph.stored[name]
+            parts = 1 if places[1] is None or not nbytes[1] else self._count_parts(places[1], choice)
             what: Literal["merges", "receives"] = "merges" if parts > 1 else "receives"
             size = prod(tensor.shape) * tensor.itemsize
-            yield Cause(
-                what, tensor.name, tensor.kind, key[1], _seconds(*ticks), (nbytes[0], nbytes[1]), size, parts, sample
-            )
+            yield Cause(what, name, tensor.kind, label, _seconds(*ticks), (nbytes[0], nbytes[1]), size, parts)
 
     def _count_parts(self, place: _Place, choice: Sequence[int]) -> int:
         """Of how many partial results what moves is."""

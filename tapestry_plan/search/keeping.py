@@ -25,6 +25,7 @@ from tapestry_plan.steps import (
     Layout,
     Mesh,
     NotFound,
+    OnDemand,
     ShardPlan,
     check_choices,
     parse_layout,
@@ -58,8 +59,7 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     planned = _find_graph(graph, kept)
     check_choices(planned, mesh, kept.choices)
     wanted, exact = _read_fix(planned, kept, fix)
-    comparison = Comparison(planned, mesh, kept.choices, kept.space)
-    problem, choice = comparison.settle(wanted, exact)
+    problem, choice = _compare(planned, kept).settle(wanted, exact)
     fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
     made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, caps)
     asked = mesh.limit_memory(options.memory_nbytes)
@@ -78,7 +78,7 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     if asked is not None and not keeps(made, asked):
         needed = max(made.peak_nbytes)
         raise NotFound(
-            f"plan: the choices of like, {'with fix, ' * bool(fix)}need {needed:,} bytes on a device, and "
+            f"plan: the choices of like{' with fix' * bool(fix)} need {needed:,} bytes on a device, and "
             f"{quote(list(asked)) if len(set(asked)) > 1 else f'{asked[0]:,}'} may be had; let idle buffers wait in "
             "host memory, as spill(error.fastest, memory_nbytes) does, or plan without like",
             made,
@@ -86,6 +86,14 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
             needed,
         )
     return made
+
+
+def _compare(planned: Graph, kept: ShardPlan) -> Comparison:
+    """What says the plan's alternatives, with the tables that it has already."""
+    others = kept.alternatives
+    if planned is kept.graph and isinstance(others, OnDemand) and isinstance(others.make, Comparison):
+        return others.make
+    return Comparison(planned, kept.mesh, kept.choices, kept.space)
 
 
 def _check_alone(options: CapOptions) -> None:

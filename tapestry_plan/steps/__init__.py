@@ -42,7 +42,7 @@ from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.differences import ChangedOperator, ChangedTransfer, PlanDifference
 from tapestry_plan.steps.documents import PlanVersionError
-from tapestry_plan.steps.explaining import tell_reasons, tell_standing
+from tapestry_plan.steps.explaining import Explanation, tell_reasons, tell_standing
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
 from tapestry_plan.steps.exports.shardings import Shardings, check_even, import_library
 from tapestry_plan.steps.inside import tell_block
@@ -133,4 +133,4 @@ from tapestry_plan.steps.step import (
     ungroup,
 )
 from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers, tell_cells
-from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES
+from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, TOLD_CAUSES

@@ -54,7 +54,7 @@ class Cause(Struct, frozen=True):
     parts : int
         How many partial results of each cell there are with that sharding; 1 of complete cells.
     sample : Sample, optional
-        The largest of the transfers with that sharding.
+        The largest of the transfers with that sharding, of causes that are told; None where nothing moves.
 
     Examples
     --------
@@ -87,33 +87,39 @@ class Cause(Struct, frozen=True):
         return self.nbytes[1] - self.nbytes[0]
 
     def tell(self, node: str, *, is_chosen: bool = False) -> str:
-        """In words, of another sharding of an operator, or of the chosen one."""
-        would = "" if is_chosen else "would "
-        took = "" if is_chosen or not self.more_seconds else f" ({self.more_seconds * 1e6:+.2f} us)"
+        """In words: what another sharding of an operator would change, or what moves with the chosen one."""
+        took = "" if is_chosen or not self.more_seconds else f" ({_tell_more(self.more_seconds)})"
         if self.what == "works":
-            longer = "longer" if self.more_seconds > 0 else "less long"
-            return f"its slowest device would work {longer}{took}"
+            return f"its slowest device would work {'longer' if self.more_seconds > 0 else 'less'}{took}"
         tensor = f"{self.kind} {escape_controls(self.tensor, '')}"
         if self.what == "holds":
-            return f"devices would hold {self._tell_copies()} of {tensor} ({self.more_nbytes:+,} B)"
-        who = "it" if self.reader == node else escape_controls(self.reader, "")
+            return f"{self._tell_copies(tensor)} ({self.more_nbytes:+,} B)"
+        who = "" if self.reader == node else f"{escape_controls(self.reader, '')} "
+        verb = f"{who}receives" if is_chosen else f"{who}would receive"
         before, after = self.nbytes
         if not after:
-            return f"{who} would receive none of {tensor}, of which it receives {before:,} B now{took}"
-        verb = ("receives" if is_chosen else "would receive") + (
-            f" and merge{'s' * is_chosen}" if self.what == "merges" else ""
-        )
-        much = f"{after:,} B" if is_chosen or not before else f"{after:,} B in place of {before:,} B"
-        of = f"{self.parts} parts of {tensor}" if self.what == "merges" else tensor
+            return f"{verb} nothing of {tensor}, {before:,} B now{took}"
+        much = f"the same {after:,} B" if before == after else f"{after:,} B"
+        much = f"{after:,} B" if is_chosen else much
+        of = f"{tensor} in {self.parts} parts, which are merged" if self.what == "merges" else tensor
+        now = f", {before:,} B now" if before and before != after else ""
         seen = f", as {self.sample}" if self.sample is not None else ""
-        return f"{who} {verb} {much} of {of}{seen}{took}" if would or is_chosen else ""
+        return f"{verb} {much} of {of}{now}{seen}{took}"
 
-    def _tell_copies(self) -> str:
-        """How often devices hold a tensor, in copies of it where these are whole ones."""
+    def _tell_copies(self, tensor: str) -> str:
+        """How much of a tensor devices hold, in copies of it where these are whole ones."""
         before, after = self.nbytes
         if self.size and not before % self.size and not after % self.size:
-            return f"{tell_count(after // self.size, 'copy', 'copies')} in place of {before // self.size}"
-        return f"{after:,} B in place of {before:,} B"
+            before, after = before // self.size, after // self.size
+            if after > before:
+                return f"would replicate {tensor}: {after:,} copies, {before:,} now"
+            return f"would need fewer copies of {tensor}: {after:,}, {before:,} now"
+        return f"would place {after:,} B of {tensor} on devices, {before:,} B now"
+
+
+def _tell_more(seconds: float) -> str:
+    """Seconds more or less, in a unit that has some of them."""
+    return f"{seconds * 1e6:+.2f} us" if abs(seconds) >= 5e-9 else f"{seconds * 1e9:+.3f} ns"
 
 
 class Alternative(Struct, frozen=True):
@@ -145,6 +151,7 @@ class Alternative(Struct, frozen=True):
     >>> {tuple(one.sharding.items()): one.nbytes_moved for one in p.alternatives["columns"] if one.sharding}
     {(('i1', 2),): 0, (('i0', 2),): 48}
     >>> p.alternatives["columns"][-1].tell("columns")
+    'receives 48 B of result rows, as cells [0, 2)×[3, 6) from device 0 to 1'
     """
 
     sharding: dict[str, int]
@@ -158,12 +165,22 @@ class Alternative(Struct, frozen=True):
 
     def tell(self, node: str) -> str:
         """Why it costs what it costs, in words made from the numbers; `node` is the operator."""
+        return "; ".join(self.list_reasons(node))
+
+    def list_reasons(self, node: str) -> list[str]:
+        """The same, cause by cause.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (64, 64)), name="act"))
+        >>> plan(g, Mesh(2)).alternatives["act"][0].list_reasons("act")
+        ['what it reads lies where it runs, and what it makes where it is read']
+        """
         if not self.causes:
-            return (
-                "what it reads lies where it runs, and what it makes where it is read"
-                if self.is_chosen
-                else "nothing that is counted would differ"
-            )
+            near = "what it reads lies where it runs, and what it makes where it is read"
+            return [near if self.is_chosen else "nothing that is counted would differ"]
         told = [one.tell(node, is_chosen=self.is_chosen) for one in self.causes[: tuning.TOLD_CAUSES]]
         left = len(self.causes) - len(told)
-        return "; ".join(told) + (f"; and {tell_count(left, 'smaller difference')}" if left else "")
+        return [*told, f"and {tell_count(left, 'smaller difference')}"] if left else told

@@ -2,52 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tapestry_plan.steps import tuning
+from tapestry_plan.steps.alternatives import Alternative
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
 from tapestry_plan.steps.lookups import Lookups
 from tapestry_plan.steps.reasons import OperandReads, list_reads
+from tapestry_sets.draw import as_html
 from tapestry_sets.limits import escape_controls, list_names, quote, tell_count
 
 
-def explain(plan: Any, node: str) -> str:
+class Explanation(str):
+    """Why an operator is sharded as it is: plain text, which notebooks show as a table.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (64, 64)), name="act"))
+    >>> text = plan(g, Mesh(2)).explain("act")
+    >>> text.splitlines()[0], [tell_sharding(one.sharding) for one in text.alternatives]
+    ('act (relu): i0:2', ['i0:2', 'i1:2', 'whole'])
+    """
+
+    lines: tuple[str, ...]
+    """What is said before other shardings are told, a sentence each."""
+    node: str
+    """The operator of the plan's graph that they are of."""
+    alternatives: tuple[Alternative, ...]
+    """The shardings that were compared, from best to worst."""
+
+    @classmethod
+    def of(cls, lines: Sequence[str], node: str, alternatives: Sequence[Alternative]) -> Explanation:
+        told = [text for row in _list_rows(alternatives) for text in _tell_row(node, *row)]
+        made = cls("\n".join([*lines, *told]))
+        made.lines, made.node, made.alternatives = tuple(lines), node, tuple(alternatives)
+        return made
+
+    def after(self, *lines: str) -> Explanation:
+        """The same behind other sentences."""
+        return self.of([*lines, *self.lines], self.node, self.alternatives)
+
+    def _repr_html_(self) -> str:
+        from html import escape  # loaded with the first page, not with the package
+
+        said = "".join(f"<p>{escape(line.strip())}</p>" for line in self.lines)
+        rows = [
+            (
+                tell_sharding(one.sharding),
+                f"{one.seconds * 1e6:.2f} us",
+                f"{one.nbytes_moved:,} B",
+                change,
+                one.tell(self.node),
+            )
+            for one, change in _list_rows(self.alternatives)
+        ]
+        return said + (as_html([HEADS, *rows], numbers={1, 2}) if rows else "")
+
+
+HEADS = "sharding", "time", "moved", "difference", "why"
+
+
+def _list_rows(alternatives: Sequence[Alternative]) -> Iterator[tuple[Alternative, str]]:
+    """Each sharding with by how much the totals differ from the chosen one's."""
+    chosen = next((one for one in alternatives if one.is_chosen), None)
+    for one in alternatives:
+        if chosen is None or one.is_chosen:
+            yield one, "chosen" if one.is_chosen else ""
+        else:
+            seconds, nbytes = one.seconds - chosen.seconds, one.nbytes_moved - chosen.nbytes_moved
+            yield one, f"{seconds * 1e6:+.2f} us, {nbytes:+,} B"
+
+
+def _tell_row(node: str, one: Alternative, change: str) -> Iterator[str]:
+    mark = " <- chosen" if one.is_chosen else f" ({change})"
+    yield f"    {tell_sharding(one.sharding):24} {one.seconds * 1e6:12.2f} us {one.nbytes_moved:14,} B moved{mark}"
+    yield from (f"      {reason}" for reason in one.list_reasons(node))
+
+
+def explain(plan: Any, node: str) -> Explanation:
     """The text of `ShardPlan.explain`: names in it are in one line each."""
     told = _show(node)
     same = plan.unified.get(node)
     if same is not None and node not in plan.stage and (same in plan.stage or same in plan.expanded):
-        return f"{told}: the same as {_show(same)}, which is computed once and stands for both\n{explain(plan, same)}"
+        return explain(plan, same).after(
+            f"{told}: the same as {_show(same)}, which is computed once and stands for both"
+        )
     known: Lookups = plan._lookups
     if node in known.blocks:
         last = known.blocks[node]
-        return f"{told}: in one block with {_show(last)}, so that what is between them is not stored\n" + explain(
-            plan, last
-        )
+        head = f"{told}: in one block with {_show(last)}, so that what is between them is not stored"
+        return explain(plan, last).after(head)
     if node in plan.expanded:
         stands = ", ".join(map(_show, known.expansions[node].nodes))
-        return f"{told}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
+        head = f"{told}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
+        return Explanation.of([head], node, ())
     if node not in plan.stage:
         near = list_names(plan.stage, node, "operators")
         raise ValueError(f"explain: the plan has no operator {quote(node)}; {near}")
     stage = plan.stage[node]
     if node not in plan.placement:
-        return "\n  ".join([f"{told}: {_PURPOSE[stage.op]}", *_tell_stage(plan, stage)])
+        said = [f"  {line}" for line in _tell_stage(plan, stage)]
+        return Explanation.of([f"{told}: {_PURPOSE[stage.op]}", *said], node, ())
     others = plan.alternatives.get(node, ())  # a graph that was changed since is refused here
     lines = [f"{told} ({tell_block(stage.op)}): {tell_sharding(stage.sharding)}"]
     lines += [f"  {reason}" for reason in tell_reasons(plan, node)]
     if others:
-        lines.append(f"  with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take:")
-    for other in others:
-        mark = " <- chosen" if other.sharding == stage.sharding else ""
-        more = f" ({(other.seconds - plan.cost) * 1e6:+.2f} us, {other.nbytes_moved - plan.nbytes_moved:+,} B)"
-        lines.append(
-            f"    {tell_sharding(other.sharding):24} {other.seconds * 1e6:12.2f} us "
-            f"{other.nbytes_moved:14,} B moved{mark or more}"
-        )
-    return "\n".join(lines)
+        spilled = ", before idle buffers wait in host memory" if any(plan.nbytes_spilled) else ""
+        compared = f"with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take{spilled}:"
+        lines.append(f"  {compared}")
+    return Explanation.of(lines, node, others)
 
 
 def check_known(plan: Any, what: str, name: str) -> None:
@@ -104,7 +172,8 @@ def tell_reasons(plan: Any, node: str) -> list[str]:
         lines += _list_compared(plan, known.expansions[node])
     lines += map(str, _list_reads(plan, node))
     if not plan.alternatives.get(node, ()):
-        lines.append(f"(not compared with other shardings{_WHY_NOT[node in plan.alternatives]})")
+        too_many = ": its tensors have too many consumers" * (node in plan.alternatives)
+        lines.append(f"(not compared with other shardings{too_many})")
     return lines
 
 
@@ -161,7 +230,6 @@ _PURPOSE = {
     "output": "brings an output to where it lies at the end",
 }
 """What stages without an operator do."""
-_WHY_NOT = {True: ": its tensors have too many consumers", False: " before the plan was written to a document"}
 _COMPARED: dict[Space, str] = {
     "mesh": "layouts along the mesh's axes (space 'mesh')",
     "all": "any factorization of the devices (space 'all')",

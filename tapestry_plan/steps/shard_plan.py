@@ -32,7 +32,7 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
-from tapestry_plan.steps.explaining import check_known, explain
+from tapestry_plan.steps.explaining import Explanation, check_known, explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
@@ -169,14 +169,14 @@ class OnDemand(Mapping[str, T]):
     """
 
     def __init__(self, keys: Iterable[str], make: Callable[[str], T], made: Mapping[str, T] | None = None) -> None:
-        self._keys, self._make = dict.fromkeys(keys), make
+        self._keys, self.make = dict.fromkeys(keys), make
         self._made: dict[str, T] = dict(made or {})
 
     def __getitem__(self, key: str) -> T:
         if key not in self._made:
             if key not in self._keys:
                 raise KeyError(key)
-            self._made[key] = self._make(key)
+            self._made[key] = self.make(key)
         return self._made[key]
 
     @property
@@ -984,14 +984,20 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         return Lookups.of(self.fused, self.expansions)
 
     @check_arguments
-    def explain(self, node: str) -> str:
+    def explain(self, node: str) -> Explanation:
         """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
 
         Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
         on up to 64 devices.
-        Each other sharding has the totals of the whole graph, all else being equal, and by how much they differ from
-        the plan's. Of a stage without an operator, as "output y" or "landing t", it tells what goes from where to
-        where. Names are in one line each.
+        Each other sharding has the totals of the whole graph, all else being equal, by how much they differ from the
+        plan's, and why: whose bytes move, merge, or lie on more devices then. ``plan(graph, mesh, like=p, fix={node:
+        sharding})`` is the plan that has these totals. Of a stage without an operator, as "output y" or "landing t",
+        it tells what goes from where to where. Names are in one line each.
+
+        Returns
+        -------
+        Explanation
+            A str, which notebooks show as a table.
 
         Raises
         ------

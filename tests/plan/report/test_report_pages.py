@@ -148,7 +148,7 @@ def test_operators_show_their_parts_and_their_reasons(opened: Opened) -> None:
     assert roles == ["index", "input 0", "output 0"]
     parts = detail.locator("[data-role=index] [data-in]:not([data-in=''])").count()
     assert parts == p.sharding["x turned"]["i0"]
-    bars = detail.locator(".tp-bars tbody tr")
+    bars = detail.locator(".tp-bars tr[data-seconds]")
     assert bars.count() == len(p.alternatives["x turned"])
 
 
