@@ -20,6 +20,7 @@ from tapestry_plan.rewrite import Draft, fix_bits
 from tapestry_plan.search.arguments import CapOptions, check_least
 from tapestry_plan.search.by_memory import keeps
 from tapestry_plan.search.comparing import Comparison
+from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import write_plan
 from tapestry_plan.steps import (
     Layout,
@@ -59,7 +60,9 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     planned = _find_graph(graph, kept)
     check_choices(planned, mesh, kept.choices)
     wanted, exact = _read_fix(planned, kept, fix)
+    meter = Meter(options.progress, len(planned.nodes))
     problem, choice = _compare(planned, kept).settle(wanted, exact)
+    meter.enter("steps")
     fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
     made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, caps)
     asked = mesh.limit_memory(options.memory_nbytes)
@@ -85,6 +88,7 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
             0,
             needed,
         )
+    meter.finish()
     return made
 
 

@@ -34,19 +34,10 @@ def move_layouts(problem: Problem, choice: Sequence[int], *, seed: int = 0, stop
     return improve(choice, partial(count_better, problem), seed=seed, stop=stop)
 
 
-def count_each(problem: Problem, var: int, choice: Sequence[int]) -> tuple[IntArray, IntArray]:
-    """Picoseconds and bytes of every layout of a variable, all others as chosen: exact."""
-    around = _Around(problem, var, choice)
-    if not around.alone:
-        return around.ticks, around.nbytes
-    every = [around.count(value) for value in range(problem.sizes[var])]
-    return np.array([ticks for ticks, _ in every], np.int64), np.array([nbytes for _, nbytes in every], np.int64)
-
-
 def count_better(problem: Problem, var: int, choice: Sequence[int]) -> tuple[IntArray, IntArray]:
-    """The same, exact where that may be less than with the chosen layout.
+    """Picoseconds and bytes of every layout of a variable, all others as chosen, but for what no change of it touches.
 
-    Elsewhere it is at least that of the chosen one, and at most what the layout costs.
+    They are exact where they may be less than with the chosen layout; elsewhere at least that, and at most exact.
     """
     around, chosen = _Around(problem, var, choice), choice[var]
     ticks, nbytes = around.count_least()

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from tapestry_plan.ir import UnsupportedOp, finite, from_finite
+from tapestry_plan.steps.alternatives import Alternative, Cause, Sample
 from tapestry_plan.steps.choices import Choices
 from tapestry_plan.steps.layouts.layout import Layout, Lot, SplitAxis
 from tapestry_plan.steps.layouts.mesh import Mesh
@@ -181,6 +182,17 @@ def _read(kind: Any, entry: dict[str, Any], readers: Mapping[str, Callable[[Any]
 
 def read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
     return read_all(partial(_read, kind), entries)
+
+
+def read_alternative(entry: dict[str, Any]) -> Alternative:
+    """Another sharding of an operator, with what makes the difference."""
+    made: Alternative = _read(Alternative, entry, {"causes": partial(read_all, _read_cause)})
+    return made
+
+
+def _read_cause(entry: dict[str, Any]) -> Any:
+    readers = {"seconds": read_list, "nbytes": read_list, "sample": lambda one: one and _read(Sample, one)}
+    return _read(Cause, entry, readers)
 
 
 def read_mesh(entry: dict[str, Any]) -> Mesh:

@@ -21,6 +21,8 @@ from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.differences import PlanDifference
 from tapestry_plan.steps.documents import (
+    read_all,
+    read_alternative,
     read_choices,
     read_each,
     read_list,
@@ -61,7 +63,7 @@ from tapestry_sets.regions import Box
 if TYPE_CHECKING:
     from tapestry_plan.report import Report
 
-PLAN_FORMAT = "tapestry-plan/6"
+PLAN_FORMAT = "tapestry-plan/7"
 T = TypeVar("T")
 
 
@@ -1161,7 +1163,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "explicit": lambda entry: None if entry is None else read_written(entry, Step),
     "stages": lambda entries: read_each(Stage, _fill_columns(entries)),
     "nbytes_by_link": lambda links: {(a, b): nbytes for a, b, nbytes in links},
-    "alternatives": lambda all_: {node: read_each(Alternative, entries) for node, entries in all_.items()},
+    "alternatives": lambda all_: {node: read_all(read_alternative, entries) for node, entries in all_.items()},
     "expansions": partial(read_each, Expansions),
     "fused": partial(read_each, Fused),
 }
