@@ -140,6 +140,7 @@ def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
         "tapestry plan model.onnx --mesh 2 --explain conv",
         "tapestry plan model.onnx --mesh 2x2 --json > plan.json",
         "tapestry plan model.onnx --mesh 2x2 --html report.html",
+        "tapestry plan model.onnx --like plan.json --fix conv=n:2",
     ],
 )
 @planning
@@ -292,9 +293,10 @@ def run_command(
         raise click.UsageError(
             f"{', '.join(changed)} {verb} for making a plan, and --plan gives one that is made: give one of them"
         )
+    read = [asked.model, plan_file, *(Path(item.rpartition("=")[2]) for item in files)]
     if save is not None:
-        save = _npz_target(save)
-    read = [asked.model, plan_file, *(Path(item.partition("=")[2]) for item in files), save]
+        save = _npz_target(save, *read)
+    read.append(save)
     _check_html(html, *read, how["trace"])
     if how["trace"] is not None:
         target = check_target(how["trace"], "--trace")
@@ -371,8 +373,10 @@ def _check_html(path: Path | None, *others: Path | None) -> None:
         raise click.UsageError(f"--html {quote(str(path))} is another file of this command too; give another name")
 
 
-def _npz_target(path: Path) -> Path:
+def _npz_target(path: Path, *read: Path | None) -> Path:
     target = check_target(path, "--save")
+    if target in [other.resolve() for other in read if other is not None]:
+        raise click.UsageError(f"--save {quote(str(path))} is a file that this run reads; give another name")
     if path.suffix != ".npz":
         raise click.UsageError(
             f"--save: {quote(str(path))} does not end in .npz, as files of several arrays do; rename it"

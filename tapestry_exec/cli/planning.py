@@ -27,7 +27,7 @@ from tapestry_exec.cli.terminal import quiet_option
 from tapestry_exec.copies import Array
 from tapestry_exec.run import read_array
 from tapestry_plan.search import CapOptions, Options
-from tapestry_plan.steps import Mesh, Placed, list_machines
+from tapestry_plan.steps import Mesh, Placed, ShardPlan, list_machines
 from tapestry_sets.limits import quote
 
 PATH = click.Path(path_type=Path)
@@ -53,6 +53,10 @@ WORDS = {
     ),
     "tie": ("NEW=OLD", "An output lies where the input does whose place it takes in the next run, as new_w=w."),
     "fix": ("OPERATOR=AXIS:PARTS", "Shard an operator so, as conv=h:2,w:2; axes that are not named stay whole."),
+    "like": (
+        "PLAN.json",
+        "Keep all that a saved plan of this model and mesh decided; only operators of --fix are sharded anew.",
+    ),
     "forbid": ("OPERATOR=AXIS:PARTS", "Do not shard an operator so, as conv=h:2, which leaves conv=h:2,w:2."),
     "expand": ("NAME", "Compare operators with expansions of this name, as exp_sum, and with no others."),
     "fuse": ("", "Whether neighbors may be one block, as a product and its relu."),
@@ -276,14 +280,25 @@ def _read_index(index: ast.expr) -> Any:
     raise ValueError("neither a slice nor ...")
 
 
+def read_plan(file: Path) -> ShardPlan:
+    """The plan of a document that fits itself: its digest, its fields, and its figures."""
+    try:
+        return ShardPlan.from_json(find_file(file).read_bytes())
+    except ValueError as error:
+        raise click.UsageError(f"{quote(str(file))}: {error}") from None
+
+
 READERS: dict[str, Callable[[Any], Any]] = {
+    "like": lambda file: None if file is None else read_plan(Path(file)),
     "memory_nbytes": parse_nbytes,
     "tie": parse_ties,
     "layout": parse_layouts,
     "fix": partial(parse_shardings, "--fix"),
     "forbid": partial(parse_shardings, "--forbid"),
 }
-"""How the text of an argument is read, or its texts where it may be given more than once: all but `memory_nbytes`."""
+"""How the text of an argument is read, or its texts where it may be given more than once: all but those of `ONCE`."""
+ONCE = ("memory_nbytes", "like")
+"""Arguments with a reader that are given once."""
 
 
 # -- options as they are declared --------------------------------------------------------------------------
@@ -303,7 +318,13 @@ class Planning(Struct, frozen=True):
     """Those that are given, and make another plan, as they are spelled on the command line."""
 
     def find_mesh(self, asked: Mesh | None) -> Mesh:
-        """The devices that are asked for, with the rates of the machine; all of the machine, or 4, if none are."""
+        """The devices that are asked for, with the rates of the machine; all of the machine, or 4, if none are.
+
+        A plan whose choices are kept says its own, unless there is a machine.
+        """
+        like: ShardPlan | None = self.options.get("like")
+        if self.machine is None and like is not None:
+            return like.mesh if asked is None else like.mesh.regroup(asked.shape)
         if self.machine is None:
             return asked or Mesh.parse("4")
         return self.machine if asked is None else self.machine.regroup(asked.shape)
@@ -328,7 +349,7 @@ def draw_options(field: FieldInfo) -> list[Callable[..., Any]]:
         without = click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions.")
         return [click.option(option, name, multiple=True, **more), without]
     if name in READERS:
-        more |= {"multiple": name != "memory_nbytes", "callback": lambda ctx, param, text: READERS[name](text)}
+        more |= {"multiple": name not in ONCE, "callback": lambda ctx, param, text: READERS[name](text)}
         return [click.option(option, name, **more)]
     # None stands for what the planner chooses by itself.
     (kind,) = [kind for kind in get_args(field.type) if kind is not NoneType and not isinstance(kind, str)] or [

@@ -19,11 +19,10 @@ from tapestry_exec.cli.answers import (
     print_answer,
 )
 from tapestry_exec.cli.commands import main
-from tapestry_exec.cli.planning import PATH, find_file
+from tapestry_exec.cli.planning import PATH, read_plan
 from tapestry_exec.cli.printing import print_devices, print_totals
 from tapestry_exec.cli.terminal import echo, json_option, print_table, units_option
 from tapestry_exec.run import InvalidPlan, check_plan
-from tapestry_plan.steps import ShardPlan
 from tapestry_sets.limits import Units, quote, tell_count
 
 HEADS = ("step", "from", "to", "tensor", "cells", "made by", "read by", "size", "why")
@@ -31,14 +30,6 @@ HEADS = ("step", "from", "to", "tensor", "cells", "made by", "read by", "size", 
 LEGEND = "step: of the plan; from, to: devices; cells: of the tensor; made by, read by: operators"
 
 plan_argument = click.argument("file", type=PATH, metavar="PLAN.json")
-
-
-def read_plan(file: Path) -> ShardPlan:
-    """The plan of a document that fits itself: its digest, its fields, and its figures."""
-    try:
-        return ShardPlan.from_json(find_file(file).read_bytes())
-    except ValueError as error:
-        raise click.UsageError(f"{quote(str(file))}: {error}") from None
 
 
 def complete_stages(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -59,9 +50,9 @@ def complete_stages(ctx: click.Context, param: click.Parameter, incomplete: str)
 @click.argument("operators", nargs=-1, required=True, metavar="OPERATOR...", shell_complete=complete_stages)
 @json_option
 def explain_command(file: Path, operators: tuple[str, ...], as_json: bool) -> None:
-    """Say why operators of a saved plan are sharded as they are, and what their shards read from where.
+    """Say why operators of a saved plan are sharded as they are, and what they would cost otherwise, and why.
 
-    What the other shardings cost is told where the plan was asked before it was saved, as `tapestry plan --explain` is.
+    `tapestry plan MODEL --like PLAN.json --fix OPERATOR=AXIS:PARTS` makes the plan that has one of the others.
     """
     p = read_plan(file)
     if as_json:

@@ -28,6 +28,9 @@ def memory_panel(plan: ShardPlan) -> str:
 
 
 def _device(use: MemoryUse, most: int, steps: int, is_open: bool) -> str:
+    if use.peak_step < 0:
+        said = element("p", escape(f"device {use.device}: nothing lies there at any step"), class_="tp-note")
+        return element("div", said, class_="tp-device", data_device=use.device, data_peak=0)
     said = (
         f"device {use.device}: at most {UNITS.nbytes(use.peak_nbytes)}, {use.peak_nbytes:,} B, at step {use.peak_step}"
     )

@@ -153,8 +153,10 @@ class PlansByMemory:
             self._known[id(graph)] = self._pose(graph)
         return self._known[id(graph)]
 
-    def within(self, caps: Sequence[int] | None) -> ShardPlan:
+    def within(self, caps: Sequence[int] | None, tell: Callable[[int, int], None] | None = None) -> ShardPlan:
         """The fastest plan where it keeps memory caps, one for each device, else the best of the graphs that are tried.
+
+        `tell` is told how many of the graphs are tried, and how many there may be.
 
         Raises
         ------
@@ -166,25 +168,30 @@ class PlansByMemory:
         for known, plan in self._found:
             if not plan.gap and keeps(plan, caps) and all(mine <= cap for mine, cap in zip(caps, known, strict=True)):
                 return plan  # the best one in more memory does not take as much
-        found = self._find_within(caps)
+        found = self._find_within(caps, tell or (lambda done, total: None))
         self._found.append((caps, found))
         return found
 
-    def _find_within(self, caps: Sequence[int]) -> ShardPlan:
+    def _find_within(self, caps: Sequence[int], tell: Callable[[int, int], None]) -> ShardPlan:
         late = list_late(self._graphs[0], self._pinned)
         whole, *apart = (Other(graph) for graph in self._graphs)
         blocks = [other for other in self._others if other.fused]
-        again = (Other(*run_again(whole.graph, some)) for some in list_subsets(late))
-        tried = list[Tried]()
-        for other in (*blocks, whole):  # blocks mostly take less time, and where they do little is to be proved of it
+        subsets = list(list_subsets(late))
+        again = (Other(*run_again(whole.graph, some)) for some in subsets)
+        tried, first = list[Tried](), [*blocks, whole]
+        later = [one for one in self._others if not one.fused]
+        total = len(first) + len(later) + len(subsets) + 1  # writing the plan down is the last
+        for number, other in enumerate(first):  # blocks mostly take less time: then little is to be proved of the rest
             self._try(tried, self._posed(other.graph), other, caps)
+            tell(number + 1, total)
         left: float = max(tuning.MIN_TRYING_WORK, sum(one.work for one in tried))
         is_every = len(late) <= tuning.MAX_LATE_TOGETHER
-        for other in chain((one for one in self._others if not one.fused), again):
+        for number, other in enumerate(chain(later, again), len(first)):
             if left <= 0 or time.monotonic() > self._stop:
                 is_every = False
                 break
             left -= self._try(tried, self._pose(other.graph), other, caps, left)
+            tell(number + 1, total)
         if _find_best(tried) is None:
             tried += [self._solve(self._posed(other.graph), other, caps) for other in apart]
         best, kept = min(tried, key=_cost_of), caps

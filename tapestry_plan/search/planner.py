@@ -15,6 +15,7 @@ Each stage has layouts and gives some that are as good or better; the bound of t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -47,7 +48,7 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     Parameters
     ----------
     graph : Graph
-        One without operators has a plan without stages, which moves nothing but what `placement` and `tie` ask for.
+        One without operators, as an empty one, has a plan without stages, which moves nothing but what `placement` and `tie` ask for.
     mesh : Mesh
     memory_nbytes : int, optional
         Bytes that a device's arena may have, beside what `Device.memory_nbytes` says of each: the smaller one counts.
@@ -173,7 +174,7 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     planned = prepare(graph, mesh, options, options.memory_nbytes, meter)
     if caps is not None:
         meter.enter("memory")
-    found = planned.within(caps)
+    found = planned.within(caps, partial(meter.tell, "memory"))
     meter.finish()
     return found
 

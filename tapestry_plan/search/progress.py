@@ -6,7 +6,7 @@ Planning goes through stages in a fixed order, each as long as the graph has ope
     layouts       variables eliminated from the sum of all tables
     expansions    steps of comparing operators with their expansions
     steps         operators whose steps are written down
-    memory        only where there are caps: plans that need less, one after the other
+    memory        only where there are caps: graphs whose plans may need less, or these plans, one after the other
 
 Some stages are gone through again, as equal operators and expansions make other graphs: how often is not known before,
 so the count stands still then. It never falls, and it is all at the end.

@@ -88,6 +88,8 @@ class MemoryUse(Struct, frozen=True):
     at_peak: tuple[HeldBuffer, ...]
 
     def __repr__(self) -> str:
+        if self.peak_step < 0:
+            return f"MemoryUse(device {self.device}: nothing, arena {self.arena_nbytes:,} B)"
         return (
             f"MemoryUse(device {self.device}: {self.peak_nbytes:,} B in {len(self.at_peak)} buffers at step "
             f"{self.peak_step}, arena {self.arena_nbytes:,} B)"
@@ -95,14 +97,18 @@ class MemoryUse(Struct, frozen=True):
 
     def __str__(self) -> str:
         """What is held at the peak, as a table in plain text."""
+        if not self.at_peak:
+            return self._tell_peak()
         table = align_columns([HEADS, *self._list_cells()], numbers=NUMBERS)
         return "\n".join([self._tell_peak(), *table, *self._tell_rest()])
 
     def _repr_html_(self) -> str:
         said = "".join(f"<p>{line}</p>" for line in (self._tell_peak(), *self._tell_rest()))
-        return said + as_html([HEADS, *self._list_cells()], numbers=NUMBERS)
+        return said + bool(self.at_peak) * as_html([HEADS, *self._list_cells()], numbers=NUMBERS)
 
     def _tell_peak(self) -> str:
+        if self.peak_step < 0:
+            return f"device {self.device} holds nothing"
         return (
             f"device {self.device} holds {self.peak_nbytes:,} B at step {self.peak_step}; its arena has "
             f"{self.arena_nbytes:,} B"
