@@ -153,7 +153,7 @@ def _explain(p: ShardPlan, node: str) -> Explained:
         return Explained(node, text, None, None, None, None, [])
     others = [
         AlternativeEntry(
-            dict(one.sharding), one.seconds, one.nbytes_moved, one.is_chosen, one.list_reasons(stage.node), one.causes
+            dict(one.sharding), one.seconds, one.nbytes_moved, one.is_chosen, list(one.reasons), one.causes
         )
         for one in p.alternatives.get(stage.node, ())
     ]

@@ -55,7 +55,7 @@ WORDS = {
     "fix": ("OPERATOR=AXIS:PARTS", "Shard an operator so, as conv=h:2,w:2; axes that are not named stay whole."),
     "like": (
         "PLAN.json",
-        "Keep all that a saved plan of this model and mesh decided; only operators of --fix are sharded anew.",
+        "Keep all that a saved plan of this model decided, as plan.json; only operators of --fix are sharded anew.",
     ),
     "forbid": ("OPERATOR=AXIS:PARTS", "Do not shard an operator so, as conv=h:2, which leaves conv=h:2,w:2."),
     "expand": ("NAME", "Compare operators with expansions of this name, as exp_sum, and with no others."),

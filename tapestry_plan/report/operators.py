@@ -115,10 +115,10 @@ def _list_reasons(plan: ShardPlan, node: str) -> str:
     """The sentences of `explain`, and a row with bars for each sharding that was compared."""
     others = plan.alternatives.get(node, ())
     head = element("ul", *(element("li", escape(reason)) for reason in tell_reasons(plan, node)))
-    return head + "".join(_bars(node, others)) if others else head
+    return head + "".join(_bars(others)) if others else head
 
 
-def _bars(node: str, others: tuple[Alternative, ...]) -> Iterator[str]:
+def _bars(others: tuple[Alternative, ...]) -> Iterator[str]:
     shown = others[:SHOWN_ALTERNATIVES]
     chosen = next(one for one in others if one.is_chosen)
     most_seconds = max(abs(one.seconds - chosen.seconds) for one in shown)
@@ -140,7 +140,7 @@ def _bars(node: str, others: tuple[Alternative, ...]) -> Iterator[str]:
                 data_nbytes=one.nbytes_moved,
             )
         )
-        why = (element("p", escape(reason)) for reason in one.list_reasons(node))
+        why = (element("p", escape(reason)) for reason in one.reasons)
         rows.append(element("tr", element("td", *why, colspan=3), class_="tp-why"))
     head = "<thead><tr><th>sharding</th><th>time</th><th>bytes</th></tr></thead>"
     yield element("table", head, element("tbody", *rows), class_="tp-bars")

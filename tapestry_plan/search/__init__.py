@@ -15,10 +15,12 @@ From the ground up; each row stands on rows above it:
     prices/tensors                   variables, stored tensors with who makes and reads them, known facts
     prices/chosen                    what moves where layouts are chosen
     prices/problem                   operators as variables, tensors as tables
+    prices/kept                      a plan's own choices as a problem, some operators open
     prices/derived  prices/offers    layouts that a neighbor asks for, and that places of inputs and outputs say
     prices/blocks                    neighbors in one block, as tables too
     prices/memory                    bytes held at every moment
     placing  moving                  of the best plans the one that places the fewest bytes; moves of one layout
+    comparing                        what other shardings of an operator cost, all else kept, and why
     solving                          rounds of tables, plan and proof
     fusing  apart                    which neighbors may be one block; equal operators that may better run twice
     recomputing                      results that may rather be computed again for late readers
@@ -29,6 +31,7 @@ From the ground up; each row stands on rows above it:
     by_memory                        the fastest plan, and those that need less memory
     writing                          chosen layouts as a plan
     splitting                        bounds where readers of operators over split axes copy less
+    keeping                          plans that keep another one's choices
     posing                           what is asked for; each graph's problem, posed and solved
     expanding                        operators as their declarations expand them, where that is better
     planner                          `plan`: all of that in stages

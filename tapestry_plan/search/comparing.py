@@ -49,14 +49,6 @@ Rows = Mapping[int, IntArray]
 """By variable the numbers of the layouts that it may have; others have the plan's."""
 
 
-class Place(NamedTuple):
-    """What moves of a tensor for a reader or a stage, and which of the tensor's transfers that is."""
-
-    cost: TensorCost
-    number: int
-    moved: Moved
-
-
 class Comparison:
     """What choices cost with other shardings of operators.
 
@@ -84,7 +76,7 @@ class Comparison:
         by_parts: dict[tuple[int, ...], list[int]] = {}
         for row, layout in enumerate(layouts):
             by_parts.setdefault(layout.parts, []).append(row)
-        around, kept = _Around(problem, node, self._cost), layouts[0].parts
+        around, kept = _Surroundings(problem, node, self._cost), layouts[0].parts
         choices = [problem.kept if parts == kept else near.choose({at: mine}) for parts, mine in by_parts.items()]
         found = map(around.compare, choices)
         return tuple(sorted(found, key=lambda one: (one.seconds, one.nbytes_moved, not one.is_chosen)))
@@ -191,9 +183,7 @@ class _Near(Struct, frozen=True):
 
     def choose(self, only: Mapping[int, Sequence[int]] | None = None) -> tuple[int, ...]:
         """The layouts that cost least, where some variables have but some of their numbers here."""
-        some = [
-            np.array(only[at]) if only and at in only else np.arange(len(mine)) for at, mine in self.rows.items()
-        ]
+        some = [np.array(only[at]) if only and at in only else np.arange(len(mine)) for at, mine in self.rows.items()]
         cut: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
         tables = [cut_table(one, [some[v] for v in one.scope], cut) for one in self.tables]
         found = minimize([len(each) for each in some], tables)
@@ -233,7 +223,7 @@ def _count_choices(problem: KeptProblem, cost: TensorCost, scope: Sequence[int])
     return ticks, nbytes
 
 
-class _Around:
+class _Surroundings:
     """What moves around an operator, and what it takes itself: in the plan, and with other layouts.
 
     Parameters
@@ -251,16 +241,16 @@ class _Around:
         self.tensors = [one for one in problem.tensors if not rows.keys().isdisjoint(_scope(one))]
         read = list_stored(problem.graph, problem.graph.nodes[node].inputs)
         self.held = [name for name in read if self._is_free(name)]
-        self.before = self._list_places(problem.kept)
+        self.before = self._list_arrivals(problem.kept)
 
     def _is_free(self, name: str) -> bool:
         """Whether a tensor is given, and starts wherever it is read."""
         return self.problem.graph.stored[name].kind != "result" and ("source", name) not in self.problem.position
 
-    def _list_places(self, choice: Sequence[int]) -> dict[tuple[str, str], _Place]:
+    def _list_arrivals(self, choice: Sequence[int]) -> dict[tuple[str, str], _Arrival]:
         """What moves, by tensor and reader."""
         return {
-            (cost.tensor.name, label): _Place(cost, number, moved)
+            (cost.tensor.name, label): _Arrival(cost, number, moved)
             for cost in self.tensors
             for number, (label, moved) in enumerate(self.problem.list_moved(cost, choice))
         }
@@ -269,7 +259,7 @@ class _Around:
         """What the graph costs with some layouts, and why."""
         problem, variable = self.problem, self.problem.variables[self.at]
         is_chosen = tuple(choice) == problem.kept
-        after = self.before if is_chosen else self._list_places(choice)
+        after = self.before if is_chosen else self._list_arrivals(choice)
         work = [int(problem.compute[self.at][row]) for row in (0, choice[self.at])]
         ticks, nbytes = self.cost
         ticks += work[1] - work[0] + sum(_sum_ticks(each) * sign for each, sign in ((after, 1), (self.before, -1)))
@@ -285,10 +275,10 @@ class _Around:
             for k, one in enumerate(found)
         )
         sharding = summarize(variable.axes, variable.layouts[choice[self.at]])
-        return Alternative(sharding, ticks / TICKS_PER_SECOND, nbytes, is_chosen, causes)
+        return Alternative(sharding, ticks / TICKS_PER_SECOND, nbytes, self.node, is_chosen, causes)
 
     def _list_moved(
-        self, after: Mapping[tuple[str, str], _Place], choice: Sequence[int], is_chosen: bool
+        self, after: Mapping[tuple[str, str], _Arrival], choice: Sequence[int], is_chosen: bool
     ) -> Iterator[Cause]:
         """What moves otherwise than in the plan; of the plan itself all that moves."""
         for name, label in dict.fromkeys((*after, *self.before)):
@@ -303,13 +293,13 @@ class _Around:
             size = prod(tensor.shape) * tensor.itemsize
             yield Cause(what, name, tensor.kind, label, _seconds(*ticks), (nbytes[0], nbytes[1]), size, parts)
 
-    def _count_parts(self, place: _Place, choice: Sequence[int]) -> int:
+    def _count_parts(self, place: _Arrival, choice: Sequence[int]) -> int:
         """Of how many partial results what moves is."""
         cost = place.cost
         is_stage = place.number < len(self.problem.count_moved_of(cost, choice)) - len(cost.uses)
         return 1 if cost.lands_in(choice) and not is_stage else int(cost.held.parts[choice[cost.producer]])
 
-    def _find_sample(self, place: _Place, choice: Sequence[int]) -> Sample:
+    def _find_sample(self, place: _Arrival, choice: Sequence[int]) -> Sample:
         """The largest of some transfers, of these the first."""
         ends, nbytes = max(place.moved.links.items(), key=lambda one: (one[1], -one[0][0], -one[0][1]))
         cells = find_cells(place.cost, choice, place.number, ends, self.problem.mesh, self.problem.known)
@@ -329,7 +319,7 @@ class _Around:
         return int(count_held(self.problem.tables[name], read, (), self.problem.graph.stored[name].itemsize))
 
 
-class _Place(NamedTuple):
+class _Arrival(NamedTuple):
     """What moves of a tensor for a reader or in a stage, and which of the tensor's transfers that is."""
 
     cost: TensorCost
@@ -337,11 +327,11 @@ class _Place(NamedTuple):
     moved: Moved
 
 
-def _sum_ticks(places: Mapping[tuple[str, str], _Place]) -> int:
+def _sum_ticks(places: Mapping[tuple[str, str], _Arrival]) -> int:
     return sum(one.moved.ticks for one in places.values())
 
 
-def _sum_nbytes(places: Mapping[tuple[str, str], _Place]) -> int:
+def _sum_nbytes(places: Mapping[tuple[str, str], _Arrival]) -> int:
     return sum(int(one.moved.nbytes.sum()) for one in places.values())
 
 

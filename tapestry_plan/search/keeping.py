@@ -150,9 +150,9 @@ def _fill(one: Stored, other: Stored) -> Stored:
 def _list_rewritten(graph: Graph, kept: ShardPlan) -> Iterator[Graph]:
     """The graph as it is, and as the plan's derivation rewrites it, one after the other."""
     yield graph
-    for begin in (lambda: graph, lambda: fix_bits(graph)):
+    for same_bits in (False, True):
         try:
-            yield kept.derivation.replay(begin())
+            yield kept.derivation.replay(fix_bits(graph) if same_bits else graph)
         except NotApplicable:  # a graph that does not have what was rewritten
             continue
 
@@ -190,7 +190,9 @@ def _tell_difference(graph: Graph, kept: ShardPlan) -> str:
     return f"its operators, their attributes or its constants differ: {mend}"
 
 
-def _read_fix(graph: Graph, kept: ShardPlan, fix: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Layout], set[str]]:
+def _read_fix(
+    graph: Graph, kept: ShardPlan, fix: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Layout], set[str]]:
     """The layouts that operators are to have; and of which of them they are said by axes of the mesh."""
     wanted, exact = dict[str, Layout](), set[str]()
     for name, sharding in fix.items():

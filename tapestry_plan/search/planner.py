@@ -48,7 +48,8 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     Parameters
     ----------
     graph : Graph
-        One without operators, as an empty one, has a plan without stages, which moves nothing but what `placement` and `tie` ask for.
+        One without operators, even an empty one, has a plan without stages, which moves nothing but what `placement`
+        and `tie` ask for.
     mesh : Mesh
     memory_nbytes : int, optional
         Bytes that a device's arena may have, beside what `Device.memory_nbytes` says of each: the smaller one counts.

@@ -188,7 +188,9 @@ def write_plan(
         seconds=ticks / TICKS_PER_SECOND,
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
         space=problem.asked.space,
-        alternatives=OnDemand([node.name for node in problem.order], Comparison(graph, mesh, choices, problem.asked.space)),
+        alternatives=OnDemand(
+            [node.name for node in problem.order], Comparison(graph, mesh, choices, problem.asked.space)
+        ),
         expansions=expansions,
         fused=fused,
     )

@@ -136,6 +136,8 @@ class Alternative(Struct, frozen=True):
         Modeled, of the whole graph, without what is spilled.
     nbytes_moved : int
         Between devices, in the whole graph.
+    node : str
+        The operator.
     is_chosen : bool
         Whether it is the plan's own one.
     causes : tuple of Cause
@@ -150,37 +152,35 @@ class Alternative(Struct, frozen=True):
     >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}})
     >>> {tuple(one.sharding.items()): one.nbytes_moved for one in p.alternatives["columns"] if one.sharding}
     {(('i1', 2),): 0, (('i0', 2),): 48}
-    >>> p.alternatives["columns"][-1].tell("columns")
-    'receives 48 B of result rows, as cells [0, 2)×[3, 6) from device 0 to 1'
+    >>> p.alternatives["columns"][-1].reasons
+    ('receives 48 B of result rows, as cells [0, 2)×[3, 6) from device 0 to 1',)
     """
 
     sharding: dict[str, int]
     seconds: float
     nbytes_moved: int
+    node: str = ""
     is_chosen: bool = False
     causes: tuple[Cause, ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
 
-    def tell(self, node: str) -> str:
-        """Why it costs what it costs, in words made from the numbers; `node` is the operator."""
-        return "; ".join(self.list_reasons(node))
-
-    def list_reasons(self, node: str) -> list[str]:
-        """The same, cause by cause.
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it costs what it costs, in words made from the numbers.
 
         Examples
         --------
         >>> from tapestry_plan import Graph, Mesh, ops, plan
         >>> g = Graph()
         >>> _ = g.output(ops.relu(g.input("x", (64, 64)), name="act"))
-        >>> plan(g, Mesh(2)).alternatives["act"][0].list_reasons("act")
-        ['what it reads lies where it runs, and what it makes where it is read']
+        >>> plan(g, Mesh(2)).alternatives["act"][0].reasons
+        ('what it reads lies where it runs, and what it makes where it is read',)
         """
         if not self.causes:
             near = "what it reads lies where it runs, and what it makes where it is read"
-            return [near if self.is_chosen else "nothing that is counted would differ"]
-        told = [one.tell(node, is_chosen=self.is_chosen) for one in self.causes[: tuning.TOLD_CAUSES]]
+            return (near if self.is_chosen else "nothing that is counted would differ",)
+        told = [one.tell(self.node, is_chosen=self.is_chosen) for one in self.causes[: tuning.TOLD_CAUSES]]
         left = len(self.causes) - len(told)
-        return [*told, f"and {tell_count(left, 'smaller difference')}"] if left else told
+        return (*told, f"and {tell_count(left, 'smaller difference')}") if left else tuple(told)

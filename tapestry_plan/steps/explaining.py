@@ -38,7 +38,7 @@ class Explanation(str):
 
     @classmethod
     def of(cls, lines: Sequence[str], node: str, alternatives: Sequence[Alternative]) -> Explanation:
-        told = [text for row in _list_rows(alternatives) for text in _tell_row(node, *row)]
+        told = [text for row in _list_rows(alternatives) for text in _tell_row(*row)]
         made = cls("\n".join([*lines, *told]))
         made.lines, made.node, made.alternatives = tuple(lines), node, tuple(alternatives)
         return made
@@ -57,7 +57,7 @@ class Explanation(str):
                 f"{one.seconds * 1e6:.2f} us",
                 f"{one.nbytes_moved:,} B",
                 change,
-                one.tell(self.node),
+                "; ".join(one.reasons),
             )
             for one, change in _list_rows(self.alternatives)
         ]
@@ -78,10 +78,10 @@ def _list_rows(alternatives: Sequence[Alternative]) -> Iterator[tuple[Alternativ
             yield one, f"{seconds * 1e6:+.2f} us, {nbytes:+,} B"
 
 
-def _tell_row(node: str, one: Alternative, change: str) -> Iterator[str]:
+def _tell_row(one: Alternative, change: str) -> Iterator[str]:
     mark = " <- chosen" if one.is_chosen else f" ({change})"
     yield f"    {tell_sharding(one.sharding):24} {one.seconds * 1e6:12.2f} us {one.nbytes_moved:14,} B moved{mark}"
-    yield from (f"      {reason}" for reason in one.list_reasons(node))
+    yield from (f"      {reason}" for reason in one.reasons)
 
 
 def explain(plan: Any, node: str) -> Explanation:
@@ -144,7 +144,7 @@ def check_known(plan: Any, what: str, name: str) -> None:
 
 
 def tell_standing(plan: Any, name: str) -> str:
-    """What stands in a plan for an operator of the graph as given, in words that go on a sentence; empty for nothing."""
+    """What stands in a plan for an operator of the graph as given, as the end of a sentence; empty for nothing."""
     known: Lookups = plan._lookups
     if (last := known.blocks.get(name)) is not None:
         return f", but the block {quote(last)} that it is inside of, where what it makes is not stored; ask for that"

@@ -543,6 +543,7 @@ NOT_SWEPT = {
     "plan.steps.NESTING_TRIES": "how often an arena is laid out anew: networks need fewer than ten",
     "plan.steps.TRIED_ORDERS": "how many orders of a mesh's factors an export tries: what is refused, not speed",
     "plan.steps.TOLD_DEVICES": "on how many devices a reason names a copy, which needs all steps: a choice of words",
+    "plan.steps.TOLD_CAUSES": "how many causes of a difference are told: a choice of words",
     "plan.steps.NEAR_USES": "more of them are better plans in more time: no speed alone",
     "plan.rewrite.FEW_REGIONS": "it shapes the views that are returned, which are read later",
     "plan.rewrite.ALIGNMENT_NBYTES": "a cache line",

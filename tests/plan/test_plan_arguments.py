@@ -510,7 +510,7 @@ def test_a_wrong_argument_is_refused_by_name(name: str) -> None:
 def test_options_of_plans_are_seen_by_name() -> None:
     """They are declared once; each function that plans has them with their defaults, and its docstring says them."""
     of_plan, of_pareto = (inspect.signature(function).parameters for function in (plan, pareto))
-    assert set(of_plan) ^ set(of_pareto) == {"memory_nbytes", "points"}
+    assert set(of_plan) ^ set(of_pareto) == {"memory_nbytes", "like", "points"}
     for name in of_plan.keys() & of_pareto.keys():
         assert of_plan[name] == of_pareto[name]
     assert [*of_plan][:2] == ["graph", "mesh"] and of_plan["fuse"].kind is inspect.Parameter.KEYWORD_ONLY

@@ -25,7 +25,7 @@ class Moved(Struct, frozen=True):
     ticks: int
 
 
-class Exchange(Struct, frozen=True):
+class Delivery(Struct, frozen=True):
     """What devices hold of a tensor, and what each of them gets then.
 
     Parameters
@@ -91,8 +91,8 @@ def count_each(
 
 def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known) -> Iterator[Moved]:
     """What moves of one tensor, by region algebra, one consumer and one device after the other."""
-    for one in _list_exchanges(cost, choice, mesh, known):
-        if isinstance(one, Exchange):
+    for one in _list_deliveries(cost, choice, mesh, known):
+        if isinstance(one, Delivery):
             yield _count_exchanged(mesh, cost, one)
         else:
             found = count_merging(one, cost.part_itemsize, mesh)
@@ -103,18 +103,18 @@ def find_cells(
     cost: TensorCost, choice: Sequence[int], number: int, ends: tuple[int, int], mesh: Mesh, known: Known
 ) -> list[Region]:
     """Which cells go from one device to another where something moves: by its number among those of `count_each`."""
-    (one,) = islice(_list_exchanges(cost, choice, mesh, known), number, number + 1)
+    (one,) = islice(_list_deliveries(cost, choice, mesh, known), number, number + 1)
     source, target = ends
-    if isinstance(one, Exchange):
+    if isinstance(one, Delivery):
         had = cost.table.regions[int(one.held.numbers[one.row][source])]
         return list((had & one.fresh[target]).regions)
     _, low, high = one.bounds
     return [Region.full((high - low)[target].tolist(), low[target].tolist())]
 
 
-def _list_exchanges(
+def _list_deliveries(
     cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
-) -> Iterator[Exchange | MergeStage]:
+) -> Iterator[Delivery | MergeStage]:
     """Where a tensor moves: the stages in which it lands, then one consumer after the other."""
     table, shape, devices = cost.table, cost.tensor.shape, range(mesh.size)
     held, row = cost.held, choice[cost.producer]
@@ -142,7 +142,7 @@ def _list_exchanges(
             wanted = use.numbers[value].tolist()
             fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
             given = [unite([given[device], fresh[device]], shape) for device in devices]
-        yield Exchange(held, row, fresh, copied)
+        yield Delivery(held, row, fresh, copied)
 
 
 def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> MergeOrder | None:
@@ -159,15 +159,15 @@ def _count_at_once(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> Moved
     return _count_exchanged(mesh, cost, _land_at_once(cost, choice))
 
 
-def _land_at_once(cost: TensorCost, choice: Sequence[int]) -> Exchange:
+def _land_at_once(cost: TensorCost, choice: Sequence[int]) -> Delivery:
     """A tensor lands in one stage."""
     assert cost.landing is not None, "it may land"
     row, place = choice[cost.producer], choice[cost.landing.variable]
     landed = [cost.table.regions[number] for number in cost.landing.numbers[place].tolist()]
-    return Exchange(cost.held, row, landed, Assembling(cost, row).take(cost.landing, place))
+    return Delivery(cost.held, row, landed, Assembling(cost, row).take(cost.landing, place))
 
 
-def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Exchange) -> Moved:
+def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Delivery) -> Moved:
     """What moves in one stage, where each device needs some cells that it was not given before."""
     held, row, fresh, copied = one.held, one.row, one.fresh, one.copied
     table, parts = cost.table, int(held.parts[row])
