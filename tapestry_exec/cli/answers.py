@@ -121,7 +121,7 @@ class AlternativeEntry(Struct, forbid_unknown_fields=True):
     seconds: float
     nbytes_moved: int
     is_chosen: bool
-    why: list[str]
+    reasons: list[str]
     causes: tuple[Cause, ...]
 
 

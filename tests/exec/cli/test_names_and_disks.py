@@ -124,6 +124,16 @@ def test_a_trace_replaces_no_file_that_the_run_needs(trace: str, tmp_path: Path)
     assert CliRunner().invoke(main, [*asked, str(tmp_path / "t.json")]).exit_code == 0
 
 
+def test_outputs_replace_no_file_that_the_run_reads(tmp_path: Path) -> None:
+    file, given = small_model(tmp_path), tmp_path / "x.npz"
+    with open(given, "wb") as target:
+        np.save(target, np.ones((64, 64), "float32"))
+    before = given.read_bytes()
+    found = CliRunner().invoke(main, ["run", str(file), "-q", "--input", f"x={given}", "--save", str(given)])
+    assert found.exit_code == 2 and "is a file that this run reads; give another name" in found.stderr
+    assert given.read_bytes() == before
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("arguments", [["--json"], []])
 def test_standard_output_that_is_full_is_named(arguments: list[str], tmp_path: Path) -> None:

@@ -44,6 +44,28 @@ def test_decisions_of_a_saved_plan_are_explained(saved: Path) -> None:
     assert found.exit_code == 0 and found.stdout == f"{p.explain(one)}\n\n{p.explain(two)}\n"
 
 
+def test_what_a_saved_plan_decided_is_kept_but_for_what_is_fixed(saved: Path, tmp_path: Path) -> None:
+    p = ShardPlan.from_json(saved.read_bytes())
+    same = called("plan", MODEL, "--like", saved, "--json", "-q")
+    assert same.exit_code == 0 and ShardPlan.from_json(same.stdout) == p
+    node = p.stages[0].node
+    (told,) = json.loads(called("explain", saved, node, "--json").stdout)["explained"]
+    other = next(one for one in told["alternatives"] if not one["is_chosen"] and one["sharding"])
+    cut = ",".join(f"{axis}:{parts}" for axis, parts in other["sharding"].items())
+    found = called("plan", MODEL, "--like", saved, "--fix", f"{node}={cut}", "--json", "-q")
+    q = ShardPlan.from_json(found.stdout)
+    assert (q.seconds, q.nbytes_moved) == (other["seconds"], other["nbytes_moved"])
+    assert all(reason in told["text"] for reason in other["reasons"]) and other["reasons"]
+    for words, message in (
+        (["--mesh", "4"], "another mesh, whose shape is (2, 2), not (4,)"),
+        (["--no-fuse"], "fuse cannot be given with like"),
+        (["--fix", "nothing="], "no operator 'nothing'"),
+    ):
+        refused = called("plan", MODEL, "--like", saved, *words)
+        assert refused.exit_code == 2 and message in refused.stderr and len(refused.stderr.splitlines()) < 5
+    assert "there is no file" in called("plan", MODEL, "--like", tmp_path / "none.json").stderr
+
+
 def test_stages_without_operators_are_explained(tmp_path: Path) -> None:
     g, file = Graph(), tmp_path / "plan.json"
     g.output(g.input("x", (64, 64)) @ g.input("w", (64, 64)), "y")

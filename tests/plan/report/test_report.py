@@ -152,6 +152,40 @@ def test_bars_are_the_alternatives_of_the_plan() -> None:
         assert sum(row.get("class") == "tp-chosen" for row in rows) == 1
 
 
+@pytest.mark.parametrize("make", [chain, residual])
+def test_operators_share_reasons_where_all_numbers_are_equal(make: Any) -> None:
+    """Alike operators between others cost otherwise than the first of them, as the ends of a chain do."""
+    p = plan(make(), Mesh(4), fuse=False)
+    _, standing = operators.explain_operators(p)
+    assert len(set(standing.values())) < len(standing) == len(p.graph.nodes)
+    for node, key in standing.items():
+        mine, theirs = p.alternatives[node], p.alternatives[key]
+        assert [(one.sharding, one.seconds, one.nbytes_moved) for one in mine] == [
+            (one.sharding, one.seconds, one.nbytes_moved) for one in theirs
+        ]
+        assert [[(c.what, c.seconds, c.nbytes) for c in one.causes] for one in mine] == [
+            [(c.what, c.seconds, c.nbytes) for c in one.causes] for one in theirs
+        ]
+
+
+def test_each_bar_has_its_reasons() -> None:
+    p = plan(chain(), Mesh((2, 2)), fuse=False)
+    told = p.report().data
+    for name, one in told["explained"].items():
+        said = [words for tag, words in Elements(one["reasons"]).words if tag == "p"]
+        wanted = [reason for other in p.alternatives[name][: tuning.SHOWN_ALTERNATIVES] for reason in other.reasons]
+        assert said[1 : 1 + len(wanted)] == wanted and len(said) <= 2 + len(wanted)
+
+
+def test_devices_that_hold_nothing_say_so() -> None:
+    g = Graph()
+    g.output(ops.relu(g.input("x", (1, 3)), name="act"), "y")
+    p = plan(g, Mesh(4), fix={"act": {"i1": 3}})
+    markup = p._repr_html_()
+    idle = [use for use in p.memory if use.peak_step < 0]
+    assert idle and "step -1" not in markup and len(idle) == markup.count("nothing lies there at any step")
+
+
 def test_reasons_are_the_sentences_of_explain() -> None:
     p = plan(chain(), Mesh((2, 2)), fuse=False)
     told = p.report().data

@@ -121,10 +121,10 @@ def test_alternatives_of_networks_are_the_plans_that_have_them(name: str, shape:
     assert sum(check_alternative(g, p, node, one) for node, one in told)
 
 
-@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy) for k in range(4, 60, 4))])
+@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy) for k in range(3, 60, 3))])
 def test_plans_of_every_kind_are_kept(begin: int) -> None:
     named = 0
-    for seed in range(begin, begin + 4):
+    for seed in range(begin, begin + 3):
         rng = random.Random(seed)
         g = make_graph(rng)
         p, _ = make_plan(g, rng)
@@ -132,9 +132,10 @@ def test_plans_of_every_kind_are_kept(begin: int) -> None:
         assert q == p and q.steps == p.steps
         read = ShardPlan.from_json(p.to_json())
         assert plan(g, p.mesh, like=read) == plan(read.graph, p.mesh, like=read) == p
-        told = [(node, one) for node, others in p.alternatives.items() for one in others]
-        assert read.alternatives == p.alternatives
-        named += sum(check_alternative(g, p, *one) for one in rng.sample(told, min(len(told), 2)))
+        node = rng.choice(sorted(p.graph.nodes))
+        others = p.alternatives[node]
+        assert read.alternatives[node] == others
+        named += sum(check_alternative(g, p, node, one) for one in rng.sample(others, min(len(others), 2)))
     assert named
 
 

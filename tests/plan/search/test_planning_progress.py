@@ -68,6 +68,7 @@ def test_plans_in_little_memory_and_several_plans_tell_of_memory_too() -> None:
     made, told = told_by(plan, g, slow, memory_nbytes=most // 3)
     check(told)
     assert told[-2][2] == "memory" and max(made.peak_nbytes) <= most // 3
+    assert sum(words == "memory" for _, _, words in told) >= 2  # it does not stand still there
     assert made == plan(g, slow, memory_nbytes=most // 3)
     plans, told = told_by(pareto, g, slow, points=5)
     check(told)

@@ -105,3 +105,5 @@ def test_a_plan_of_nothing_holds_nothing() -> None:
     check(p)
     idle = [use for use in p.memory if not use.peak_nbytes]
     assert all((use.peak_step, use.at_peak) == (-1, ()) for use in idle)
+    assert all(str(use) == f"device {use.device} holds nothing" and "-1" not in repr(use) for use in idle)
+    assert all(use._repr_html_() == f"<p>{use}</p>" for use in idle)
