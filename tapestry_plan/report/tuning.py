@@ -8,7 +8,7 @@ They bound what is shown, and none of what is counted: where one leaves somethin
 MAX_NBYTES = 2_000_000
 """A report is at most so large; pictures of operators, and then rows of transfers, are left out until it is."""
 MAX_EXPLAINED = 160
-"""At most so many different operators are explained: to compare shardings of one takes about 15 ms."""
+"""At most so many different operators are explained: to compare shardings of one takes about 40 ms."""
 
 MAX_EDGES = 1000
 """Of a graph with more edges those are left out beside which a path of others is; to lay them out takes minutes."""

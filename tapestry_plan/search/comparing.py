@@ -91,21 +91,20 @@ class Comparison:
         exact : collection of str
             Operators that have this very layout; others may have any of these parts that is compared.
         """
-        every = self._problem if wanted else None
-        derived, rows = dict[str, tuple[Layout, ...]](), dict[str, list[Layout]]()
+        derived, some = dict[str, tuple[Layout, ...]](), dict[str, list[Layout]]()
         for name, layout in wanted.items():
-            assert every is not None, "it is posed where something is wanted"
-            known = every.variables[every.position["operator", name]].layouts
-            alike = [one for one in known if one.parts == layout.parts]
-            rows[name] = alike[:1] if alike[:1] == [known[0]] else alike
-            if name in exact or not alike:
-                rows[name] = [layout]
-            derived[name] = (*self._derived.get(name, ()), *(one for one in rows[name] if one not in known))
-        asked = replace(self._asked, derived=derived)
-        problem = KeptProblem(self._graph, asked, self._choices, wanted)
+            known = self._problem.variables[self._problem.position["operator", name]].layouts
+            if name in exact:
+                some[name] = [layout]
+            elif layout.parts == known[0].parts:  # it is sharded so
+                some[name] = [known[0]]
+            else:
+                some[name] = [one for one in known if one.parts == layout.parts] or [layout]
+            derived[name] = (*self._derived.get(name, ()), *(one for one in some[name] if one not in known))
+        problem = KeptProblem(self._graph, replace(self._asked, derived=derived), self._choices, wanted)
         numbers = {
             name: np.array([problem.variables[problem.position["operator", name]].layouts.index(one) for one in mine])
-            for name, mine in rows.items()
+            for name, mine in some.items()
         }
         near = _Near.of(problem, {name: mine for name, mine in numbers.items() if mine.tolist() != [0]}, most=None)
         assert near is not None, "there is no limit"
