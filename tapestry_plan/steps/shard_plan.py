@@ -275,8 +275,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     """For each operator, its shardings from best to worst, all other operators kept; compared when asked for.
 
-    They are compared whatever `fix` and `forbid` asked for. A plan that was read from a document has those that had been
-    asked for before; others are compared anew.
+    They are compared whatever `fix` and `forbid` asked for. A plan that was read from a document has those that had
+    been asked for before; others are compared anew.
     """
     nbytes_local: tuple[int, ...] = ()
     """Bytes of the blocks that each device must write anew to read operands, as they are not strided in one buffer.
