@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode
 from tapestry_plan.rewrite import Draft, split_axes
+from tapestry_plan.search import tuning
 from tapestry_plan.search.comparing import Comparison, summarize
 from tapestry_plan.search.fusing import fuse_neighbors
 from tapestry_plan.search.prices.chosen import Moved

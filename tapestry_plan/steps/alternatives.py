@@ -152,8 +152,8 @@ class Alternative(Struct, frozen=True):
     >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}})
     >>> {tuple(one.sharding.items()): one.nbytes_moved for one in p.alternatives["columns"] if one.sharding}
     {(('i1', 2),): 0, (('i0', 2),): 48}
-    >>> p.alternatives["columns"][-1].reasons
-    ('receives 48 B of result rows, as cells [0, 2)×[3, 6) from device 0 to 1',)
+    >>> p.alternatives["columns"][1].reasons
+    ('would receive 48 B of result rows, as cells [0, 2)×[3, 6) from device 0 to 1 (+1.00 us)',)
     """
 
     sharding: dict[str, int]

@@ -26,7 +26,7 @@ class Explanation(str):
     >>> _ = g.output(ops.relu(g.input("x", (64, 64)), name="act"))
     >>> text = plan(g, Mesh(2)).explain("act")
     >>> text.splitlines()[0], [tell_sharding(one.sharding) for one in text.alternatives]
-    ('act (relu): i0:2', ['i0:2', 'i1:2', 'whole'])
+    ('act (relu): i1:2', ['i1:2', 'i0:2', 'whole'])
     """
 
     lines: tuple[str, ...]
