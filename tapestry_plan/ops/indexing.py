@@ -251,7 +251,7 @@ def _one_hot_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard
     xp.copyto(out, out.dtype.type(attrs["on"]), where=xp.expand_dims(hot, axis) == row)
 
 
-@operator(block=_take_block, signature=_take_signature, dtype=_indexed, adjoint=adjoints.take)
+@operator(block=_take_block, signature=_take_signature, dtype=_indexed, adjoint=adjoints.take, rows=True)
 def take(
     x: Tensor, indices: Tensor | Sequence[Any] | NDArray[Any], axis: int = 0, *, name: str | None = None
 ) -> Tensor:
@@ -296,7 +296,11 @@ def take(
 
 
 @operator(
-    block=_take_along_axis_block, signature=_take_along_axis_signature, dtype=_indexed, adjoint=adjoints.take_along_axis
+    block=_take_along_axis_block,
+    signature=_take_along_axis_signature,
+    dtype=_indexed,
+    adjoint=adjoints.take_along_axis,
+    rows=True,
 )
 def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """For each cell of the indices, the cell of x at that index of an axis and at the same place on the others.
@@ -335,7 +339,7 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1, *, name: str | N
     """
 
 
-@operator(block=_gather_nd_block, signature=_gather_nd_signature, dtype=_indexed, adjoint=adjoints.gather_nd)
+@operator(block=_gather_nd_block, signature=_gather_nd_signature, dtype=_indexed, adjoint=adjoints.gather_nd, rows=True)
 def gather_nd(x: Tensor, indices: Tensor, *, name: str | None = None) -> Tensor:
     """The part of x at each row of indices, which name its first axes.
 

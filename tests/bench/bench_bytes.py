@@ -2,6 +2,7 @@
 
 python tests/bench/bench_bytes.py            prints the table
 python tests/bench/bench_bytes.py --write    also writes it to tests/bench/results/bench_bytes.md
+python tests/bench/bench_bytes.py --local    prints, or writes to bench_local.md, what networks copy within devices
 
 XLA's bytes are counted in the programs that it compiled in the same run, with the same inputs and results in the same
 places (`xla_bytes.py`; rings); of tanh and exp around a view ours lie where the plan puts them. Megatron's MLP and
@@ -28,11 +29,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
 from bench_sets import machine  # noqa: E402
 
-from tapestry_plan import Device, Graph, Link, Mesh, Placed, ShardPlan, Tensor, gradient, ops, plan  # noqa: E402
+from tapestry_plan import Device, Graph, Link, Mesh, Placed, ShardPlan, Tensor, gradient, load_onnx, ops, plan  # noqa: E402
+from tapestry_plan.onnx import light_model  # noqa: E402
+from tapestry_plan.steps import count_local, lower  # noqa: E402
 from tapestry_sets import concatenate, roll  # noqa: E402
 
 PROGRAMS = Path(__file__).with_name("xla_bytes.py")
 RESULTS = SETS_RESULTS.with_name("bench_bytes.md")
+LOCAL = RESULTS.with_name("bench_local.md")
 H100: dict[str, Any] = {"link": Link(5e-6, 3e11), "device": Device(4e14, 3e12)}
 COMPUTE_BOUND: dict[str, Any] = {"device": Device(1e9, 1e30), "link": Link(0.0, 1e12)}
 
@@ -47,6 +51,8 @@ class Row(NamedTuple):
     """A program's name in `xla_bytes.py`, or bytes."""
     is_total: bool = False
     """Whether bytes of all devices are compared, in place of those of the busiest one."""
+    is_local: bool = False
+    """Whether bytes that devices copy within themselves are compared, of all devices."""
 
 
 def convolutions() -> Iterator[Row]:
@@ -178,9 +184,22 @@ def one_sender() -> Iterator[Row]:
     yield Row("the same by columns: x to all, in all", found, "seven copies", 7 << 22, True)
 
 
+def networks() -> Iterator[Row]:
+    """What networks copy within devices, beside the same layouts with each block in a place of its own."""
+    models = {name: str(ROOT / "tests" / "models" / f"{name}.onnx") for name in ("bert", "gpt2", "resnet")}
+    light = {name: light_model(name, seed=1) for name in ("squeezenet", "shufflenet", "resnet50")}
+    for name, model in {**models, **light}.items():
+        found = plan(load_onnx(model), Mesh(4))
+        apart = lower(found.graph, found.mesh, found.choices, apart=True)
+        nbytes = sum(count_local(found.graph, apart.buffers, apart.steps, 4))
+        yield Row(f"{name} on 4, copied within devices, in all", found, "blocks apart", nbytes, is_local=True)
+
+
 def line(row: Row, xla: Mapping[str, Sequence[int]]) -> str:
     """A row of the table."""
     ours = row.plan.nbytes_moved if row.is_total else max(row.plan.nbytes_received)
+    if row.is_local:
+        ours = sum(row.plan.nbytes_copied)
     theirs = row.figure if isinstance(row.figure, int) else xla[row.figure][row.is_total]
     ratio = f"{ours / theirs:.2f}" if theirs else "both 0" if not ours else "more"
     seconds = f"{row.plan.seconds * 1e6:,.1f}"
@@ -191,13 +210,24 @@ def line(row: Row, xla: Mapping[str, Sequence[int]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"also write the table to {RESULTS.name}")
-    write = parser.parse_args().write
+    parser.add_argument("--local", action="store_true", help=f"what networks copy within devices, in {LOCAL.name}")
+    args = parser.parse_args()
+    write, heading = args.write, "| work | bytes | beside | bytes | ratio | modeled us | gap | space |"
+    if args.local:
+        lines = [heading, "|---" * 8 + "|", *(line(row, {}) for row in networks())]
+        print("\n".join(lines))
+        if write:
+            about = [
+                "Plans on 4 devices, in steps of all of them: `python tests/bench/bench_bytes.py --local --write`."
+            ]
+            LOCAL.write_text("\n".join(["# Bytes copied within devices", "", *about, "", *lines]) + "\n")
+        return
     counted = subprocess.run([sys.executable, str(PROGRAMS), "--json"], capture_output=True, text=True)
     if counted.returncode:
         last = (counted.stderr.splitlines() or ["nothing was printed"])[-1]
         sys.exit(f"XLA's bytes could not be counted ({last}): pip install '.[bench]'")
     xla = json.loads(counted.stdout)
-    lines = ["| work | bytes | beside | bytes | ratio | modeled us | gap | space |", "|---" * 8 + "|"]
+    lines = [heading, "|---" * 8 + "|"]
     for group in (convolutions, products, transformers, training, views, one_sender):
         lines += [line(row, xla["bytes"]) for row in group()]
     print("\n".join(lines))

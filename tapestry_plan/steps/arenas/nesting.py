@@ -11,7 +11,7 @@ goes to one place of another one, it is made there, and nothing is copied::
 
 The block, the host, takes its place before its first guest does, and keeps it until the last one is given back. The
 copies stay among the steps, so that who reads the host waits for the guest; they move nothing. A device whose arena
-would be larger so keeps as many blocks apart as it takes.
+would be much larger so keeps as many blocks apart as it takes.
 
 poprithms' memory/inplace tries proposals against a check that no writer is followed by a reader of the old value. Here
 every cell is written once, so that a guest's cells are its own until the copy, and the host's from then on.
@@ -67,7 +67,7 @@ class Nested(NamedTuple):
 def nest(
     graph: Graph, buffers: Sequence[Buffer], steps: Sequence[ProgramStep], peak_nbytes: Mapping[int, int]
 ) -> Nested:
-    """Let what is copied whole into a block of its device be made there, where no arena grows by that.
+    """Let what is copied whole into a block of its device be made there, where no arena grows much by that.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def _reorder(steps: Iterable[S], hosts: Hosts) -> Iterator[S]:
 def _fit(
     buffers: Sequence[Buffer], taking: Sequence[Taking], wanted: Hosts, most: int, places_of: FindPlaces
 ) -> tuple[dict[int, int], dict[int, int], int]:
-    """Of some guests of a device those with which its arena reaches no further than before, with places of all others.
+    """Of some guests of a device those with which its arena reaches little further than before, with places of others.
 
     Returns
     -------
@@ -264,7 +264,9 @@ def _fit(
     if places is not None:
         reach = max(at + stay.nbytes for at, stay in zip(places, stays.values(), strict=True))
         return dict(wanted), dict(zip(stays, places, strict=True)), reach
-    # A few of them are too many, as a rule: halves are tried until each of these is alone, or enough were tried.
+    # Who gives no memory gets a little more of it used, for copies that take time. If still a few of them are too many,
+    # halves are tried until each of these is alone, or enough were tried.
+    most += int(most * tuning.NESTING_GROWTH)
     left, tries = [[*wanted]], 0
     while left and tries < tuning.NESTING_TRIES:
         some, tries = left.pop(), tries + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -140,7 +140,12 @@ def test_a_guest_of_a_view_is_sent_and_copied_from_there() -> None:
         np.testing.assert_allclose(array, evaluate(g, feeds)[name], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "most"), [("bert", 24_576), ("gpt2", 16_384)])
+def assert_little_grew(p: ShardPlan, apart: Sequence[int]) -> None:
+    """Of a thirty-second, beyond that of blocks apart."""
+    assert all(one <= other * 33 / 32 for one, other in zip(p.peak_nbytes, apart, strict=True))
+
+
+@pytest.mark.parametrize(("name", "most"), [("bert", 16_384), ("gpt2", 8_192)])
 def test_networks_copy_little(name: str, most: int) -> None:
     g = load_onnx(f"tests/models/{name}.onnx")
     p, feeds = plan(g, Mesh(4)), of_floats(g)
@@ -148,7 +153,7 @@ def test_networks_copy_little(name: str, most: int) -> None:
         np.testing.assert_allclose(array, evaluate(g, feeds)[label], rtol=1e-3, atol=1e-5)
     by_itself = lower(p.graph, p.mesh, p.choices, apart=True)
     assert sum(p.nbytes_copied) <= most < sum(count_local(p.graph, by_itself.buffers, by_itself.steps, 4)) / 1.9
-    assert all(one <= other for one, other in zip(p.peak_nbytes, by_itself.peak_nbytes, strict=True))
+    assert_little_grew(p, by_itself.peak_nbytes)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet", "squeezenet", "shufflenet"])
@@ -165,12 +170,12 @@ def test_networks_have_the_bits_of_blocks_apart(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(k, marks=pytest.mark.heavy) for k in range(8, 60))])
-def test_no_arena_grows(seed: int) -> None:
+def test_no_arena_grows_by_much(seed: int) -> None:
     rng = random.Random(seed)
     p, _ = make_plan(make_graph(rng), rng)
     by_itself = lower(p.graph, p.mesh, p.choices, apart=True)
     if p.choices.memory_nbytes is None:
-        assert all(one <= other for one, other in zip(p.peak_nbytes, by_itself.peak_nbytes, strict=True))
+        assert_little_grew(p, by_itself.peak_nbytes)
     else:
         assert not any(buffer.within for buffer in p.buffers)
 
@@ -396,6 +401,7 @@ def test_of_many_guests_that_do_not_fit_not_each_is_tried(monkeypatch: pytest.Mo
         return fill(*about)
 
     monkeypatch.setattr(nesting, "_fill", counted)
+    monkeypatch.setattr(tuning, "NESTING_GROWTH", 0.0)
     g = Graph()
     h, made = g.input("x", (8, 8)), []
     for k in range(120):
@@ -407,7 +413,7 @@ def test_of_many_guests_that_do_not_fit_not_each_is_tried(monkeypatch: pytest.Mo
     p = plan(g, Mesh(1), fuse=False, expand=False)
     check_plan(p)
     assert 60 < fills[0] <= tuning.NESTING_TRIES + 2
-    assert p.peak_nbytes <= apart(p).peak_nbytes
+    assert_little_grew(p, apart(p).peak_nbytes)
 
 
 def test_padding_that_nobody_fills_is_refused() -> None:
