@@ -23,6 +23,7 @@ from tapestry_plan.search.prices.tensors import Known
 from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.recomputing import list_late, list_subsets, run_again
 from tapestry_plan.search.solving import Solved, count_work, find_bound
+from tapestry_plan.search.writing import list_makers_inside
 from tapestry_plan.steps import (
     Device,
     Expansions,
@@ -205,7 +206,9 @@ class PlansByMemory:
         left_out = tuple(leave_out(*one) for one in self._expandable.items())
         unified = {} if best.other in apart else self.fastest.unified
         expansions, fused = best.other.expansions or left_out, best.other.fused
-        return replace(made, expansions=expansions, unified=unified, recomputed=best.other.recomputed, fused=fused)
+        made_by = list_makers_inside(self._graphs[-1], made.graph)
+        made = replace(made, expansions=expansions, unified=unified, fused=fused, made_by=made_by)
+        return replace(made, recomputed=best.other.recomputed)
 
     def _try(self, tried: list[Tried], posed: Posed, other: Other, caps: Sequence[int], work: float = inf) -> int:
         """Look for a better plan in a graph and, where there is one, in the same with the blocks of its layouts.

@@ -32,7 +32,7 @@ from tapestry_plan.search.keeping import keep_plan
 from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.progress import Meter
-from tapestry_plan.search.writing import Candidate, lower_choice, write_plan
+from tapestry_plan.search.writing import Candidate, list_makers_inside, lower_choice, write_plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, spill
 from tapestry_sets.limits import check_arguments
 
@@ -228,8 +228,9 @@ def prepare(
         result = result.lower_bound(lowest / TICKS_PER_SECOND)
     meter.enter("steps")
     graph, fan_in = planned.problem.graph, request.fan_in
+    fastest = result.write()
     return PlansByMemory(
-        replace(result.write(), unified=unified),
+        replace(fastest, unified=unified, made_by=list_makers_inside(given, fastest.graph)),
         _list_others(result),
         lambda one: pose_plain(request, planned, one),
         (graph, given) if unified else (graph,),

@@ -295,6 +295,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """Operators and constants of the graph as given, by name, for which equal ones stand: the rule `unify`."""
     recomputed: dict[str, str] = field(default_factory=dict)
     """Operators that run again for late readers, by name, with those that they are like: the rule `recompute`."""
+    made_by: dict[str, str] = field(default_factory=dict)
+    """Results of the graph as given that the plan's graph does not have, by name, with the operators that make them.
+
+    They are inside of a block, expanded, or equal to others; those that are called like their operators are left out.
+    """
     explicit: Written | None = None
     """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
 
@@ -308,7 +313,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         )
 
     def __post_init__(self) -> None:
-        for name in ("nbytes_by_link", "alternatives", "unified", "recomputed"):
+        for name in ("nbytes_by_link", "alternatives", "unified", "recomputed", "made_by"):
             force_setattr(self, name, freeze_dicts(getattr(self, name)))
         for name in ("nbytes_spilled", "nbytes_local"):
             if not getattr(self, name) and isinstance(self.mesh, Mesh):
@@ -989,6 +994,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     @check_arguments
     def explain(self, node: str) -> Explanation:
         """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
+
+        An operator may be asked for by a tensor that it makes, as an ONNX file calls it.
 
         Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
         on up to 64 devices.
