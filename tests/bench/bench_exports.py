@@ -38,7 +38,8 @@ from torch.distributed.tensor import Replicate, distribute_tensor  # noqa: E402
 
 from tapestry_exec import evaluate  # noqa: E402
 from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, ops, plan  # noqa: E402
-from tests.plan.steps.test_exports import held  # noqa: E402
+from tapestry_plan.steps import HOST, Compute, Copy, Reduce  # noqa: E402
+from tapestry_sets import Box  # noqa: E402
 
 RESULTS = HERE / "results" / "exports.md"
 Constrain = Callable[[str, Any], Any]
@@ -130,12 +131,27 @@ MODELS = HERE.parent / "models"
 
 
 def list_spans(p: ShardPlan) -> dict[str, dict[int, list[range]]]:
-    """By tensor and device the cells that the plan's steps place or make there, as ranges."""
-    found = {}
-    for name, devices in held(p).items():
-        found[name] = {
-            d: [range(min(at), max(at) + 1) for at in zip(*cells, strict=True)] for d, cells in devices.items()
-        }
+    """By tensor and device the cells that the plan's steps place or make there first, as ranges around them."""
+    buffers = {buffer.id: buffer for buffer in p.buffers}
+    boxes: dict[tuple[str, int], list[Box]] = {}
+    for step in p.steps:
+        is_placed = isinstance(step, Copy) and step.src == HOST and step.piece is None
+        numbers = step.outputs if isinstance(step, Compute) else ()
+        if is_placed or isinstance(step, Reduce):
+            numbers = (step.dst if isinstance(step, Copy) else step.output,)
+        for number in numbers:
+            buffer = buffers[number]
+            known = boxes.setdefault((buffer.tensor, buffer.device), [])
+            if buffer.part < 0 and (is_placed or not known):
+                regions = () if isinstance(step, Compute) else step.regions
+                known += [Box.from_bounds(*region.bounds()) for region in regions] or [buffer.box]
+    found: dict[str, dict[int, list[range]]] = {}
+    for (name, device), each in boxes.items():
+        if each:
+            spans = zip(*(zip(box.start, box.stop, strict=True) for box in each), strict=True)
+            found.setdefault(name, {})[device] = [
+                range(min(a), max(b)) for a, b in (zip(*x, strict=True) for x in spans)
+            ]
     return found
 
 

@@ -43,7 +43,9 @@ def _expand(a: Mapping[str, Any], x: Any, shape: Any) -> Any:
     return jnp.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(map(int, np.asarray(shape)))))
 
 
-def _split(a: Mapping[str, Any], x: Any, sizes: Any) -> Any:
+def _split(a: Mapping[str, Any], x: Any, sizes: Any = None) -> Any:
+    if sizes is None:
+        return jnp.split(x, a["num_outputs"], a.get("axis", 0))
     return jnp.split(x, np.cumsum(np.asarray(sizes))[:-1], a.get("axis", 0))
 
 
