@@ -198,17 +198,7 @@ def write_plan(
 
 
 def list_makers_inside(given: Graph, made: Graph) -> dict[str, str]:
-    """The results of a graph that one made of it does not have, with their operators, but for those called like these.
-
-    Examples
-    --------
-    >>> from tapestry_plan import load_onnx, Mesh, plan
-    >>> from tapestry_plan.onnx import demo_model
-    >>> g = load_onnx(demo_model())
-    >>> found = list_makers_inside(g, plan(g, Mesh(2), expand=False).graph)
-    >>> len(found), found["r1"]
-    (1, 2)
-    """
+    """Results of a graph that one made of it does not have, with their operators, but for those called like these."""
     return {
         name: node.name
         for node in given.nodes.values()
