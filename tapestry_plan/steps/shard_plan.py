@@ -675,8 +675,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Where tensors lie, as JAX says it: what inputs and weights are put to, and what results are constrained to.
 
         Exact, or refused: parts of one size, in the order of the mesh. Where a device is given cells beside an even
-        part, as rows with a halo, it is the part: JAX moves the halo itself. `Shardings.outputs` says where the graph's
-        outputs are in the end, for ``out_shardings``.
+        part, as rows with a halo, it is the part: JAX moves the halo itself. Along an axis of the mesh of which one
+        device alone has a tensor JAX has copies: the code says so, and `Shardings.placements` which axes are `idle`.
+        `Shardings.outputs` says where the graph's outputs are in the end, for ``out_shardings``.
 
         Parameters
         ----------
@@ -729,8 +730,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def to_dtensor(self) -> Shardings[Any]:
         """Where tensors lie, as the placements of PyTorch's DTensor: one for each axis of the mesh.
 
-        Parts are those of `torch.chunk`, and an axis that is cut along several axes of the mesh is so in their order;
-        others are refused, as by `to_jax`. DTensor moves no halos: of convolutions and windows that are cut along their
+        Parts are those of `torch.chunk`; others are refused, as by `to_jax`. An axis that is cut along several axes of
+        the mesh in another order than theirs, in even parts, has a ``_StridedShard``. DTensor moves no halos: of convolutions and windows that are cut along their
         rows it computes each part by itself, padded, and says nothing.
 
         Raises
