@@ -232,7 +232,7 @@ class Fusion(Struct, frozen=True, dict=True):
 
     def _call_axes(self, signature: Signature) -> Signature:
         """The signature of the block with its names; those of the second one are taken too where nothing else has."""
-        names, mine = self.names, {axis.name: axis for axis in self.first_signature.axes}
+        names = self.names
         if all(name == called for name, called in names.items()):
             return signature
 
@@ -240,9 +240,7 @@ class Fusion(Struct, frozen=True, dict=True):
             return replace(operand, at_start_of=tuple(names[name] for name in operand.at_start_of))
 
         axes = [
-            replace(axis, name=names[axis.name], alias=mine[names[axis.name]].alias or axis.name)
-            if names[axis.name] != axis.name
-            else axis
+            replace(axis, name=names[axis.name], alias=axis.name) if names[axis.name] != axis.name else axis
             for axis in signature.axes
         ]
         taken = Counter(word for axis in axes for word in (axis.name, axis.alias) if word)

@@ -731,8 +731,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Where tensors lie, as the placements of PyTorch's DTensor: one for each axis of the mesh.
 
         Parts are those of `torch.chunk`; others are refused, as by `to_jax`. An axis that is cut along several axes of
-        the mesh in another order than theirs, in even parts, has a ``_StridedShard``. DTensor moves no halos: of convolutions and windows that are cut along their
-        rows it computes each part by itself, padded, and says nothing.
+        the mesh in another order than theirs, in even parts, has a ``_StridedShard``. DTensor moves no halos: of
+        convolutions and windows that are cut along their rows it computes each part by itself, padded, and says
+        nothing.
 
         Raises
         ------
