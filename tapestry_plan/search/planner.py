@@ -27,12 +27,12 @@ from tapestry_plan.search.apart import may_be_better_apart
 from tapestry_plan.search.arguments import MENDS, CapOptions, Options, with_options
 from tapestry_plan.search.by_memory import Other, PlansByMemory
 from tapestry_plan.search.expanding import compare_expansions
-from tapestry_plan.search.fusing import write_blocks
+from tapestry_plan.search.fusing import list_makers_inside, write_blocks
 from tapestry_plan.search.keeping import keep_plan
 from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.progress import Meter
-from tapestry_plan.search.writing import Candidate, list_makers_inside, lower_choice, write_plan
+from tapestry_plan.search.writing import Candidate, lower_choice, write_plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, spill
 from tapestry_sets.limits import check_arguments
 

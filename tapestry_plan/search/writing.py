@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Graph, OpNode
+from tapestry_plan.ir import OpNode
 from tapestry_plan.rewrite import Draft, split_axes
 from tapestry_plan.search import tuning
 from tapestry_plan.search.comparing import Comparison, summarize
@@ -195,16 +195,6 @@ def write_plan(
         expansions=expansions,
         fused=fused,
     )
-
-
-def list_makers_inside(given: Graph, made: Graph) -> dict[str, str]:
-    """Results of a graph that one made of it does not have, with their operators, but for those called like these."""
-    return {
-        name: node.name
-        for node in given.nodes.values()
-        for name in node.outputs
-        if name not in made.stored and name not in made.selections and name != node.name
-    }
 
 
 def _list_links(

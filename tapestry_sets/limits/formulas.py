@@ -58,9 +58,9 @@ class Bracket(NamedTuple):
 
 
 Factor: TypeAlias = "int | Quotient | Bracket"
-Term: TypeAlias = tuple[int, tuple[Factor, ...]]
+Addend: TypeAlias = tuple[int, tuple[Factor, ...]]
 """A sign, 1 or -1, and the factors, numbers from 2 on among them."""
-Terms: TypeAlias = tuple[Term, ...]
+Terms: TypeAlias = tuple[Addend, ...]
 
 
 def tidy_formula(formula: str) -> str:
@@ -98,14 +98,14 @@ def _read(node: ast.expr) -> Terms:
             return _multiply(_read(one), _read(two))
         case ast.BinOp(one, ast.FloorDiv(), two):
             return _divide(_read(one), _read(two))
-    raise ValueError(f"{ast.unparse(node)} is no sum, product or quotient of whole numbers")
+    raise ValueError(f"{ast.unparse(node)} is not a sum, product or quotient of whole numbers")
 
 
 def _negate(terms: Terms) -> Terms:
     return _order([(-sign, factors) for sign, factors in terms])
 
 
-def _order(terms: Iterable[Term]) -> Terms:
+def _order(terms: Iterable[Addend]) -> Terms:
     """What is added before what is taken away, numbers last."""
     return tuple(sorted(terms, key=lambda term: (-term[0], _number_of(term) is not None)))
 
@@ -120,7 +120,7 @@ def _multiply(one: Terms, two: Terms) -> Terms:
     return ((s * t, f + g),)
 
 
-def _put_in_brackets(terms: Terms) -> Term:
+def _put_in_brackets(terms: Terms) -> Addend:
     """A sum as one term; one that is all taken away is that with another sign."""
     if len(terms) == 1:
         return terms[0]
@@ -131,9 +131,9 @@ def _divide(one: Terms, two: Terms) -> Terms:
     return one if not one or two == ((1, ()),) else ((1, (Quotient(one, two),)),)
 
 
-def _collect(terms: Iterable[Term]) -> Terms:
+def _collect(terms: Iterable[Addend]) -> Terms:
     """The terms of a sum, numbers as one, and those as one that share all factors but a number."""
-    total, found = 0, list[Term]()
+    total, found = 0, list[Addend]()
     left = [*terms][::-1]
     while left:
         term = left.pop()
@@ -152,7 +152,7 @@ def _collect(terms: Iterable[Term]) -> Terms:
     return _order(found)
 
 
-def _number_of(term: Term) -> int | None:
+def _number_of(term: Addend) -> int | None:
     """The number that a term is, if it is no product."""
     match term:
         case sign, ():
@@ -162,7 +162,7 @@ def _number_of(term: Term) -> int | None:
     return None
 
 
-def _merge(one: Term, two: Term) -> Terms | None:
+def _merge(one: Addend, two: Addend) -> Terms | None:
     """One term, or none, in place of two that share all factors but a number; None where they do not."""
     (s, f), (t, g) = one, two
     shared = Counter(f) & Counter(g)

@@ -73,7 +73,7 @@ def test_tidy_formulas_are_as_a_person_would_write_them() -> None:
         "-5 + 3*4": "3*4 - 5",
     }.items():
         assert tidy_formula(formula) == wanted
-    with pytest.raises(ValueError, match="2 \\*\\* 3 is no sum, product or quotient"):
+    with pytest.raises(ValueError, match="2 \\*\\* 3 is not a sum, product or quotient"):
         tidy_formula("1 + 2**3")
 
 
