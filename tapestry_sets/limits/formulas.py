@@ -153,7 +153,7 @@ def _collect(terms: Iterable[Addend]) -> Terms:
 
 
 def _number_of(term: Addend) -> int | None:
-    """The number that a term is, if it is no product."""
+    """The number that a term is, if it is one."""
     match term:
         case sign, ():
             return sign
