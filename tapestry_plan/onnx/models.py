@@ -358,7 +358,7 @@ def _graph_of(
     dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
     if not sizes and not values:
         _check_declared_shapes(model, at)
-    return at.graph
+    return at.graph.done()
 
 
 def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> None:

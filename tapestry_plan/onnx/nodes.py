@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
+from tapestry_plan.rewrite import Draft
 from tapestry_sets.limits import Budget, list_names, quote
 
 Array = NDArray[Any]
@@ -79,11 +80,45 @@ class TooLargeToFold(ValueError):
     """To evaluate a node at import would take more bytes than an import may."""
 
 
+class ReadGraph(Draft):
+    """The graph of a model that is being read: no tensor takes a name by itself that the model has for one of its own.
+
+    Parameters
+    ----------
+    name : str
+    taken : iterable of str
+        The names of the model's tensors.
+    """
+
+    def __init__(self, name: str, taken: Iterable[str]) -> None:
+        super().__init__(Graph(name))
+        self._taken = frozenset(taken)
+        self._renamed: dict[str, str] = {}
+
+    def _fresh(self, wanted: str, what: Any = "tensor") -> str:
+        found = super()._fresh(wanted, what)
+        while what == "tensor" and (found in self._taken or found in self._renamed):
+            wanted += "_"
+            found = super()._fresh(wanted, what)
+        return found
+
+    def call(self, tensor: Tensor, name: str) -> Tensor:
+        """A tensor under a model's name, if a node has just made it and the model has no other name for it."""
+        if tensor.name in self._renamed:
+            return self.tensor(self._renamed[tensor.name])
+        stored = self.stored.get(tensor.name)
+        if tensor.name in self._taken or (stored is not None and stored.kind != "result"):
+            return tensor
+        self.rename(tensor.name, name)
+        self._renamed[tensor.name] = name
+        return self.tensor(name)
+
+
 class Importing:
     """The state of an import: tensors made so far, and values known in advance."""
 
     def __init__(self, model: Any, path: Path | None, opset: int, weights: Sequence[str]) -> None:
-        self.graph = Graph(model.graph.name or (path.stem if path else "graph"))
+        self.graph = ReadGraph(model.graph.name or (path.stem if path else "graph"), _list_tensors(model.graph))
         self.opset = opset
         self._path = path
         self.tensors: dict[str, Tensor] = {}
@@ -207,9 +242,9 @@ class Importing:
         return None if found is None else [int(v) for v in found]
 
     def bind(self, name: str, result: Tensor | Array) -> None:
-        """Bind the name of a model tensor to a tensor of the graph, or to a value."""
+        """Bind the name of a model tensor to a tensor of the graph, which takes the name, or to a value."""
         if isinstance(result, Tensor):
-            self.tensors[name] = result
+            self.tensors[name] = self.graph.call(result, name)
         else:
             self._values[name] = result
             self._from_file.pop(name, None)  # an initializer that the user has given another value
@@ -248,6 +283,14 @@ class Importing:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a model tensor."""
         return self.tensors[name].shape if name in self.tensors else self.value(name).shape
+
+
+def _list_tensors(graph: Any) -> Iterator[str]:
+    """The names of a model's tensors: of what it is given, has, and makes."""
+    for value in (*graph.input, *graph.initializer):
+        yield value.name
+    for node in graph.node:
+        yield from node.output
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
