@@ -178,7 +178,7 @@ SWALLOW = {
     "tapestry_exec/cli/planning.py: _parse_boxes",
     "tapestry_exec/cuda/recording.py: abandon",
     "tapestry_exec/onnxruntime/backend.py: open_session",
-    "tapestry_exec/processes/worker.py: _made_to_travel",
+    "tapestry_exec/run/parts.py: make_portable",
     "tapestry_exec/processes/worker.py: serve",
     "tapestry_exec/run/check.py: _check_buffer",
     "tapestry_exec/run/deployment.py: __init__",
