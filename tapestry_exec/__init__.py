@@ -28,6 +28,7 @@ from tapestry_exec.run import (
 
 if TYPE_CHECKING:  # loaded when they are asked for: see `__getattr__`
     from tapestry_exec.cuda import CupyBackend, KernelError, NoDevicePath, RawKernel
+    from tapestry_exec.mpi import MpiBackend
     from tapestry_exec.numpy import NumpyBackend, SerialBackend
     from tapestry_exec.onnxruntime import OnnxruntimeBackend
     from tapestry_exec.processes import ProcessBackend
@@ -43,6 +44,7 @@ __all__ = [
     "DeviceMemory",
     "InvalidPlan",
     "KernelError",
+    "MpiBackend",
     "NoDevicePath",
     "NumpyBackend",
     "OnnxruntimeBackend",

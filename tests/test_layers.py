@@ -33,6 +33,7 @@ FOREIGN = {
     "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),
     "scipy": ("tapestry_plan.ops", "tapestry_exec.simulated"),
     "cupy": ("tapestry_exec.cuda",),
+    "mpi4py": ("tapestry_exec.mpi",),
     "anywidget": ("tapestry_plan.report",),
     "traitlets": ("tapestry_plan.report",),
     "click": ("tapestry_exec.cli",),
@@ -45,6 +46,7 @@ LOADED_WHEN_ASKED_FOR = (
     "tapestry_exec.cuda",
     "tapestry_exec.simulated",
     "tapestry_exec.onnxruntime",
+    "tapestry_exec.mpi",
     "tapestry_exec.cli",
     "tapestry_plan.onnx",
 )

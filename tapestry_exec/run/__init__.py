@@ -10,12 +10,14 @@ From the ground up; each row stands on rows above it:
     residents                       what stays on devices from run to run
     ways                            devices one after the other, or a thread for each
     deployment                      one run, or many where constants are placed once
+    alike                           what must be equal wherever devices of one plan run
     parts                           what one device is told in another process, and how it does that
     generations                     all devices begin again when one is lost
     calibration                     what kernels and copies take, from the timelines of small plans
 """
 
 from tapestry_exec.run import tuning
+from tapestry_exec.run.alike import check_alike, digest_plan, find_versions
 from tapestry_exec.run.backends import (
     BACKENDS,
     Absorbed,
