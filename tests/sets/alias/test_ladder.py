@@ -177,6 +177,7 @@ SWALLOW = {
     "tapestry_exec/cli/expression.py: _try",
     "tapestry_exec/cli/planning.py: _parse_boxes",
     "tapestry_exec/cuda/recording.py: abandon",
+    "tapestry_exec/mpi/backend.py: _end_together",
     "tapestry_exec/onnxruntime/backend.py: open_session",
     "tapestry_exec/run/parts.py: make_portable",
     "tapestry_exec/processes/worker.py: serve",
