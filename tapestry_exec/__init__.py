@@ -28,6 +28,7 @@ from tapestry_exec.run import (
 
 if TYPE_CHECKING:  # loaded when they are asked for: see `__getattr__`
     from tapestry_exec.cuda import CupyBackend, KernelError, NoDevicePath, RawKernel
+    from tapestry_exec.dask import DaskBackend
     from tapestry_exec.mpi import MpiBackend
     from tapestry_exec.numpy import NumpyBackend, SerialBackend
     from tapestry_exec.onnxruntime import OnnxruntimeBackend
@@ -40,6 +41,7 @@ __all__ = [
     "Backend",
     "BackendUnavailable",
     "CupyBackend",
+    "DaskBackend",
     "Deployment",
     "DeviceMemory",
     "InvalidPlan",

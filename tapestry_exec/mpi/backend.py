@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_exec.copies import Array
-from tapestry_exec.mpi.messages import FIRST, Mail, Stopped, duplicate
+from tapestry_exec.mpi.messages import FIRST, Mail, OtherFailed, duplicate
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
     BackendUnavailable,
@@ -174,7 +174,7 @@ class MpiSession:
         interrupted: BaseException | None = None
         try:
             answer = "done", work(), -1
-        except Stopped:
+        except OtherFailed:
             answer = "stopped", None, self.member.at
         except Exception as error:
             answer = "failed", make_portable(error), self.member.at

@@ -20,7 +20,7 @@ FAILED, ANSWER, ANSWERS, FIRST = range(4)
 """Tags of messages that are not parcels; those of parcels begin at `FIRST`."""
 
 
-class Stopped(Exception):
+class OtherFailed(Exception):
     """Another rank failed: this one ends its run, too."""
 
 
@@ -128,7 +128,7 @@ class Mail:
 
     def _look(self) -> None:
         if self.comm.Iprobe(self.mpi.ANY_SOURCE, FAILED):
-            raise Stopped
+            raise OtherFailed
 
 
 def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str) -> None:

@@ -45,7 +45,7 @@ from tapestry_exec.run.deployment import (
     make_result,
     run,
 )
-from tapestry_exec.run.evaluate import difference, evaluate, read_array
+from tapestry_exec.run.evaluate import difference, evaluate, hold_constants, read_array
 from tapestry_exec.run.generations import GenerationEnded, Generations
 from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, count_flop, find_blocks
 from tapestry_exec.run.parts import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -38,16 +38,16 @@ def read_network(name: str) -> Graph:
     return load_onnx(he_random(model, seed=1) if name == "resnet" else model)
 
 
-def list_cases(which: Sequence[tuple[str, int]]) -> Iterator[Case]:
-    """Networks on numbers of devices; "sums" are partial sums that all send to all."""
-    for name, count in which:
-        if name == "sums":
-            p, fed = made(count)
-        else:
-            graph, rng = read_network(name), np.random.default_rng(count)
-            given = [one for one in graph.stored.values() if one.kind == "input"]
-            p, fed = plan(graph, Mesh((count,))), {one.name: draw(rng, one.shape, one.dtype) for one in given}
-        yield Case(f"{name} on {count}", p, fed, run(p, fed, backend="serial"))
+@cache
+def make_case(name: str, count: int) -> Case:
+    """A network on a number of devices; "sums" are partial sums that all send to all."""
+    if name == "sums":
+        p, fed = made(count)
+    else:
+        graph, rng = read_network(name), np.random.default_rng(count)
+        given = [one for one in graph.stored.values() if one.kind == "input"]
+        p, fed = plan(graph, Mesh((count,))), {one.name: draw(rng, one.shape, one.dtype) for one in given}
+    return Case(f"{name} on {count}", p, fed, run(p, fed, backend="serial"))
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
@@ -57,7 +57,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
 
 def write_cases(file: Path, which: Sequence[tuple[str, int]]) -> None:
     """For another process."""
-    file.write_bytes(pickle.dumps([tuple(case) for case in list_cases(which)]))
+    file.write_bytes(pickle.dumps([tuple(make_case(*one)) for one in which]))
 
 
 def read_cases(file: Path) -> list[Case]:

@@ -13,6 +13,7 @@ import tapestry_exec
 from tapestry_exec import (
     BackendUnavailable,
     CupyBackend,
+    DaskBackend,
     NumpyBackend,
     ProcessBackend,
     RawKernel,
@@ -55,6 +56,9 @@ ROWS: dict[str, Row] = {
         takes={"devices": "Sequence | None", "cupy": "None"},
         raises=(BackendUnavailable,),
         skips=["capture"],
+    ),
+    "DaskBackend": Row(
+        DaskBackend, takes={"client": "str | None"}, refuses={"retries": (-1,), "patience": (0.0, -1.0)}
     ),
     "ProcessBackend": Row(ProcessBackend, refuses={"retries": (-1,), "patience": (0.0, -1.0)}),
     "RawKernel": Row(RawKernel, kernel, takes={"launch": "Callable"}),

@@ -1,0 +1,113 @@
+"""Devices on Dask's workers: the bits and bytes of one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tapestry_exec import DaskBackend, deploy, run
+from tapestry_exec.dask.lines import Line
+from tapestry_plan import Mesh, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan.onnx import he_random
+from tapestry_plan.steps import spill
+from tests.exec.own_ops import as_relu, doubled
+from tests.exec.run.test_deploy import training_step
+from tests.exec.run.test_side_by_side import made
+from tests.exec.small_networks import EVERY, MODELS, SAMPLE, make_case
+from tests.ways_of_running import assert_same
+
+
+@pytest.mark.parametrize("which", [SAMPLE, pytest.param(EVERY, marks=pytest.mark.heavy)], ids=["a sample", "every"])
+def test_workers_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, int]], client: Any) -> None:
+    for case in (make_case(*one) for one in which):
+        found = run(case.plan, case.inputs, backend=DaskBackend(client))
+        assert_same(found, case.wanted)
+        assert found.nbytes_by_link == case.plan.nbytes_by_link and not found.faults
+
+
+def test_devices_that_stay_run_often(client: Any) -> None:
+    p, inputs = made(3)
+    with deploy(p, backend=DaskBackend(client)) as placed, deploy(p, backend="serial") as other:
+        for _ in range(3):
+            assert_same(placed.run(inputs), other.run(inputs))
+    g, carry, feeds = training_step()
+    p = plan(g, Mesh((2,)), tie=carry)
+    with (
+        deploy(p, backend=DaskBackend(client), carry=carry) as placed,
+        deploy(p, backend="serial", carry=carry) as other,
+    ):
+        for k in range(4):
+            given = feeds if k == 0 else {"x": feeds["x"]}
+            assert_same(placed.run(given), other.run(given))
+    p, inputs = made(2)
+    tight = spill(p, max(least_memory(p)))
+    assert_same(run(tight, inputs, backend=DaskBackend(client)), run(tight, inputs, backend="serial"))
+
+
+def test_operators_and_progress(client: Any) -> None:
+    """Functions of the program that runs go to workers by value."""
+    p, inputs = made(2)
+    seen: list[tuple[int, int, str]] = []
+    backend = DaskBackend(client)
+    found = run(p, inputs, backend=backend, ops=as_relu(doubled), progress=lambda *at: seen.append(at))
+    assert_same(found, run(p, inputs, backend="serial", ops=as_relu(doubled)))
+    assert seen[-1][:2] == (len(p.steps), len(p.steps)) and "act" in {name for _, _, name in seen}
+
+
+# -- where constants come from --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of what the caller says to workers, but for their parts of the plan."""
+    found: list[int] = []
+    say = Line.say
+
+    def listen(self: Line, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
+        if word in ("place", "run"):
+            found.append(sum(memoryview(frame).nbytes for frame in frames))
+        say(self, word, *values, frames=frames)
+
+    monkeypatch.setattr(Line, "say", listen)
+    return found
+
+
+def from_file(folder: Path) -> tuple[ShardPlan, dict[str, np.ndarray]]:
+    model = he_random(onnx.load(MODELS / "resnet.onnx"), seed=1)
+    onnx.save(model, folder / "model.onnx")
+    graph = load_onnx(folder / "model.onnx")
+    (x,) = (one for one in graph.stored.values() if one.kind == "input")
+    p = plan(graph, Mesh((2,)))
+    return p, {x.name: np.random.default_rng(1).standard_normal(x.shape).astype(x.dtype)}
+
+
+def test_constants_of_a_file_are_read_by_the_workers(client: Any, tmp_path: Path, told: list[int]) -> None:
+    p, inputs = from_file(tmp_path)
+    named = ShardPlan.from_json(p.to_json())  # which does not carry them
+    lying = [one.nbytes for one in hold(p).values()]
+    for one in (p, named):
+        told.clear()
+        assert_same(run(one, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
+        assert sum(p.nbytes_placed) - sum(told) >= sum(lying) > 0
+
+
+def hold(p: ShardPlan) -> dict[str, np.ndarray]:
+    return {one.name: one.data for one in p.graph.stored.values() if one.kind == "constant" and one.data is not None}
+
+
+def test_constants_that_are_given_or_whose_file_is_gone_are_sent(client: Any, tmp_path: Path, told: list[int]) -> None:
+    p, inputs = from_file(tmp_path)
+    name, value = max(hold(p).items(), key=lambda item: item[1].nbytes)
+    other = {name: value[::-1].copy()}
+    found = run(p, inputs, backend=DaskBackend(client), constants=other)
+    assert_same(found, run(p, inputs, backend="serial", constants=other))
+    assert sum(told) >= value.nbytes
+    (tmp_path / "model.onnx").unlink()
+    told.clear()
+    assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
+    assert sum(told) == sum(p.nbytes_placed)
