@@ -50,8 +50,8 @@ from tapestry_sets.limits import check_arguments, quote
 class DaskBackend(NumpyBackend):
     """Each device is a long task on a worker of Dask's, with an arena of its own.
 
-    Dask places the tasks, by the resource ``tapestry``, and restarts workers. Parcels go from worker to worker, with
-    Dask's addresses and security, as raw bytes. Constants that a plan has from a file are read there by the workers.
+    Dask places the tasks, by the resource ``tapestry``, and restarts workers. Parcels go from worker to worker, at
+    Dask's addresses and encrypted where Dask is, as raw bytes. The workers read constants from the model's file.
     Without a client the workers are processes of this machine, which live as long as one `run`, or as a deployment.
 
     Parameters
@@ -292,8 +292,9 @@ class DaskSession:
         self.tasks = [task for _, task in reached]
         for part in self.parts:
             peers = {at.step.peer for at in part.program if isinstance(at.step, Send)}
-            addresses = [(peer, every[peer]["address"]) for peer in sorted(peers)]
-            self.lines[part.device].say("meet", addresses, self.patience)
+            addresses = [(peer, every[peer]["address"], every[peer]["wire"]) for peer in sorted(peers)]
+            senders = sorted({peer for peer, _ in part.list_receipts()})
+            self.lines[part.device].say("meet", addresses, senders, self.patience)
         self._wait("met")
 
     def _end(self) -> None:

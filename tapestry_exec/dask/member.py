@@ -2,7 +2,7 @@
 
 Messages, each a word with what follows it::
 
-    caller to device    meet addresses    set_up part (pickled)    place constants    run inputs    end
+    caller to device    meet addresses senders    set_up part (pickled)    place constants    run inputs    end
     device to caller    alive step bytes    met    ready files missing    placed bytes    did steps operator
                         done counts (pickled), cells    failed step error (pickled)    lost device step
     device to device    parcel tag, times, cells
@@ -14,7 +14,6 @@ import asyncio
 import hmac
 import os
 import pickle
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -25,6 +24,7 @@ from typing import Any
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message, read_frame, unpack_message
 from tapestry_exec.dask.tuning import BEAT_SECONDS, HELLO_SECONDS, LOOK_SECONDS
+from tapestry_exec.dask.wires import Ended, PeerLost, Wires
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
     DevicePart,
@@ -44,18 +44,6 @@ CALLER = -1
 """Who says hello in the place of a device."""
 
 
-class Ended(Exception):
-    """The caller has ended the generation, or is gone."""
-
-
-class PeerLost(Exception):
-    """Another device is gone."""
-
-    def __init__(self, device: int) -> None:
-        super().__init__(device)
-        self.device = device
-
-
 class FedBackend(NumpyBackend):
     """NumPy's, to which the cells that are placed come packed: by their regions."""
 
@@ -68,7 +56,7 @@ class FedBackend(NumpyBackend):
 
 
 class Post:
-    """A device's lines: to the caller, and to and from other devices.
+    """A device's lines: to the caller and, where there are no wires, to and from other devices.
 
     Parameters
     ----------
@@ -83,6 +71,7 @@ class Post:
         self.told: SimpleQueue[Message] = SimpleQueue()
         """What the caller says."""
         self.caller: Line | None = None
+        self.wires: Wires | None = None
         self.lines: dict[int, Line] = {}
         """To devices, for what this one sends."""
         self.others: list[Line] = []
@@ -104,6 +93,8 @@ class Post:
         host, _ = parse_host_port(place, 0)
         address = unparse_address(scheme, f"[{host}]:0" if ":" in host else f"{host}:0")
         security = self.worker.security.get_listen_args("worker")
+        if scheme == "tcp" and not self.worker.security.require_encryption:
+            self.wires = Wires(self.device, self.key, host)
         self.listener = await listen(address, self._greet, deserialize=False, **security)
         return str(self.listener.contact_address)
 
@@ -140,6 +131,8 @@ class Post:
             self.is_over = True
             with self.arrived:
                 self.arrived.notify_all()
+            if self.wires is not None:
+                self.wires.stop()
         self.told.put(message or Message("end"))
 
     def _hear(self, peer: int, message: Message | None) -> None:
@@ -152,7 +145,7 @@ class Post:
             self.arrived.notify()
 
     async def meet(self, addresses: Mapping[int, str], seconds: float) -> None:
-        """Connect to the devices that this one sends to."""
+        """Connect lines to the devices that this one sends to."""
         from distributed.comm import connect
 
         security = self.worker.security.get_connection_args("worker")
@@ -249,16 +242,20 @@ class DeviceTask:
     def _set_up(self, message: Message) -> None:
         part, stored, self.dtypes = pickle.loads(message.frames[0])
         self.part: DevicePart = part
-        self.post.receipts = part.list_receipts()
+        transport = self.post.wires or self.post
+        transport.receipts = part.list_receipts()
         fed: Any = FedBackend
-        self.member = Member(part, fed(), self.post, self.post.board)
+        self.member = Member(part, fed(), transport, self.post.board)
         lying: list[Stored] = [one for one in stored if os.path.isfile(one.path.partition("#")[0])]
         self.read = hold_constants(lying, {})
         self._say("ready", sorted(one.name for one in stored if one.name not in self.read))
 
     def _meet(self, message: Message) -> None:
-        addresses, seconds = message.values
-        self.post.do(self.post.meet({int(peer): address for peer, address in addresses}, seconds), seconds)
+        peers, senders, seconds = message.values
+        if self.post.wires is None:
+            self.post.do(self.post.meet({peer: address for peer, address, _ in peers}, seconds), seconds)
+        else:
+            self.post.wires.meet({peer: tuple(wire) for peer, _, wire in peers}, senders, seconds)
         self._say("met")
 
     def _place(self, message: Message) -> None:
@@ -285,8 +282,8 @@ class DeviceTask:
         self._say("done", frames=[pickle.dumps(counts), *list_frames(cells)])
 
 
-def be_device(device: int, key: str, topic: str, patience: float) -> int:
-    """The task of a device, as long as the caller wants it; how many strangers were sent away."""
+def be_device(device: int, key: str, topic: str, patience: float) -> None:
+    """The task of a device, as long as the caller wants it."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -299,9 +296,10 @@ def be_device(device: int, key: str, topic: str, patience: float) -> int:
         return known is not None and known.state == "executing"
 
     try:
-        facts = {"device": device, "address": address, "worker": worker.address, "host": socket.gethostname()}
-        worker.log_event(topic, {**facts, "versions": find_versions()})
+        facts = {"device": device, "address": address, "wire": post.wires and post.wires.address}
+        worker.log_event(topic, {**facts, "worker": worker.address, "versions": find_versions()})
         DeviceTask(post, patience, is_wanted).serve()
     finally:
         post.do(post.shut(), patience)
-    return post.strangers
+        if post.wires is not None:
+            post.wires.close()

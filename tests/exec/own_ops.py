@@ -96,7 +96,7 @@ class Sabotage:
                         setattr(owner, verb, die_in(getattr(owner, verb)))
 
 
-TRANSPORTS = {"tapestry_exec.processes.worker": "Slots", "tapestry_exec.dask.member": "Post"}
+TRANSPORTS = {"tapestry_exec.processes.worker": "Slots", "tapestry_exec.dask.wires": "Wires"}
 """The classes through which devices that are processes send and receive."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 
 from tapestry_exec import DaskBackend, deploy, run
 from tapestry_exec.dask.lines import Line
+from tapestry_exec.dask.wires import Ended, PeerLost, Wires
+from tapestry_exec.run.interpreter import Parcel
 from tapestry_plan import Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.onnx import he_random
 from tapestry_plan.steps import spill
@@ -111,3 +114,68 @@ def test_constants_that_are_given_or_whose_file_is_gone_are_sent(client: Any, tm
     told.clear()
     assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
     assert sum(told) == sum(p.nbytes_placed)
+
+
+# -- how parcels go -------------------------------------------------------------------------------------------
+
+
+def test_parcels_go_through_lines_where_there_are_no_wires() -> None:
+    """Workers in this process do not speak TCP."""
+    distributed = pytest.importorskip("distributed")
+    p, inputs = made(3)
+    options = {"n_workers": 3, "processes": False, "resources": {"tapestry": 1}, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as near,
+        deploy(p, backend=DaskBackend(near)) as placed,
+        deploy(p, backend="serial") as other,
+    ):
+        for _ in range(2):
+            assert_same(placed.run(inputs), other.run(inputs))
+
+
+def test_wires_that_are_full_are_read_meanwhile() -> None:
+    """Two devices send each other more than sockets hold, before either receives."""
+    wires = [Wires(device, "key", "127.0.0.1") for device in range(2)]
+    ways = [({1 - k: wires[1 - k].address}, [1 - k], 10) for k in range(2)]
+    threads = [Thread(target=one.meet, args=way) for one, way in zip(wires, ways, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cells = [np.random.default_rng(k).random(4_000_000) for k in range(2)]
+    found: dict[int, Any] = {}
+
+    def swap(device: int) -> None:
+        one = wires[device]
+        one.receipts = {(1 - device, tag): (4_000_000, "float64") for tag in range(2)}
+        for tag in range(2):
+            one.send(tag, 1 - device, Parcel(cells[device] + tag, 1.0, 2.0))
+        found[device] = [one.recv(tag, 1 - device) for tag in (1, 0)]
+
+    swapping = [Thread(target=swap, args=(device,)) for device in range(2)]
+    for thread in swapping:
+        thread.start()
+    for thread in swapping:
+        thread.join(60)
+    for device in range(2):
+        for tag, parcel in zip((1, 0), found[device], strict=True):
+            assert parcel.packed == 1.0 and np.array_equal(parcel.cells, cells[1 - device] + tag)
+    wires[0].close()
+    with pytest.raises(PeerLost):
+        wires[1].recv(7, 0)
+    wires[1].stop()
+    with pytest.raises(Ended):
+        wires[1].recv(7, 0)
+    wires[1].close()
+
+
+def test_a_wire_to_another_generation_is_refused() -> None:
+    one, other = Wires(0, "key", "127.0.0.1"), Wires(1, "another key", "127.0.0.1")
+    with pytest.raises(ConnectionResetError):
+        one.meet({1: other.address}, [], 5)
+    with pytest.raises(TimeoutError, match=r"device 1 did not connect to device 0 in 0.1 s"):
+        one.meet({}, [1], 0.1)
+    assert other.strangers == 1 and not other.incoming
+    one.close()
+    other.close()

@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -125,7 +126,7 @@ def test_a_stranger_who_connects_is_sent_away(client: Any, monkeypatch: pytest.M
     from tapestry_exec.dask.backend import DaskSession
     from tapestry_exec.dask.lines import Message, pack_message
 
-    tried = []
+    tried: list[Any] = []
     connected = DaskSession._connect
 
     def knock(self: DaskSession, one: Any, every: Any) -> None:
@@ -139,6 +140,13 @@ def test_a_stranger_who_connects_is_sent_away(client: Any, monkeypatch: pytest.M
 
         guesses = ([1, 2, 3], pack_message(Message("hello", ("0" * 32, -1))), pack_message(Message("end")))
         tried.extend(one.sync(guess, first) for first in guesses)
+        for said in (b"", b"?" * 7, b"?" * 200):
+            with socket.create_connection(every[0]["wire"], 5) as wire:
+                assert len(wire.recv(64)) == 32, "what is to be signed"
+                wire.sendall(said)
+                wire.shutdown(socket.SHUT_WR)
+                with suppress(ConnectionResetError):  # which says as much as the end
+                    assert wire.recv(64) == b""
         connected(self, one, every)
 
     monkeypatch.setattr(DaskSession, "_connect", knock)
