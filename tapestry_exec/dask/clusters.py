@@ -30,15 +30,21 @@ class OwnCluster:
         from distributed import Client, LocalCluster
 
         if self.client is None:
-            self.cluster = LocalCluster(
-                n_workers=self.size,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=":0",
-                memory_limit=0,  # arenas were weighed before
-                resources={RESOURCE: 1},
-                silence_logs=logging.CRITICAL,
-            )
+            try:
+                self.cluster = LocalCluster(
+                    n_workers=self.size,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=":0",
+                    memory_limit=0,  # arenas were weighed before
+                    resources={RESOURCE: 1},
+                    silence_logs=logging.CRITICAL,
+                )
+            except RuntimeError as error:
+                raise BackendUnavailable(
+                    f"backend 'dask': workers of this machine could not be started ({error}): each of them imports the "
+                    "program that runs, which begins its work behind `if __name__ == '__main__':`; or give a client"
+                ) from error
             self.client = Client(self.cluster, set_as_default=False)
         return self.client
 

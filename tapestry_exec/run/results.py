@@ -94,6 +94,13 @@ class Fault(Struct, frozen=True):
     nbytes_sent : tuple of (int or None)
         By device: bytes handed to the transport in that generation, as far as its senders had told by then; None where
         nothing is known.
+
+    Examples
+    --------
+    >>> from tapestry_exec import Fault
+    >>> fault = Fault(1, 0, 77, "the process of device 0 died (signal 9) at step 77", (96, None))
+    >>> fault.device, fault.step, sum(nbytes or 0 for nbytes in fault.nbytes_sent)
+    (0, 77, 96)
     """
 
     generation: int

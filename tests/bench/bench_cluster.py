@@ -189,7 +189,7 @@ def main() -> None:
         *rows,
         "",
         f"MPI and TCP are to take at most {AIM} times shared memory's time; missed: {', '.join(missed) or 'none'}.",
-        "Where less than a processor was free, times are those of a busy machine: Linux gives each session its own share",
+        "Where less than a processor was free, times are those of a busy machine: Linux gives each session its share",
         "then, and mpiexec begins one for each rank, so that MPI looks better there than it is.",
         "All ways gave the same bits, and bytes by link, counted by the senders, as planned. Several hosts: never run.",
         "",

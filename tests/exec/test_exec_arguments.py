@@ -113,6 +113,7 @@ NOT_WALKED = {
     "SerialBackend": "takes nothing; run calls its methods",
     "DeviceMemory": "a protocol",
     "NumpyBackend": "takes nothing; run calls its methods",
+    "Fault": "run makes it",
     "Phase": "a backend makes it",
     "RunResult": "run makes it",
     "TraceEvent": "run makes it",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -153,3 +155,17 @@ def test_a_stranger_who_connects_is_sent_away(client: Any, monkeypatch: pytest.M
     p, inputs = made(2)
     assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
     assert tried == ["CommClosedError"] * 3
+
+
+@pytest.mark.heavy
+def test_a_program_that_begins_without_its_guard_is_told(tmp_path: Path) -> None:
+    """Each worker imports the program that runs, which must not begin once more there."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from tapestry_exec import run\n"
+        "from tests.exec.run.test_side_by_side import made\n"
+        "run(*made(2), backend='dask')\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, timeout=100)
+    assert done.returncode and "begins its work behind `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
