@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple, NoReturn
@@ -19,8 +20,8 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
-from tapestry_exec.dask.member import CALLER, be_device
-from tapestry_exec.dask.tuning import LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE
+from tapestry_exec.dask.member import CALLER, be_device, name_clock
+from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
     BackendUnavailable,
@@ -296,6 +297,25 @@ class DaskSession:
             senders = sorted({peer for peer, _ in part.list_receipts()})
             self.lines[part.device].say("meet", addresses, senders, self.patience)
         self._wait("met")
+        self._align_clocks(every)
+
+    def _align_clocks(self, every: Sequence[Mapping[str, Any]]) -> None:
+        """Find by how much devices' clocks are ahead of the caller's: not at all on his machine.
+
+        On others they are asked a few times, and the quickest answers count: off by half of what those took at most.
+        """
+        self.ahead, best = [0.0] * len(every), inf
+        others = [facts["device"] for facts in every if facts["clock"] != name_clock()]
+        for _ in range(CLOCK_ROUNDS if others else 0):
+            begin = perf_counter()
+            for line in self.lines.values():
+                line.say("tell_clock")
+            told = [theirs for (theirs,), _ in self._wait("told_clock")]
+            took = perf_counter() - begin
+            if took < best:
+                best = took
+                for device in others:
+                    self.ahead[device] = told[device] - begin - took / 2
 
     def _end(self) -> None:
         """End all devices: each ends when its line does."""
@@ -343,7 +363,8 @@ class DaskSession:
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
         begin = perf_counter()
         for part in self.parts:
-            self._feed(part, "run", part.list_steps(given), feeds, given, progress is not None, sorted(errors.items()))
+            more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device]
+            self._feed(part, "run", part.list_steps(given), feeds, *more)
         answers = self._wait("done", progress)
         seconds = perf_counter() - begin
         counts: list[Counts] = [pickle.loads(frames[0]) for _, frames in answers]

@@ -2,9 +2,11 @@
 
 Messages, each a word with what follows it::
 
-    caller to device    meet addresses senders    set_up part (pickled)    place constants    run inputs    end
-    device to caller    alive step bytes    met    ready files missing    placed bytes    did steps operator
-                        done counts (pickled), cells    failed step error (pickled)    lost device step
+    caller to device    meet addresses senders    tell_clock    set_up part (pickled)    place constants    run inputs
+                        end
+    device to caller    met    told_clock seconds    ready files missing    placed bytes    did steps operator
+                        alive step bytes    done counts (pickled), cells    failed step error (pickled)
+                        lost device step
     device to device    parcel tag, times, cells
 """
 
@@ -14,6 +16,7 @@ import asyncio
 import hmac
 import os
 import pickle
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -76,6 +79,7 @@ class Post:
         """To devices, for what this one sends."""
         self.others: list[Line] = []
         self.receipts: Mapping[tuple[int, int], tuple[int, str]] = {}
+        self.begin = 0.0
         self.parcels: dict[tuple[int, int], tuple[Any, float, float]] = {}
         self.arrived = Condition()
         self.gone: set[int] = set()
@@ -173,7 +177,7 @@ class Post:
         if self.is_over:
             raise Ended
         frames = list_frames([parcel.cells])
-        self.lines[peer].say("parcel", tag, parcel.packed, parcel.seconds, frames=frames)
+        self.lines[peer].say("parcel", tag, parcel.packed - self.begin, parcel.seconds, frames=frames)
 
     def recv(self, tag: int, peer: int) -> Parcel:
         """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
@@ -190,7 +194,7 @@ class Post:
                         f"tag {tag}"
                     )
             frame, packed, seconds = self.parcels.pop(key)
-        return Parcel(read_frame(frame, self.receipts[key][1]), packed, seconds)
+        return Parcel(read_frame(frame, self.receipts[key][1]), packed + self.begin, seconds)
 
 
 class DeviceTask:
@@ -242,13 +246,16 @@ class DeviceTask:
     def _set_up(self, message: Message) -> None:
         part, stored, self.dtypes = pickle.loads(message.frames[0])
         self.part: DevicePart = part
-        transport = self.post.wires or self.post
+        transport = self.transport = self.post.wires or self.post
         transport.receipts = part.list_receipts()
         fed: Any = FedBackend
         self.member = Member(part, fed(), transport, self.post.board)
         lying: list[Stored] = [one for one in stored if os.path.isfile(one.path.partition("#")[0])]
         self.read = hold_constants(lying, {})
         self._say("ready", sorted(one.name for one in stored if one.name not in self.read))
+
+    def _tell_clock(self, message: Message) -> None:
+        self._say("told_clock", perf_counter())
 
     def _meet(self, message: Message) -> None:
         peers, senders, seconds = message.values
@@ -275,11 +282,21 @@ class DeviceTask:
 
     def _run(self, message: Message) -> None:
         assert self.member is not None, "it was set up before"
-        _, given, is_told, errors = message.values
+        _, given, is_told, errors, begin = message.values
+        self.transport.begin = begin
         fed = self._read_cells(self.part.list_steps(given), message)
         tell = (lambda steps, node: self._say("did", steps, node)) if is_told else None
-        counts, cells = self.member.run(fed, given, perf_counter(), dict(errors), tell)
+        counts, cells = self.member.run(fed, given, begin, dict(errors), tell)
         self._say("done", frames=[pickle.dumps(counts), *list_frames(cells)])
+
+
+def name_clock() -> str:
+    """What this machine's clock is known by: processes that give the same text have the same `perf_counter`."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:  # another system
+        return socket.gethostname()
 
 
 def be_device(device: int, key: str, topic: str, patience: float) -> None:
@@ -297,7 +314,7 @@ def be_device(device: int, key: str, topic: str, patience: float) -> None:
 
     try:
         facts = {"device": device, "address": address, "wire": post.wires and post.wires.address}
-        worker.log_event(topic, {**facts, "worker": worker.address, "versions": find_versions()})
+        worker.log_event(topic, {**facts, "worker": worker.address, "clock": name_clock(), "versions": find_versions()})
         DeviceTask(post, patience, is_wanted).serve()
     finally:
         post.do(post.shut(), patience)

@@ -10,6 +10,8 @@ LOOK_SECONDS = 0.5
 """How often the caller looks who is silent."""
 HELLO_SECONDS = 10.0
 """How long who connects to a device may take to say the key of its generation."""
+CLOCK_ROUNDS = 8
+"""How often devices of other machines are asked for their clocks' time; the quickest round counts."""
 HEAD_NBYTES = 32
 """In front of a parcel on a wire: its tag, its bytes, when it was packed and how long that took, of 8 bytes each."""
 NONCE_NBYTES = 32

@@ -100,6 +100,8 @@ class Wires:
         self.server = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self.address: tuple[str, int] = self.server.getsockname()[:2]
         self.receipts: Mapping[tuple[int, int], tuple[int, str]] = {}
+        self.begin = 0.0
+        """When the run began, by this machine's clock: times go from there, as other machines have other clocks."""
         self.parcels: dict[tuple[int, int], tuple[float, float, Array]] = {}
         self.out: dict[int, socket.socket] = {}
         self.incoming: dict[int, Incoming] = {}
@@ -173,7 +175,7 @@ class Wires:
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
         """Send a parcel; where the wire is full what comes is read meanwhile."""
         cells = memoryview(parcel.cells.view(np.uint8))
-        left: list[Any] = [memoryview(HEAD.pack(tag, cells.nbytes, parcel.packed, parcel.seconds)), cells]
+        left: list[Any] = [memoryview(HEAD.pack(tag, cells.nbytes, parcel.packed - self.begin, parcel.seconds)), cells]
         wire = self.out[peer]
         while left:
             if self.is_over:
@@ -208,7 +210,7 @@ class Wires:
                     f"{tag}"
                 )
         packed, seconds, cells = self.parcels.pop(key)
-        return Parcel(cells.view(self.receipts[key][1]), packed, seconds)
+        return Parcel(cells.view(self.receipts[key][1]), packed + self.begin, seconds)
 
     def _read_some(self, seconds: float) -> bool:
         """Wait until something can be read or written, and read all that is here."""

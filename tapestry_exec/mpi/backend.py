@@ -151,7 +151,7 @@ class MpiSession:
         def work() -> Any:
             return self.member.run(feeds, given, begin, errors, None if progress is None else tell)
 
-        begin = perf_counter()
+        begin = self.mail.begin_together()
         answers = self._end_together(work)
         seconds = perf_counter() - begin
         if progress is not None:

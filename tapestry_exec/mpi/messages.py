@@ -6,7 +6,7 @@ import os
 import pickle
 import struct
 from collections.abc import Callable, Mapping
-from time import monotonic, sleep
+from time import monotonic, perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,8 @@ class Mail:
         from mpi4py import MPI
 
         self.mpi, self.comm, self.receipts = MPI, comm, receipts
+        self.begin = 0.0
+        """When the run began, by this rank's clock: times go from there, as other machines have other clocks."""
         self.sent: list[tuple[Any, Any]] = []
         """Messages on their way, with the memory that they are in."""
         sizes = [cells * np.dtype(dtype).itemsize for cells, dtype in receipts.values()]
@@ -48,7 +50,7 @@ class Mail:
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
         """Begin to send a parcel."""
         room = np.empty(HEAD_NBYTES + parcel.cells.nbytes, np.uint8)
-        HEAD.pack_into(room.data, 0, parcel.packed, parcel.seconds)
+        HEAD.pack_into(room.data, 0, parcel.packed - self.begin, parcel.seconds)
         room[HEAD_NBYTES:] = parcel.cells.view(np.uint8)
         self._post(room, peer, FIRST + tag)
 
@@ -64,7 +66,14 @@ class Mail:
             request.Wait()
             raise
         packed, seconds = HEAD.unpack_from(room.data)
-        return Parcel(room[HEAD_NBYTES:].view(dtype), packed, seconds)
+        return Parcel(room[HEAD_NBYTES:].view(dtype), packed + self.begin, seconds)
+
+    def begin_together(self) -> float:
+        """Wait for all ranks; the time by this one's clock, which is about the same moment on all."""
+        barrier = self.comm.Ibarrier()
+        self._wait(barrier.Test, False, "all ranks to begin a run")
+        self.begin = perf_counter()
+        return self.begin
 
     def tell_failure(self) -> None:
         """Have the other ranks end their runs."""

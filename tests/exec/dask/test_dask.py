@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
@@ -179,3 +180,23 @@ def test_a_wire_to_another_generation_is_refused() -> None:
     assert other.strangers == 1 and not other.incoming
     one.close()
     other.close()
+
+
+def test_traces_have_one_clock(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parcel is unpacked after it was packed, on one machine, and on others whose clocks are asked."""
+    p, inputs = made(3)
+    for is_near in (True, False):
+        if not is_near:
+            monkeypatch.setattr("tapestry_exec.dask.backend.name_clock", lambda: "another machine's")
+        with deploy(p, backend=DaskBackend(client)) as placed:
+            begin = time.perf_counter()
+            found = placed.run(inputs)
+            took = time.perf_counter() - begin
+            session: Any = placed._session
+            assert (session.ahead == [0.0] * 3) is is_near and max(map(abs, session.ahead)) < took + 1
+        events = [event for event in found.timeline if event.phases]
+        slack = 1e-6 if is_near else 2 * max(map(abs, session.ahead))
+        for event in events:
+            packed, moved, unpacked = event.phases
+            assert -slack <= packed.start <= moved.start <= unpacked.start + slack <= took + 2 * slack
+        assert len(events) == sum(bool(event.phases) for event in run(p, inputs, backend="serial").timeline) > 0
