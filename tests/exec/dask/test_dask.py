@@ -144,12 +144,12 @@ def test_wires_that_are_full_are_read_meanwhile() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    cells = [np.random.default_rng(k).random(4_000_000) for k in range(2)]
+    cells = [np.random.default_rng(k).random(1_000_000) for k in range(2)]
     found: dict[int, Any] = {}
 
     def swap(device: int) -> None:
         one = wires[device]
-        one.receipts = {(1 - device, tag): (4_000_000, "float64") for tag in range(2)}
+        one.receipts = {(1 - device, tag): (1_000_000, "float64") for tag in range(2)}
         for tag in range(2):
             one.send(tag, 1 - device, Parcel(cells[device] + tag, 1.0, 2.0))
         found[device] = [one.recv(tag, 1 - device) for tag in (1, 0)]

@@ -118,7 +118,7 @@ def test_workers_that_are_busy_are_waited_for_a_while(client: Any) -> None:
 
 
 def _sleep(_: int) -> None:
-    time.sleep(2)
+    time.sleep(1.5)
 
 
 def test_a_stranger_who_connects_is_sent_away(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_stranger_who_connects_is_sent_away(client: Any, monkeypatch: pytest.M
 
 
 @pytest.mark.heavy
-def test_a_program_that_begins_without_its_guard_is_told(tmp_path: Path) -> None:
+def test_a_program_that_has_no_guard_is_told(tmp_path: Path) -> None:
     """Each worker imports the program that runs, which must not begin once more there."""
     program = tmp_path / "program.py"
     program.write_text(

@@ -45,7 +45,7 @@ def test_ranks_that_do_not_come_are_waited_for_a_while() -> None:
     assert done.stdout.count("waited in vain") == 1, done.stderr
 
 
-@pytest.mark.parametrize("what", ["die", "raise_alone"])
+@pytest.mark.parametrize("what", ["die", pytest.param("raise_alone", marks=pytest.mark.heavy)])
 def test_one_that_ends_ends_all(what: str) -> None:
     """A rank that is killed; one that raises alone, where the program was begun by `tapestry_exec.mpi`."""
     begin = time.monotonic()
@@ -54,6 +54,7 @@ def test_one_that_ends_ends_all(what: str) -> None:
     assert ("only here" in done.stderr) == (what == "raise_alone")
 
 
+@pytest.mark.heavy
 def test_the_command_prints_once(tmp_path: Path) -> None:
     model = REPOSITORY / "tests" / "models" / "gpt2.onnx"
     command = ["-m", "tapestry_exec.cli", "run", str(model), "--mesh", "2", "--backend", "mpi", "--verify", "--quiet"]
