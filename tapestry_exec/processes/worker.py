@@ -189,9 +189,10 @@ def serve(
             for process in list(devices):
                 found, status = os.waitpid(process, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
                 if found:
-                    caller.send((devices[process], status))
+                    device = devices[process]
                     if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
-                        del devices[process]
+                        del devices[process]  # before the caller is told, who may be gone
+                    caller.send((device, status))
     for process in devices:
         os.kill(process, signal.SIGKILL)
     for process in devices:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,3 +109,15 @@ def test_state_that_is_lost_is_asked_for() -> None:
 def test_wrong_numbers_are_refused(given: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ProcessBackend(**given)  # type: ignore[arg-type]
+
+
+def test_a_server_whose_caller_is_gone_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    """Though a device has died at the same moment: it is not killed once more."""
+    p, _ = made(2)
+    with deploy(p, backend="processes") as placed:
+        session: Any = placed._session
+        with socket.socket(fileno=os.dup(session.control.fileno())) as control:
+            control.shutdown(socket.SHUT_RD)  # what the server tells is not heard
+        os.kill(max(of_mine()), signal.SIGKILL)
+        assert session.server.wait(20) == 0
+    assert "Error" not in capfd.readouterr().err
