@@ -138,6 +138,8 @@ class DaskSession:
         self.futures: list[Any] = []
         self.lines: dict[int, Any] = {}
         self.is_on = False
+        self.silent: set[str] = set()
+        """Workers that did not answer: the scheduler may take them for free ones, and place devices there again."""
         try:
             generations.begin(what.prepared, self._start)
         except BaseException:
@@ -209,6 +211,7 @@ class DaskSession:
         self.key = secrets.token_hex(16)
         name = f"tapestry-{secrets.token_hex(4)}"
         told: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        workers = self.cluster.list_workers(self.silent) if self.silent else None
         client.subscribe_topic(name, lambda event: told.put(event[1]))
         try:
             self.futures = [
@@ -217,6 +220,7 @@ class DaskSession:
                     *(device, self.key, name, self.patience),
                     key=f"{name}-{device}",
                     resources={RESOURCE: 1},
+                    workers=workers,
                     pure=False,
                     retries=0,
                 )
@@ -438,6 +442,7 @@ class DaskSession:
         now = monotonic()
         for device, last in enumerate(alive):
             if device not in found and now - last > self.patience:
+                self.silent.add(self.workers[device])
                 where = f"the worker of device {device} ({self.workers[device]})"
                 self._lose(device, f"{where} was silent for {self.patience:g} s")
         if now - moved > tuning.MAX_WAIT_SECONDS:

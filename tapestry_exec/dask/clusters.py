@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
@@ -24,6 +24,9 @@ class OwnCluster:
         self.size, self.patience = size, patience
         self.cluster: Any = None
         self.client: Any = None
+
+    def list_workers(self, silent: Collection[str]) -> None:
+        """Any will do: those that were silent have been killed."""
 
     def open(self) -> Any:
         """A client of the workers, which are started where there are none."""
@@ -93,12 +96,21 @@ class ForeignCluster:
         stop = monotonic() + (self.patience if self.has_lost else 0)
         while True:
             workers = self._ask_workers()
-            able = [name for name, worker in workers.items() if worker["resources"].get(RESOURCE, 0) >= 1]
+            able = self._list_able(workers)
             if len(able) >= self.size:
                 return self.client
             if monotonic() >= stop:
                 raise BackendUnavailable(self._tell_few(len(workers), able))
             sleep(0.1)
+
+    def list_workers(self, silent: Collection[str]) -> list[str] | None:
+        """Those that may be taken, where some that were silent are left out and enough remain; None for any."""
+        able = self._list_able(self._ask_workers())
+        others = [name for name in able if name not in silent]
+        return others if len(able) > len(others) >= self.size else None
+
+    def _list_able(self, workers: Mapping[str, Any]) -> list[str]:
+        return [name for name, worker in workers.items() if worker["resources"].get(RESOURCE, 0) >= 1]
 
     def _connect(self) -> Any:
         from distributed import Client

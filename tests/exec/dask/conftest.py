@@ -13,7 +13,10 @@ import pytest
 def client() -> Iterator[Any]:
     """A client of four workers."""
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    dask = pytest.importorskip("dask")
+    # A local cluster gives a worker up that is down 15 s after one of its name was lost: after many kills that happens.
     with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
         distributed.LocalCluster(
             n_workers=4,
             threads_per_worker=1,
