@@ -13,10 +13,10 @@ from tapestry_plan.steps.layouts.mesh import Space
 from tapestry_plan.steps.lookups import Lookups
 from tapestry_plan.steps.reasons import OperandReads, list_reads
 from tapestry_sets.draw import as_html
-from tapestry_sets.limits import escape_controls, list_names, quote, tell_count
+from tapestry_sets.limits import Guarded, escape_controls, list_names, put_fields, quote, tell_count
 
 
-class Explanation(str):
+class Explanation(Guarded, str):
     """Why an operator is sharded as it is: plain text, which notebooks show as a table.
 
     Examples
@@ -40,7 +40,7 @@ class Explanation(str):
     def of(cls, lines: Sequence[str], node: str, alternatives: Sequence[Alternative]) -> Explanation:
         told = [text for row in _list_rows(alternatives) for text in _tell_row(*row)]
         made = cls("\n".join([*lines, *told]))
-        made.lines, made.node, made.alternatives = tuple(lines), node, tuple(alternatives)
+        put_fields(made, lines=tuple(lines), node=node, alternatives=tuple(alternatives))
         return made
 
     def after(self, *lines: str) -> Explanation:

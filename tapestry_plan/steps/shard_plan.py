@@ -51,11 +51,13 @@ from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, St
 from tapestry_plan.steps.transfers import PlannedTransfers, list_transfers
 from tapestry_sets.limits import (
     FrozenDict,
+    Guarded,
     Units,
     check_arguments,
     check_target,
     cut_text,
     freeze_dicts,
+    put_fields,
     tell_count,
 )
 from tapestry_sets.regions import Box
@@ -158,7 +160,7 @@ class Fused(msgspec.Struct, frozen=True):
     operand: int
 
 
-class OnDemand(Mapping[str, T]):
+class OnDemand(Guarded, Mapping[str, T]):
     """A mapping whose values are made when they are asked for, each once; equal to the dict of all of them.
 
     Parameters
@@ -170,8 +172,11 @@ class OnDemand(Mapping[str, T]):
         Values that are there already.
     """
 
+    make: Callable[[str], T]
+
     def __init__(self, keys: Iterable[str], make: Callable[[str], T], made: Mapping[str, T] | None = None) -> None:
-        self._keys, self.make = dict.fromkeys(keys), make
+        self._keys = dict.fromkeys(keys)
+        put_fields(self, make=make)
         self._made: dict[str, T] = dict(made or {})
 
     def __getitem__(self, key: str) -> T:
