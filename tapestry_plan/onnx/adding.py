@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from tapestry_plan.ir import UnsupportedOp
+from tapestry_plan.onnx.bodies import has_body, nodes_of
 from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import Importing, Node, TooLargeToFold, check_attributes, check_version, refusal
@@ -26,7 +27,7 @@ def check_supported(nodes: Sequence[Node], at: Importing) -> None:
     for node in nodes:
         if _is_folded(node, at, known):
             known.update(node.outputs)
-        elif not _has_importer(node):
+        elif not _has_importer(node, at):
             missing.append(node)
     if missing:
         raise UnsupportedOp(
@@ -38,7 +39,7 @@ def check_supported(nodes: Sequence[Node], at: Importing) -> None:
 
 def is_supported(node: Node, at: Importing) -> bool:
     """Whether a node is in the table or evaluated in advance."""
-    return _is_folded(node, at, ()) or _has_importer(node)
+    return _is_folded(node, at, ()) or _has_importer(node, at)
 
 
 def _is_folded(node: Node, at: Importing, known: Collection[str]) -> bool:
@@ -50,8 +51,8 @@ def _is_folded(node: Node, at: Importing, known: Collection[str]) -> bool:
     return is_known or node.op_type in NOT_ADDED
 
 
-def _has_importer(node: Node) -> bool:
-    return node.captured is None and node.operator in IMPORTERS
+def _has_importer(node: Node, at: Importing) -> bool:
+    return (node.captured is None and node.operator in IMPORTERS) or has_body(node, at)
 
 
 def _missing_line(node: Node, at: Importing) -> str:
@@ -99,7 +100,7 @@ def add_node(at: Importing, node: Node) -> None:
     if node.operator in NOT_ADDED:
         NOT_ADDED[node.operator].add(at, node)
         NOT_ADDED[node.operator].check_read(node, at.opset)
-    elif node.op_type not in ("Identity", "Dropout") and all(map(at.is_known, reads)):
+    elif _is_evaluated(node) and all(map(at.is_known, reads)):
         _add_known(at, node)
     else:
         _add_to_graph(at, node)
@@ -108,12 +109,17 @@ def add_node(at: Importing, node: Node) -> None:
         at.unfolded.update((name, behind[0]) for name in node.outputs if name and not at.is_known(name))
 
 
+def _is_evaluated(node: Node) -> bool:
+    """Whether ONNX's reference evaluates a node whose inputs are known; others become what they become in graphs."""
+    return not node.domain and node.captured is None and node.op_type not in {"Identity", "Dropout", *RANDOM_OPS}
+
+
 def _add_known(at: Importing, node: Node) -> None:
     """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
     try:
         values = evaluate(node, at)
     except ValueError as error:
-        if node.operator not in IMPORTERS:
+        if node.operator not in IMPORTERS and (isinstance(error, TooLargeToFold) or not has_body(node, at)):
             raise
         if isinstance(error, TooLargeToFold):
             at.unfolded.update(dict.fromkeys(node.outputs, str(error)))
@@ -124,10 +130,37 @@ def _add_known(at: Importing, node: Node) -> None:
 
 
 def _add_to_graph(at: Importing, node: Node) -> None:
-    unfolded = next((f": {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), "")
-    if node.operator not in IMPORTERS:  # which was to be evaluated, but reads what could not be
-        raise refusal(node, f"its operator is not supported, and its inputs are not known in advance{unfolded}")
+    """Add a node by its importer; where there is none, or it refuses, by the nodes that can stand in its place."""
+    if node.captured is not None or node.operator not in IMPORTERS:
+        if node.operator != "If" and not has_body(node, at):  # it was to be evaluated, but reads what could not be
+            why = "its operator is not supported, and its inputs are not known in advance"
+            raise refusal(node, why + _unfolded(at, node))
+        _add_body(at, node)
+        return
     check_version(node, at.opset)
+    try:
+        with at.trying():
+            _import(at, node)
+    except UnsupportedOp as error:
+        if not has_body(node, at):
+            raise
+        try:
+            _add_body(at, node)
+        except UnsupportedOp:
+            raise error from None  # which says more of what is asked for
+
+
+def _add_body(at: Importing, node: Node) -> None:
+    for one in nodes_of(node, at):
+        add_node(at, one)
+
+
+def _unfolded(at: Importing, node: Node) -> str:
+    return next((f": {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), "")
+
+
+def _import(at: Importing, node: Node) -> None:
+    """Add a node by its importer, and bind its outputs."""
     try:
         results = IMPORTERS[node.operator].add(at, node)
     except UnsupportedOp:
@@ -135,6 +168,7 @@ def _add_to_graph(at: Importing, node: Node) -> None:
     except KeyError as error:
         raise ValueError(f"{node.where}: the attribute {error} is missing") from None
     except (ValueError, TypeError, IndexError) as error:
+        unfolded = _unfolded(at, node)
         also = f"; it reads what the import cannot know{unfolded}" if unfolded else ""
         raise ValueError(f"{node.where}: {error}{also}") from None
     IMPORTERS[node.operator].check_read(node, at.opset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -90,10 +91,39 @@ class Importing:
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self._from_file = {name: name for name in weights} if path else {}
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * int(model.ByteSize()))
+        self.opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import}
+        """Of each domain."""
+        self.opsets[""] = opset
+        self.taken: set[str] = set()
+        """Names of the model's tensors, and of those that stand-ins of nodes make."""
+        self.unrolled = Budget(tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * len(model.graph.node))
         self.unfolded: dict[str, str] = {}
         """Tensors that depend on no input, but are not known, since a value was too large to make; and why."""
         self.undecided: dict[str, str] = {}
         """First outputs of Ifs whose conditions are not known, and what is said of the conditions."""
+        self._bound: list[tuple[dict[str, Any], str]] = []
+        """What has been bound where, in order, while it may have to be taken back."""
+        self._trials = 0
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Take back the tensors, values and operators that were added, if something fails."""
+        before, self._trials = len(self._bound), self._trials + 1
+        try:
+            with self.graph._all_or_nothing():
+                yield
+        except BaseException:
+            for found, name in self._bound[before:]:
+                found.pop(name, None)
+            raise
+        finally:
+            self._trials -= 1
+            del self._bound[before if self._trials else 0 :]
+
+    def _put(self, where: dict[str, Any], name: str, found: Any) -> None:
+        if self._trials and name not in where:
+            self._bound.append((where, name))
+        where[name] = found
 
     def has(self, name: str) -> bool:
         """Whether a model tensor has been made, or its value is known."""
@@ -153,7 +183,8 @@ class Importing:
                 raise ValueError(f"tensor {quote(name)} is {array.dtype}, which is not a dtype of NumPy")
             origin = self._from_file.get(name)
             path = f"{self._path}#{origin}" if origin is not None else None
-            found = self.tensors[name] = self.graph.constant(name, array, path)
+            found = self.graph.constant(name, array, path)
+            self._put(self.tensors, name, found)
         return found
 
     def inputs(self, node: Node) -> list[Tensor]:
@@ -209,19 +240,19 @@ class Importing:
     def bind(self, name: str, result: Tensor | Array) -> None:
         """Bind the name of a model tensor to a tensor of the graph, or to a value."""
         if isinstance(result, Tensor):
-            self.tensors[name] = result
+            self._put(self.tensors, name, result)
         else:
-            self._values[name] = result
+            self._put(self._values, name, result)
             self._from_file.pop(name, None)  # an initializer that the user has given another value
 
     def alias(self, name: str, of: str) -> None:
         """Let one model tensor be another."""
         if self.is_known(of):
-            self._values[name] = self._values[of]
+            self._put(self._values, name, self._values[of])
             if of in self._from_file:
-                self._from_file[name] = self._from_file[of]
+                self._put(self._from_file, name, self._from_file[of])
         if of in self.tensors:
-            self.tensors[name] = self.tensors[of]
+            self._put(self.tensors, name, self.tensors[of])
 
     def dtype(self, code: int) -> str:
         """NumPy's name of an element type of ONNX.
@@ -244,6 +275,16 @@ class Importing:
     def view(self, node: Node, kind: Any, *names: str) -> Tensor:
         """A selection over model tensors, called like the node."""
         return self.graph.select(kind, *(self.tensor(name) for name in names), name=node.name)
+
+    def drop_unread_views(self) -> None:
+        """Take selections that nothing reads out of the graph."""
+        graph = self.graph
+        read = {name for node in graph.nodes.values() for name in node.inputs} | set(graph.outputs.values())
+        for view in reversed(list(graph.selections.values())):
+            if view.name in read:
+                read.update(view.inputs)
+            else:
+                graph._remove(view)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a model tensor."""
@@ -393,19 +434,20 @@ def check_version(node: Node, opset: int) -> None:
 
 def has_operator(op_type: str, opset: int) -> bool:
     """Whether ONNX's own domain has an operator in an opset."""
-    return _schema_of(op_type, opset) is not None
+    return schema_of(op_type, opset) is not None
 
 
 def _schema(node: Node, opset: int) -> Any:
     """ONNX's schema of a node's operator in an opset; None where it is another's, or where there is none."""
-    return None if node.domain else _schema_of(node.op_type, opset)
+    return None if node.domain else schema_of(node.op_type, opset)
 
 
-def _schema_of(op_type: str, opset: int) -> Any:
+def schema_of(op_type: str, opset: int, domain: str = "") -> Any:
+    """The schema of an operator in a version of its domain, None where ONNX has none."""
     from onnx import defs
 
     try:
-        return defs.get_schema(op_type, opset, "")
+        return defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
         return None
 
@@ -413,7 +455,7 @@ def _schema_of(op_type: str, opset: int) -> Any:
 @cache
 def _required(op_type: str, version: int) -> frozenset[str]:
     """The attributes that every node of an operator of ONNX's own must have."""
-    attributes = _schema_of(op_type, version).attributes
+    attributes = schema_of(op_type, version).attributes
     return frozenset(name for name, attribute in attributes.items() if attribute.required)
 
 

@@ -85,8 +85,12 @@ def _cast(at: Importing, node: Node) -> Result:
 
 
 def _cast_like(at: Importing, node: Node) -> Result:
-    x, like = at.inputs(node)
-    return ops.astype(x, like.dtype, name=node.name)
+    x, like = node.inputs
+    dtype = at.tensor(like).dtype
+    if at.is_known(x) and np.dtype(dtype).kind != "b":
+        at.bind(node.outputs[0], at.value(x).astype(dtype))
+        return None
+    return ops.astype(at.tensor(x), dtype, name=node.name)
 
 
 def _folded(function: Callable[..., Tensor]) -> Adder:
@@ -234,6 +238,11 @@ def _attention(at: Importing, node: Node) -> Result:
     if precision is not None and at.dtype(precision) != q.dtype:
         raise refusal(node, f"softmax_precision {at.dtype(precision)} is not supported for operands of {q.dtype}")
     flat = q.ndim == 3
+    for key in () if flat else ("q_num_heads", "kv_num_heads"):
+        if key in attrs:
+            raise ValueError(
+                f"{key} is {attrs[key]}, but operands of rank 4 say how many heads there are; leave it out"
+            )
     if flat:
         heads = attrs["q_num_heads"], attrs["kv_num_heads"], attrs["kv_num_heads"]
         q, k, v = (_by_head(x, n) for x, n in zip((q, k, v), heads, strict=True))
