@@ -75,6 +75,9 @@ TRUE, OTHER = X > 0, ROW > 0
 N, M = ints(0, 4, 3, 4), ints(1, 5, 4, seed=2)
 IMAGE = floats(2, 4, 5, 6)
 CHANNEL = floats(4, seed=3)
+BYTES, BYTES_2 = ints(0, 256, 3, 4, dtype=np.uint8), ints(0, 256, 4, 5, seed=2, dtype=np.uint8)
+SCALES = {"sx": f32(0.01), "zx": np.uint8(120), "sw": np.abs(floats(4)) / f32(50), "zw": np.zeros(4, np.int8)}
+SCALES |= {"sy": f32(0.03), "zy": np.uint8(90)}
 
 NODES = [
     *(
@@ -221,4 +224,50 @@ NODES = [
     one("DepthToSpace", floats(1, 8, 2, 3), blocksize=2, mode="CRD"),
     one("SpaceToDepth", floats(1, 2, 4, 6), blocksize=2),
     NodeCase("Tile", {"x": N}, {"repeats": i64(2, 3)}),
+    *(
+        NodeCase("QuantizeLinear", {"x": X}, {"s": f32(0.02), "z": np.array(zero, kind)}, opset=13)
+        for zero, kind in ((100, np.uint8), (-3, np.int8), (0, np.int8))
+    ),
+    NodeCase("QuantizeLinear", {"x": X, "s": np.abs(floats(4, seed=5)) / f32(50)}, {}, {"axis": -1}, opset=13),
+    NodeCase(
+        "QuantizeLinear",
+        {"x": floats(3, 5), "s": np.abs(floats(3, 3, seed=5)), "z": ints(0, 9, 3, 3, dtype=np.uint16)},
+        {},
+        {"block_size": 2},
+        opset=21,
+    ),
+    NodeCase(
+        "DequantizeLinear", {"x": ints(0, 256, 3, 4, dtype=np.uint8)}, {"s": f32(0.02), "z": np.uint8(7)}, opset=13
+    ),
+    NodeCase("DequantizeLinear", {"x": ints(-(2**20), 2**20, 3, 4, dtype=np.int32)}, {"s": f32(0.5)}, opset=13),
+    NodeCase(
+        "DequantizeLinear",
+        {"x": ints(-128, 128, 3, 4, dtype=np.int8), "s": np.abs(floats(3)), "z": ints(-9, 9, 3, dtype=np.int8)},
+        {},
+        {"axis": 0},
+        opset=13,
+    ),
+    NodeCase("MatMulInteger", {"a": BYTES, "b": BYTES_2}, {"az": np.uint8(9), "bz": ints(0, 255, 5, dtype=np.uint8)}),
+    NodeCase("MatMulInteger", {"a": BYTES[0], "b": BYTES_2.astype(np.int8)}),
+    NodeCase("MatMulInteger", {"a": np.full((2, 300), 255, np.uint8), "b": np.full((300, 2), 255, np.uint8)}),
+    NodeCase(
+        "ConvInteger",
+        {"x": ints(0, 256, 2, 4, 5, 6, dtype=np.uint8), "w": ints(0, 256, 6, 2, 3, 3, dtype=np.uint8)},
+        {"xz": np.uint8(120), "wz": np.uint8(11)},
+        {"group": 2, "pads": [1, 0, 1, 1]},
+    ),
+    NodeCase(
+        "QLinearMatMul",
+        {"a": BYTES, "b": BYTES_2},
+        {f"s{one}": f32(0.01 + k / 100) for k, one in enumerate("aby")}
+        | {f"z{one}": np.uint8(120 - 10 * k) for k, one in enumerate("aby")},
+        reads=("a", "sa", "za", "b", "sb", "zb", "sy", "zy"),
+    ),
+    NodeCase(
+        "QLinearConv",
+        {"x": ints(0, 256, 2, 3, 5, 6, dtype=np.uint8), "w": ints(-128, 128, 4, 3, 3, 3, dtype=np.int8)},
+        SCALES | {"b": ints(-(2**15), 2**15, 4, dtype=np.int32)},
+        {"strides": [2, 1], "pads": [1, 1, 1, 1]},
+        reads=("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"),
+    ),
 ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Tensor
+from tapestry_plan.onnx import quantized as onnx_quantized
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
@@ -392,9 +393,11 @@ _ROWS: dict[str, Import] = {
     "Concat": Import(onnx_views.concat, 1, None),
     "ConstantOfShape": Import(_constant_of_shape),
     "Conv": Import(onnx_windows.conv, 2, 3),
+    "ConvInteger": Import(onnx_quantized.conv_integer, 2, 4),
     "ConvTranspose": Import(onnx_windows.conv_transpose, 2, 3),
     "CumSum": Import(_cumsum, 2, 2),
     "DepthToSpace": Import(_depth_to_space),
+    "DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
     "Div": Import(_divide, 2, 2),
     "Dropout": Import(_alias, 1, 3, idle=("seed",)),
     "Einsum": Import(_einsum, 1, None),
@@ -412,6 +415,7 @@ _ROWS: dict[str, Import] = {
     "LpNormalization": Import(_lp_normalization),
     "LpPool": Import(onnx_windows.lp_pool),
     "MatMul": Import(_matmul, 2, 2),
+    "MatMulInteger": Import(onnx_quantized.matmul_integer, 2, 4),
     "Max": Import(_folded(ops.maximum), 1, None),
     "MaxPool": Import(onnx_windows.max_pool, idle=("storage_order",)),  # which is that of the indices
     "Mean": Import(_mean, 1, None),
@@ -420,6 +424,9 @@ _ROWS: dict[str, Import] = {
     "OneHot": Import(_one_hot, 3, 3),
     "Pad": Import(onnx_views.pad, 2, 4),
     "Pow": Import(_pow, 2, 2),
+    "QLinearConv": Import(onnx_quantized.qlinear_conv, 8, 9),
+    "QLinearMatMul": Import(onnx_quantized.qlinear_matmul, 8, 8),
+    "QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3, idle=("saturate",)),  # integers always are
     "RMSNormalization": Import(_stashed(_rms_normalization), 2, 2),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
     "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
