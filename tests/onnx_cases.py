@@ -78,6 +78,8 @@ CHANNEL = floats(4, seed=3)
 BYTES, BYTES_2 = ints(0, 256, 3, 4, dtype=np.uint8), ints(0, 256, 4, 5, seed=2, dtype=np.uint8)
 SCALES = {"sx": f32(0.01), "zx": np.uint8(120), "sw": np.abs(floats(4)) / f32(50), "zw": np.zeros(4, np.int8)}
 SCALES |= {"sy": f32(0.03), "zy": np.uint8(90)}
+LOOKING = ((4, 2, 3), (1, 20, 3), (1, 20, 5), (1, 2, 5), (1, 2, 5), (1, 15))
+"""Shapes of an LSTM's operands, whose gates look at the cell."""
 
 NODES = [
     *(
@@ -269,5 +271,35 @@ NODES = [
         SCALES | {"b": ints(-(2**15), 2**15, 4, dtype=np.int32)},
         {"strides": [2, 1], "pads": [1, 1, 1, 1]},
         reads=("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"),
+    ),
+    *(
+        NodeCase(
+            kind,
+            {"x": floats(5, 3, 4), "w": floats(2, gates * 6, 4, seed=2), "r": floats(2, gates * 6, 6, seed=3)},
+            {"b": floats(2, 2 * gates * 6, seed=4), "n": np.array([5, 2, 3], np.int32)},
+            {"hidden_size": 6, "direction": "bidirectional", **more},
+            outputs,
+            reads=("x", "w", "r", "b", "n"),
+        )
+        for kind, gates, outputs, more in (
+            ("LSTM", 4, ("y", "y_h", "y_c"), {"input_forget": 1, "clip": 0.7}),
+            ("GRU", 3, ("y", "y_h"), {"linear_before_reset": 1}),
+            ("RNN", 1, ("y", "y_h"), {"activations": ["LeakyRelu"] * 2, "activation_alpha": [0.3, 0.3]}),
+        )
+    ),
+    NodeCase(
+        "LSTM",
+        dict(zip("xwrhcp", (floats(*shape, seed=k) for k, shape in enumerate(LOOKING)), strict=True)),
+        {},
+        {"hidden_size": 5, "direction": "reverse", "activations": ["HardSigmoid", "Softsign", "Relu"]},
+        ("y", "y_h", "y_c"),
+        reads=("x", "w", "r", "", "", "h", "c", "p"),
+    ),
+    NodeCase(
+        "GRU",
+        {"x": floats(4, 2, 3), "w": floats(1, 15, 3, seed=2), "r": floats(1, 15, 5, seed=3)},
+        {},
+        {"hidden_size": 5},
+        ("y", "y_h"),
     ),
 ]

@@ -12,6 +12,7 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Tensor
 from tapestry_plan.onnx import quantized as onnx_quantized
+from tapestry_plan.onnx import recurrent as onnx_recurrent
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
@@ -403,6 +404,7 @@ _ROWS: dict[str, Import] = {
     "Einsum": Import(_einsum, 1, None),
     "Expand": Import(onnx_views.expand, 2, 2),
     "Flatten": Import(onnx_views.flatten),
+    "GRU": Import(onnx_recurrent.recurrent("gru"), 3, 6, idle=("hidden_size",)),
     "Gather": Import(_gather, 2, 2),
     "GatherElements": Import(_alike(ops.take_along_axis, axis=0), 2, 2),
     "GatherND": Import(_unless("batch_dims", "batch_dims is not supported", _alike(ops.gather_nd)), 2, 2),
@@ -412,6 +414,7 @@ _ROWS: dict[str, Import] = {
     "Identity": Import(_alias),
     "IsInf": Import(_isinf),
     "LayerNormalization": Import(_layer_normalization, 2, 3),
+    "LSTM": Import(onnx_recurrent.recurrent("lstm"), 3, 8, idle=("hidden_size",)),
     "LpNormalization": Import(_lp_normalization),
     "LpPool": Import(onnx_windows.lp_pool),
     "MatMul": Import(_matmul, 2, 2),
@@ -428,6 +431,7 @@ _ROWS: dict[str, Import] = {
     "QLinearMatMul": Import(onnx_quantized.qlinear_matmul, 8, 8),
     "QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3, idle=("saturate",)),  # integers always are
     "RMSNormalization": Import(_stashed(_rms_normalization), 2, 2),
+    "RNN": Import(onnx_recurrent.recurrent("rnn"), 3, 6, idle=("hidden_size",)),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
     "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
     "ReduceLogSum": Import(_reduce(ops.sum, after=ops.log), 1, 2),

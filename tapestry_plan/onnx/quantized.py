@@ -119,8 +119,10 @@ def _ratio(at: Importing, node: Node, *inputs: int) -> Tensor:
     if all(map(at.is_known, names)):
         a, b, y = (at.value(name).astype(WIDE) for name in names)
         return at.graph.constant(f"{node.name}.scale", np.squeeze(a * b / y))
-    a, b, y = (ops.astype(at.tensor(name), WIDE).reshape(() if at.tensor(name).size == 1 else -1) for name in names)
-    return a * b / y
+    of_a, of_b, of_y = (
+        ops.astype(at.tensor(name), WIDE).reshape(() if at.tensor(name).size == 1 else -1) for name in names
+    )
+    return of_a * of_b / of_y
 
 
 def _requantized(at: Importing, node: Node, total: Tensor, ratio: Tensor, k: int) -> Tensor:

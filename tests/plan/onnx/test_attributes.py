@@ -133,6 +133,9 @@ def test_rows_of_zeros_have_no_length() -> None:
 # -- every schema --------------------------------------------------------------------------------------------
 
 VALUES: dict[str, list[Any]] = {
+    "activation_alpha": [[0.5], [0.5, 0.2]],
+    "activation_beta": [[0.5], [0.5, 0.2]],
+    "activations": [["Relu"], ["Tanh", "Tanh"], ["HardSigmoid", "Tanh", "Tanh"]],
     "approximate": ["tanh", "none", "other"],
     "auto_pad": ["SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET", "other"],
     "axes": [[0], [-1], [1, 0]],
@@ -145,7 +148,7 @@ VALUES: dict[str, list[Any]] = {
         "tf_crop_and_resize",
     ],
     "dilations": [[2, 1], [1, 2]],
-    "direction": ["LEFT", "RIGHT", "other"],
+    "direction": ["LEFT", "RIGHT", "forward", "reverse", "bidirectional", "other"],
     "equation": ["ij->ji", "iij->ij", "bij,jk->bik"],
     "keep_aspect_ratio_policy": ["not_larger", "not_smaller"],
     "kernel_shape": [[1, 1], [2, 2], [5, 5]],
