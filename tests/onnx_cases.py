@@ -78,6 +78,8 @@ CHANNEL = floats(4, seed=3)
 BYTES, BYTES_2 = ints(0, 256, 3, 4, dtype=np.uint8), ints(0, 256, 4, 5, seed=2, dtype=np.uint8)
 SCALES = {"sx": f32(0.01), "zx": np.uint8(120), "sw": np.abs(floats(4)) / f32(50), "zw": np.zeros(4, np.int8)}
 SCALES |= {"sy": f32(0.03), "zy": np.uint8(90)}
+CELLS = i64(0, 3, 9, 14, 16, 19, 24, 31).reshape(1, 2, 2, 2)
+CIRCULAR = {"mode": "circular"}
 LOOKING = ((4, 2, 3), (1, 20, 3), (1, 20, 5), (1, 2, 5), (1, 2, 5), (1, 15))
 """Shapes of an LSTM's operands, whose gates look at the cell."""
 
@@ -301,5 +303,58 @@ NODES = [
         {},
         {"hidden_size": 5},
         ("y", "y_h"),
+    ),
+    NodeCase("ArgMax", {"x": N}, {}, {"axis": 1, "select_last_index": 1}),
+    NodeCase("ArgMin", {"x": N}, {}, {"axis": 0, "select_last_index": 1, "keepdims": 0}),
+    one("Hardmax", N.astype(f32)),
+    NodeCase("CumProd", {"x": X}, {"axis": np.array(1)}, {"reverse": 1, "exclusive": 1}, opset=26),
+    NodeCase("CumProd", {"x": M}, {"axis": np.array(0)}, opset=26),
+    one("EyeLike", X, k=1, dtype=TensorProto.INT32),
+    two("ReverseSequence", floats(4, 3, 2), i64(2, 4, 1)),
+    two("ReverseSequence", floats(3, 4, 2), i64(2, 4, 1), time_axis=1, batch_axis=0),
+    NodeCase(
+        "TensorScatter", {"x": floats(2, 3, 5, 4), "u": floats(2, 3, 2, 4), "at": i64(3, 4)}, {}, CIRCULAR, opset=24
+    ),
+    NodeCase("GatherND", {"x": floats(2, 3, 4), "i": ints(0, 3, 2, 5, 1)}, {}, {"batch_dims": 1}),
+    NodeCase("MaxPool", {"x": IMAGE}, {}, {"kernel_shape": [2, 3], "pads": [1, 0, 0, 1]}, ("y", "i")),
+    NodeCase("MaxPool", {"x": IMAGE}, {}, {"kernel_shape": [2, 2], "strides": [2, 2], "storage_order": 1}, ("y", "i")),
+    NodeCase("MaxPool", {"x": BYTES[None]}, {}, {"kernel_shape": [2]}),
+    NodeCase("MaxUnpool", {"x": floats(1, 2, 2, 2), "i": CELLS}, {}, {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    NodeCase("Col2Im", {"x": floats(1, 12, 12)}, {"i": i64(4, 5), "b": i64(2, 2)}, opset=18),
+    NodeCase("Col2Im", {"x": floats(2, 4, 6)}, {"i": i64(5, 6), "b": i64(2, 2)}, {"strides": [2, 2]}, opset=18),
+    *(
+        NodeCase(
+            "GridSample",
+            {"x": IMAGE, "g": floats(2, 3, 4, 2) * f32(0.8)},
+            {},
+            {"mode": mode, "padding_mode": padding, "align_corners": corners},
+            opset=20,
+        )
+        for mode, padding, corners in (
+            ("linear", "zeros", 0),
+            ("cubic", "border", 1),
+            ("nearest", "reflection", 0),
+            ("linear", "reflection", 1),
+        )
+    ),
+    NodeCase("GridSample", {"x": IMAGE, "g": floats(2, 3, 4, 2)}, {}, {"mode": "bicubic"}, opset=16),
+    NodeCase("GridSample", {"x": floats(1, 2, 3, 4, 5), "g": floats(1, 2, 2, 3, 3)}, opset=20),
+    *(
+        NodeCase(
+            "RoiAlign",
+            {"x": IMAGE, "r": np.array([[0, 1, 4, 3], [1, 0, 3, 9], [-2, 1, 1, 2]], f32), "b": i64(1, 0, 1)},
+            {},
+            {"sampling_ratio": 2, "output_height": 2, "output_width": 3, "spatial_scale": 0.9, "mode": mode},
+            opset=16,
+        )
+        for mode in ("avg", "max")
+    ),
+    NodeCase(
+        "DeformConv",
+        {"x": IMAGE, "w": floats(6, 2, 2, 2, seed=2), "o": floats(2, 16, 5, 5, seed=3), "b": floats(6, seed=4)}
+        | {"m": np.abs(floats(2, 8, 5, 5, seed=5))},
+        {},
+        {"group": 2, "offset_group": 2, "pads": [1, 0, 0, 0]},
+        opset=19,
     ),
 ]

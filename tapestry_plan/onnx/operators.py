@@ -11,8 +11,10 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Tensor
+from tapestry_plan.onnx import indices as onnx_indices
 from tapestry_plan.onnx import quantized as onnx_quantized
 from tapestry_plan.onnx import recurrent as onnx_recurrent
+from tapestry_plan.onnx import sampling as onnx_sampling
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
@@ -362,7 +364,6 @@ def _space_to_depth(at: Importing, node: Node) -> Result:
 
 
 TRAINING = "training mode is not supported; export for inference"
-LAST = "the last of equal cells is not supported, the first is"
 FLOAT8_ONLY = ("saturate", "round_mode")
 """Attributes of casts to 8-bit floats, which are refused."""
 
@@ -380,8 +381,8 @@ _ROWS: dict[str, Import] = {
     **_same(2, And=ops.logical_and, Mul=ops.multiply, Or=ops.logical_or, Sub=ops.subtract, Xor=ops.logical_xor),
     **_same(2, GreaterOrEqual=ops.greater_equal, LessOrEqual=ops.less_equal),
     **_same(3, "InstanceNormalization", "ScatterND", "Where", ScatterElements=ops.put_along_axis),
-    "ArgMax": Import(_unless("select_last_index", LAST, _alike(ops.argmax, axis=0, keepdims=True))),
-    "ArgMin": Import(_unless("select_last_index", LAST, _alike(ops.argmin, axis=0, keepdims=True))),
+    "ArgMax": Import(onnx_indices.best(ops.argmax)),
+    "ArgMin": Import(onnx_indices.best(ops.argmin)),
     "Attention": Import(_attention, 3, 7, idle=("qk_matmul_output_mode",)),  # which is that of another output
     "AveragePool": Import(onnx_windows.average_pool),
     "BatchNormalization": Import(
@@ -391,26 +392,32 @@ _ROWS: dict[str, Import] = {
     "Cast": Import(_cast, idle=FLOAT8_ONLY),
     "CastLike": Import(_cast_like, 2, 2, idle=FLOAT8_ONLY),
     "Clip": Import(_clip, 1, 3),
+    "Col2Im": Import(onnx_indices.col2im, 3, 3),
     "Concat": Import(onnx_views.concat, 1, None),
     "ConstantOfShape": Import(_constant_of_shape),
     "Conv": Import(onnx_windows.conv, 2, 3),
     "ConvInteger": Import(onnx_quantized.conv_integer, 2, 4),
     "ConvTranspose": Import(onnx_windows.conv_transpose, 2, 3),
     "CumSum": Import(_cumsum, 2, 2),
+    "CumProd": Import(onnx_indices.cumulative_product, 2, 2),
+    "DeformConv": Import(onnx_sampling.deform_conv, 3, 5),
     "DepthToSpace": Import(_depth_to_space),
     "DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
     "Div": Import(_divide, 2, 2),
     "Dropout": Import(_alias, 1, 3, idle=("seed",)),
     "Einsum": Import(_einsum, 1, None),
     "Expand": Import(onnx_views.expand, 2, 2),
+    "EyeLike": Import(onnx_indices.eye_like),
     "Flatten": Import(onnx_views.flatten),
     "GRU": Import(onnx_recurrent.recurrent("gru"), 3, 6, idle=("hidden_size",)),
     "Gather": Import(_gather, 2, 2),
     "GatherElements": Import(_alike(ops.take_along_axis, axis=0), 2, 2),
-    "GatherND": Import(_unless("batch_dims", "batch_dims is not supported", _alike(ops.gather_nd)), 2, 2),
+    "GatherND": Import(onnx_indices.gather_nd, 2, 2),
     "Gemm": Import(_alike(ops.gemm, {"transA": "trans_a", "transB": "trans_b"}), 2, 3),
     "GlobalLpPool": Import(onnx_windows.global_lp_pool),
+    "GridSample": Import(onnx_sampling.grid_sample, 2, 2),
     "GroupNormalization": Import(_stashed(_group_normalization), 3, 3),
+    "Hardmax": Import(onnx_indices.hardmax),
     "Identity": Import(_alias),
     "IsInf": Import(_isinf),
     "LayerNormalization": Import(_layer_normalization, 2, 3),
@@ -420,7 +427,8 @@ _ROWS: dict[str, Import] = {
     "MatMul": Import(_matmul, 2, 2),
     "MatMulInteger": Import(onnx_quantized.matmul_integer, 2, 4),
     "Max": Import(_folded(ops.maximum), 1, None),
-    "MaxPool": Import(onnx_windows.max_pool, idle=("storage_order",)),  # which is that of the indices
+    "MaxPool": Import(onnx_indices.max_pool, idle=("storage_order",)),  # which is that of the indices
+    "MaxUnpool": Import(onnx_indices.max_unpool, 2, 3),
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
@@ -444,11 +452,14 @@ _ROWS: dict[str, Import] = {
     "ReduceSumSquare": Import(_reduce(ops.sum, _square), 1, 2),
     "Reshape": Import(onnx_views.reshape, 2, 2),
     "Resize": Import(onnx_windows.resize, 1, 4, idle=("cubic_coeff_a", "extrapolation_value")),
+    "ReverseSequence": Import(onnx_indices.reverse_sequence, 2, 2),
+    "RoiAlign": Import(onnx_sampling.roi_align, 3, 3),
     "Slice": Import(onnx_views.slice, 3, 5),
     "SpaceToDepth": Import(_space_to_depth),
     "Split": Import(onnx_views.split, 1, 2),
     "Squeeze": Import(onnx_views.squeeze, 1, 2),
     "Sum": Import(_alike(ops.add_n), 1, None),
+    "TensorScatter": Import(onnx_indices.tensor_scatter, 2, 3),
     "Tile": Import(onnx_views.tile, 2, 2),
     "TopK": Import(_top_k, 2, 2, idle=("sorted",)),  # any order will do where it is 0
     "Transpose": Import(onnx_views.transpose),

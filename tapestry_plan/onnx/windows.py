@@ -125,8 +125,6 @@ lp_pool = _pooled(ops.lp_pool, "p", "ceil_mode")
 
 
 def max_pool(at: Importing, node: Node) -> Result:
-    if len(node.outputs) > 1 and node.outputs[1]:
-        raise refusal(node, "the output of indices is not supported")
     return _pooled(ops.max_pool, "ceil_mode")(at, node)
 
 

@@ -394,8 +394,6 @@ def branch(name: str) -> Any:
             helper.make_node("Reshape", ["x", "computed"], ["y"]),
             r"'computed', an input of the model.*--value computed=",
         ),
-        (helper.make_node("ArgMax", ["x"], ["y"], select_last_index=1), "the last of equal cells"),
-        (helper.make_node("GatherND", ["x", "x"], ["y"], batch_dims=1), "batch_dims"),
         (helper.make_node("Resize", ["x", "", "", "three"], ["y"], antialias=1), "antialias=1 is not supported"),
         (
             helper.make_node("TopK", ["x", "computed"], ["y", "z"]),
