@@ -47,7 +47,9 @@ SLOW_MODULES = ("averagepool", "lppool", "maxpool")
 
 PASSED = {"pass": 908, "bound": 187}
 """How many cases pass, as given and with operands bound; the numbers may only rise."""
-OFF = {"test_attention_4d_causal_fp16_expanded"}
+ROUNDED = {"test_dft_inverse", "test_dft_inverse_opset19"}
+"""Cases whose zeros are what a transform in single precision leaves of them; here, they are nearer to zero."""
+OFF = {"test_attention_4d_causal_fp16_expanded", *ROUNDED}
 """Cases with cells that are off by one unit in the last place of a half; ONNX Runtime has more such cells in it.
 
 Its Softmax is of halves: ONNX's reference rounds the differences, the powers, their sum and the quotients to halves;

@@ -25,12 +25,18 @@ class NodeCase:
     outputs: tuple[str, ...] = ("y",)
     opset: int = 21
     reads: tuple[str, ...] = ()
+    domain: str = ""
+
+    @property
+    def key(self) -> str:
+        """The operator in the importer's table."""
+        return f"{self.domain}::{self.op}" if self.domain else self.op
 
     @property
     def model(self) -> Any:
         """The model of the one node; its outputs' types are left to the runtime."""
         reads = self.reads or (*self.inputs, *self.constants)
-        node = helper.make_node(self.op, reads, self.outputs, **self.attrs)
+        node = helper.make_node(self.op, reads, self.outputs, domain=self.domain, **self.attrs)
         graph = helper.make_graph(
             [node],
             "one",
@@ -38,10 +44,11 @@ class NodeCase:
                 helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
                 for name, array in self.inputs.items()
             ],
-            [onnx.ValueInfoProto(name=name) for name in self.outputs],
+            [onnx.ValueInfoProto(name=name) for name in self.outputs if name],
             [numpy_helper.from_array(np.asarray(value), name) for name, value in self.constants.items()],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        opsets = [helper.make_opsetid("", self.opset), *([helper.make_opsetid(self.domain, 1)] if self.domain else [])]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def __str__(self) -> str:
         attrs = ",".join(f"{key}={value}" for key, value in self.attrs.items())
@@ -80,6 +87,9 @@ SCALES = {"sx": f32(0.01), "zx": np.uint8(120), "sw": np.abs(floats(4)) / f32(50
 SCALES |= {"sy": f32(0.03), "zy": np.uint8(90)}
 CELLS = i64(0, 3, 9, 14, 16, 19, 24, 31).reshape(1, 2, 2, 2)
 CIRCULAR = {"mode": "circular"}
+MICROSOFT = "com.microsoft"
+HEADS = ((1, 3, 8), (1, 3, 8), (1, 3, 8), (1, 2, 3, 7), (1, 2, 4, 4), (1, 2, 4, 4))
+"""Shapes of an attention's operands with keys of before."""
 LOOKING = ((4, 2, 3), (1, 20, 3), (1, 20, 5), (1, 2, 5), (1, 2, 5), (1, 15))
 """Shapes of an LSTM's operands, whose gates look at the cell."""
 
@@ -356,5 +366,54 @@ NODES = [
         {},
         {"group": 2, "offset_group": 2, "pads": [1, 0, 0, 0]},
         opset=19,
+    ),
+    NodeCase("DFT", {"x": floats(2, 5, 3, 1)}, {"n": np.array(6), "axis": np.array(1)}, {"onesided": 1}, opset=20),
+    NodeCase("DFT", {"x": floats(2, 4, 2)}, {}, {"axis": 1, "inverse": 1}, opset=17),
+    NodeCase(
+        "STFT", {"x": floats(2, 20, 1), "w": floats(8)}, {"step": np.array(3)}, reads=("x", "step", "w"), opset=17
+    ),
+    NodeCase(
+        "STFT", {"x": floats(1, 20, 1)}, {"step": np.array(4), "n": np.array(6)}, reads=("x", "step", "", "n"), opset=17
+    ),
+    *(NodeCase(op, {"x": X, "b": ROW}, domain=MICROSOFT) for op in ("BiasGelu", "FastGelu")),
+    NodeCase("QuickGelu", {"x": X}, {}, {"alpha": 1.3}, domain=MICROSOFT),
+    NodeCase(
+        "FusedMatMul",
+        {"a": floats(2, 3, 4), "b": floats(2, 3, 5)},
+        {},
+        {"alpha": 0.5, "transA": 1},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "SkipLayerNormalization",
+        {"x": floats(2, 3, 4), "s": floats(2, 3, 4, seed=2), "g": ROW, "b": floats(4, seed=3), "c": floats(4, seed=4)},
+        {},
+        {"epsilon": 1e-5},
+        ("y", "", "", "total"),
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "SkipSimplifiedLayerNormalization",
+        {"x": floats(2, 3, 4), "s": floats(2, 3, 4, seed=2), "g": ROW},
+        {},
+        {"epsilon": 1e-5},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "MultiHeadAttention",
+        {"q": floats(2, 3, 8), "k": floats(2, 5, 8, seed=2), "v": floats(2, 5, 12, seed=3), "b": floats(28, seed=4)}
+        | {"pad": ints(0, 2, 2, 5, dtype=np.int32) | np.eye(2, 5, dtype=np.int32)},
+        {},
+        {"num_heads": 4},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "MultiHeadAttention",
+        dict(zip("qkvmpr", (floats(*shape, seed=k) for k, shape in enumerate(HEADS)), strict=True)),
+        {},
+        {"num_heads": 2, "scale": 0.3},
+        ("y", "keys", "values"),
+        reads=("q", "k", "v", "", "", "m", "p", "r"),
+        domain=MICROSOFT,
     ),
 ]

@@ -28,7 +28,7 @@ def best(function: Operator[..., Tensor]) -> Callable[[Importing, Node], Result]
         if not attrs.get("select_last_index"):
             return function(x, **how)
         (axis,) = axes_of([how["axis"]], x.ndim, "axis")
-        return (x.shape[axis] - 1) - function(x.flip(axis=axis), **how)
+        return (x.shape[axis] - 1) - function(x[(*(slice(None),) * axis, slice(None, None, -1))], **how)
 
     return add
 

@@ -11,7 +11,10 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Tensor
+from tapestry_plan.onnx import attention as onnx_attention
+from tapestry_plan.onnx import fourier as onnx_fourier
 from tapestry_plan.onnx import indices as onnx_indices
+from tapestry_plan.onnx import microsoft as onnx_microsoft
 from tapestry_plan.onnx import quantized as onnx_quantized
 from tapestry_plan.onnx import recurrent as onnx_recurrent
 from tapestry_plan.onnx import sampling as onnx_sampling
@@ -46,25 +49,15 @@ def _same(count: int, *types: str, **others: Operator[..., Tensor]) -> dict[str,
     return {one: Import(_alike(function), count, count) for one, function in functions.items()}
 
 
-def _unless(attribute: str, why: str, add: Adder) -> Adder:
-    """What an importer adds, refused where an attribute is set."""
-
-    def checked(at: Importing, node: Node) -> Result:
-        if node.attrs.get(attribute):
-            raise refusal(node, why)
-        return add(at, node)
-
-    return checked
-
-
 def _divide(at: Importing, node: Node) -> Result:
     return ops.add_op(ops.divide.op, *at.inputs(node), name=node.name)  # integers too, which round toward zero
 
 
 def _alias(at: Importing, node: Node) -> Result:
     if node.op_type == "Dropout":
-        training = at.constant(node, 2, "training_mode")
-        if training is not None and bool(training):
+        training, ratio = at.constant(node, 2, "training_mode"), node.input(1)
+        drops = not ratio or not at.is_known(ratio) or at.value(ratio).any()
+        if training is not None and bool(training) and drops:
             raise refusal(node, TRAINING)
         if len(node.outputs) > 1 and node.outputs[1]:
             # at inference nothing is dropped
@@ -115,8 +108,10 @@ def _mean(at: Importing, node: Node) -> Result:
 
 def _pow(at: Importing, node: Node) -> Result:
     base, exponent = at.inputs(node)
-    if exponent.dtype != base.dtype and np.dtype(base.dtype).kind != "f" and np.dtype(exponent.dtype).kind == "f":
-        raise refusal(node, f"{base.dtype} to the power of {exponent.dtype} is not supported; cast the base")
+    if np.dtype(base.dtype).kind != "f" and np.dtype(exponent.dtype).kind == "f":
+        wide = np.promote_types(base.dtype, exponent.dtype).name
+        powers = ops.pow(ops.astype(base, wide), ops.astype(exponent, wide))
+        return ops.astype(powers, base.dtype, name=node.name)
     return ops.pow(base, ops.astype(exponent, base.dtype), name=node.name)
 
 
@@ -223,6 +218,19 @@ def _group_normalization(at: Importing, node: Node, operands: list[Tensor], name
     return ops.group_normalization(x, scale, bias, groups, epsilon=node.attrs.get("epsilon", 1e-5), name=name)
 
 
+def _batch_normalization(at: Importing, node: Node) -> Result:
+    """By the mean and variance given, or in training by those of the batch, which the running ones take in."""
+    if not node.attrs.get("training_mode"):
+        return _alike(ops.batch_normalization)(at, node)
+    x, scale, bias, *running = at.inputs(node)
+    axes, keep = (0, *range(2, x.ndim)), float(node.attrs.get("momentum", 0.9))
+    mean = ops.mean(x, axes)
+    apart = x - mean.reshape(-1, *(1,) * (x.ndim - 2))
+    own = mean, ops.mean(apart * apart, axes)
+    made = ops.batch_normalization(x, scale, bias, *own, epsilon=node.attrs.get("epsilon", 1e-5), name=node.name)
+    return [made, *(before * keep + now * (1 - keep) for before, now in zip(running, own, strict=True))]
+
+
 def _lp_normalization(at: Importing, node: Node) -> Result:
     x, axis, p = at.tensor(node.inputs[0]), node.attrs.get("axis", -1), node.attrs.get("p", 2)
     if p not in (1, 2):
@@ -230,50 +238,6 @@ def _lp_normalization(at: Importing, node: Node) -> Result:
     norm = ops.p_norm(x, p, lambda powers: ops.sum(powers, (axis,), keepdims=True))
     one, zero = (at.graph.constant(f"{node.name}.{n}", np.asarray(n, x.dtype)) for n in (1, 0))
     return ops.divide(x, ops.where(ops.equal(norm, zero), one, norm), name=node.name)  # rows of zeros stay zeros
-
-
-def _attention(at: Importing, node: Node) -> Result:
-    attrs = node.attrs
-    if any(node.inputs[4:]) or any(node.outputs[1:]):
-        raise refusal(node, "past keys, and outputs beyond the first, of attention are not supported")
-    q, k, v = (at.tensor(name) for name in node.inputs[:3])
-    mask = at.tensor(node.inputs[3]) if node.input(3) else None
-    precision = attrs.get("softmax_precision")
-    if precision is not None and at.dtype(precision) != q.dtype:
-        raise refusal(node, f"softmax_precision {at.dtype(precision)} is not supported for operands of {q.dtype}")
-    flat = q.ndim == 3
-    for key in () if flat else ("q_num_heads", "kv_num_heads"):
-        if key in attrs:
-            raise ValueError(
-                f"{key} is {attrs[key]}, but operands of rank 4 say how many heads there are; leave it out"
-            )
-    if flat:
-        heads = attrs["q_num_heads"], attrs["kv_num_heads"], attrs["kv_num_heads"]
-        q, k, v = (_by_head(x, n) for x, n in zip((q, k, v), heads, strict=True))
-    sides = {side: attrs.get(f"{side}_window_size", -1) for side in ("left", "right")}
-    out = ops.attention(
-        q,
-        k,
-        v,
-        mask,
-        scale=attrs.get("scale"),
-        causal=bool(attrs.get("is_causal")),
-        softcap=attrs.get("softcap") or None,
-        name=node.name,
-        **{side: None if cells == -1 else cells for side, cells in sides.items()},
-    )
-    if flat:
-        batch, count, length, width = out.shape
-        out = out.permute_dims((0, 2, 1, 3)).reshape(batch, length, count * width)
-    return out
-
-
-def _by_head(x: Tensor, heads: int) -> Tensor:
-    """(batch, positions, heads · width) as (batch, heads, positions, width)."""
-    batch, length, width = x.shape
-    if heads < 1 or width % heads:
-        raise ValueError(f"{heads} heads do not divide the width of shape {quote(x.shape)}")
-    return x.reshape(batch, length, heads, width // heads).permute_dims((0, 2, 1, 3))
 
 
 def _clip(at: Importing, node: Node) -> Result:
@@ -383,11 +347,11 @@ _ROWS: dict[str, Import] = {
     **_same(3, "InstanceNormalization", "ScatterND", "Where", ScatterElements=ops.put_along_axis),
     "ArgMax": Import(onnx_indices.best(ops.argmax)),
     "ArgMin": Import(onnx_indices.best(ops.argmin)),
-    "Attention": Import(_attention, 3, 7, idle=("qk_matmul_output_mode",)),  # which is that of another output
+    "Attention": Import(
+        onnx_attention.attention, 3, 7, idle=("qk_matmul_output_mode",)
+    ),  # which is that of another output
     "AveragePool": Import(onnx_windows.average_pool),
-    "BatchNormalization": Import(
-        _unless("training_mode", TRAINING, _alike(ops.batch_normalization)), 5, 5, idle=("momentum",)
-    ),
+    "BatchNormalization": Import(_batch_normalization, 5, 5, idle=("momentum",)),  # which is that of training
     "BitShift": Import(_bit_shift, 2, 2),
     "Cast": Import(_cast, idle=FLOAT8_ONLY),
     "CastLike": Import(_cast_like, 2, 2, idle=FLOAT8_ONLY),
@@ -400,6 +364,7 @@ _ROWS: dict[str, Import] = {
     "ConvTranspose": Import(onnx_windows.conv_transpose, 2, 3),
     "CumSum": Import(_cumsum, 2, 2),
     "CumProd": Import(onnx_indices.cumulative_product, 2, 2),
+    "DFT": Import(onnx_fourier.dft, 1, 3),
     "DeformConv": Import(onnx_sampling.deform_conv, 3, 5),
     "DepthToSpace": Import(_depth_to_space),
     "DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
@@ -454,6 +419,7 @@ _ROWS: dict[str, Import] = {
     "Resize": Import(onnx_windows.resize, 1, 4, idle=("cubic_coeff_a", "extrapolation_value")),
     "ReverseSequence": Import(onnx_indices.reverse_sequence, 2, 2),
     "RoiAlign": Import(onnx_sampling.roi_align, 3, 3),
+    "STFT": Import(onnx_fourier.stft, 2, 4),
     "Slice": Import(onnx_views.slice, 3, 5),
     "SpaceToDepth": Import(_space_to_depth),
     "Split": Import(onnx_views.split, 1, 2),
@@ -465,6 +431,13 @@ _ROWS: dict[str, Import] = {
     "Transpose": Import(onnx_views.transpose),
     "Trilu": Import(_trilu, 1, 2),
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),
+    "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
+    "com.microsoft::FastGelu": Import(onnx_microsoft.gelu("tanh"), 1, 2),
+    "com.microsoft::FusedMatMul": Import(onnx_microsoft.fused_matmul, 2, 2),
+    "com.microsoft::MultiHeadAttention": Import(onnx_attention.multi_head_attention, 1, 10),
+    "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
+    "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
+    "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),
 }
 IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""

@@ -150,7 +150,7 @@ def _turned(x: Tensor, ends: Tensor | None) -> Tensor:
     `x` has steps first and the batch behind them, or before the last axis.
     """
     if ends is None:
-        return x.flip(axis=0)
+        return x[::-1]
     numbers = _steps_of(x, x.shape[0])
     where = ops.where(ops.less(numbers, ends), ends - 1 - numbers, numbers)
     return ops.take_along_axis(x, where.reshape(_beside(x, where)).broadcast_to(x.shape), 0)

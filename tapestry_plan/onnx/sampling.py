@@ -44,7 +44,7 @@ def grid_sample(at: Importing, node: Node) -> Result:
     out = grid.shape[1:-1]
     places = []
     for k, n in enumerate(x.shape[2:]):
-        given = grid[..., rank - 1 - k].reshape(x.shape[0], 1, prod(out))  # the last axis comes first
+        given = grid[..., rank - 1 - k : rank - k].reshape(x.shape[0], 1, prod(out))  # the last axis comes first
         place = (given + 1.0) * ((n - 1) / 2) if corners else ((given + 1.0) * float(n) - 1.0) * 0.5
         low, high = (0.0, n - 1.0) if corners else (-0.5, n - 0.5)
         if mode == "nearest":
@@ -58,7 +58,7 @@ def grid_sample(at: Importing, node: Node) -> Result:
             place = _reflected(place, low, high)
         places.append(place)
     found = _sampled(at, node, x, places, mode, padding, corners)
-    return ops.sum(found, -1).reshape((*x.shape[:2], *out))
+    return ops.sum(found, (-1,)).reshape((*x.shape[:2], *out))
 
 
 def roi_align(at: Importing, node: Node) -> Result:
@@ -125,8 +125,10 @@ def deform_conv(at: Importing, node: Node) -> Result:
         begin = taps[k][:, None] * window["dilations"][k] + start
         begin = begin[:, :, None] if k == 0 else begin[:, None, :]
         first = at.graph.constant(f"{node.name}.cells{k}", begin.astype(x.dtype))
-        places.append((moved[:, :, :, k] + first).reshape(n, shifts, cells * prod(out)))
-    found = ops.sum(_sampled(at, node, x, places, "linear", "zeros", True), -1)
+        places.append(
+            (moved[:, :, :, k : k + 1].reshape(n, shifts, cells, *out) + first).reshape(n, shifts, cells * prod(out))
+        )
+    found = ops.sum(_sampled(at, node, x, places, "linear", "zeros", True), (-1,))
     found = found.reshape(n, channels, cells, prod(out))
     if node.input(4):
         mask = at.tensor(node.inputs[4]).reshape(n, shifts, 1, cells, prod(out))

@@ -156,7 +156,7 @@ def test_split_gives_slices() -> None:
 def test_every_importer_is_tried() -> None:
     tried = {param.values[0].graph.node[0].op_type for param in SINGLE} | {"Split"}
     tried |= {"ConstantOfShape"}  # in test_folding: a node of known inputs gets here beyond a budget alone
-    assert tried | {node.op for node in NODES} == set(IMPORTERS)
+    assert tried | {node.key for node in NODES} == set(IMPORTERS)
 
 
 @pytest.mark.parametrize("node", NODES, ids=str)
@@ -399,7 +399,6 @@ def branch(name: str) -> Any:
             helper.make_node("TopK", ["x", "computed"], ["y", "z"]),
             r"input 1 .k. is 'computed', an input of the model.*values=.'computed': …. or --value computed=",
         ),
-        (helper.make_node("BatchNormalization", ["x", *"bbbb"], ["y"], training_mode=1), "training mode"),
         (helper.make_node("Dropout", ["x", "", "yes"], ["y"]), "training mode"),
     ],
 )
@@ -472,6 +471,8 @@ def test_operands_that_do_not_fit_name_the_node() -> None:
 def test_numbers_of_inputs_are_checked_in_one_place() -> None:
     """ONNX's own schemas say how many inputs each operator takes."""
     for name, one in {**IMPORTERS, **NOT_ADDED}.items():
+        if "::" in name:  # of which ONNX has no schema
+            continue
         known_then = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if schema.since_version <= 21}
         schema = onnx.defs.get_schema(name, 21 if name in known_then else onnx.defs.onnx_opset_version())
         variadic = schema.max_input > 2**30
