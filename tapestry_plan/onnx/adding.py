@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import Any
 
-from tapestry_plan.ir import UnsupportedOp
+import numpy as np
+
+from tapestry_plan import ops
+from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx.bodies import has_body, nodes_of
 from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
-from tapestry_plan.onnx.nodes import Importing, Node, TooLargeToFold, check_attributes, check_version, refusal
+from tapestry_plan.onnx.nodes import (
+    Importing,
+    Node,
+    TooLargeToFold,
+    check_attributes,
+    check_version,
+    refusal,
+    schema_of,
+)
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_sets.limits import cut_text, list_names, quote
 
@@ -76,7 +88,11 @@ def add_input(value: Any, shapes: InputShapes, at: Importing) -> None:
     """Declare an input of the model, but for one whose value is known."""
     if at.has(value.name):
         return
-    dtype, shape = dtype_of(value), shapes.shape(value)
+    dtype = dtype_of(value)
+    if (empty := shapes.empty(value)) is not None:  # of which there is one value alone
+        at.bind(value.name, np.empty(empty, dtype))
+        return
+    shape = shapes.shape(value)
     if prod(shape) >= 2**63:
         raise ValueError(
             f"input {quote(value.name)} of shape {quote(shape)} has 2**63 cells or more, "
@@ -161,8 +177,11 @@ def _unfolded(at: Importing, node: Node) -> str:
 
 def _import(at: Importing, node: Node) -> None:
     """Add a node by its importer, and bind its outputs."""
+    takes = IMPORTERS[node.operator]
+    short = [] if takes.moves else [k for k, name in enumerate(node.inputs) if name and at.dtype_of(name) == "bfloat16"]
     try:
-        results = IMPORTERS[node.operator].add(at, node)
+        with at.widening() if short else nullcontext():
+            results = takes.add(at, node)
     except UnsupportedOp:
         raise
     except KeyError as error:
@@ -175,8 +194,22 @@ def _import(at: Importing, node: Node) -> None:
     if results is None:  # an alias, bound already
         return
     results = results if isinstance(results, list) else [results]
+    if short:
+        read = [k < len(node.outputs) and bool(node.outputs[k]) for k in range(len(results))]
+        results = [_rounded(one, node, k, short, at.opset) if read[k] else one for k, one in enumerate(results)]
     for k, name in enumerate(node.outputs):
         if name and k >= len(results):
             raise refusal(node, f"its output {k}, {quote(name)}, is not made here")
         if name:
             at.bind(name, results[k])
+
+
+def _rounded(made: Tensor, node: Node, k: int, short: Sequence[int], opset: int) -> Tensor:
+    """Result k in bfloat16, where the node's schema says that it has the dtype of an input that has it."""
+    schema = schema_of(node.op_type, opset, node.domain)
+    if schema is not None:
+        last = len(schema.inputs) - 1
+        kinds = {schema.inputs[min(n, last)].type_str for n in short}
+        if schema.outputs[min(k, len(schema.outputs) - 1)].type_str not in kinds:
+            return made
+    return ops.astype(made, "bfloat16") if made.dtype == "float32" else made

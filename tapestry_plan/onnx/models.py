@@ -395,7 +395,7 @@ def _unread_inputs(
         name = value.name
         if name in known:
             yield name, Unread(known[name].shape, known[name].dtype.name, sha256_of(known[name]))
-        elif name not in used and name not in at.graph.stored:
+        elif (name not in used or shapes.empty(value) is not None) and name not in at.graph.stored:
             yield name, shapes.unread(value)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
+from tapestry_plan.ir import SHORT_DTYPES, Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
 from tapestry_sets.limits import Budget, list_names, quote
 
@@ -104,6 +104,16 @@ class Importing:
         self._bound: list[tuple[dict[str, Any], str]] = []
         """What has been bound where, in order, while it may have to be taken back."""
         self._trials = 0
+        self._is_wide = False
+
+    @contextmanager
+    def widening(self) -> Iterator[None]:
+        """Give out tensors of bfloat16 as float32."""
+        self._is_wide = True
+        try:
+            yield
+        finally:
+            self._is_wide = False
 
     @contextmanager
     def trying(self) -> Iterator[None]:
@@ -176,9 +186,15 @@ class Importing:
 
     def tensor(self, name: str) -> Tensor:
         """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
+        if self._is_wide:
+            return self._widened(name)
         found = self.tensors.get(name)
         if found is None:
             array = self.value(name)
+            if 0 in array.shape:
+                raise UnsupportedOp(
+                    f"tensor {quote(name)} of shape {quote(array.shape)} has no cells; a graph has none such"
+                )
             if not is_number(array.dtype):
                 raise ValueError(f"tensor {quote(name)} is {array.dtype}, which is not a dtype of NumPy")
             origin = self._from_file.get(name)
@@ -186,6 +202,21 @@ class Importing:
             found = self.graph.constant(name, array, path)
             self._put(self.tensors, name, found)
         return found
+
+    def _widened(self, name: str) -> Tensor:
+        """A model tensor, one of bfloat16 in float32."""
+        key = f"{name}.float32"
+        self._is_wide = False
+        try:
+            if self.dtype_of(name) != "bfloat16":
+                return self.tensor(name)
+            if key not in self.tensors:
+                known = self.graph.constant(key, self.value(name).astype("float32")) if self.is_known(name) else None
+                made = self.graph.op("astype", self.tensor(name), dtype="float32") if known is None else known
+                self._put(self.tensors, key, made)
+            return self.tensors[key]
+        finally:
+            self._is_wide = True
 
     def inputs(self, node: Node) -> list[Tensor]:
         """All inputs of a node as tensors."""
@@ -254,6 +285,10 @@ class Importing:
         if of in self.tensors:
             self._put(self.tensors, name, self.tensors[of])
 
+    def dtype_of(self, name: str) -> str:
+        """The dtype of a model tensor."""
+        return self.tensors[name].dtype if name in self.tensors else str(self.value(name).dtype.name)
+
     def dtype(self, code: int) -> str:
         """NumPy's name of an element type of ONNX.
 
@@ -292,8 +327,8 @@ class Importing:
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """Whether graphs have such elements: NumPy's own numbers and truth values, no 8-bit floats of other packages."""
-    return dtype.kind in "fiub" and dtype.isbuiltin == 1
+    """Whether graphs have such elements: NumPy's own numbers and truth values, and short ones of ml_dtypes."""
+    return dtype.name in SHORT_DTYPES or (dtype.kind in "fiub" and dtype.isbuiltin == 1)
 
 
 def axes_of(axes: Iterable[int], rank: int, label: str = "axes") -> list[int]:
@@ -333,12 +368,15 @@ class Import(Struct, frozen=True):
     idle : tuple of str
         Attributes that change nothing of what `add` makes, whatever their value. Any other that it does not read is
         refused.
+    moves : bool
+        Whether cells are moved, or cast, and not computed with: others work on bfloat16 in float32, and round.
     """
 
     add: Callable[[Importing, Node], Result]
     least: int = 1
     most: int | None = 1
     idle: tuple[str, ...] = ()
+    moves: bool = False
 
     def check_inputs(self, node: Node) -> None:
         """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed."""

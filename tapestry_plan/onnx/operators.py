@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import BUILTIN_OPS, Tensor
+from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, Tensor
 from tapestry_plan.onnx import attention as onnx_attention
 from tapestry_plan.onnx import fourier as onnx_fourier
 from tapestry_plan.onnx import indices as onnx_indices
@@ -78,16 +78,27 @@ def _size_of(at: Importing, node: Node) -> Result:
 
 
 def _cast(at: Importing, node: Node) -> Result:
-    return ops.astype(at.tensor(node.inputs[0]), at.dtype(node.attrs["to"]), name=node.name)
+    return _cast_to(node, at.tensor(node.inputs[0]), at.dtype(node.attrs["to"]))
 
 
 def _cast_like(at: Importing, node: Node) -> Result:
     x, like = node.inputs
-    dtype = at.tensor(like).dtype
-    if at.is_known(x) and np.dtype(dtype).kind != "b":
+    dtype = at.dtype_of(like)
+    if at.is_known(x) and (dtype == "bfloat16" or (np.dtype(dtype).kind in "iuf" and dtype not in SHORT_DTYPES)):
         at.bind(node.outputs[0], at.value(x).astype(dtype))
         return None
-    return ops.astype(at.tensor(x), dtype, name=node.name)
+    return _cast_to(node, at.tensor(x), dtype)
+
+
+def _cast_to(node: Node, x: Tensor, dtype: str) -> Tensor:
+    """A cast; to floats of 8 bits with the largest one in place of those beyond it, unless the node says otherwise."""
+    saturates = bool(node.attrs.get("saturate", 1))
+    if dtype == "float8_e8m0fnu" and x.dtype != dtype:
+        raise refusal(node, "casts to FLOAT8E8M0, powers of two, are not supported")
+    if dtype.startswith("float8") and saturates and np.dtype(x.dtype).kind in "iuf" and x.dtype not in SHORT_DTYPES:
+        limits = onnx_quantized.limits_of(dtype)
+        x = ops.clip(x, float(limits.min), float(limits.max))
+    return ops.astype(x, dtype, name=node.name)
 
 
 def _folded(function: Callable[..., Tensor]) -> Adder:
@@ -328,8 +339,6 @@ def _space_to_depth(at: Importing, node: Node) -> Result:
 
 
 TRAINING = "training mode is not supported; export for inference"
-FLOAT8_ONLY = ("saturate", "round_mode")
-"""Attributes of casts to 8-bit floats, which are refused."""
 
 # -- the table -----------------------------------------------------------------------------------------
 
@@ -353,11 +362,11 @@ _ROWS: dict[str, Import] = {
     "AveragePool": Import(onnx_windows.average_pool),
     "BatchNormalization": Import(_batch_normalization, 5, 5, idle=("momentum",)),  # which is that of training
     "BitShift": Import(_bit_shift, 2, 2),
-    "Cast": Import(_cast, idle=FLOAT8_ONLY),
-    "CastLike": Import(_cast_like, 2, 2, idle=FLOAT8_ONLY),
+    "Cast": Import(_cast, idle=("round_mode",), moves=True),
+    "CastLike": Import(_cast_like, 2, 2, idle=("round_mode",), moves=True),
     "Clip": Import(_clip, 1, 3),
     "Col2Im": Import(onnx_indices.col2im, 3, 3),
-    "Concat": Import(onnx_views.concat, 1, None),
+    "Concat": Import(onnx_views.concat, 1, None, moves=True),
     "ConstantOfShape": Import(_constant_of_shape),
     "Conv": Import(onnx_windows.conv, 2, 3),
     "ConvInteger": Import(onnx_quantized.conv_integer, 2, 4),
@@ -366,24 +375,24 @@ _ROWS: dict[str, Import] = {
     "CumProd": Import(onnx_indices.cumulative_product, 2, 2),
     "DFT": Import(onnx_fourier.dft, 1, 3),
     "DeformConv": Import(onnx_sampling.deform_conv, 3, 5),
-    "DepthToSpace": Import(_depth_to_space),
+    "DepthToSpace": Import(_depth_to_space, moves=True),
     "DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
     "Div": Import(_divide, 2, 2),
-    "Dropout": Import(_alias, 1, 3, idle=("seed",)),
+    "Dropout": Import(_alias, 1, 3, idle=("seed",), moves=True),
     "Einsum": Import(_einsum, 1, None),
-    "Expand": Import(onnx_views.expand, 2, 2),
+    "Expand": Import(onnx_views.expand, 2, 2, moves=True),
     "EyeLike": Import(onnx_indices.eye_like),
-    "Flatten": Import(onnx_views.flatten),
+    "Flatten": Import(onnx_views.flatten, moves=True),
     "GRU": Import(onnx_recurrent.recurrent("gru"), 3, 6, idle=("hidden_size",)),
-    "Gather": Import(_gather, 2, 2),
-    "GatherElements": Import(_alike(ops.take_along_axis, axis=0), 2, 2),
-    "GatherND": Import(onnx_indices.gather_nd, 2, 2),
+    "Gather": Import(_gather, 2, 2, moves=True),
+    "GatherElements": Import(_alike(ops.take_along_axis, axis=0), 2, 2, moves=True),
+    "GatherND": Import(onnx_indices.gather_nd, 2, 2, moves=True),
     "Gemm": Import(_alike(ops.gemm, {"transA": "trans_a", "transB": "trans_b"}), 2, 3),
     "GlobalLpPool": Import(onnx_windows.global_lp_pool),
     "GridSample": Import(onnx_sampling.grid_sample, 2, 2),
     "GroupNormalization": Import(_stashed(_group_normalization), 3, 3),
     "Hardmax": Import(onnx_indices.hardmax),
-    "Identity": Import(_alias),
+    "Identity": Import(_alias, moves=True),
     "IsInf": Import(_isinf),
     "LayerNormalization": Import(_layer_normalization, 2, 3),
     "LSTM": Import(onnx_recurrent.recurrent("lstm"), 3, 8, idle=("hidden_size",)),
@@ -398,11 +407,11 @@ _ROWS: dict[str, Import] = {
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
     "OneHot": Import(_one_hot, 3, 3),
-    "Pad": Import(onnx_views.pad, 2, 4),
+    "Pad": Import(onnx_views.pad, 2, 4, moves=True),
     "Pow": Import(_pow, 2, 2),
     "QLinearConv": Import(onnx_quantized.qlinear_conv, 8, 9),
     "QLinearMatMul": Import(onnx_quantized.qlinear_matmul, 8, 8),
-    "QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3, idle=("saturate",)),  # integers always are
+    "QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3, idle=("saturate",)),  # integers always do
     "RMSNormalization": Import(_stashed(_rms_normalization), 2, 2),
     "RNN": Import(onnx_recurrent.recurrent("rnn"), 3, 6, idle=("hidden_size",)),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
@@ -415,22 +424,22 @@ _ROWS: dict[str, Import] = {
     "ReduceProd": Import(_reduce(ops.prod), 1, 2),
     "ReduceSum": Import(_reduce(ops.sum), 1, 2),
     "ReduceSumSquare": Import(_reduce(ops.sum, _square), 1, 2),
-    "Reshape": Import(onnx_views.reshape, 2, 2),
+    "Reshape": Import(onnx_views.reshape, 2, 2, moves=True),
     "Resize": Import(onnx_windows.resize, 1, 4, idle=("cubic_coeff_a", "extrapolation_value")),
     "ReverseSequence": Import(onnx_indices.reverse_sequence, 2, 2),
     "RoiAlign": Import(onnx_sampling.roi_align, 3, 3),
     "STFT": Import(onnx_fourier.stft, 2, 4),
-    "Slice": Import(onnx_views.slice, 3, 5),
-    "SpaceToDepth": Import(_space_to_depth),
-    "Split": Import(onnx_views.split, 1, 2),
-    "Squeeze": Import(onnx_views.squeeze, 1, 2),
+    "Slice": Import(onnx_views.slice, 3, 5, moves=True),
+    "SpaceToDepth": Import(_space_to_depth, moves=True),
+    "Split": Import(onnx_views.split, 1, 2, moves=True),
+    "Squeeze": Import(onnx_views.squeeze, 1, 2, moves=True),
     "Sum": Import(_alike(ops.add_n), 1, None),
     "TensorScatter": Import(onnx_indices.tensor_scatter, 2, 3),
-    "Tile": Import(onnx_views.tile, 2, 2),
+    "Tile": Import(onnx_views.tile, 2, 2, moves=True),
     "TopK": Import(_top_k, 2, 2, idle=("sorted",)),  # any order will do where it is 0
-    "Transpose": Import(onnx_views.transpose),
+    "Transpose": Import(onnx_views.transpose, moves=True),
     "Trilu": Import(_trilu, 1, 2),
-    "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),
+    "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2, moves=True),
     "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
     "com.microsoft::FastGelu": Import(onnx_microsoft.gelu("tanh"), 1, 2),
     "com.microsoft::FusedMatMul": Import(onnx_microsoft.fused_matmul, 2, 2),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import Tensor
+from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Tensor
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
 from tapestry_plan.onnx.windows import check_kernel, window_of
 from tapestry_sets.limits import quote
@@ -31,6 +32,10 @@ def quantize_linear(at: Importing, node: Node) -> Result:
     scale = at.tensor(node.inputs[1])
     kind = at.dtype(attrs["precision"]) if attrs.get("precision") else _floating_of(x, scale)
     share = ops.astype(x, kind) / ops.astype(_spread(node, scale, x.shape), kind)
+    if dtype in SHORT_FLOATS:  # whose zero point is zero
+        largest = float(limits_of(dtype).max)
+        held = dtype == "float4_e2m1fn" or not attrs.get("saturate", 1)
+        return ops.astype(share if held else ops.clip(share, -largest, largest), dtype, name=node.name)
     offset = None if zero is None or _is_zero(at, node.inputs[2]) else _spread(node, zero, x.shape)
     return _saturated(share, offset, dtype, node.name)
 
@@ -40,7 +45,7 @@ def dequantize_linear(at: Importing, node: Node) -> Result:
     given = node.attrs.get("output_dtype")
     dtype = at.dtype(given) if given else scale.dtype
     wide = np.promote_types(dtype, WIDE).name
-    if node.input(2) and not _is_zero(at, node.inputs[2]):
+    if node.input(2) and x.dtype not in SHORT_FLOATS and not _is_zero(at, node.inputs[2]):
         zero = _spread(node, at.tensor(node.inputs[2]), x.shape)
         held = wide if np.dtype(x.dtype).itemsize < 4 else "int64"  # which has all differences
         made = ops.astype(ops.astype(x, held) - ops.astype(zero, held), wide)
@@ -82,15 +87,15 @@ def _is_zero(at: Importing, name: str) -> bool:
 
 def _floating_of(*operands: Tensor) -> str:
     """The floating dtype of the first operand that has one."""
-    return next((one.dtype for one in operands if np.dtype(one.dtype).kind == "f"), WIDE)
+    return next((one.dtype for one in operands if one.dtype in ("float16", "float32", "float64")), WIDE)
 
 
 def _spread(node: Node, values: Tensor, shape: Sequence[int]) -> Tensor:
     """Scales or zero points beside what they are of: one for all, or for each index of an axis, or block of it."""
+    wanted, block = node.attrs.get("axis", 1), node.attrs.get("block_size", 0)
     if values.size == 1:
         return values.reshape(()) if values.ndim else values
-    (axis,) = axes_of([node.attrs.get("axis", 1)], len(shape), "axis")
-    block = node.attrs.get("block_size", 0)
+    (axis,) = axes_of([wanted], len(shape), "axis")
     if not block:
         if values.shape != (shape[axis],):
             raise ValueError(f"{quote(values.shape)} values do not stand for axis {axis} of shape {quote(shape)}")
@@ -109,8 +114,18 @@ def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None) -
     made = ops.astype(ops.round(x), wide)
     if offset is not None:
         made = made + ops.astype(offset, wide)
-    bounds = np.iinfo(dtype)
+    bounds = limits_of(dtype)
     return ops.astype(ops.clip(made, float(bounds.min), float(bounds.max)), dtype, name=name)
+
+
+def limits_of(dtype: str) -> Any:
+    """The largest and the smallest number of a dtype."""
+    if dtype not in SHORT_DTYPES:
+        return np.iinfo(dtype)
+    import ml_dtypes
+
+    limits: Any = ml_dtypes.finfo if dtype in SHORT_FLOATS else ml_dtypes.iinfo
+    return limits(dtype)
 
 
 def _ratio(at: Importing, node: Node, *inputs: int) -> Tensor:
