@@ -12,9 +12,7 @@ from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
-from tapestry_plan.ops import Operator
-from tapestry_plan.ops.expansions import windows_of
-from tapestry_plan.ops.windows.window import Window
+from tapestry_plan.ops import Operator, expansions
 from tapestry_sets.limits import quote
 from tapestry_sets.views import pad
 
@@ -126,9 +124,9 @@ def max_pool(at: Importing, node: Node) -> Result:
     x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
     if node.attrs.get("ceil_mode"):
         raise refusal(node, "windows that reach beyond the padding, by ceil_mode, have no indices, nor integers, here")
-    window = Window.of(kernel, onnx_windows.window_of(node, x.shape[2:], kernel))
+    window = expansions.Window.of(kernel, onnx_windows.window_of(node, x.shape[2:], kernel))
     lowest = -np.inf if np.dtype(x.dtype).kind == "f" else np.iinfo(x.dtype).min
-    cut = windows_of(x, window, lowest)
+    cut = expansions.windows_of(x, window, lowest)
     if not is_float:
         made = ops.max(cut, tuple(range(x.ndim, cut.ndim)), name=node.name)
     if not asks:
@@ -157,7 +155,7 @@ def max_unpool(at: Importing, node: Node) -> Result:
     """Cells back at their numbers, which are those of their own channel, zeros elsewhere."""
     x, numbers = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
     kernel, rank = tuple(node.attrs["kernel_shape"]), x.ndim - 2
-    window = Window.of(kernel, onnx_windows.window_of(node, x.shape[2:], kernel))
+    window = expansions.Window.of(kernel, onnx_windows.window_of(node, x.shape[2:], kernel))
     spans = zip(x.shape[2:], window.strides, kernel, window.begins, window.ends, strict=True)
     inner = tuple((n - 1) * s - a - b + k for n, s, k, a, b in spans)
     zero = at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype))
@@ -184,7 +182,7 @@ def col2im(at: Importing, node: Node) -> Result:
     if x.ndim != 3 or not block or len(image) != len(block) or x.shape[1] % cells:
         raise ValueError(f"blocks of {block} in an image of {image} do not fit an input of shape {quote(x.shape)}")
     channels = x.shape[1] // cells
-    window = Window.of(tuple(block), onnx_windows.window_of(node, image, block))
+    window = expansions.Window.of(tuple(block), onnx_windows.window_of(node, image, block))
     out = window.out_shape(tuple(image))
     if prod(out) != x.shape[2]:
         raise ValueError(f"the input has {x.shape[2]} columns; blocks of {block} have {prod(out)} places in {image}")

@@ -13,7 +13,7 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
 from tapestry_plan.onnx.nodes import Array, Importing, Node, Result, refusal
-from tapestry_plan.ops.recurrent import GATES, USUAL
+from tapestry_plan.ops import recurrent as walks
 from tapestry_sets.limits import quote
 
 NUMBERS = {
@@ -29,7 +29,7 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
     """What adds a node of a kind of recurrence."""
 
     def add(at: Importing, node: Node) -> Result:
-        attrs, gates = node.attrs, GATES[kind]
+        attrs, gates = node.attrs, walks.GATES[kind]
         backwards = DIRECTIONS.get(attrs.get("direction", "forward"))
         if backwards is None:
             raise ValueError(f"direction is {quote(attrs['direction'])}; known are {list(DIRECTIONS)}")
@@ -104,9 +104,9 @@ def _first(at: Importing, node: Node, k: int, shape: Sequence[int], dtype: str, 
 
 def _activations(node: Node, kind: str, directions: int) -> dict[str, tuple[str, ...] | tuple[float, ...]]:
     """The activations with their numbers, the same in each direction."""
-    count, given = len(USUAL[kind]), node.attrs.get("activations")
+    count, given = len(walks.USUAL[kind]), node.attrs.get("activations")
     names = [one.decode() if isinstance(one, bytes) else one for one in given or ()]
-    names = [name.lower() for name in names] or [*USUAL[kind]] * directions
+    names = [name.lower() for name in names] or [*walks.USUAL[kind]] * directions
     alphas, betas = list(node.attrs.get("activation_alpha", ())), list(node.attrs.get("activation_beta", ()))
     numbers = []
     for name in names:

@@ -13,15 +13,14 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
 from tapestry_plan.onnx.windows import check_kernel, window_of
-from tapestry_plan.ops.windows.window import Window
+from tapestry_plan.ops import expansions
 from tapestry_sets.limits import quote
 
 TAPS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 """Cells that a place reads along an axis, relative to the one before it, or to the nearest one."""
-CUBIC = -0.75
-"""The slope of cubic weights, as PyTorch has it."""
 OLD_MODES = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
 """What modes were called before opset 20."""
 
@@ -113,7 +112,7 @@ def deform_conv(at: Importing, node: Node) -> Result:
             f"offsets of shape {quote(offset.shape)} and weights of {quote(w.shape)} do not fit {groups} groups, "
             f"{shifts} groups of offsets and an image of {quote(x.shape)}"
         )
-    if out != Window.of(kernel, window).out_shape(tuple(extents)):
+    if out != expansions.Window.of(kernel, window).out_shape(tuple(extents)):
         raise ValueError(
             f"offsets of shape {quote(offset.shape)} are not for every place of an image of {quote(x.shape)}"
         )
@@ -187,8 +186,8 @@ def _weights(beyond: Tensor, taps: Tensor, mode: str) -> Tensor:
     apart = ops.abs(beyond - taps)
     if mode == "linear":
         return 1.0 - apart
-    near = ((CUBIC + 2) * apart - (CUBIC + 3)) * apart * apart + 1.0
-    far = ((CUBIC * apart - 5 * CUBIC) * apart + 8 * CUBIC) * apart - 4 * CUBIC
+    near = ((tuning.CUBIC + 2) * apart - (tuning.CUBIC + 3)) * apart * apart + 1.0
+    far = ((tuning.CUBIC * apart - 5 * tuning.CUBIC) * apart + 8 * tuning.CUBIC) * apart - 4 * tuning.CUBIC
     return ops.where(apart <= 1.0, near, far)
 
 

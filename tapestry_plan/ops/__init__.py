@@ -22,7 +22,7 @@ Tensor('softmax', (8, 4), float32)
 """
 
 from tapestry_plan.ir import BUILTIN_OPS, Op
-from tapestry_plan.ops import array_api, expansions, operands
+from tapestry_plan.ops import array_api, expansions, operands, recurrent
 from tapestry_plan.ops.attention import *
 from tapestry_plan.ops.cells.activations import *
 from tapestry_plan.ops.cells.bits import *
