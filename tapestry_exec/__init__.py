@@ -9,6 +9,7 @@ from tapestry_exec.run import (
     BackendUnavailable,
     Deployment,
     DeviceMemory,
+    Fault,
     InvalidPlan,
     Phase,
     ResultMismatch,
@@ -28,6 +29,8 @@ from tapestry_exec.run import (
 
 if TYPE_CHECKING:  # loaded when they are asked for: see `__getattr__`
     from tapestry_exec.cuda import CupyBackend, KernelError, NoDevicePath, RawKernel
+    from tapestry_exec.dask import DaskBackend
+    from tapestry_exec.mpi import MpiBackend
     from tapestry_exec.numpy import NumpyBackend, SerialBackend
     from tapestry_exec.onnxruntime import OnnxruntimeBackend
     from tapestry_exec.processes import ProcessBackend
@@ -39,10 +42,13 @@ __all__ = [
     "Backend",
     "BackendUnavailable",
     "CupyBackend",
+    "DaskBackend",
     "Deployment",
     "DeviceMemory",
+    "Fault",
     "InvalidPlan",
     "KernelError",
+    "MpiBackend",
     "NoDevicePath",
     "NumpyBackend",
     "OnnxruntimeBackend",

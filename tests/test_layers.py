@@ -33,6 +33,8 @@ FOREIGN = {
     "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),
     "scipy": ("tapestry_plan.ops", "tapestry_exec.simulated"),
     "cupy": ("tapestry_exec.cuda",),
+    "distributed": ("tapestry_exec.dask",),
+    "mpi4py": ("tapestry_exec.mpi",),
     "anywidget": ("tapestry_plan.report",),
     "traitlets": ("tapestry_plan.report",),
     "click": ("tapestry_exec.cli",),
@@ -45,6 +47,8 @@ LOADED_WHEN_ASKED_FOR = (
     "tapestry_exec.cuda",
     "tapestry_exec.simulated",
     "tapestry_exec.onnxruntime",
+    "tapestry_exec.dask",
+    "tapestry_exec.mpi",
     "tapestry_exec.cli",
     "tapestry_plan.onnx",
 )
@@ -206,6 +210,7 @@ FACTS = {
     "tapestry_exec.cli.terminal": "BROKEN_PIPE",
     "tapestry_exec.cuda.cublas": "SINGLE DOUBLE TF32 LARGEST SUCCESS",
     "tapestry_exec.cuda.kernels.scatter": "REPLACE",
+    "tapestry_exec.dask.member": "CALLER",
     "tapestry_exec.simulated.cublas": "DEFAULT DONE NOT_INITIALIZED INVALID_VALUE NOT_SUPPORTED",
 }
 """Numbers that nobody chooses, beside the code that they are of: of a format, an algorithm, a machine's words."""

@@ -266,7 +266,9 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
     default="numpy",
     show_default=True,
     help="Where devices are: arenas of this process (numpy: a thread for each where that pays; serial: one loop), "
-    "processes of this machine, GPUs through CuPy, or GPUs that are simulated, slowly, under a checker of streams.",
+    "processes of this machine (processes; dask: on workers that are started for it; mpi: ranks, begun by mpiexec -n N "
+    "python -m tapestry_exec.mpi -m tapestry_exec.cli run …), GPUs through CuPy, or GPUs that are simulated, slowly, "
+    "under a checker of streams.",
 )
 @html_option
 @click.option("--verify", is_flag=True, help="Compare with the unsharded run.")

@@ -81,8 +81,9 @@ ENTRIES = {"operator": "node", "selection": "select"}
 def first_difference(planned: Graph, loaded: Graph) -> str | None:
     """The first thing in which the graph of a plan and that of a model differ, None when they are the same.
 
-    Tensors with the SHA-256 of constants, operators with their attributes, selections and outputs are
-    compared by name; where the constants lie does not matter.
+    Tensors with the SHA-256 of constants, operators with their attributes, selections and outputs are compared by name,
+    and what operators make by theirs: a model that was written of a graph calls outputs as their labels say. Where the
+    constants lie does not matter.
 
     Examples
     --------
@@ -91,17 +92,39 @@ def first_difference(planned: Graph, loaded: Graph) -> str | None:
     >>> first_difference(g, g), first_difference(g, h)
     (None, "tensor 'x' has shape [2, 3] in the plan, [2, 4] in the model")
     """
-    ours, theirs = _entries(planned), _entries(loaded)
+    ours, theirs = _entries(planned, {}), _entries(loaded, _pair_names(loaded, planned))
     apart = (_entries_apart(kind, ours[kind], theirs[kind]) for kind in ours)
     return next(filter(None, apart), None)
 
 
-def _entries(graph: Graph) -> dict[str, dict[str, dict[str, Any]]]:
-    """The entries of a graph's document, for each kind by name."""
+def _pair_names(loaded: Graph, planned: Graph) -> dict[str, str]:
+    """What is called otherwise in another graph: results of operators of one name, and views that are one output."""
+    found = {
+        name: other
+        for node in loaded.nodes.values()
+        if node.name in planned.nodes
+        for name, other in zip(node.outputs, planned.nodes[node.name].outputs, strict=False)
+    }
+    for label, name in loaded.outputs.items():
+        other = planned.outputs.get(label)
+        if name in loaded.selections and other in planned.selections:
+            found.setdefault(name, str(other))
+    return found
+
+
+def _entries(graph: Graph, names: Mapping[str, str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The entries of a graph's document, for each kind by name, with other names for some tensors."""
+
+    def call(entry: Mapping[str, Any]) -> dict[str, Any]:
+        lists = {key: [names.get(one, one) for one in entry[key]] for key in ("inputs", "outputs") if key in entry}
+        own = {key: names.get(entry[key], entry[key]) for key in ("name", "select") if key in entry}
+        return {**entry, **lists, **own}
+
     document = graph.to_dict()
-    named = {kind: {one[key]: one for one in document["order"] if key in one} for kind, key in ENTRIES.items()}
-    outputs = {label: {"tensor": name} for label, name in document["outputs"].items()}
-    return {"tensor": {one["name"]: one for one in document["tensors"]}, **named, "output": outputs}
+    order = [call(entry) for entry in document["order"]]
+    named = {kind: {one[key]: one for one in order if key in one} for kind, key in ENTRIES.items()}
+    outputs = {label: {"tensor": names.get(name, name)} for label, name in document["outputs"].items()}
+    return {"tensor": {one["name"]: one for one in map(call, document["tensors"])}, **named, "output": outputs}
 
 
 def _entries_apart(

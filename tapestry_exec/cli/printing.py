@@ -125,4 +125,8 @@ def print_run(p: ShardPlan, r: RunResult, units: Units) -> None:
         told["bytes spilled to host memory and back"] = "nbytes_spilled"
     for what, name in told.items():
         print_counted(what, sum(getattr(p, name)), sum(getattr(r, name)), units)
+    for fault in r.faults:
+        echo(
+            f"generation {fault.generation} ended, and all devices began again: {escape_controls(fault.error, keep='')}"
+        )
     echo(f"took {units.seconds(r.seconds)}, modeled {units.seconds(p.seconds)}")

@@ -7,11 +7,11 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from socket import socketpair
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,21 +20,23 @@ from tapestry_exec.copies import Array
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import SharedCells, lay_out_constants, lay_out_run, list_setups
-from tapestry_exec.processes.tuning import END_SECONDS
+from tapestry_exec.processes.tuning import END_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
 from tapestry_exec.processes.worker import view_slot
 from tapestry_exec.run import (
     BackendUnavailable,
     Counts,
     Deployed,
+    GenerationEnded,
+    Generations,
     Progress,
     RunResult,
-    StepFailed,
     compare_placed,
     make_result,
-    name_step,
+    name_place,
+    tuning,
 )
 from tapestry_plan.steps import Send
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import check_arguments, quote
 
 SERVER = """
 import sys
@@ -53,6 +55,19 @@ class ProcessBackend(NumpyBackend):
     The processes live as long as one `run`, or as a deployment. They import what operators are made of by name, so
     operators of one's own stand in a module, not in the program that runs.
 
+    Parameters
+    ----------
+    retries : int
+        When a process dies, is stopped for longer than `patience`, or a step raises, all are ended. So many times at
+        most all begin again, from the beginning; `RunResult.faults` lists what ended the others.
+    patience : float
+        Seconds that a process may be stopped (SIGSTOP).
+
+    Raises
+    ------
+    ValueError
+        For negative `retries`, and a `patience` that is not above 0.
+
     Examples
     --------
     >>> import numpy as np
@@ -67,18 +82,26 @@ class ProcessBackend(NumpyBackend):
 
     name = "processes"
 
+    @check_arguments(retries="give how often all may begin again", patience="give seconds")
+    def __init__(self, *, retries: int = 0, patience: float = PATIENCE_SECONDS) -> None:
+        super().__init__()
+        self.generations = Generations(retries, patience)
+
     def begin(self, what: Deployed) -> ProcessSession:
         """Start the processes of a plan."""
         if not hasattr(os, "fork"):
             raise BackendUnavailable("backend 'processes' needs a system with fork; use 'numpy'")
-        return ProcessSession(what)
+        return ProcessSession(what, self.generations)
 
 
 class ProcessSession:
     """The processes of a plan, which are started again after a run that failed."""
 
-    def __init__(self, what: Deployed) -> None:
+    def __init__(self, what: Deployed, generations: Generations) -> None:
         self.what, self.plan = what, what.prepared.plan
+        self.generations, self.patience = generations, generations.patience
+        self.stopped: dict[int, float] = {}
+        """Since when processes of devices are stopped."""
         self.server: subprocess.Popen[str] | None = None
         self.shared: Segment | None = None
         self.connections: list[Connection] = []
@@ -87,7 +110,7 @@ class ProcessSession:
         self.constants, self.constants_nbytes = constants, nbytes
         self.setups = [_pickle(setup) for setup in list_setups(what, self.layout, constants)]
         self.total = sum(not isinstance(at.step, Send) for at in what.prepared.steps)
-        self._start()
+        generations.begin(what.prepared, self._start)
 
     # -- starting and ending ---------------------------------------------------------------------------
 
@@ -108,6 +131,7 @@ class ProcessSession:
 
     def _start_server(self) -> None:
         self.shared = shared = Segment.create(self.layout.nbytes)
+        self._view(self.layout.boards)[:, 0] = -1
         files, constants = list[int](), Segment.create(self.constants_nbytes)
         try:
             for name, slot in self.constants.items():
@@ -149,6 +173,7 @@ class ProcessSession:
     def kill(self) -> None:
         """End the processes at once, whatever they do."""
         server, self.server, self.shared = self.server, None, None
+        self.stopped.clear()
         for connection in self.connections:
             connection.close()
         if server is None:
@@ -163,6 +188,9 @@ class ProcessSession:
 
     def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
+        return self.generations.run(self.what, host, lambda: self._attempt(host, progress))
+
+    def _attempt(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
         if self.server is None:
             self._start()
         done = False
@@ -181,12 +209,13 @@ class ProcessSession:
                 self._view(slot)[...] = feeds[name]
         # What NumPy does at overflows and the like is the caller's to say; functions of his are not called elsewhere.
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
+        self._view(self.layout.boards)[:] = -1, 0
         begin = perf_counter()
         for device in self.devices:
             self._tell(device, ("run", sorted(host), begin, progress is not None, errors))
         counts: list[Counts] = [each for (each,) in self._wait("done", progress)]
         seconds = perf_counter() - begin
-        cells = [self._view(one.slot).copy() for one in self.layout.outputs]
+        cells = [self._view(slot).copy() for slot in self.layout.outputs]
         links = sum((one.links for one in counts), Counter())
         timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
         return make_result(self.plan, cells, counts, timeline, seconds, links)
@@ -204,25 +233,26 @@ class ProcessSession:
 
         Raises
         ------
-        StepFailed
-            When a step of one raises, or one dies; all are ended then.
+        GenerationEnded
+            When a step of one raises, one dies or is stopped for long, or none comes any further.
         """
         found: dict[int, tuple[Any, ...]] = {}
-        done, last = 0, ""
+        done, last, seen, moved = 0, "", b"", monotonic()
         while len(found) < len(self.devices):
-            ready = wait([self.control, *(d for k, d in enumerate(self.devices) if k not in found)])
+            listened = [self.control, *(d for k, d in enumerate(self.devices) if k not in found)]
+            ready = wait(listened, min(self.patience, LOOK_SECONDS))
             if self.control in ready:
-                self._tell_death()
+                self._read_server()
             for k, device in enumerate(self.devices):
                 if device not in ready:
                     continue
                 try:
                     word, *rest = device.recv()
                 except (EOFError, ConnectionError):
-                    self._tell_death()
+                    self._read_server(wait_for=k)
+                    continue
                 if word == "failed":
-                    self.kill()
-                    self._fail(*rest)
+                    self._end(k, *rest)
                 elif word == "did":
                     done, last = done + rest[0], rest[1]
                     if progress is not None:
@@ -230,40 +260,79 @@ class ProcessSession:
                 else:
                     assert word == wanted, "a device answers what it is asked"
                     found[k] = tuple(rest)
+            self._look_at_stopped(found)
+            boards = self._view(self.layout.boards).tobytes()
+            if ready or boards != seen:
+                seen, moved = boards, monotonic()
+            elif monotonic() - moved > tuning.MAX_WAIT_SECONDS:
+                late = min(set(range(len(self.devices))) - found.keys())
+                self._lose(late, f"the process of device {late} came no further for {tuning.MAX_WAIT_SECONDS:g} s")
         if progress is not None:
             progress(self.total, self.total, last)
         return [found[k] for k in range(len(self.devices))]
 
-    def _fail(self, number: int, error: Exception) -> NoReturn:
+    def _end(self, device: int, number: int, error: Exception) -> NoReturn:
+        """End all, as a step of one raised, or it could not begin."""
+        sent = self._count_sent()
+        self.kill()
         if number < 0:
             raise BackendUnavailable(
                 f"backend 'processes': a process could not begin: {type(error).__name__}: {error}; operators of your "
                 "own must stand in a module that it can import"
             ) from error
-        raise name_step(self.what.prepared, number, error) from error
+        raise GenerationEnded(device, number, f"{type(error).__name__}: {error}", sent, error)
 
-    def _tell_death(self) -> NoReturn:
-        """Raise for a process that died."""
-        try:
-            device, status = self.control.recv()
-        except (EOFError, ConnectionError):
-            self.kill()
-            raise StepFailed(
-                "the server of the devices' processes died before the run was done; nothing of the run is returned"
-            ) from None
+    def _read_server(self, wait_for: int | None = None) -> None:
+        """Read what the server says of processes; until one is dead, where its connection has ended."""
+        while True:
+            try:
+                device, status = self.control.recv()
+            except (EOFError, ConnectionError):
+                self._lose(None, "the server of the devices' processes died")
+            if os.WIFSTOPPED(status):
+                self.stopped[device] = monotonic()
+            elif os.WIFCONTINUED(status):
+                self.stopped.pop(device, None)
+            else:
+                code = os.waitstatus_to_exitcode(status)
+                how = f"signal {-code}" if code < 0 else f"exit status {code}"
+                self._lose(device, f"the process of device {device} died ({how})")
+            if wait_for is None and not self.control.poll():
+                return
+
+    def _look_at_stopped(self, found: Collection[int]) -> None:
+        """End all when one has been stopped for long."""
+        for device, since in self.stopped.items():
+            if device not in found and monotonic() - since > self.patience:
+                self._lose(device, f"the process of device {device} was stopped for {self.patience:g} s")
+
+    def _lose(self, device: int | None, why: str) -> NoReturn:
+        """End all, as one is gone: it is named with the step that it was at."""
+        sent, step, where = self._count_sent(), None, ""
+        if device is not None:
+            number = int(self._view(self.layout.boards)[device, 0])
+            if number >= 0:
+                step = number
+                where = f" at {name_place(self.plan, number)}"
         self.kill()
-        how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        raise StepFailed(
-            f"the process of device {device} died ({how}) before the run was done; nothing of the run is returned, and "
-            "all other processes were ended: run it again"
+        raise GenerationEnded(
+            device,
+            step,
+            f"{why}{where} before the run was done; nothing of the run is returned, and all other processes were "
+            "ended: run it again",
+            sent,
         )
+
+    def _count_sent(self) -> list[int | None]:
+        return [int(nbytes) for nbytes in self._view(self.layout.boards)[:, 1]]
 
 
 def _pickle(setup: Any) -> bytes:
     try:
         return pickle.dumps(setup)
     except Exception as error:
+        part = setup.part
         raise BackendUnavailable(
-            f"backend 'processes': device {setup.device} cannot be told its operators {quote(sorted(setup.ops))}: "
+            f"backend 'processes': device {part.device} cannot be told its operators {quote(sorted(part.ops))}: "
             f"{type(error).__name__}: {error}; functions of operators must stand in a module, by their names"
         ) from error

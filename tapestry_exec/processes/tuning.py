@@ -4,3 +4,7 @@ HEAD_NBYTES = 16
 """In front of a parcel: when it was packed and how long that took, two floats of 8 bytes."""
 END_SECONDS = 5.0
 """How long processes may take to end by themselves, before they are killed."""
+PATIENCE_SECONDS = 30.0
+"""How long a process may be stopped before all are ended."""
+LOOK_SECONDS = 1.0
+"""How often the caller looks whether devices come further, while none says anything."""

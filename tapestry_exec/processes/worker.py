@@ -6,6 +6,7 @@ Messages are tuples, a word first::
                         ("run", inputs given, begin, whether progress is told, how NumPy handles errors)
     device to caller    ("ready",)  ("placed", bytes)  ("did", steps, operator)  ("done", Counts)
                         ("failed", step, error)
+    server to caller    (device, status of its process, as `os.waitpid` gives it)
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import Setup, SharedCells
 from tapestry_exec.processes.tuning import HEAD_NBYTES
-from tapestry_exec.run import MAX_WAIT_SECONDS, Interpreter, Parcel, load_backend, one_blas_thread
-from tapestry_plan.ir import BUILTIN_OPS
-from tapestry_plan.steps import Compute, DeviceStep, Send
+from tapestry_exec.run import MAX_WAIT_SECONDS, Member, Parcel, load_backend, make_portable
 
 NUMBER = struct.Struct("i")
 HEAD = struct.Struct("dd")
@@ -52,7 +51,7 @@ class Slots:
     """
 
     def __init__(self, setup: Setup, shared: Segment, inbox: int, others: Sequence[int], caller: int) -> None:
-        self.device, self.parcels, self.shared = setup.device, setup.layout.parcels, shared
+        self.device, self.parcels, self.shared = setup.part.device, setup.layout.parcels, shared
         self.inbox, self.others, self.caller = inbox, others, caller
         self.arrived: set[int] = set()
 
@@ -119,64 +118,31 @@ class DeviceProcess:
         ways: dict[str, Callable[..., None]] = {"setup": self._set_up, "place": self._place, "run": self._run}
         with suppress(EOFError, ConnectionError):
             while (message := self.caller.recv())[0] != "end":
-                self.at = -1
                 try:
                     ways[message[0]](*message[1:])
                 except Exception as error:
-                    self.caller.send(("failed", self.at, _made_to_travel(error)))
+                    at = -1 if message[0] == "setup" else self.member.at
+                    self.caller.send(("failed", at, make_portable(error)))
 
     def _set_up(self, pickled: bytes) -> None:
         self.setup = setup = pickle.loads(pickled)
-        self.backend = load_backend("numpy")
-        (self.memory,) = self.backend.open([setup.arena_nbytes], [0])
-        self.slots = Slots(setup, self.shared, self.inbox, self.others, self.caller.fileno())
-        feeds = {name: view_slot(self.shared, slot) for name, slot in setup.layout.feeds.items()}
-        self.interpreter = self._interpret(feeds, self.slots)
+        slots = Slots(setup, self.shared, self.inbox, self.others, self.caller.fileno())
+        board = view_slot(self.shared, setup.layout.boards)[setup.part.device]
+        self.member = Member(setup.part, load_backend("numpy"), slots, board)
         self.caller.send(("ready",))
-
-    def _interpret(self, host: Mapping[str, Array], slots: Slots) -> Interpreter:
-        setup = self.setup
-        ops = {**BUILTIN_OPS, **setup.ops}
-        return Interpreter(setup.device, setup.work, self.memory, self.backend, host, ops, slots)
 
     def _place(self) -> None:
         constants = {name: view_slot(self.constants, slot) for name, slot in self.setup.constants.items()}
-        mine = self._interpret(constants, self.slots)
-        for at in self.setup.stays.placing:
-            self.at = at.number
-            mine.place(at)
-        self.caller.send(("placed", mine.placed))
+        self.caller.send(("placed", self.member.place(constants)))
 
     def _run(self, given: Sequence[str], begin: float, is_told: bool, errors: Mapping[str, Any]) -> None:
-        setup, mine = self.setup, self.interpreter
-        steps: tuple[DeviceStep, ...] = setup.program
-        if setup.stays is not None:
-            steps = (*(at for name in given for at in setup.stays.given.get(name, ())), *steps)
-        self.memory.restart()
-        mine.begin_at(begin)
-        done = 0
-        with one_blas_thread(), np.errstate(**errors):
-            for at in steps:
-                self.at = at.number
-                mine.do(at)
-                done += not isinstance(at.step, Send)
-                if is_told and isinstance(at.step, Compute):
-                    self.caller.send(("did", done, at.step.node))
-                    done = 0
-        for one in setup.layout.outputs:
-            view_slot(self.shared, one.slot)[...] = mine.take(one.buffer, one.region)
-        for at in () if setup.stays is None else setup.stays.carrying:
-            mine.carry(at)
-        self.caller.send(("done", mine.count()))
-
-
-def _made_to_travel(error: Exception) -> Exception:
-    """An error as it can be sent: itself, or one that says what it was."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        layout = self.setup.layout
+        feeds = {name: view_slot(self.shared, slot) for name, slot in layout.feeds.items()}
+        tell = (lambda steps, node: self.caller.send(("did", steps, node))) if is_told else None
+        counts, cells = self.member.run(feeds, given, begin, errors, tell)
+        for slot, array in zip(layout.outputs, cells, strict=True):
+            view_slot(self.shared, slot)[...] = array
+        self.caller.send(("done", counts))
 
 
 def serve(
@@ -221,9 +187,12 @@ def serve(
             if woken in ready:
                 os.read(woken, 4096)
             for process in list(devices):
-                found, status = os.waitpid(process, os.WNOHANG)
+                found, status = os.waitpid(process, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
                 if found:
-                    caller.send((devices.pop(process), os.waitstatus_to_exitcode(status)))
+                    device = devices[process]
+                    if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
+                        del devices[process]  # before the caller is told, who may be gone
+                    caller.send((device, status))
     for process in devices:
         os.kill(process, signal.SIGKILL)
     for process in devices:

@@ -10,9 +10,14 @@ From the ground up; each row stands on rows above it:
     residents                       what stays on devices from run to run
     ways                            devices one after the other, or a thread for each
     deployment                      one run, or many where constants are placed once
+    alike                           what must be equal wherever devices of one plan run
+    parts                           what one device is told in another process, and how it does that
+    generations                     all devices begin again when one is lost
     calibration                     what kernels and copies take, from the timelines of small plans
 """
 
+from tapestry_exec.run import tuning
+from tapestry_exec.run.alike import check_alike, digest_plan, find_versions
 from tapestry_exec.run.backends import (
     BACKENDS,
     Absorbed,
@@ -40,13 +45,23 @@ from tapestry_exec.run.deployment import (
     make_result,
     run,
 )
-from tapestry_exec.run.evaluate import difference, evaluate, read_array
+from tapestry_exec.run.evaluate import difference, evaluate, hold_constants, read_array
+from tapestry_exec.run.generations import GenerationEnded, Generations
 from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, count_flop, find_blocks
+from tapestry_exec.run.parts import (
+    DevicePart,
+    Member,
+    join_cells,
+    list_parts,
+    list_placed,
+    list_placements,
+    make_portable,
+)
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents
-from tapestry_exec.run.results import Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
+from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, free_nbytes
 from tapestry_exec.run.trace import Phase, TraceEvent, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
-from tapestry_exec.run.ways import name_step, one_blas_thread
+from tapestry_exec.run.ways import name_place, name_step, one_blas_thread
 from tapestry_sets.limits import check_target, replace_file

@@ -26,6 +26,8 @@ BACKENDS: FrozenDict[str, tuple[str, str]] = FrozenDict(
         "serial": ("tapestry_exec.numpy", "SerialBackend"),
         "onnxruntime": ("tapestry_exec.onnxruntime", "OnnxruntimeBackend"),
         "processes": ("tapestry_exec.processes", "ProcessBackend"),
+        "dask": ("tapestry_exec.dask", "DaskBackend"),
+        "mpi": ("tapestry_exec.mpi", "MpiBackend"),
         "cupy": ("tapestry_exec.cuda", "CupyBackend"),
         "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
     }
@@ -36,7 +38,7 @@ Examples
 --------
 >>> from tapestry_exec import BACKENDS
 >>> sorted(BACKENDS)
-['cupy', 'numpy', 'onnxruntime', 'processes', 'serial', 'simulated']
+['cupy', 'dask', 'mpi', 'numpy', 'onnxruntime', 'processes', 'serial', 'simulated']
 """
 KNOWN = f"give an object, such as NumpyBackend(), or a name; {list_names(sorted(BACKENDS), '', 'backends')}"
 """What errors say of a backend that is none."""

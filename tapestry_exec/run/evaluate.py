@@ -230,9 +230,17 @@ def hold(graph: Graph, inputs: Mapping[str, Array], constants: Mapping[str, Any]
     absent = {name for name, tensor in constant.items() if tensor.data is None} - (constants or {}).keys()
     for name in absent - _list_read(graph) if absent else ():
         del constant[name]
-    return {name: make_contiguous(array) for name, array in inputs.items()} | {
-        name: make_contiguous(_constant(tensor, constants or {})) for name, tensor in constant.items()
-    }
+    return {name: make_contiguous(array) for name, array in inputs.items()} | hold_constants(
+        constant.values(), constants or {}
+    )
+
+
+def hold_constants(tensors: Iterable[Stored], given: Mapping[str, Any]) -> dict[str, Array]:
+    """The values of constants, contiguous, by name: given, carried, or in files; held against their SHA-256."""
+    tensors = list(tensors)
+    lying = [tensor for tensor in tensors if tensor.name not in given and tensor.data is None and tensor.path]
+    given = {**read_files(lying), **given}
+    return {tensor.name: make_contiguous(_constant(tensor, given)) for tensor in tensors}
 
 
 def _list_read(graph: Graph) -> set[str]:
@@ -315,12 +323,12 @@ def _check_unread(name: str, value: Any, declared: Unread) -> None:
 
 def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
     value = given.get(tensor.name, tensor.data)
-    if value is None and not tensor.path:
+    if value is None:
         raise ValueError(
             f"constant {quote(tensor.name)} is named but not carried by the plan; give "
             f"constants={{{quote(tensor.name)}: …}}"
         )
-    array = _fitting(_from_file(tensor) if value is None else value, tensor, "constant")
+    array = _fitting(value, tensor, "constant")
     # Values that came with the graph are the graph; only values from elsewhere can be others.
     if tensor.sha256 is not None and array is not tensor.data:
         found = sha256_of(array)
@@ -332,18 +340,25 @@ def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
     return array
 
 
-def _from_file(tensor: Stored) -> Any:
-    """A constant from where its path says: an array file, or ``model.onnx#initializer``."""
-    assert tensor.path is not None, "the caller has seen one"
-    file, _, initializer = tensor.path.partition("#")
-    if not isfile(file):
-        raise ValueError(
-            f"constant {quote(tensor.name)}: its file {quote(file)} does not exist; give "
-            f"constants={{{quote(tensor.name)}: …}}"
-        )
-    if not initializer:
-        return read_array(file)
-    return import_module("tapestry_plan.onnx").read_constant(tensor.path)  # onnx is loaded where a model is read
+def read_files(tensors: Iterable[Stored]) -> dict[str, Array]:
+    """Constants from where their paths say, by name: array files, or ``model.onnx#initializer``, each read once."""
+    found, inside = dict[str, Array](), dict[str, str]()
+    for tensor in tensors:
+        assert tensor.path is not None, "the caller has seen one"
+        file, _, initializer = tensor.path.partition("#")
+        if not isfile(file):
+            raise ValueError(
+                f"constant {quote(tensor.name)}: its file {quote(file)} does not exist; give "
+                f"constants={{{quote(tensor.name)}: …}}"
+            )
+        if initializer:
+            inside[tensor.name] = tensor.path
+        else:
+            found[tensor.name] = read_array(file)
+    if inside:
+        read = import_module("tapestry_plan.onnx").read_constants(inside.values())  # onnx is loaded for a model only
+        found.update((name, read[path]) for name, path in inside.items())
+    return found
 
 
 def read_array(file: str | PathLike[str]) -> Array:

@@ -81,6 +81,35 @@ class ResultMismatch(RuntimeError):
     """
 
 
+class Fault(Struct, frozen=True):
+    """What ended a generation of a plan's devices, which then began again (`RunResult.faults`).
+
+    Parameters
+    ----------
+    generation : int
+        From 1.
+    device, step : int, optional
+        Where it was seen, and the plan's step that the device was at.
+    error : str
+    nbytes_sent : tuple of (int or None)
+        By device: bytes handed to the transport in that generation, as far as its senders had told by then; None where
+        nothing is known.
+
+    Examples
+    --------
+    >>> from tapestry_exec import Fault
+    >>> fault = Fault(1, 0, 77, "the process of device 0 died (signal 9) at step 77", (96, None))
+    >>> fault.device, fault.step, sum(nbytes or 0 for nbytes in fault.nbytes_sent)
+    (0, 77, 96)
+    """
+
+    generation: int
+    device: int | None
+    step: int | None
+    error: str
+    nbytes_sent: tuple[int | None, ...]
+
+
 class RunResult(Struct, frozen=True):
     """The outputs of a run, its bytes and its times; the run counts every number and takes none from the plan.
 
@@ -108,6 +137,8 @@ class RunResult(Struct, frozen=True):
         By device: bytes to host memory for want of room, and back; zeros where everything fits.
     nbytes_copied : tuple of int
         By device: bytes of cells that were copied within it.
+    faults : tuple of Fault
+        What ended the generations before the one whose result this is; what these moved is not among the counts.
 
     Examples
     --------
@@ -133,6 +164,7 @@ class RunResult(Struct, frozen=True):
     difference: dict[str, float] | None = None
     nbytes_spilled: tuple[int, ...] = ()
     nbytes_copied: tuple[int, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def __repr__(self) -> str:
         names, peak = cut_text(", ".join(self.outputs), 40), max(self.peak_nbytes, default=0)

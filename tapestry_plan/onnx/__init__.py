@@ -4,7 +4,11 @@ The importer with its table of operators, the way back, and real networks with s
 onnx.
 """
 
-from tapestry_plan.onnx.models import load_onnx, read_constant  # kept: one who runs a plan asks for it by name
+from tapestry_plan.onnx.models import (  # kept: one who runs a plan asks for it by name
+    load_onnx,
+    read_constant,
+    read_constants,
+)
 from tapestry_plan.onnx.networks import before_softmax, demo_model, he_random, light_model
 from tapestry_plan.onnx.nodes import Import, Importing, Node
 from tapestry_plan.onnx.operators import IMPORTERS

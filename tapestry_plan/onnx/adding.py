@@ -200,8 +200,9 @@ def _import(at: Importing, node: Node) -> None:
     for k, name in enumerate(node.outputs):
         if name and k >= len(results):
             raise refusal(node, f"its output {k}, {quote(name)}, is not made here")
+    for name, result in zip(node.outputs, results, strict=False):
         if name:
-            at.bind(name, results[k])
+            at.bind(name, result)
 
 
 def _rounded(made: Tensor, node: Node, k: int, short: Sequence[int], opset: int) -> Tensor:

@@ -7,7 +7,7 @@ selections, each by one small function of the table `IMPORTERS` of `operators`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -364,7 +364,7 @@ def _graph_of(
     dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
     if not sizes and not values:
         _check_declared_shapes(model, at)
-    return at.graph
+    return at.graph.done()
 
 
 def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
@@ -423,17 +423,28 @@ def read_constant(path: str) -> Array:
     ValueError
         When the path has no such form, or the file no such initializer.
     """
+    return read_constants([path])[path]
+
+
+def read_constants(paths: Iterable[str]) -> dict[str, Array]:
+    """The constants stored under several paths, as of `read_constant`; each file is read once."""
     from onnx import numpy_helper
 
-    file, sep, name = path.partition("#")
-    if not sep:
-        raise ValueError(f"read_constant: {quote(path)} is not of the form <file>#<initializer>")
-    model, _ = read_model(file)
-    tensor = next((tensor for tensor in model.graph.initializer if tensor.name == name), None)
-    if tensor is None:
-        raise ValueError(f"read_constant: {file} has no initializer {quote(name)}")
-    with _about(file):
-        if _is_external(tensor):
-            _take_external(tensor, *_external_place(tensor, Path(file).resolve().parent))
-        _check_values(tensor)
-    return np.asarray(numpy_helper.to_array(tensor))
+    wanted: dict[str, list[str]] = {}
+    for path in paths:
+        file, sep, name = path.partition("#")
+        if not sep:
+            raise ValueError(f"read_constant: {quote(path)} is not of the form <file>#<initializer>")
+        wanted.setdefault(file, []).append(name)
+    found = {}
+    for file, names in wanted.items():
+        tensors = {tensor.name: tensor for tensor in read_model(file)[0].graph.initializer}
+        for name in names:
+            if name not in tensors:
+                raise ValueError(f"read_constant: {file} has no initializer {quote(name)}")
+            with _about(file):
+                if _is_external(tensors[name]):
+                    _take_external(tensors[name], *_external_place(tensors[name], Path(file).resolve().parent))
+                _check_values(tensors[name])
+            found[f"{file}#{name}"] = np.asarray(numpy_helper.to_array(tensors[name]))
+    return found

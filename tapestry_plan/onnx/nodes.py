@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import SHORT_DTYPES, Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
+from tapestry_plan.rewrite import Draft
 from tapestry_sets.limits import Budget, list_names, quote
 
 Array = NDArray[Any]
@@ -80,11 +81,49 @@ class TooLargeToFold(ValueError):
     """To evaluate a node at import would take more bytes than an import may."""
 
 
+class ReadGraph(Draft):
+    """The graph of a model that is being read: no tensor takes a name by itself that the model has for one of its own.
+
+    Parameters
+    ----------
+    name : str
+    taken : iterable of str
+        The names of the model's tensors.
+    """
+
+    def __init__(self, name: str, taken: Iterable[str]) -> None:
+        super().__init__(Graph(name))
+        self._taken = frozenset(taken)
+        self._renamed: dict[str, str] = {}
+
+    def _fresh(self, wanted: str, what: Any = "tensor") -> str:
+        found = super()._fresh(wanted, what)
+        while what == "tensor" and (found in self._taken or found in self._renamed):
+            wanted += "_"
+            found = super()._fresh(wanted, what)
+        return found
+
+    def has_name(self, name: str) -> bool:
+        """Whether the model has a tensor of a name; those inside what stands for its nodes are not the model's."""
+        return name in self._taken
+
+    def call(self, tensor: Tensor, name: str) -> Tensor:
+        """A tensor under a model's name, if a node has just made it and the model has no other name for it."""
+        if tensor.name in self._renamed:
+            return self.tensor(self._renamed[tensor.name])
+        stored = self.stored.get(tensor.name)
+        if tensor.name in self._taken or (stored is not None and stored.kind != "result"):
+            return tensor
+        self.rename(tensor.name, name)
+        self._renamed[tensor.name] = name
+        return self.tensor(name)
+
+
 class Importing:
     """The state of an import: tensors made so far, and values known in advance."""
 
     def __init__(self, model: Any, path: Path | None, opset: int, weights: Sequence[str]) -> None:
-        self.graph = Graph(model.graph.name or (path.stem if path else "graph"))
+        self.graph = ReadGraph(model.graph.name or (path.stem if path else "graph"), _list_tensors(model.graph))
         self.opset = opset
         self._path = path
         self.tensors: dict[str, Tensor] = {}
@@ -104,6 +143,8 @@ class Importing:
         self._bound: list[tuple[dict[str, Any], str]] = []
         """What has been bound where, in order, while it may have to be taken back."""
         self._trials = 0
+        self._held: set[str] = set()
+        """Tensors of the graph that model tensors are."""
         self._is_wide = False
 
     @contextmanager
@@ -134,6 +175,8 @@ class Importing:
         if self._trials and name not in where:
             self._bound.append((where, name))
         where[name] = found
+        if where is self.tensors:
+            self._held.add(found.name)
 
     def has(self, name: str) -> bool:
         """Whether a model tensor has been made, or its value is known."""
@@ -269,9 +312,10 @@ class Importing:
         return None if found is None else [int(v) for v in found]
 
     def bind(self, name: str, result: Tensor | Array) -> None:
-        """Bind the name of a model tensor to a tensor of the graph, or to a value."""
+        """Bind the name of a model tensor to a tensor of the graph, which takes the name, or to a value."""
         if isinstance(result, Tensor):
-            self._put(self.tensors, name, result)
+            is_new = self.graph.has_name(name) and result.name not in self._held  # else others know it by its name
+            self._put(self.tensors, name, self.graph.call(result, name) if is_new else result)
         else:
             self._put(self._values, name, result)
             self._from_file.pop(name, None)  # an initializer that the user has given another value
@@ -324,6 +368,14 @@ class Importing:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a model tensor."""
         return self.tensors[name].shape if name in self.tensors else self.value(name).shape
+
+
+def _list_tensors(graph: Any) -> Iterator[str]:
+    """The names of a model's tensors: of what it is given, has, and makes."""
+    for value in (*graph.input, *graph.initializer):
+        yield value.name
+    for node in graph.node:
+        yield from node.output
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:

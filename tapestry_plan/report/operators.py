@@ -166,7 +166,7 @@ def describe_operators(plan: ShardPlan) -> tuple[dict[str, Explained], list[dict
     for node in plan.graph.order():
         stage = plan.stage[node.name]
         facts = [
-            f"{tell_block(node.op)}, sharded {tell_sharding(plan.sharding[node.name])}, {UNITS.flop(sum(stage.flop))}",
+            f"{tell_block(node.op)}, sharded {tell_sharding(stage.sharding)}, {UNITS.flop(sum(stage.flop))}",
         ]
         heads.append({"name": node.name, "facts": facts, "key": standing.get(node.name)})
     return explained, heads

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
 from tapestry_plan.search.capped import Capped, solve_capped
-from tapestry_plan.search.fusing import write_blocks
+from tapestry_plan.search.fusing import list_makers_inside, write_blocks
 from tapestry_plan.search.least import find_small, list_same
 from tapestry_plan.search.needed import find_unrunnable
 from tapestry_plan.search.prices.problem import Problem
@@ -205,7 +205,9 @@ class PlansByMemory:
         left_out = tuple(leave_out(*one) for one in self._expandable.items())
         unified = {} if best.other in apart else self.fastest.unified
         expansions, fused = best.other.expansions or left_out, best.other.fused
-        return replace(made, expansions=expansions, unified=unified, recomputed=best.other.recomputed, fused=fused)
+        made_by = list_makers_inside(self._graphs[-1], made.graph)
+        made = replace(made, expansions=expansions, unified=unified, fused=fused, made_by=made_by)
+        return replace(made, recomputed=best.other.recomputed)
 
     def _try(self, tried: list[Tried], posed: Posed, other: Other, caps: Sequence[int], work: float = inf) -> int:
         """Look for a better plan in a graph and, where there is one, in the same with the blocks of its layouts.

@@ -106,6 +106,16 @@ def write_blocks(problem: Problem, joined: Mapping[str, str]) -> tuple[Graph, tu
     return made, tuple(fused)
 
 
+def list_makers_inside(given: Graph, made: Graph) -> dict[str, str]:
+    """Results of a graph that one made of it does not have, with their operators, but for those called like these."""
+    return {
+        name: node.name
+        for node in given.nodes.values()
+        for name in node.outputs
+        if name not in made.stored and name not in made.selections and name != node.name
+    }
+
+
 def fuse_neighbors(
     problem: Problem, choice: Sequence[int], joined: Mapping[str, str]
 ) -> tuple[Problem, Sequence[int], tuple[Fused, ...]]:

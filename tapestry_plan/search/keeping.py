@@ -77,6 +77,7 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         fused=kept.fused,
         unified=kept.unified,
         recomputed=kept.recomputed,
+        made_by=kept.made_by,
     )
     if asked is not None and not keeps(made, asked):
         needed = max(made.peak_nbytes)

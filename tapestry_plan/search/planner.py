@@ -27,7 +27,7 @@ from tapestry_plan.search.apart import may_be_better_apart
 from tapestry_plan.search.arguments import MENDS, CapOptions, Options, with_options
 from tapestry_plan.search.by_memory import Other, PlansByMemory
 from tapestry_plan.search.expanding import compare_expansions
-from tapestry_plan.search.fusing import write_blocks
+from tapestry_plan.search.fusing import list_makers_inside, write_blocks
 from tapestry_plan.search.keeping import keep_plan
 from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
@@ -228,8 +228,9 @@ def prepare(
         result = result.lower_bound(lowest / TICKS_PER_SECOND)
     meter.enter("steps")
     graph, fan_in = planned.problem.graph, request.fan_in
+    fastest = result.write()
     return PlansByMemory(
-        replace(result.write(), unified=unified),
+        replace(fastest, unified=unified, made_by=list_makers_inside(given, fastest.graph)),
         _list_others(result),
         lambda one: pose_plain(request, planned, one),
         (graph, given) if unified else (graph,),

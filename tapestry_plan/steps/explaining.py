@@ -86,6 +86,7 @@ def _tell_row(one: Alternative, change: str) -> Iterator[str]:
 
 def explain(plan: Any, node: str) -> Explanation:
     """The text of `ShardPlan.explain`: names in it are in one line each."""
+    node = find_operator(plan, node)
     told = _show(node)
     same = plan.unified.get(node)
     if same is not None and node not in plan.stage and (same in plan.stage or same in plan.expanded):
@@ -118,6 +119,16 @@ def explain(plan: Any, node: str) -> Explanation:
     return Explanation.of(lines, node, others)
 
 
+def find_operator(plan: Any, name: str) -> str:
+    """The operator of a name, or else the one that makes the tensor of this name; the name where there is neither."""
+    known: Lookups = plan._lookups
+    if name in plan.stage or name in plan.unified or name in plan.expanded or name in known.blocks:
+        return name
+    if name in plan.made_by:
+        return str(plan.made_by[name])
+    return next((node.name for node in plan.graph.nodes.values() if name in node.outputs), name)
+
+
 def check_known(plan: Any, what: str, name: str) -> None:
     """Check that a "tensor", "producer" or "consumer" is one of those between which a plan may move something.
 
@@ -134,25 +145,40 @@ def check_known(plan: Any, what: str, name: str) -> None:
     }[what]
     if name in known:
         return
-    stands = tell_standing(plan, name)
+    is_tensor = what == "tensor"
+    stands = tell_standing(plan, plan.made_by.get(name, name) if is_tensor else name, is_tensor=is_tensor)
+    if not stands and is_tensor and name in graph.nodes:
+        made = ", ".join(map(quote, graph.nodes[name].outputs))
+        stands = f", but {made}, which the operator {quote(name)} makes; ask for that"
     if not stands:
         stands = f"; {list_names(known, name, what + 's')}"
-    if what == "tensor" and (name in graph.outputs or name in graph.selections):
+    if is_tensor and (name in graph.outputs or name in graph.selections):
         of = ", ".join(map(quote, graph.source(graph.outputs.get(name, name)).stored))
         stands = f" that is stored, but it is read from {of}; ask for that"
     raise ValueError(f"transfers: no {what} is {quote(name)}{stands}")
 
 
-def tell_standing(plan: Any, name: str) -> str:
-    """What stands in a plan for an operator of the graph as given, as the end of a sentence; empty for nothing."""
-    known: Lookups = plan._lookups
+def tell_standing(plan: Any, name: str, *, is_tensor: bool = False) -> str:
+    """What stands in a plan for an operator of the graph as given, as the end of a sentence; empty for nothing.
+
+    Where a tensor is asked for, which that operator makes, it is what these make.
+    """
+    known, nodes = plan._lookups, plan.graph.nodes
+
+    def tell(*operators: str) -> str:
+        if not is_tensor:
+            return ", ".join(map(quote, operators))
+        blocks = dict.fromkeys(known.blocks.get(one, one) for one in operators)
+        made = (out for one in blocks for out in (nodes[one].outputs if one in nodes else [one]))
+        return ", ".join(map(quote, dict.fromkeys(made)))
+
     if (last := known.blocks.get(name)) is not None:
-        return f", but the block {quote(last)} that it is inside of, where what it makes is not stored; ask for that"
+        makes = f" makes {tell(last)}" if is_tensor else ", where what it makes is not stored"
+        return f", but the block {quote(last)} that it is inside of{makes}; ask for that"
     if (same := plan.unified.get(name)) is not None:
-        return f", but {quote(same)}, which is the same and stands for it; ask for that"
+        return f", but {tell(same)}, which is the same and stands for it; ask for that"
     if name in plan.expanded:
-        nodes = ", ".join(map(quote, known.expansions[name].nodes))
-        return f", but {nodes}, by which it is expanded; ask for one of these"
+        return f", but {tell(*known.expansions[name].nodes)}, by which it is expanded; ask for one of these"
     return ""
 
 

@@ -37,7 +37,7 @@ from tapestry_plan.steps.documents import (
 from tapestry_plan.steps.explaining import Explanation, check_known, explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
-from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
+from tapestry_plan.steps.inside import Inside, call_axes, list_readers_inside, open_blocks
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule, tell_sharding
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
@@ -295,6 +295,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """Operators and constants of the graph as given, by name, for which equal ones stand: the rule `unify`."""
     recomputed: dict[str, str] = field(default_factory=dict)
     """Operators that run again for late readers, by name, with those that they are like: the rule `recompute`."""
+    made_by: dict[str, str] = field(default_factory=dict)
+    """Results of the graph as given that the plan's graph does not have, by name, with the operators that make them.
+
+    They are inside of a block, expanded, or equal to others; those that are called like their operators are left out.
+    """
     explicit: Written | None = None
     """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
 
@@ -308,7 +313,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         )
 
     def __post_init__(self) -> None:
-        for name in ("nbytes_by_link", "alternatives", "unified", "recomputed"):
+        for name in ("nbytes_by_link", "alternatives", "unified", "recomputed", "made_by"):
             force_setattr(self, name, freeze_dicts(getattr(self, name)))
         for name in ("nbytes_spilled", "nbytes_local"):
             if not getattr(self, name) and isinstance(self.mesh, Mesh):
@@ -424,6 +429,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def sharding(self) -> dict[str, dict[str, int]]:
         """For each operator, its split index axes and their numbers of parts; those inside of blocks come last.
 
+        Axes are called as the operators call them, for `fix`: of a block, which is named after its last operator, as
+        that one does. `Stage.sharding` has them under the block's own names.
+
         Examples
         --------
         >>> from tapestry_plan import Graph, Mesh, ops, plan
@@ -435,7 +443,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         found = {
             name: {axis.name: n for axis, n in zip(axes, layout.parts, strict=True) if n > 1}
             for name, layout in self.choices.of_kind("operator").items()
-            for axes in [self.graph.signature(name).axes]
+            for node in [self.graph.nodes[name]]
+            for axes in [call_axes(self.graph.ops[node.op], node.attrs, self.graph.signature(name).axes)]
         }
         found |= {name: one.sharding for name, one in self._inside.items()}
         return FrozenDict((name, FrozenDict(each)) for name, each in found.items())
@@ -666,8 +675,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Where tensors lie, as JAX says it: what inputs and weights are put to, and what results are constrained to.
 
         Exact, or refused: parts of one size, in the order of the mesh. Where a device is given cells beside an even
-        part, as rows with a halo, it is the part: JAX moves the halo itself. `Shardings.outputs` says where the graph's
-        outputs are in the end, for ``out_shardings``.
+        part, as rows with a halo, it is the part: JAX moves the halo itself. Along an axis of the mesh of which one
+        device alone has a tensor JAX has copies: the code says so, and `Shardings.placements` which axes are `idle`.
+        `Shardings.outputs` says where the graph's outputs are in the end, for ``out_shardings``.
 
         Parameters
         ----------
@@ -720,9 +730,10 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def to_dtensor(self) -> Shardings[Any]:
         """Where tensors lie, as the placements of PyTorch's DTensor: one for each axis of the mesh.
 
-        Parts are those of `torch.chunk`, and an axis that is cut along several axes of the mesh is so in their order;
-        others are refused, as by `to_jax`. DTensor moves no halos: of convolutions and windows that are cut along their
-        rows it computes each part by itself, padded, and says nothing.
+        Parts are those of `torch.chunk`; others are refused, as by `to_jax`. An axis that is cut along several axes of
+        the mesh in another order than theirs, in even parts, has a ``_StridedShard``. DTensor moves no halos: of
+        convolutions and windows that are cut along their rows it computes each part by itself, padded, and says
+        nothing.
 
         Raises
         ------
@@ -989,6 +1000,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     @check_arguments
     def explain(self, node: str) -> Explanation:
         """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
+
+        An operator may be asked for by a tensor that it makes, as an ONNX file calls it.
 
         Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
         on up to 64 devices.

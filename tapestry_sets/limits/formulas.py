@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
 
 def write_product(factors: Iterable[int | str]) -> str:
@@ -37,3 +39,169 @@ def write_sum(terms: Iterable[str]) -> str:
 
 def _is_product(term: str) -> bool:
     return all(part.isdecimal() for part in term.split("*"))
+
+
+# -- as a person would write them --------------------------------------------------------------------------
+
+
+class Quotient(NamedTuple):
+    """One sum divided by another, without the rest."""
+
+    of: Terms
+    by: Terms
+
+
+class Bracket(NamedTuple):
+    """A sum as a factor."""
+
+    terms: Terms
+
+
+Factor: TypeAlias = "int | Quotient | Bracket"
+Addend: TypeAlias = tuple[int, tuple[Factor, ...]]
+"""A sign, 1 or -1, and the factors, numbers from 2 on among them."""
+Terms: TypeAlias = tuple[Addend, ...]
+
+
+def tidy_formula(formula: str) -> str:
+    """Write a formula of numbers in fewer words: sums of numbers as one, without zeros, ones and needless brackets.
+
+    Products and quotients stay, for they say where a count comes from; of two that share all but a number the rest
+    stands once.
+
+    Parameters
+    ----------
+    formula : str
+        Numbers, ``+``, ``-``, ``*``, ``//`` and brackets, as Python reads them.
+
+    Examples
+    --------
+    >>> tidy_formula("(11 - 1 - 0) // 3 + 1"), tidy_formula("3*(4 - 1) + 3*5")
+    ('10//3 + 1', '3*8')
+    >>> tidy_formula("10*1000 - (1*10*(10 - 1)//2 + 10*990)")
+    '10*10 - 10*9//2'
+    """
+    return _write_terms(_read(ast.parse(formula, mode="eval").body))
+
+
+def _read(node: ast.expr) -> Terms:
+    match node:
+        case ast.Constant(int(n)):
+            return _collect([(1 if n > 0 else -1, (abs(n),))])
+        case ast.UnaryOp(ast.USub(), one):
+            return _negate(_read(one))
+        case ast.BinOp(one, ast.Add(), two):
+            return _collect([*_read(one), *_read(two)])
+        case ast.BinOp(one, ast.Sub(), two):
+            return _collect([*_read(one), *_negate(_read(two))])
+        case ast.BinOp(one, ast.Mult(), two):
+            return _multiply(_read(one), _read(two))
+        case ast.BinOp(one, ast.FloorDiv(), two):
+            return _divide(_read(one), _read(two))
+    raise ValueError(f"{ast.unparse(node)} is not a sum, product or quotient of whole numbers")
+
+
+def _negate(terms: Terms) -> Terms:
+    return _order([(-sign, factors) for sign, factors in terms])
+
+
+def _order(terms: Iterable[Addend]) -> Terms:
+    """What is added before what is taken away, numbers last."""
+    return tuple(sorted(terms, key=lambda term: (-term[0], _number_of(term) is not None)))
+
+
+def _multiply(one: Terms, two: Terms) -> Terms:
+    if not one or not two:
+        return ()
+    for unit, other in ((one, two), (two, one)):
+        if unit in (((1, ()),), ((-1, ()),)):
+            return other if unit[0][0] > 0 else _negate(other)
+    (s, f), (t, g) = map(_put_in_brackets, (one, two))
+    return ((s * t, f + g),)
+
+
+def _put_in_brackets(terms: Terms) -> Addend:
+    """A sum as one term; one that is all taken away is that with another sign."""
+    if len(terms) == 1:
+        return terms[0]
+    return (1, (Bracket(terms),)) if terms[0][0] > 0 else (-1, (Bracket(_negate(terms)),))
+
+
+def _divide(one: Terms, two: Terms) -> Terms:
+    return one if not one or two == ((1, ()),) else ((1, (Quotient(one, two),)),)
+
+
+def _collect(terms: Iterable[Addend]) -> Terms:
+    """The terms of a sum, numbers as one, and those as one that share all factors but a number."""
+    total, found = 0, list[Addend]()
+    left = [*terms][::-1]
+    while left:
+        term = left.pop()
+        number = _number_of(term)
+        if number is not None:
+            total += number
+            continue
+        for k, other in enumerate(found):
+            if (merged := _merge(other, term)) is not None:
+                del found[k]
+                left += merged
+                break
+        else:
+            found.append(term)
+    found += [(1 if total > 0 else -1, (abs(total),) if abs(total) > 1 else ())] if total else []
+    return _order(found)
+
+
+def _number_of(term: Addend) -> int | None:
+    """The number that a term is, if it is one."""
+    match term:
+        case sign, ():
+            return sign
+        case sign, (int(n),):
+            return sign * n
+    return None
+
+
+def _merge(one: Addend, two: Addend) -> Terms | None:
+    """One term, or none, in place of two that share all factors but a number; None where they do not."""
+    (s, f), (t, g) = one, two
+    shared = Counter(f) & Counter(g)
+    own, others = (list((Counter(each) - shared).elements()) for each in (f, g))
+    numbers = [x for x in own + others if isinstance(x, int)]
+    if not shared or len(own) > 1 or len(others) > 1 or len(numbers) < len(own + others):
+        return None
+    number = s * (numbers[0] if own else 1) + t * (numbers[-1] if others else 1)
+    if not number:
+        return ()
+    sign, at = 1 if number > 0 else -1, len(f) - 1 - f[::-1].index(own[0]) if own else 0
+    rest = [*f[:at], *f[at + len(own) :]]
+    factors = (*rest[:at], *([abs(number)] if abs(number) > 1 else []), *rest[at:])
+    if len(factors) == 1 and isinstance(factors[0], Bracket):
+        return factors[0].terms if sign > 0 else _negate(factors[0].terms)
+    return ((sign, factors),)
+
+
+def _write_terms(terms: Terms) -> str:
+    if not terms:
+        return "0"
+    (sign, factors), *others = terms
+    is_quotient = len(factors) == 1 and isinstance(factors[0], Quotient)
+    first = _write_factor(factors[0]) if sign < 0 and is_quotient else _write_factors(factors)  # -7//2 is (-7)//2
+    words = [f" {'+' if s > 0 else '-'} {_write_factors(f)}" for s, f in others]
+    return "".join(["-" if sign < 0 else "", first, *words])
+
+
+def _write_factors(factors: tuple[Factor, ...]) -> str:
+    if len(factors) == 1 and isinstance(factors[0], Quotient):
+        of, by = factors[0]
+        above = _write_terms(of)
+        is_product = len(of) == 1 and of[0][0] > 0 and not (len(of[0][1]) == 1 and isinstance(of[0][1][0], Quotient))
+        below = _write_terms(by)
+        return f"{above if is_product else f'({above})'}//{below if below.isdecimal() else f'({below})'}"
+    return "*".join(map(_write_factor, factors)) or "1"
+
+
+def _write_factor(factor: Factor) -> str:
+    if isinstance(factor, int):
+        return str(factor)
+    return f"({_write_terms(factor.terms) if isinstance(factor, Bracket) else _write_factors((factor,))})"

@@ -137,7 +137,7 @@ STEP = re.compile(rf"= (.*?) ({'|'.join(KINDS)})(?:-start)?\(")
 
 def count_group(line: str, devices: int) -> int:
     """How many devices are in one group of a collective."""
-    if found := re.search(r"replica_groups=mesh\[(.*?)\] \{(.*?)\}", line):
+    if found := re.search(r"replica_groups=mesh\[(.*?)\][^{]*\{(.*?)\}", line):
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", found[1]))
         return prod(int(sizes[name]) for name in re.findall(r"'(\w+)'", found[2]))
     if found := re.search(r"replica_groups=\[\d+,(\d+)\]", line):

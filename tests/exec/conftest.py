@@ -20,6 +20,12 @@ def backend(request: pytest.FixtureRequest) -> str | CupyBackend:
     return "numpy" if request.param == "numpy" else CupyBackend(fallback=True, poison=True)
 
 
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    """How often each fault happens: once, and 20 times with `--all`."""
+    return 20 if request.config.getoption("--all") else 1
+
+
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as the examples of the help texts take it for granted: a model, its plan, and values for its input."""

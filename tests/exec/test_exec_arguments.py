@@ -13,7 +13,9 @@ import tapestry_exec
 from tapestry_exec import (
     BackendUnavailable,
     CupyBackend,
+    DaskBackend,
     NumpyBackend,
+    ProcessBackend,
     RawKernel,
     RunResult,
     SimulatedBackend,
@@ -55,6 +57,10 @@ ROWS: dict[str, Row] = {
         raises=(BackendUnavailable,),
         skips=["capture"],
     ),
+    "DaskBackend": Row(
+        DaskBackend, takes={"client": "str | None"}, refuses={"retries": (-1,), "patience": (0.0, -1.0)}
+    ),
+    "ProcessBackend": Row(ProcessBackend, refuses={"retries": (-1,), "patience": (0.0, -1.0)}),
     "RawKernel": Row(RawKernel, kernel, takes={"launch": "Callable"}),
     "SimulatedBackend": Row(SimulatedBackend, lambda: {"gpus": 1}, refuses={"gpus": (0, -1)}, skips=["options"]),
     "check_plan": Row(check_plan, lambda: {"plan": planned()}),
@@ -102,11 +108,12 @@ ROWS: dict[str, Row] = {
 NOT_WALKED = {
     "Backend": "a protocol",
     "Deployment": "deploy makes it; its run is walked as run is",
+    "MpiBackend": "takes a communicator of mpi4py's, which is not loaded here",
     "OnnxruntimeBackend": "takes nothing; run calls its methods",
-    "ProcessBackend": "takes nothing; run calls its methods",
     "SerialBackend": "takes nothing; run calls its methods",
     "DeviceMemory": "a protocol",
     "NumpyBackend": "takes nothing; run calls its methods",
+    "Fault": "run makes it",
     "Phase": "a backend makes it",
     "RunResult": "run makes it",
     "TraceEvent": "run makes it",

@@ -33,3 +33,12 @@ def one_blas_thread() -> Iterator[None]:
             _RUNS.pop()  # they are equal but for the first one, which goes last
             if not _RUNS:
                 limit.restore_original_limits()
+
+
+def name_blas() -> str:
+    """The BLAS libraries that are loaded: what they are, their versions, and the processors that they are for."""
+    found = {
+        f"{one['internal_api']} {one['version']} for {one.get('architecture') or 'any processor'}"
+        for one in _libraries().info()
+    }
+    return ", ".join(sorted(found)) or "none"

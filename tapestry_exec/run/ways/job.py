@@ -12,7 +12,7 @@ from tapestry_exec.run.check import describe
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.results import Progress, StepFailed
 from tapestry_plan.ir import Op
-from tapestry_plan.steps import Collective, Compute, Copy, DeviceStep, Reduce, Step
+from tapestry_plan.steps import Collective, Compute, Copy, DeviceStep, Reduce, ShardPlan, Step
 from tapestry_sets.limits import quote
 
 
@@ -47,6 +47,11 @@ def name_step(prepared: PreparedPlan, k: int, error: Exception, step: Step | Col
         f"step {k} ({describe(prepared.plan, failed)}{_tell_cells(prepared, k, failed)}) failed: "
         f"{type(error).__name__}: {error}"
     )
+
+
+def name_place(plan: ShardPlan, k: int) -> str:
+    """A step of the plan, as messages say where a device was."""
+    return f"step {k} ({describe(plan, plan.steps[k])})"
 
 
 def _tell_cells(prepared: PreparedPlan, k: int, step: Step | Collective) -> str:

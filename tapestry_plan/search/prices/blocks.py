@@ -235,7 +235,8 @@ def _join(draft: Draft, graph: Graph, first: str, second: str) -> Fusion | None:
         fuse.on(draft, second, operand=two.inputs.index(one.outputs[0]))
     except NotApplicable:
         return None
-    if draft.signature(second).axes != graph.signature(second).axes:
+    ways = ([(axis.size, axis.kind, axis.parts) for axis in g.signature(second).axes] for g in (draft, graph))
+    if next(ways) != next(ways):
         return None
     return Fusion.of(*ops, draft.nodes[second].attrs)
 

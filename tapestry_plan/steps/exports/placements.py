@@ -8,8 +8,9 @@
     rows of u                                0-1    2-3    4-5    6-7    8-9   10-11    along x, then along y
 
 A block's number along an axis of the tensor must be the row-major number of the device's coordinates on some axes of
-the mesh. What lies otherwise is not rounded to something that does: it is refused, with the reason. Only of cells that
-a device is given beside an even part of its own, a halo, the part is told, and how wide the halo is.
+the mesh. What lies otherwise is not rounded to something that does: it is refused, with the reason. Two things are told
+beside a placement, for libraries have no word for them: cells that a device is given beside an even part of its own, a
+halo, and axes of the mesh along which one device alone has the tensor and the others idle, where libraries have copies.
 """
 
 from __future__ import annotations
@@ -75,12 +76,15 @@ class TensorBlocks(Struct, frozen=True):
 
 
 class MeshPlacement(TensorBlocks, frozen=True):
-    """TensorBlocks along the axes of a mesh, on all of its devices.
+    """TensorBlocks along the axes of a mesh.
 
     Parameters
     ----------
     axes : tuple of tuple of str
         For each axis of the tensor the axes of the mesh that it is cut along, the outermost first.
+    idle : tuple of str
+        The axes of the mesh along which one device has the tensor and the others have none of it. Along axes that are
+        neither here nor in `axes` there are copies.
 
     Examples
     --------
@@ -93,6 +97,7 @@ class MeshPlacement(TensorBlocks, frozen=True):
     """
 
     axes: tuple[tuple[str, ...], ...]
+    idle: tuple[str, ...] = ()
 
 
 class FineMesh(Struct, frozen=True):
@@ -326,16 +331,24 @@ def place_blocks(blocks: TensorBlocks, mesh: FineMesh) -> MeshPlacement | str:
     (('x.0', 'x.1'), (('x.0',), ()))
     >>> place_blocks(cut_boxes("result", (8, 6), dict(enumerate(rows[::-1]))), mesh)
     'parts along axis 0 are not in the order of the mesh: device 0 has part 1'
+    >>> place_blocks(cut_boxes("result", (8, 6), {0: rows[0], 2: rows[2]}), mesh).idle
+    ('x.1',)
     """
     parts = tuple(map(len, blocks.sizes))
-    number_of = {device: number for number, group in enumerate(blocks.devices) for device in group}
-    for device in range(prod(mesh.shape)):
-        if device not in number_of:
-            return f"device {device} has none of it"
-    numbers = np.array([number_of[device] for device in sorted(number_of)])
+    numbers = np.full(prod(mesh.shape), -1)
+    for number, group in enumerate(blocks.devices):
+        numbers[list(group)] = number
+    numbers = numbers.reshape(mesh.shape)
+    places = [np.unique(along) for along in np.nonzero(numbers >= 0)]
+    if (numbers[np.ix_(*places)] < 0).any() or any(
+        1 < len(along) < n for along, n in zip(places, mesh.shape, strict=True)
+    ):
+        return f"device {int(np.argmax(numbers.ravel() < 0))} has none of it"
+    idle = tuple(name for name, along, n in zip(mesh.names, places, mesh.shape, strict=True) if len(along) < n)
+    numbers = np.broadcast_to(numbers[np.ix_(*places)], mesh.shape)
     axes, used = list[tuple[str, ...]](), dict[str, int]()
     for axis, index in enumerate(np.unravel_index(numbers, parts) if parts else ()):
-        along = _find_axes(mesh, index.reshape(mesh.shape), parts[axis])
+        along = _find_axes(mesh, index, parts[axis])
         if isinstance(along, str):
             return f"parts along axis {axis} {along}"
         for name in along:
@@ -343,7 +356,7 @@ def place_blocks(blocks: TensorBlocks, mesh: FineMesh) -> MeshPlacement | str:
                 return f"axes {used[name]} and {axis} are both cut along the mesh's axis {quote(name)}"
             used[name] = axis
         axes.append(along)
-    return MeshPlacement(blocks.shape, blocks.kind, blocks.sizes, blocks.halos, blocks.devices, tuple(axes))
+    return MeshPlacement(blocks.shape, blocks.kind, blocks.sizes, blocks.halos, blocks.devices, tuple(axes), idle)
 
 
 def _find_axes(mesh: FineMesh, index: NDArray[np.int64], parts: int) -> tuple[str, ...] | str:
@@ -375,7 +388,7 @@ def join_axes(
     mesh: Mesh, fine: FineMesh, found: Mapping[Called, MeshPlacement]
 ) -> tuple[FineMesh, dict[Called, MeshPlacement]]:
     """Placements on a fine mesh where axes that none of them is cut along in part are whole again."""
-    placed = [each for one in found.values() for each in one.axes]
+    placed = [each for one in found.values() for each in (*one.axes, one.idle)]
     names: dict[str, str] = {}
     """Of each axis of the fine mesh what it is called."""
     for axis, name in enumerate(mesh.names):
@@ -388,8 +401,8 @@ def join_axes(
         owners[names[one]] = owner
 
     def join(placement: MeshPlacement) -> MeshPlacement:
-        axes = (tuple(dict.fromkeys(names[one] for one in along)) for along in placement.axes)
-        return replace(placement, axes=tuple(axes))
+        *axes, idle = (tuple(dict.fromkeys(names[one] for one in each)) for each in (*placement.axes, placement.idle))
+        return replace(placement, axes=tuple(axes), idle=idle)
 
     joined = FineMesh(tuple(shape.values()), tuple(shape), tuple(owners.values()))
     return joined, {key: join(one) for key, one in found.items()}

@@ -191,10 +191,14 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
         # refused: tensor 'act': device 2 has none of it
         # refused: output 'y': device 2 has none of it
         """
-        lines = [self._line("placed", name, said) for name, said in self._said.items()]
-        ends = [self._line("outputs", name, said) for name, said in self._ends._said.items()]
+        lines, ends = self._write_lines("placed"), self._ends._write_lines("outputs")
         why = [escape_controls(f"# refused: {name}: {reason}", "") for name, reason in self.every_refusal.items()]
         return "\n".join([self._head, "placed = {}", *lines, "outputs = {}", *ends, *why])
+
+    def _write_lines(self, table: str) -> Iterator[str]:
+        for name, said in self._said.items():
+            beside = "; ".join(_tell_beside(self.placements[name]))
+            yield self._line(table, name, said) + (f"  # in the plan {beside}" if beside else "")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({tell_count(len(self), 'tensor')}, {len(self.refused):,} refused)"
@@ -208,8 +212,7 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
     def _list_rows(self) -> Iterator[list[str]]:
         for name, said in self._said.items():
             placement = self.placements[name]
-            halos = [f"{n} cells beside along axis {axis}" for axis, n in enumerate(placement.halos) if n]
-            beside = f", with {' and '.join(halos)}" if halos else ""
+            beside = "".join(f", {told}" for told in _tell_beside(placement))
             shape = "×".join(map(str, placement.shape)) or "one cell"
             yield [cut_text(name), placement.kind, shape, str(said) + beside]
         for name, why in self.refused.items():
@@ -218,6 +221,15 @@ class Shardings(Guarded, Mapping[str, Said], Generic[Said]):
 
 def _say_as_it_is(said: Any) -> Any:
     return said
+
+
+def _tell_beside(placement: TensorBlocks) -> Iterator[str]:
+    """What a plan has otherwise than libraries, which have no word for it."""
+    if any(placement.halos):
+        halos = (f"{n} cells beside along axis {axis}" for axis, n in enumerate(placement.halos) if n)
+        yield f"with {' and '.join(halos)}"
+    if isinstance(placement, MeshPlacement) and placement.idle:
+        yield f"on one device along {' and '.join(placement.idle)}"
 
 
 # -- what libraries can say --------------------------------------------------------------------------------
@@ -352,22 +364,34 @@ def say_dtensor(lying: Lying) -> Shardings[Any]:
 
     def say(placement: MeshPlacement, mesh: FineMesh) -> Any:
         extents = dict(zip(mesh.names, mesh.shape, strict=True))
+        said = dict[str, tuple[int, int]]()
         for axis, (names, sizes) in enumerate(zip(placement.axes, placement.sizes, strict=True)):
-            if sorted(names, key=mesh.names.index) != list(names):
-                told = " then ".join(names)
-                raise NotExported(f"axis {axis} is cut along {told}; DTensor cuts along a mesh's axes in their order")
+            at = [mesh.names.index(name) for name in names]
+            later = [prod(mesh.shape[one] for one in at[:k] if one > mine) for k, mine in enumerate(at)]
+            if max(later, default=1) > 1:  # DTensor goes along the mesh's axes in their order
+                check_even(placement, "DTensor, along axes of the mesh in another order,")
             theirs = _chunk(placement.shape[axis], [extents[name] for name in names])
             if theirs != list(sizes):
                 mine, theirs_told = (", ".join(map(str, each)) for each in (sizes, theirs))
                 raise NotExported(f"parts along axis {axis} are {mine} cells; those of DTensor are {theirs_told}")
-        cut = {name: axis for axis, names in enumerate(placement.axes) for name in names}
-        return tuple(cut.get(name) for name in mesh.names)
+            said |= {name: (axis, factor) for name, factor in zip(names, later, strict=True)}
+        return tuple(said.get(name) for name in mesh.names)
 
-    def word(axes: Sequence[int | None]) -> Any:
-        tensor = import_library("torch.distributed.tensor", "torch")
-        return tuple(tensor.Replicate() if axis is None else tensor.Shard(axis) for axis in axes)
+    def word(axes: Sequence[tuple[int, int] | None]) -> Any:
+        return tuple(map(_make_placement, axes))
 
     return _say_on_mesh(lying, say, _open_dtensor, _write_dtensor).map(word)
+
+
+def _make_placement(cut: tuple[int, int] | None) -> Any:
+    """The placement along an axis of the mesh: the axis of a tensor, and how many parts others cut it in before."""
+    tensor = import_library("torch.distributed.tensor", "torch")
+    if cut is None:
+        return tensor.Replicate()
+    axis, factor = cut
+    if factor == 1:
+        return tensor.Shard(axis)
+    return import_library("torch.distributed.tensor.placement_types", "torch")._StridedShard(axis, split_factor=factor)
 
 
 def _chunk(extent: int, counts: list[int]) -> list[int]:
@@ -384,13 +408,17 @@ def _chunk(extent: int, counts: list[int]) -> list[int]:
 
 def _open_dtensor(mesh: FineMesh) -> str:
     return (
-        "from torch.distributed.tensor import Replicate, Shard\n\n"
+        "from torch.distributed.tensor import Replicate, Shard\n"
+        "from torch.distributed.tensor.placement_types import _StridedShard\n\n"
         f"# in each process: init_device_mesh(device_type, {mesh.shape}, mesh_dim_names={mesh.names})"
     )
 
 
 def _write_dtensor(table: str, name: str, said: Any) -> str:
-    words = ("Replicate()" if axis is None else f"Shard({axis})" for axis in said)
+    words = []
+    for cut in said:
+        factor = "" if cut is None or cut[1] == 1 else f", split_factor={cut[1]}"
+        words.append("Replicate()" if cut is None else f"{'_Strided' if factor else ''}Shard({cut[0]}{factor})")
     return f"{table}[{name!r}] = [{', '.join(words)}]"
 
 

@@ -71,7 +71,7 @@ def test_units(folder: Path) -> None:
 def test_tables_say_what_they_show(folder: Path) -> None:
     text = call("plan", "model.onnx", "--mesh", "2x2", "--no-fuse").stdout
     assert re.search(r"operator +type +tensor +shape +sharding +pulled +shared", text)
-    assert re.search(r"^ conv +conv +2x4x8x8 ", text, re.M) and re.search(r"^ act +relu +y +2x4x8x8 ", text, re.M)
+    assert re.search(r"^ conv +conv +c +2x4x8x8 ", text, re.M) and re.search(r"^ act +relu +y +2x4x8x8 ", text, re.M)
     for word in ("tensor, shape: ", "sharding: ", "pulled: ", "shared: ", "received: ", "peak: "):
         assert word in " ".join(text.split())
 

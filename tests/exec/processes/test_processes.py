@@ -21,7 +21,7 @@ from tapestry_exec.processes.worker import Slots
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.ops import relu
 from tapestry_plan.steps import spill
-from tests.exec.processes.own_ops import as_relu, die_first, doubled, raise_first, sleep_long
+from tests.exec.own_ops import as_relu, die_first, doubled, raise_first, sleep_long
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
 from tests.ways_of_running import assert_same
@@ -163,12 +163,13 @@ def test_a_step_that_raises_is_named_and_all_processes_end() -> None:
 def test_a_process_that_dies_is_named_and_all_others_end() -> None:
     p, inputs = made()
     with pytest.raises(
-        StepFailed, match=r"the process of device 0 died \(signal 9\) before the run was done; nothing of"
+        StepFailed,
+        match=r"the process of device 0 died \(signal 9\) at step \d+ \(compute 'act' .* before the run was done; noth",
     ):
         run(p, inputs, backend="processes", ops=as_relu(die_first))
 
 
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["the server", "a device", "another device"])
+@pytest.mark.parametrize("which", [0, 1], ids=["the server", "a device"])
 def test_processes_that_are_killed_between_runs_are_started_again(which: int) -> None:
     p, inputs = made(2)
     wanted = run(p, inputs, backend="serial")
@@ -200,7 +201,7 @@ def test_processes_end_when_the_caller_is_killed(how: signal.Signals, tmp_path: 
         "import sys\n"
         f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
         "from tapestry_exec import run\n"
-        "from tests.exec.processes.own_ops import as_relu, sleep_long\n"
+        "from tests.exec.own_ops import as_relu, sleep_long\n"
         "from tests.exec.run.test_side_by_side import made\n"
         "p, inputs = made(2)\n"
         "print('begun', flush=True)\n"

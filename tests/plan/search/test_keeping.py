@@ -57,12 +57,12 @@ def replan(g: Graph, p: ShardPlan, node: str, other: Alternative) -> ShardPlan:
 def check_alternative(g: Graph, p: ShardPlan, node: str, other: Alternative) -> int:
     """An alternative's totals are those of the plan that has it, and its causes make the difference."""
     q = replan(g, p, node, other)
-    assert q.sharding[node] == other.sharding
+    assert q.stage[node].sharding == other.sharding
     assert (q.seconds, q.nbytes_moved) == (other.seconds, other.nbytes_moved)
     assert {name: parts for name, parts in q.sharding.items() if name not in around(p, node)} == {
         name: parts for name, parts in p.sharding.items() if name not in around(p, node)
     }
-    assert other.is_chosen == (other.sharding == p.sharding[node])
+    assert other.is_chosen == (other.sharding == p.stage[node].sharding)
     if other.is_chosen:
         assert q == p and all(one.more_seconds == one.more_nbytes == 0 for one in other.causes)
     else:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tapestry_sets import Allocation, View, allocate, concatenate, contains, overlap, overlaps, tally
 from tapestry_sets.alias import RUNGS, CellQuestion
 from tapestry_sets.limits import decide
+from tapestry_sets.limits.formulas import tidy_formula
 from tapestry_sets.solvers import equation, isl
 from tests.sets.alias.test_ladder import without_closed_forms
 from tests.strategies import view_pairs
@@ -23,6 +26,55 @@ def value_of(formula: str) -> Any:
     """What Python makes of numbers, signs and brackets."""
     assert set(formula) <= set("0123456789+-*/() ")
     return eval(formula)
+
+
+def check_tidy(formula: str) -> None:
+    """No sum of two numbers, no zero in a sum, no factor of 0 or 1."""
+    for node in ast.walk(ast.parse(formula, mode="eval")):
+        if isinstance(node, ast.BinOp):
+            numbers = [side.value for side in (node.left, node.right) if isinstance(side, ast.Constant)]
+            assert 0 not in numbers, formula
+            if isinstance(node.op, ast.Mult):
+                assert 1 not in numbers, formula
+            else:
+                assert len(numbers) < 2 or isinstance(node.op, ast.FloorDiv), formula
+
+
+WRITTEN = st.recursive(
+    st.integers(0, 12).map(str),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["+", "-", "*"]), inner).map(lambda x: f"({x[0]}) {x[1]} ({x[2]})"),
+        st.tuples(inner, st.integers(1, 9)).map(lambda x: f"({x[0]}) // {x[1]}"),
+        inner.map(lambda x: f"-({x})"),
+    ),
+    max_leaves=12,
+)
+
+
+@given(WRITTEN)
+@example("-((7) // 2)")
+@example("-((2 - 9 // 2)*3)")
+@example("3*(2 + 5//2) - 2*(2 + 5//2)")
+@example("(-((8)//4))//1")
+def test_tidy_formulas_are_of_the_same_value(formula: str) -> None:
+    found = tidy_formula(formula)
+    assert value_of(found) == value_of(formula)
+    check_tidy(found)
+    again = tidy_formula(found)
+    assert value_of(again) == value_of(found) and len(again) <= len(found)
+
+
+def test_tidy_formulas_are_as_a_person_would_write_them() -> None:
+    for formula, wanted in {
+        "(2*3) + 2*3 + (5 - 0)": "2*2*3 + 5",
+        "10*4 - 10*5 + 12": "2",
+        "2*(3 + 4//3) - 0*7": "2*(4//3 + 3)",
+        "5*((7 - 1)//2 + 1)": "5*(6//2 + 1)",
+        "-5 + 3*4": "3*4 - 5",
+    }.items():
+        assert tidy_formula(formula) == wanted
+    with pytest.raises(ValueError, match="2 \\*\\* 3 is not a sum, product or quotient"):
+        tidy_formula("1 + 2**3")
 
 
 def test_every_rung_says_in_words_what_it_does() -> None:
@@ -41,6 +93,7 @@ def test_formulas_make_the_numbers_that_numpy_counts(
     assert size == len(np.intersect1d(x[x > 0], y[y > 0]))
     if decision.formula is not None:
         assert value_of(decision.formula) == size, decision
+        check_tidy(decision.formula)
     with tally() as decided:
         for cells in one.cells.values():
             assert cells.size == len(np.unique(x[x > 0]))

@@ -1,0 +1,476 @@
+"""The caller's side: devices are placed, told what to do, watched, and ended when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import secrets
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import inf
+from queue import Empty, SimpleQueue
+from time import monotonic, perf_counter
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from tapestry_exec.copies import Array
+from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
+from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
+from tapestry_exec.dask.member import CALLER, be_device, name_clock
+from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE
+from tapestry_exec.numpy import NumpyBackend
+from tapestry_exec.run import (
+    BackendUnavailable,
+    Counts,
+    Deployed,
+    DevicePart,
+    GenerationEnded,
+    Generations,
+    Progress,
+    RunResult,
+    check_alike,
+    compare_placed,
+    find_versions,
+    join_cells,
+    list_parts,
+    list_placed,
+    list_placements,
+    make_result,
+    name_place,
+    tuning,
+)
+from tapestry_plan.ir import Stored, sha256_of
+from tapestry_plan.steps import DeviceStep, Send
+from tapestry_sets.limits import check_arguments, quote
+
+
+class DaskBackend(NumpyBackend):
+    """Each device is a long task on a worker of Dask's, with an arena of its own.
+
+    Dask places the tasks, by the resource ``tapestry``, and restarts workers. Parcels go from worker to worker, at
+    Dask's addresses and encrypted where Dask is, as raw bytes. The workers read constants from the model's file.
+    Without a client the workers are processes of this machine, which live as long as one `run`, or as a deployment.
+
+    Parameters
+    ----------
+    client : distributed.Client or str, optional
+        Of a cluster, or the address of its scheduler. Each device takes a worker that was started with ``--resources
+        tapestry=1``, and one of its threads.
+    retries : int
+        When a worker is lost or silent, or a step raises, all devices are ended. So many times at most all begin again,
+        from the beginning; `RunResult.faults` lists what ended the others.
+    patience : float
+        Seconds that a worker may be silent, or take to come.
+
+    Raises
+    ------
+    BackendUnavailable
+        When distributed is not installed.
+    ValueError
+        For negative `retries`, and a `patience` that is not above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from distributed import Client, LocalCluster
+    >>> from tapestry_exec import DaskBackend, run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    >>> threads = {"processes": False, "n_workers": 2, "resources": {"tapestry": 1}, "dashboard_address": ":0"}
+    >>> with LocalCluster(**threads) as cluster, Client(cluster) as client:  # workers that are threads, for a trial
+    ...     run(p, {"x": np.ones((4, 6), np.float32)}, backend=DaskBackend(client)).nbytes_by_link
+    {(0, 1): 24, (1, 0): 24}
+    """
+
+    name = "dask"
+
+    @check_arguments(retries="give how often all may begin again", patience="give seconds")
+    def __init__(self, client: Any = None, *, retries: int = 2, patience: float = PATIENCE_SECONDS) -> None:
+        super().__init__()
+        try:
+            import distributed
+        except ImportError as error:
+            raise BackendUnavailable(
+                f"the backend 'dask' needs distributed ({error}): pip install 'tapestry-tensor[dask]'"
+            ) from error
+        if client is not None and not isinstance(client, str | distributed.Client):
+            raise TypeError(
+                f"client must be a distributed.Client or the address of a scheduler, not {quote(client)}; leave it out "
+                "for workers of this machine"
+            )
+        if isinstance(client, distributed.Client) and client.asynchronous:
+            raise TypeError("client must not be asynchronous: run waits; give Client(…, asynchronous=False)")
+        self.client, self.generations = client, Generations(retries, patience)
+
+    def begin(self, what: Deployed) -> DaskSession:
+        """Have the devices of a plan placed."""
+        return DaskSession(what, self.client, self.generations)
+
+
+class Heard(NamedTuple):
+    """What the caller hears: of which device, and a message of it; None when its line has ended."""
+
+    device: int
+    message: Any
+
+
+class DaskSession:
+    """The devices of a plan on workers, which begin again after a fault."""
+
+    def __init__(self, what: Deployed, client: Any, generations: Generations) -> None:
+        self.what, self.plan = what, what.prepared.plan
+        self.generations, self.patience = generations, generations.patience
+        size = self.plan.mesh.size
+        self.cluster: ForeignCluster | OwnCluster = (
+            OwnCluster(size, self.patience) if client is None else ForeignCluster(client, size, self.patience)
+        )
+        self.parts = list(list_parts(what))
+        self.lying: list[set[str]] = []
+        """By device: the constants that have files."""
+        self.setups = [self._pickle(part) for part in self.parts]
+        self.total = sum(not isinstance(at.step, Send) for at in what.prepared.steps)
+        self.futures: list[Any] = []
+        self.lines: dict[int, Any] = {}
+        self.is_on = False
+        self.silent: set[str] = set()
+        """Workers that did not answer: the scheduler may take them for free ones, and place devices there again."""
+        try:
+            generations.begin(what.prepared, self._start)
+        except BaseException:
+            with suppress(Exception):  # what ended it is what matters
+                self.cluster.close()
+            raise
+
+    def _pickle(self, part: DevicePart) -> bytes:
+        """What a device is told: its part, the constants that it reads from files, and the dtypes of what it places."""
+        from distributed.protocol.pickle import dumps  # functions of the program that runs go by value
+
+        stored = self.plan.graph.stored
+        stays = (
+            () if part.stays is None else (*part.stays.placing, *(at for x in part.stays.given.values() for at in x))
+        )
+        names = list_placed((*part.program, *stays))
+        lying = [one for name in names if (one := self._find_file(stored[name])) is not None]
+        self.lying.append({one.name for one in lying})
+        try:
+            return bytes(dumps((part, lying, {name: stored[name].dtype for name in names})))
+        except Exception as error:
+            raise BackendUnavailable(
+                f"backend 'dask': device {part.device} cannot be told its operators {quote(sorted(part.ops))}: "
+                f"{type(error).__name__}: {error}; functions of operators must stand in a module, by their names"
+            ) from error
+
+    def _list_carried(self) -> list[str]:
+        return [] if self.what.stays is None else list(self.what.stays.given)
+
+    def _find_file(self, tensor: Stored) -> Stored | None:
+        """A constant as workers read it from its file, where one is known and so are its values; else None."""
+        digest = tensor.sha256 or (None if tensor.data is None or not tensor.path else sha256_of(tensor.data))
+        if tensor.kind != "constant" or not tensor.path or digest is None:
+            return None
+        file, sep, initializer = tensor.path.partition("#")
+        return replace(tensor, data=None, path=os.path.abspath(file) + sep + initializer, sha256=digest)
+
+    def _is_in_file(self, name: str, values: Array) -> bool:
+        """Whether a constant's values are those of its file: held against its SHA-256 before, or the graph's own."""
+        tensor = self.plan.graph.stored[name]
+        own = tensor.data
+        return tensor.sha256 is not None or (own is not None and own.__array_interface__ == values.__array_interface__)
+
+    # -- starting and ending ---------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Have all devices placed, and place what stays."""
+        self.heard: SimpleQueue[Heard] = SimpleQueue()
+        self.boards: list[Any] = [None] * len(self.parts)
+        """By device: the step and the bytes sent that it told last."""
+        self.workers: dict[int, str] = {}
+        self.is_on = True
+        try:
+            client = self.cluster.open()
+            self._connect(client, self._submit(client))
+            for device, setup in enumerate(self.setups):
+                self.lines[device].say("set_up", frames=[setup])
+            self.missing = [set(names) for (names,), _ in self._wait("ready")]
+            if self.what.stays is not None:
+                for part in self.parts:
+                    self._feed(part, "place", part.stays.placing if part.stays else (), self.what.constants)
+                compare_placed(self.what, [nbytes for (nbytes,), _ in self._wait("placed")])
+        except BaseException:
+            self._end()
+            raise
+
+    def _submit(self, client: Any) -> list[dict[str, Any]]:
+        """Begin the tasks; where each is, and the facts that it tells."""
+        self.key = secrets.token_hex(16)
+        name = f"tapestry-{secrets.token_hex(4)}"
+        told: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        workers = self.cluster.list_workers(self.silent) if self.silent else None
+        client.subscribe_topic(name, lambda event: told.put(event[1]))
+        try:
+            self.futures = [
+                client.submit(
+                    be_device,
+                    *(device, self.key, name, self.patience),
+                    key=f"{name}-{device}",
+                    resources={RESOURCE: 1},
+                    workers=workers,
+                    pure=False,
+                    retries=0,
+                )
+                for device in range(len(self.parts))
+            ]
+            found: dict[int, dict[str, Any]] = {}
+            stop = monotonic() + self.patience
+            while len(found) < len(self.parts):
+                with suppress(Empty):
+                    facts = told.get(timeout=LOOK_SECONDS)
+                    found[facts["device"]] = facts
+                    continue
+                self._look_at_futures()
+                if monotonic() > stop:
+                    late = min(set(range(len(self.parts))) - found.keys())
+                    self._lose(
+                        late, f"device {late} was not placed within {self.patience:g} s: workers are busy, or lost"
+                    )
+        finally:
+            client.unsubscribe_topic(name)
+        every = [found[device] for device in range(len(self.parts))]
+        self._check_workers(every)
+        return every
+
+    def _look_at_futures(self) -> None:
+        """Raise where a task ended before it was asked to."""
+        for device, future in enumerate(self.futures):
+            if future.status == "error":
+                error = future.exception(timeout=self.patience)
+                if type(error).__name__ == "KilledWorker":
+                    self._lose(device, f"the worker of device {device} died")
+                raise BackendUnavailable(
+                    f"backend 'dask': device {device} could not begin on its worker: {type(error).__name__}: {error}; "
+                    "install tapestry-tensor on all workers, in the version of the caller"
+                ) from error
+            if future.status not in ("pending", "finished"):
+                self._lose(device, f"the task of device {device} is {future.status}")
+
+    def _check_workers(self, every: Sequence[Mapping[str, Any]]) -> None:
+        self.workers = {facts["device"]: facts["worker"] for facts in every}
+        for device, worker in self.workers.items():
+            first = next(d for d, other in self.workers.items() if other == worker)
+            if first != device:
+                raise BackendUnavailable(
+                    f"backend 'dask': devices {first} and {device} are on one worker, {worker}, which has room for "
+                    "several; start more workers, each with --resources tapestry=1"
+                )
+        names = ["the caller", *(f"worker {facts['worker']}" for facts in every)]
+        check_alike("dask", [find_versions(), *(facts["versions"] for facts in every)], names)
+
+    def _connect(self, client: Any, every: Sequence[Mapping[str, Any]]) -> None:
+        """Connect to all devices, and have those connect that send to each other."""
+        from distributed.comm import connect
+
+        heard = self.heard
+        security = client.security.get_connection_args("client")
+
+        async def reach(device: int, address: str) -> Any:
+            comm = await connect(address, timeout=self.patience, deserialize=False, **security)
+            await comm.write(pack_message(Message("hello", (self.key, CALLER))))
+            line = Line(comm, client.loop, lambda message: heard.put(Heard(device, message)))
+            listening = asyncio.create_task(line.listen())
+            listening.add_done_callback(lambda _: None)
+            return line, listening
+
+        async def reach_all() -> list[Any]:
+            return await asyncio.gather(*(reach(facts["device"], facts["address"]) for facts in every))
+
+        try:
+            reached = client.sync(reach_all)
+        except (OSError, TimeoutError) as error:
+            self._lose(None, f"devices cannot be reached: {type(error).__name__}: {error}")
+        self.lines = {device: line for device, (line, _) in enumerate(reached)}
+        self.tasks = [task for _, task in reached]
+        for part in self.parts:
+            peers = {at.step.peer for at in part.program if isinstance(at.step, Send)}
+            addresses = [(peer, every[peer]["address"], every[peer]["wire"]) for peer in sorted(peers)]
+            senders = sorted({peer for peer, _ in part.list_receipts()})
+            self.lines[part.device].say("meet", addresses, senders, self.patience)
+        self._wait("met")
+        self._align_clocks(every)
+
+    def _align_clocks(self, every: Sequence[Mapping[str, Any]]) -> None:
+        """Find by how much devices' clocks are ahead of the caller's: not at all on his machine.
+
+        On others they are asked a few times, and the quickest answers count: off by half of what those took at most.
+        """
+        self.ahead, best = [0.0] * len(every), inf
+        others = [facts["device"] for facts in every if facts["clock"] != name_clock()]
+        for _ in range(CLOCK_ROUNDS if others else 0):
+            begin = perf_counter()
+            for line in self.lines.values():
+                line.say("tell_clock")
+            told = [theirs for (theirs,), _ in self._wait("told_clock")]
+            took = perf_counter() - begin
+            if took < best:
+                best = took
+                for device in others:
+                    self.ahead[device] = told[device] - begin - took / 2
+
+    def _end(self) -> None:
+        """End all devices: each ends when its line does."""
+        lines, futures, self.lines, self.futures, self.is_on = self.lines, self.futures, {}, [], False
+        for line in lines.values():
+            line.say("end")
+            line.close()
+        for future in futures:
+            with suppress(Exception):
+                future.cancel(force=True)
+        with suppress(Exception):
+            self.cluster.end()
+
+    def close(self) -> None:
+        """End all devices, and the workers that were started for them."""
+        lines, futures, self.lines, self.futures, self.is_on = self.lines, self.futures, {}, [], False
+        for line in lines.values():
+            line.say("end")
+        stop = monotonic() + self.patience
+        for future in futures:
+            with suppress(Exception):  # lost meanwhile
+                future.result(timeout=max(stop - monotonic(), 0.1))
+        for line in lines.values():
+            line.close()
+        self.cluster.close()
+
+    # -- running ---------------------------------------------------------------------------------------
+
+    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+        """Run what is left to do, with these inputs, and constants where none stay."""
+        return self.generations.run(self.what, host, lambda: self._attempt(host, progress))
+
+    def _attempt(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+        if not self.is_on:
+            self._start()
+        try:
+            return self._run(host, progress)
+        except BaseException:
+            if self.is_on:
+                self._end()
+            raise
+
+    def _run(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+        given, feeds = sorted(host), {**self.what.constants, **host}
+        errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
+        begin = perf_counter()
+        for part in self.parts:
+            more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device]
+            self._feed(part, "run", part.list_steps(given), feeds, *more)
+        answers = self._wait("done", progress)
+        seconds = perf_counter() - begin
+        counts: list[Counts] = [pickle.loads(frames[0]) for _, frames in answers]
+        taken = [self._read_outputs(part, frames[1:]) for part, (_, frames) in zip(self.parts, answers, strict=True)]
+        cells = join_cells(self.parts, taken)
+        links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
+        timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
+        return make_result(self.plan, cells, counts, timeline, seconds, links)
+
+    def _read_outputs(self, part: DevicePart, frames: Sequence[Any]) -> list[Array]:
+        dtypes = [part.work.buffers[number].dtype for _, number, _ in part.outputs]
+        return [np.frombuffer(frame, dtype) for frame, dtype in zip(frames, dtypes, strict=True)]
+
+    def _feed(
+        self, part: DevicePart, word: str, steps: Sequence[DeviceStep], feeds: Mapping[str, Array], *more: Any
+    ) -> None:
+        """Tell a device something, with the cells that its steps place and that it does not read itself."""
+        there = self.lying[part.device] - self.missing[part.device]
+        theirs = [name for name in list_placed(steps) if name in there and self._is_in_file(name, feeds[name])]
+        placements = [(name, regions) for name, regions in list_placements(steps) if name not in theirs]
+        cells = [self.what.prepared.backend.place(feeds[name], regions, name) for name, regions in placements]
+        self.lines[part.device].say(word, theirs, *more, frames=list_frames(cells))
+
+    # -- listening -------------------------------------------------------------------------------------
+
+    def _wait(self, wanted: str, progress: Progress | None = None) -> list[tuple[tuple[Any, ...], Sequence[Any]]]:
+        """Wait for an answer of each device; what follows the word, and bytes.
+
+        Raises
+        ------
+        GenerationEnded
+            When a step of one raises, one is lost or silent for long, or none comes any further.
+        """
+        size = len(self.parts)
+        found: dict[int, tuple[tuple[Any, ...], Sequence[Any]]] = {}
+        done, last = 0, ""
+        alive = [monotonic()] * size
+        looked = moved = monotonic()
+        while len(found) < size:
+            if self.heard.empty() and monotonic() - looked > LOOK_SECONDS:
+                looked = monotonic()
+                self._look_who_is_silent(found, alive, moved)
+            try:
+                device, message = self.heard.get(timeout=LOOK_SECONDS)
+            except Empty:
+                continue
+            if message is None:
+                self._lose(device, f"the worker of device {device} ({self.workers[device]}) is gone")
+            alive[device] = monotonic()
+            word, values, frames = message
+            if word == "alive":
+                moved = moved if self.boards[device] == values else monotonic()
+                self.boards[device] = values
+            elif word == "failed":
+                self._fail(device, values[0], pickle.loads(frames[0]))
+            elif word == "lost":
+                self._lose(values[0], f"the worker of device {values[0]} ({self.workers[values[0]]}) is gone")
+            elif word == "did":
+                done, last, moved = done + values[0], values[1], monotonic()
+                if progress is not None:
+                    progress(done, self.total, last)
+            elif word == wanted:
+                found[device] = values, frames
+                moved = monotonic()
+        if progress is not None:
+            progress(self.total, self.total, last)
+        return [found[device] for device in range(size)]
+
+    def _look_who_is_silent(self, found: Collection[int], alive: Sequence[float], moved: float) -> None:
+        """End all where a device has said nothing for long, though nothing waits to be heard, or none comes further."""
+        now = monotonic()
+        for device, last in enumerate(alive):
+            if device not in found and now - last > self.patience:
+                self.silent.add(self.workers[device])
+                where = f"the worker of device {device} ({self.workers[device]})"
+                self._lose(device, f"{where} was silent for {self.patience:g} s")
+        if now - moved > tuning.MAX_WAIT_SECONDS:
+            late = min(set(range(len(self.parts))) - set(found))
+            self._lose(late, f"device {late} came no further for {tuning.MAX_WAIT_SECONDS:g} s")
+
+    def _fail(self, device: int, number: int, error: Exception) -> NoReturn:
+        """End all, as a step of a device raised, or it could not begin."""
+        sent = self._count_sent()
+        self._end()
+        if number < 0:
+            raise BackendUnavailable(
+                f"backend 'dask': device {device} could not begin on worker {self.workers[device]}: "
+                f"{type(error).__name__}: {error}; operators of your own must stand in a module that it can import"
+            ) from error
+        raise GenerationEnded(device, number, f"{type(error).__name__}: {error}", sent, error)
+
+    def _lose(self, device: int | None, why: str) -> NoReturn:
+        """End all, as one is gone: it is named with the step that it was at when it was last heard."""
+        sent, step, where = self._count_sent(), None, ""
+        board = None if device is None else self.boards[device]
+        if board is not None and board[0] >= 0:
+            step, where = board[0], f"; it was last heard at {name_place(self.plan, board[0])}"
+        self._end()
+        raise GenerationEnded(
+            device, step, f"{why}{where}; nothing of the run is returned, and all other devices were ended", sent
+        )
+
+    def _count_sent(self) -> list[int | None]:
+        """By device: the bytes that it said it had sent; what one sent after that is not known."""
+        return [None if board is None else board[1] for board in self.boards]

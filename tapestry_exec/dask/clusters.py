@@ -1,0 +1,153 @@
+"""Clusters: workers that the caller starts himself and ends again, and those of a client."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic, sleep
+from typing import Any
+
+from tapestry_exec.dask.tuning import END_SECONDS, RESOURCE
+from tapestry_exec.run import BackendUnavailable
+
+START = f"dask worker SCHEDULER --nthreads 1 --resources {RESOURCE}=1"
+"""How a worker for a device is started."""
+
+
+class OwnCluster:
+    """Worker processes of this machine, one for each device, from `open` until `close`; begun anew after a fault."""
+
+    def __init__(self, size: int, patience: float) -> None:
+        self.size, self.patience = size, patience
+        self.cluster: Any = None
+        self.client: Any = None
+
+    def list_workers(self, silent: Collection[str]) -> None:
+        """Any will do: those that were silent have been killed."""
+
+    def open(self) -> Any:
+        """A client of the workers, which are started where there are none."""
+        from distributed import Client, LocalCluster
+
+        if self.client is None:
+            try:
+                self.cluster = LocalCluster(
+                    n_workers=self.size,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=":0",
+                    memory_limit=0,  # arenas were weighed before
+                    resources={RESOURCE: 1},
+                    silence_logs=logging.CRITICAL,
+                )
+            except RuntimeError as error:
+                raise BackendUnavailable(
+                    f"backend 'dask': workers of this machine could not be started ({error}): each of them imports the "
+                    "program that runs, which begins its work behind `if __name__ == '__main__':`; or give a client"
+                ) from error
+            self.client = Client(self.cluster, set_as_default=False)
+        return self.client
+
+    def end(self) -> None:
+        """End the workers at once, whatever they do: one that was stopped, or never returns, would not end itself."""
+        if self.cluster is not None:
+            for nanny in self.cluster.workers.values():
+                nanny.auto_restart = False
+                if nanny.pid is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(nanny.pid, signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        client, cluster, self.client, self.cluster = self.client, self.cluster, None, None
+        if client is not None:
+            client.close(END_SECONDS)
+        if cluster is not None:
+            cluster.close(END_SECONDS)
+
+
+class ForeignCluster:
+    """Workers of others, which are left as they are.
+
+    Parameters
+    ----------
+    client : distributed.Client or str
+        Of a scheduler, or its address.
+    size : int
+        How many devices they must have room for.
+    patience : float
+        How long workers that were lost may take to come back.
+    """
+
+    def __init__(self, client: Any, size: int, patience: float) -> None:
+        self.given, self.size, self.patience = client, size, patience
+        self.is_mine = isinstance(client, str)
+        self.client: Any = None
+        self.has_lost = False
+
+    def open(self) -> Any:
+        """The client; each device has a worker with room for it."""
+        if self.client is None:
+            self.client = self._connect() if self.is_mine else self.given
+        stop = monotonic() + (self.patience if self.has_lost else 0)
+        while True:
+            workers = self._ask_workers()
+            able = self._list_able(workers)
+            if len(able) >= self.size:
+                return self.client
+            if monotonic() >= stop:
+                raise BackendUnavailable(self._tell_few(len(workers), able))
+            sleep(0.1)
+
+    def list_workers(self, silent: Collection[str]) -> list[str] | None:
+        """Those that may be taken, where some that were silent are left out and enough remain; None for any."""
+        able = self._list_able(self._ask_workers())
+        others = [name for name in able if name not in silent]
+        return others if len(able) > len(others) >= self.size else None
+
+    def _list_able(self, workers: Mapping[str, Any]) -> list[str]:
+        return [name for name, worker in workers.items() if worker["resources"].get(RESOURCE, 0) >= 1]
+
+    def _connect(self) -> Any:
+        from distributed import Client
+
+        try:
+            return Client(self.given, timeout=min(self.patience, 10), set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise BackendUnavailable(
+                f"backend 'dask': no scheduler answers at {self.given} ({type(error).__name__}: {error}); start one by "
+                "`dask scheduler`, or leave client= out for workers of this machine"
+            ) from error
+
+    def _ask_workers(self) -> dict[str, Any]:
+        if self.client.status != "running":
+            raise BackendUnavailable(
+                f"backend 'dask': the client's state is {self.client.status}; give one that is connected to a scheduler"
+            )
+        try:
+            found: dict[str, Any] = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
+        except (OSError, TimeoutError) as error:
+            raise BackendUnavailable(
+                f"backend 'dask': the scheduler does not answer ({type(error).__name__}: {error}); start it again"
+            ) from error
+        return found
+
+    def _tell_few(self, count: int, able: Sequence[str]) -> str:
+        return (
+            f"backend 'dask': the plan has {self.size} devices, and of {count} workers {len(able)} have the resource "
+            f"{RESOURCE!r}; start more, each by `{START}`"
+        )
+
+    def end(self) -> None:
+        """A generation has ended: workers that were lost may take a while to come back."""
+        self.has_lost = True
+
+    def close(self) -> None:
+        """End the client, where it was made here."""
+        if self.is_mine and self.client is not None:
+            self.client.close(END_SECONDS)
+            self.client = None

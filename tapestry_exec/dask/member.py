@@ -1,0 +1,322 @@
+"""The worker's side: the task of a device, which others reach by lines.
+
+Messages, each a word with what follows it::
+
+    caller to device    meet addresses senders    tell_clock    set_up part (pickled)    place constants    run inputs
+                        end
+    device to caller    met    told_clock seconds    ready files missing    placed bytes    did steps operator
+                        alive step bytes    done counts (pickled), cells    failed step error (pickled)
+                        lost device step
+    device to device    parcel tag, times, cells
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import pickle
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Condition
+from time import monotonic, perf_counter
+from typing import Any
+
+from tapestry_exec.copies import Array
+from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message, read_frame, unpack_message
+from tapestry_exec.dask.tuning import BEAT_SECONDS, HELLO_SECONDS, LOOK_SECONDS
+from tapestry_exec.dask.wires import Ended, PeerLost, Wires
+from tapestry_exec.numpy import NumpyBackend
+from tapestry_exec.run import (
+    DevicePart,
+    Member,
+    Parcel,
+    Regions,
+    find_versions,
+    hold_constants,
+    list_placements,
+    make_portable,
+    tuning,
+)
+from tapestry_plan.ir import Stored
+from tapestry_plan.steps import DeviceStep
+
+CALLER = -1
+"""Who says hello in the place of a device."""
+
+
+class FedBackend(NumpyBackend):
+    """NumPy's, to which the cells that are placed come packed: by their regions."""
+
+    def place(self, array: Any, regions: Regions, tensor: str) -> Array:
+        """Cells for the device: those that came, or of an array that was read here."""
+        if isinstance(array, dict):
+            cells: Array = array[tuple(regions)]
+            return cells
+        return super().place(array, regions, tensor)
+
+
+class Post:
+    """A device's lines: to the caller and, where there are no wires, to and from other devices.
+
+    Parameters
+    ----------
+    device : int
+    key : str
+        Of the generation: who connects must say it.
+    worker : distributed.Worker
+    """
+
+    def __init__(self, device: int, key: str, worker: Any) -> None:
+        self.device, self.key, self.worker, self.loop = device, key, worker, worker.loop
+        self.told: SimpleQueue[Message] = SimpleQueue()
+        """What the caller says."""
+        self.caller: Line | None = None
+        self.wires: Wires | None = None
+        self.lines: dict[int, Line] = {}
+        """To devices, for what this one sends."""
+        self.others: list[Line] = []
+        self.receipts: Mapping[tuple[int, int], tuple[int, str]] = {}
+        self.begin = 0.0
+        self.parcels: dict[tuple[int, int], tuple[Any, float, float]] = {}
+        self.arrived = Condition()
+        self.gone: set[int] = set()
+        self.is_over = False
+        self.board = [-1, 0]
+        self.strangers = 0
+
+    # -- in the loop ------------------------------------------------------------------------------------
+
+    async def open(self) -> str:
+        """Begin to listen at the worker's own address, at a port that is free; the address."""
+        from distributed.comm import listen, parse_address, parse_host_port, unparse_address
+
+        scheme, place = parse_address(self.worker.address)
+        host, _ = parse_host_port(place, 0)
+        address = unparse_address(scheme, f"[{host}]:0" if ":" in host else f"{host}:0")
+        security = self.worker.security.get_listen_args("worker")
+        if scheme == "tcp" and not self.worker.security.require_encryption:
+            self.wires = Wires(self.device, self.key, host)
+        self.listener = await listen(address, self._greet, deserialize=False, **security)
+        return str(self.listener.contact_address)
+
+    async def _greet(self, comm: Any) -> None:
+        """Listen to who says the key; a stranger is sent away."""
+        try:
+            word, values, _ = unpack_message(await asyncio.wait_for(comm.read(), HELLO_SECONDS))
+            key, who = values
+            is_known = word == "hello" and hmac.compare_digest(str(key).encode(), self.key.encode())
+        except Exception:  # whatever a stranger sends
+            is_known = False
+        if not is_known or self.is_over:
+            self.strangers += 1
+            comm.abort()
+            return
+        line = Line(comm, self.loop, self._hear_caller if who == CALLER else lambda message: self._hear(who, message))
+        self.others.append(line)
+        if who == CALLER:
+            self.caller = line
+            beat = asyncio.create_task(self._beat(line))
+            beat.add_done_callback(lambda _: None)
+        await line.listen()
+
+    async def _beat(self, line: Line) -> None:
+        """Say that this device is alive, and where it is, as long as the caller listens."""
+        while not self.is_over:
+            line.say("alive", *map(int, self.board))
+            await asyncio.sleep(self.pause)
+
+    pause = BEAT_SECONDS
+
+    def _hear_caller(self, message: Message | None) -> None:
+        if message is None or message.word == "end":
+            self.is_over = True
+            with self.arrived:
+                self.arrived.notify_all()
+            if self.wires is not None:
+                self.wires.stop()
+        self.told.put(message or Message("end"))
+
+    def _hear(self, peer: int, message: Message | None) -> None:
+        with self.arrived:
+            if message is None:
+                self.gone.add(peer)
+            else:
+                tag, packed, seconds = message.values
+                self.parcels[peer, tag] = message.frames[0], packed, seconds
+            self.arrived.notify()
+
+    async def meet(self, addresses: Mapping[int, str], seconds: float) -> None:
+        """Connect lines to the devices that this one sends to."""
+        from distributed.comm import connect
+
+        security = self.worker.security.get_connection_args("worker")
+        for peer, address in addresses.items():
+            comm = await connect(address, timeout=seconds, deserialize=False, **security)
+            line = self.lines[peer] = Line(comm, self.loop, lambda _: None)
+            await comm.write(pack_message(Message("hello", (self.key, self.device))))
+            self.others.append(line)
+
+    async def shut(self) -> None:
+        """End all lines."""
+        self.is_over = True
+        self.listener.stop()
+        for line in self.others:
+            line.close()
+
+    # -- in the task's thread ---------------------------------------------------------------------------
+
+    def do(self, coroutine: Any, seconds: float) -> Any:
+        """Have the loop do something, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop.asyncio_loop).result(seconds)
+
+    def send(self, tag: int, peer: int, parcel: Parcel) -> None:
+        """Send a parcel; nothing is waited for."""
+        if self.is_over:
+            raise Ended
+        frames = list_frames([parcel.cells])
+        self.lines[peer].say("parcel", tag, parcel.packed - self.begin, parcel.seconds, frames=frames)
+
+    def recv(self, tag: int, peer: int) -> Parcel:
+        """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
+        stop, key = monotonic() + tuning.MAX_WAIT_SECONDS, (peer, tag)
+        with self.arrived:
+            while key not in self.parcels:
+                if self.is_over:
+                    raise Ended
+                if peer in self.gone:
+                    raise PeerLost(peer)
+                if not self.arrived.wait(max(stop - monotonic(), 0)) and monotonic() >= stop:
+                    raise TimeoutError(
+                        f"device {self.device} waited {tuning.MAX_WAIT_SECONDS:g} s for what device {peer} sends under "
+                        f"tag {tag}"
+                    )
+            frame, packed, seconds = self.parcels.pop(key)
+        return Parcel(read_frame(frame, self.receipts[key][1]), packed + self.begin, seconds)
+
+
+class DeviceTask:
+    """What the task of a device does, from when it is placed until the caller ends it.
+
+    Parameters
+    ----------
+    post : Post
+    patience : float
+        How long the caller may take to connect.
+    is_wanted : callable
+        Whether the scheduler still wants the task.
+    """
+
+    def __init__(self, post: Post, patience: float, is_wanted: Callable[[], bool]) -> None:
+        self.post, self.patience, self.is_wanted = post, patience, is_wanted
+        self.member: Member | None = None
+
+    def _wait_for_caller(self) -> Message:
+        """What he says first; or the end, when he does not come, or has canceled the task."""
+        stop = monotonic() + self.patience
+        while self.is_wanted() and monotonic() < stop:
+            with suppress(Empty):
+                return self.post.told.get(timeout=min(LOOK_SECONDS, self.patience))
+        return Message("end")
+
+    def serve(self) -> None:
+        """Do what the caller says, until he ends it."""
+        message = self._wait_for_caller()
+        while message.word != "end":
+            try:
+                getattr(self, f"_{message.word}")(message)
+            except Ended:
+                return
+            except PeerLost as error:
+                self._say("lost", error.device, self._at())
+            except Exception as error:
+                at = -1 if message.word in ("set_up", "meet") else self._at()
+                self._say("failed", at, frames=[pickle.dumps(make_portable(error))])
+            message = self.post.told.get()
+
+    def _at(self) -> int:
+        return -1 if self.member is None else self.member.at
+
+    def _say(self, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
+        if self.post.caller is not None:
+            self.post.caller.say(word, *values, frames=frames)
+
+    def _set_up(self, message: Message) -> None:
+        part, stored, self.dtypes = pickle.loads(message.frames[0])
+        self.part: DevicePart = part
+        transport = self.transport = self.post.wires or self.post
+        transport.receipts = part.list_receipts()
+        fed: Any = FedBackend
+        self.member = Member(part, fed(), transport, self.post.board)
+        lying: list[Stored] = [one for one in stored if os.path.isfile(one.path.partition("#")[0])]
+        self.read = hold_constants(lying, {})
+        self._say("ready", sorted(one.name for one in stored if one.name not in self.read))
+
+    def _tell_clock(self, message: Message) -> None:
+        self._say("told_clock", perf_counter())
+
+    def _meet(self, message: Message) -> None:
+        peers, senders, seconds = message.values
+        if self.post.wires is None:
+            self.post.do(self.post.meet({peer: address for peer, address, _ in peers}, seconds), seconds)
+        else:
+            self.post.wires.meet({peer: tuple(wire) for peer, _, wire in peers}, senders, seconds)
+        self._say("met")
+
+    def _place(self, message: Message) -> None:
+        assert self.member is not None and self.part.stays is not None, "it was set up before"
+        fed = self._read_cells(self.part.stays.placing, message)
+        self._say("placed", self.member.place(fed))
+
+    def _read_cells(self, steps: Sequence[DeviceStep], message: Message) -> dict[str, Any]:
+        """What some steps place: what the caller sent, in their order, and what he says is read from files here."""
+        theirs, frames = message.values[0], message.frames
+        fed: dict[str, Any] = {name: self.read[name] for name in theirs}
+        rest = iter(frames)
+        for name, regions in list_placements(steps):
+            if name not in theirs:
+                fed.setdefault(name, {})[regions] = read_frame(next(rest), self.dtypes[name])
+        return fed
+
+    def _run(self, message: Message) -> None:
+        assert self.member is not None, "it was set up before"
+        _, given, is_told, errors, begin = message.values
+        self.transport.begin = begin
+        fed = self._read_cells(self.part.list_steps(given), message)
+        tell = (lambda steps, node: self._say("did", steps, node)) if is_told else None
+        counts, cells = self.member.run(fed, given, begin, dict(errors), tell)
+        self._say("done", frames=[pickle.dumps(counts), *list_frames(cells)])
+
+
+def name_clock() -> str:
+    """What this machine's clock is known by: processes that give the same text have the same `perf_counter`."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:  # another system
+        return socket.gethostname()
+
+
+def be_device(device: int, key: str, topic: str, patience: float) -> None:
+    """The task of a device, as long as the caller wants it."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    post = Post(device, key, worker)
+    post.pause = min(BEAT_SECONDS, patience / 5)
+    address, task = post.do(post.open(), patience), worker.get_current_task()
+
+    def is_wanted() -> bool:
+        known = worker.state.tasks.get(task)
+        return known is not None and known.state == "executing"
+
+    try:
+        facts = {"device": device, "address": address, "wire": post.wires and post.wires.address}
+        worker.log_event(topic, {**facts, "worker": worker.address, "clock": name_clock(), "versions": find_versions()})
+        DeviceTask(post, patience, is_wanted).serve()
+    finally:
+        post.do(post.shut(), patience)
+        if post.wires is not None:
+            post.wires.close()

@@ -1,0 +1,20 @@
+"""Numbers of this wing."""
+
+RESOURCE = "tapestry"
+"""What a device takes of a worker: one of these."""
+PATIENCE_SECONDS = 30.0
+"""How long a worker may be silent, or not be there, before all devices are ended."""
+BEAT_SECONDS = 1.0
+"""How often a device says that it is alive, or more often where patience is short."""
+LOOK_SECONDS = 0.5
+"""How often the caller looks who is silent."""
+HELLO_SECONDS = 10.0
+"""How long who connects to a device may take to say the key of its generation."""
+CLOCK_ROUNDS = 8
+"""How often devices of other machines are asked for their clocks' time; the quickest round counts."""
+HEAD_NBYTES = 32
+"""In front of a parcel on a wire: its tag, its bytes, when it was packed and how long that took, of 8 bytes each."""
+NONCE_NBYTES = 32
+"""Random bytes that either end of a wire gives, and bytes of the proof (SHA-256) that it knows the key."""
+END_SECONDS = 10.0
+"""How long a cluster of the caller's may take to end by itself, before its processes are killed."""

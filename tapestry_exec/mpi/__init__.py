@@ -1,0 +1,16 @@
+"""How does an MPI rank for each device run a plan?
+
+::
+
+    mpiexec -n 4 python script.py        rank 0 ─┐  each makes or reads the plan, and does the program of its device;
+                                         rank 1 ─┤  parcels are messages, by the step's number
+                                         …       │
+                                                 └─ in the end all have all outputs, or all raise the same error
+
+    backend    the rank's side of a run, and what is compared before the first step
+    messages   the transport, and what all ranks tell each other
+
+All ranks call `run` or `deploy` with the same plan. Of inputs a rank reads the cells alone that its device is given.
+"""
+
+from tapestry_exec.mpi.backend import MpiBackend

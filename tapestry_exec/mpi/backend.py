@@ -1,0 +1,197 @@
+"""The rank's side of a run, which all ranks do together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tapestry_exec.copies import Array
+from tapestry_exec.mpi.messages import FIRST, Mail, OtherFailed, duplicate
+from tapestry_exec.numpy import NumpyBackend
+from tapestry_exec.run import (
+    BackendUnavailable,
+    Deployed,
+    GenerationEnded,
+    Generations,
+    Member,
+    Progress,
+    RunResult,
+    check_alike,
+    compare_placed,
+    digest_plan,
+    find_versions,
+    join_cells,
+    list_parts,
+    load_backend,
+    make_portable,
+    make_result,
+    tuning,
+)
+from tapestry_plan.steps import Send
+from tapestry_sets.limits import check_arguments
+
+
+class MpiBackend(NumpyBackend):
+    """Each device is a rank of an MPI program, in which all ranks call `run` or `deploy` with the same plan.
+
+    Each rank reads of the inputs and constants what its device is given, and gets the whole result. `progress` tells
+    each of its own device. An error of one rank is raised by all; a rank that dies ends the program, as MPI does it.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm, optional
+        As many ranks as a plan has devices; MPI.COMM_WORLD by default.
+
+    Raises
+    ------
+    BackendUnavailable
+        When mpi4py or an MPI library is not installed.
+
+    Examples
+    --------
+    A program that is begun by ``mpiexec -n 2 python program.py``, or by ``mpiexec -n 2 python -m tapestry_exec.mpi
+    program.py``, which ends all ranks when one ends with an error, and shows what the first one prints:
+
+    >>> program = '''
+    ... import numpy as np
+    ... from tapestry_exec import run
+    ... from tapestry_plan import Graph, Mesh, ops, plan
+    ... g = Graph()
+    ... _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+    ... p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    ... print(run(p, {"x": np.ones((4, 6), np.float32)}, backend="mpi").nbytes_by_link)  # {(0, 1): 24, (1, 0): 24}
+    ... '''
+    """
+
+    name = "mpi"
+
+    @check_arguments
+    def __init__(self, comm: Any = None) -> None:
+        super().__init__()
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:  # the second where it finds no library
+            raise BackendUnavailable(
+                f"the backend 'mpi' needs mpi4py and an MPI library ({error}): pip install 'tapestry-tensor[mpi]'"
+            ) from error
+        self.comm = MPI.COMM_WORLD if comm is None else comm
+        self.most_tags = self.comm.Get_attr(MPI.TAG_UB) or 32767
+
+    def begin(self, what: Deployed) -> MpiSession:
+        """Begin with the other ranks."""
+        size, steps = what.prepared.plan.mesh.size, what.prepared.steps
+        if self.comm.size != size:
+            raise BackendUnavailable(
+                f"backend 'mpi': the plan has {size} devices and the program {self.comm.size} ranks; begin it with "
+                f"mpiexec -n {size} python …, or plan for Mesh({self.comm.size})"
+            )
+        last = FIRST + max((at.step.tag for at in steps if isinstance(at.step, Send)), default=0)
+        if last > self.most_tags:
+            raise BackendUnavailable(
+                f"backend 'mpi': the plan has messages up to tag {last:,}, and this MPI library has {self.most_tags:,} "
+                "at most: use another library, or backend='processes'"
+            )
+        return MpiSession(what, self.comm)
+
+
+class MpiSession:
+    """The device of this rank."""
+
+    def __init__(self, what: Deployed, comm: Any) -> None:
+        self.what, self.plan = what, what.prepared.plan
+        self.parts = list(list_parts(what))
+        self.part = self.parts[comm.rank]
+        self.mail = Mail(duplicate(comm), self.part.list_receipts())
+        self.member = Member(self.part, load_backend("numpy"), self.mail)
+        self.generations = Generations(0, tuning.MAX_WAIT_SECONDS)
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        ranks = [f"rank {rank}" for rank in range(len(self.parts))]
+        check_alike("mpi", self.mail.exchange({**find_versions(), "plan": digest_plan(self.plan)}), ranks)
+        self.mail.finish()
+        if self.what.stays is not None:
+            placed, _ = self.generations.begin(self.what.prepared, lambda: self._end_together(self._place))
+            compare_placed(self.what, placed)
+
+    def close(self) -> None:
+        """Give the device back, and the communicator."""
+        self.member.leave()
+        self.mail.finish()
+        self.mail.comm.Free()
+
+    def _place(self) -> Any:
+        return self.member.place(self.what.constants)
+
+    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+        """Run what is left to do, with these inputs, and constants where none stay."""
+        return self.generations.run(self.what, host, lambda: self._run(host, progress))
+
+    def _run(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+        given, begin = sorted(host), 0.0
+        total = sum(not isinstance(at.step, Send) for at in self.part.list_steps(given))
+        feeds = {**self.what.constants, **host}
+        errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
+        done, last = 0, ""
+
+        def tell(steps: int, node: str) -> None:
+            nonlocal done, last
+            done, last = done + steps, node
+            if progress is not None:
+                progress(done, total, node)
+
+        def work() -> Any:
+            return self.member.run(feeds, given, begin, errors, None if progress is None else tell)
+
+        begin = self.mail.begin_together()
+        answers = self._end_together(work)
+        seconds = perf_counter() - begin
+        if progress is not None:
+            progress(total, total, last)
+        counts = [counted for counted, _ in answers]
+        cells = join_cells(self.parts, [taken for _, taken in answers])
+        timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
+        links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
+        return make_result(self.plan, cells, counts, timeline, seconds, links)
+
+    def _end_together(self, work: Any) -> list[Any]:
+        """Do this rank's share; what all give, by rank.
+
+        Raises
+        ------
+        GenerationEnded
+            On all ranks, when one raised.
+        """
+        answer: tuple[str, Any, int]
+        interrupted: BaseException | None = None
+        try:
+            answer = "done", work(), -1
+        except OtherFailed:
+            answer = "stopped", None, self.member.at
+        except Exception as error:
+            answer = "failed", make_portable(error), self.member.at
+            self.mail.tell_failure()
+        except BaseException as error:  # Ctrl-C, or sys.exit in a block
+            interrupted = error
+            answer = "failed", RuntimeError(f"interrupted by {type(error).__name__}"), self.member.at
+            self.mail.tell_failure()
+        answers = self.mail.exchange((*answer, int(self.member.board[1])))
+        sent = [nbytes for *_, nbytes in answers]
+        failed = [(rank, raised, step) for rank, (word, raised, step, _) in enumerate(answers) if word == "failed"]
+        if failed or any(word == "stopped" for word, *_ in answers):
+            self.mail.drain()
+        else:
+            self.mail.finish()
+        if interrupted is not None:
+            raise interrupted
+        for rank, raised, step in failed:
+            raise GenerationEnded(rank, step, f"{type(raised).__name__}: {raised}", sent, raised)
+        return [value for _, value, _, _ in answers]

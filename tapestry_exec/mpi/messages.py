@@ -1,0 +1,163 @@
+"""Messages between ranks: parcels by the steps' numbers, and what all tell each other at the end of a run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from collections.abc import Callable, Mapping
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+import numpy as np
+
+from tapestry_exec.mpi.tuning import HEAD_NBYTES, LOOKS_FOR_FAILURE, NAP_SECONDS, SPINS
+from tapestry_exec.run import Parcel, tuning
+
+HEAD = struct.Struct("dd")
+assert HEAD.size == HEAD_NBYTES
+FAILED, ANSWER, ANSWERS, FIRST = range(4)
+"""Tags of messages that are not parcels; those of parcels begin at `FIRST`."""
+
+
+class OtherFailed(Exception):
+    """Another rank failed: this one ends its run, too."""
+
+
+class Mail:
+    """A rank's messages to the others.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        That nobody else uses.
+    receipts : mapping of (peer, tag) to (cells, dtype)
+        The parcels that come here.
+    """
+
+    def __init__(self, comm: Any, receipts: Mapping[tuple[int, int], tuple[int, str]]) -> None:
+        from mpi4py import MPI
+
+        self.mpi, self.comm, self.receipts = MPI, comm, receipts
+        self.begin = 0.0
+        """When the run began, by this rank's clock: times go from there, as other machines have other clocks."""
+        self.sent: list[tuple[Any, Any]] = []
+        """Messages on their way, with the memory that they are in."""
+        sizes = [cells * np.dtype(dtype).itemsize for cells, dtype in receipts.values()]
+        self.room = np.empty(HEAD_NBYTES + max(sizes, default=0), np.uint8)
+        """Of the parcel that came last, which is unpacked before the next one."""
+
+    def send(self, tag: int, peer: int, parcel: Parcel) -> None:
+        """Begin to send a parcel."""
+        room = np.empty(HEAD_NBYTES + parcel.cells.nbytes, np.uint8)
+        HEAD.pack_into(room.data, 0, parcel.packed - self.begin, parcel.seconds)
+        room[HEAD_NBYTES:] = parcel.cells.view(np.uint8)
+        self._post(room, peer, FIRST + tag)
+
+    def recv(self, tag: int, peer: int) -> Parcel:
+        """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
+        cells, dtype = self.receipts[peer, tag]
+        room = self.room[: HEAD_NBYTES + cells * np.dtype(dtype).itemsize]
+        request = self.comm.Irecv([room, self.mpi.BYTE], peer, FIRST + tag)
+        try:
+            self._wait(request.Test, True, f"what device {peer} sends under tag {tag}")
+        except BaseException:
+            request.Cancel()
+            request.Wait()
+            raise
+        packed, seconds = HEAD.unpack_from(room.data)
+        return Parcel(room[HEAD_NBYTES:].view(dtype), packed + self.begin, seconds)
+
+    def begin_together(self) -> float:
+        """Wait for all ranks; the time by this one's clock, which is about the same moment on all."""
+        barrier = self.comm.Ibarrier()
+        self._wait(barrier.Test, False, "all ranks to begin a run")
+        self.begin = perf_counter()
+        return self.begin
+
+    def tell_failure(self) -> None:
+        """Have the other ranks end their runs."""
+        for peer in range(self.comm.size):
+            if peer != self.comm.rank:
+                self._post(np.empty(0, np.uint8), peer, FAILED)
+
+    def exchange(self, answer: Any) -> list[Any]:
+        """What all ranks give, by rank; they wait for each other, at most `tuning.MAX_WAIT_SECONDS`."""
+        comm, mine = self.comm, np.frombuffer(pickle.dumps(answer, -1), np.uint8)
+        if comm.rank:
+            self._post(mine, 0, ANSWER)
+            found: list[Any] = self._take(0, ANSWERS, "what all ranks did")
+            return found
+        found = [answer, *(self._take(peer, ANSWER, f"rank {peer} to end its run") for peer in range(1, comm.size))]
+        every = np.frombuffer(pickle.dumps(found, -1), np.uint8)
+        for peer in range(1, comm.size):
+            self._post(every, peer, ANSWERS)
+        return found
+
+    def finish(self) -> None:
+        """Wait until what was sent has arrived."""
+        self._wait(lambda: self._forget_arrived() == 0, False, "what it sent to arrive")
+
+    def drain(self) -> None:
+        """Take and forget all messages of a run that failed: a barrier is done when each rank's have arrived."""
+        barrier: list[Any] = []
+
+        def is_over() -> bool:
+            status = self.mpi.Status()
+            while self.comm.Iprobe(self.mpi.ANY_SOURCE, self.mpi.ANY_TAG, status):
+                room = np.empty(status.Get_count(self.mpi.BYTE), np.uint8)
+                self.comm.Recv([room, self.mpi.BYTE], status.Get_source(), status.Get_tag())
+            if not barrier and self._forget_arrived() == 0:
+                barrier.append(self.comm.Ibarrier())
+            return bool(barrier) and bool(barrier[0].Test())
+
+        self._wait(is_over, False, "all ranks to end a run that failed")
+
+    def _post(self, room: Any, peer: int, tag: int) -> None:
+        # sent synchronously, so that what has arrived is out of the way of the next run
+        self.sent.append((self.comm.Issend([room, self.mpi.BYTE], peer, tag), room))
+        if len(self.sent) > 64:
+            self._forget_arrived()
+
+    def _forget_arrived(self) -> int:
+        self.sent = [one for one in self.sent if not one[0].Test()]
+        return len(self.sent)
+
+    def _take(self, peer: int, tag: int, what: str) -> Any:
+        self._wait(lambda: self.comm.Iprobe(peer, tag), False, what)
+        status = self.mpi.Status()
+        self.comm.Probe(peer, tag, status)
+        room = np.empty(status.Get_count(self.mpi.BYTE), np.uint8)
+        self.comm.Recv([room, self.mpi.BYTE], peer, tag)
+        return pickle.loads(room.data)
+
+    def _wait(self, is_here: Callable[[], Any], ends_early: bool, what: str) -> None:
+        """Wait until something holds; with `ends_early` no longer than until another rank fails."""
+        wait_until(is_here, self._look if ends_early else None, f"device {self.comm.rank}", what)
+
+    def _look(self) -> None:
+        if self.comm.Iprobe(self.mpi.ANY_SOURCE, FAILED):
+            raise OtherFailed
+
+
+def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str) -> None:
+    """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`; `look` is called now and then, and may raise."""
+    stop, looks = 0.0, 0
+    while not is_here():
+        looks += 1
+        if look is not None and looks % LOOKS_FOR_FAILURE == 0:
+            look()
+        if looks <= SPINS:
+            os.sched_yield()
+            continue
+        sleep(NAP_SECONDS)
+        stop = stop or monotonic() + tuning.MAX_WAIT_SECONDS
+        if monotonic() > stop:
+            raise TimeoutError(f"{who} waited {tuning.MAX_WAIT_SECONDS:g} s for {what}")
+
+
+def duplicate(comm: Any) -> Any:
+    """A communicator of the same ranks, which all take part in making."""
+    made, request = comm.Idup()
+    wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy")
+    return made

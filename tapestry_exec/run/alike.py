@@ -1,0 +1,55 @@
+"""What must be equal wherever devices of one plan run: else bits, or steps, would differ."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+
+import msgspec
+import numpy as np
+
+from tapestry_exec.run.backends import BackendUnavailable
+from tapestry_exec.run.ways.blas import name_blas
+from tapestry_plan.steps import ShardPlan
+
+MENDS = {
+    "plan": "make the plan once and give all the same, by its document (to_json)",
+    "BLAS": "run on machines of one kind, with the same build of NumPy: products would differ in their last bits",
+}
+"""How to mend what is not equal, beside installing it."""
+
+
+def find_versions() -> dict[str, str]:
+    """The versions of what decides about bits, here: of this package, NumPy, and the BLAS that NumPy calls."""
+    try:
+        own = metadata.version("tapestry-tensor")
+    except metadata.PackageNotFoundError:  # it runs from its sources
+        own = "of unknown version"
+    return {"tapestry-tensor": own, "numpy": np.__version__, "BLAS": name_blas()}
+
+
+def digest_plan(plan: ShardPlan) -> str:
+    """A number for a plan, the same wherever it was made or read."""
+    document = plan.to_dict()
+    document.pop("alternatives", None)  # those that were asked for so far
+    return hashlib.sha256(msgspec.json.encode(document, order="sorted")).hexdigest()[:16]
+
+
+def check_alike(backend: str, found: Sequence[Mapping[str, str]], names: Sequence[str]) -> None:
+    """Raise BackendUnavailable where two places differ in what `find_versions` gives, or in their plans.
+
+    Parameters
+    ----------
+    backend : str
+    found : sequence of mapping of str to str
+    names : sequence of str
+        Of the places.
+    """
+    for what, value in found[0].items():
+        for name, other in zip(names, found, strict=True):
+            if other.get(what) != value:
+                mend = MENDS.get(what, f"install {what} {value} everywhere")
+                raise BackendUnavailable(
+                    f"backend {backend!r}: {names[0]} has {what} {value}, {name} has {other.get(what)}; {mend}"
+                )

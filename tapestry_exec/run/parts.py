@@ -1,0 +1,239 @@
+"""One device's part of a plan, for who does it in another process, and the device's side of doing it.
+
+::
+
+    caller       list_parts ──► a DevicePart for each device, which can be pickled
+    elsewhere    Member(part, backend, transport) ──► place what stays, once ─► run ─► counts, cells of the outputs
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tapestry_exec.copies import Array
+from tapestry_exec.run.backends import Backend
+from tapestry_exec.run.deployment import Deployed
+from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transport
+from tapestry_exec.run.residents import Residents
+from tapestry_exec.run.ways import one_blas_thread
+from tapestry_plan.ir import BUILTIN_OPS, Op
+from tapestry_plan.steps import HOST, Compute, Copy, DeviceStep, Recv, Send
+from tapestry_sets.regions import Region
+
+
+class DevicePart(Struct, frozen=True):
+    """What one device is told of a plan.
+
+    Parameters
+    ----------
+    device, size : int
+    work : StepFacts
+        Of this device's buffers and operators.
+    ops : mapping of str to Op
+    program : tuple of DeviceStep
+    stays : Residents, optional
+        With the steps of this device alone.
+    arena_nbytes : int
+    outputs : tuple of (int, int, Region)
+        The outputs' blocks that lie here: their places among all blocks, buffers and regions.
+    """
+
+    device: int
+    size: int
+    work: StepFacts
+    ops: Mapping[str, Op]
+    program: tuple[DeviceStep, ...]
+    stays: Residents | None
+    arena_nbytes: int
+    outputs: tuple[tuple[int, int, Region], ...]
+
+    def list_steps(self, given: Sequence[str]) -> tuple[DeviceStep, ...]:
+        """What is done in a run that is given these inputs."""
+        if self.stays is None:
+            return self.program
+        return (*(at for name in given for at in self.stays.given.get(name, ())), *self.program)
+
+    def list_receipts(self) -> dict[tuple[int, int], tuple[int, str]]:
+        """Cells and dtype of each parcel that comes here, by its sender and tag."""
+        buffers = self.work.buffers
+        return {
+            (at.step.peer, at.step.tag): (
+                sum(region.size for region in at.step.regions),
+                buffers[at.step.dst].dtype,
+            )
+            for at in self.program
+            if isinstance(at.step, Recv)
+        }
+
+
+class Member:
+    """A device that is apart from the others: does its part of a plan, and notes how far it has come.
+
+    Parameters
+    ----------
+    part : DevicePart
+    backend : Backend
+        Of which it has one device.
+    transport : Transport
+    board : mutable sequence of int, optional
+        Where the step that it is at, and the bytes that it has sent, are written for who watches it.
+    """
+
+    def __init__(
+        self, part: DevicePart, backend: Backend[Any], transport: Transport, board: MutableSequence[int] | None = None
+    ) -> None:
+        self.part, self.backend = part, backend
+        self.board = [-1, 0] if board is None else board
+        (self.memory,) = backend.open([part.arena_nbytes], [0])
+        ops = {**BUILTIN_OPS, **part.ops}
+        self.interpreter = Interpreter(part.device, part.work, self.memory, backend, {}, ops, transport)
+        self.board[0], self.board[1] = -1, 0
+
+    @property
+    def at(self) -> int:
+        """The number of the step that it does, or did last; -1 before the first one."""
+        return int(self.board[0])
+
+    def place(self, constants: Mapping[str, Any]) -> int:
+        """Place what stays; the bytes that were placed."""
+        assert self.part.stays is not None, "something stays"
+        self.interpreter.host = constants
+        for at in self.part.stays.placing:
+            self.board[0] = at.number
+            self.interpreter.place(at)
+        return self.interpreter.placed
+
+    def run(
+        self,
+        host: Mapping[str, Any],
+        given: Sequence[str],
+        begin: float,
+        errors: Mapping[str, Any],
+        tell: Callable[[int, str], None] | None,
+    ) -> tuple[Counts, list[Array]]:
+        """Run what is left to do.
+
+        Parameters
+        ----------
+        host : mapping of str to array
+            Inputs, and constants where none stay; or what the backend's `place` takes in their place.
+        given : sequence of str
+            The names of the inputs that the run is given.
+        begin : float
+            When it begins, by the clock of `perf_counter`.
+        errors : mapping of str to str
+            How NumPy handles errors.
+        tell : callable, optional
+            Called with the steps done since the last call, and an operator.
+
+        Returns
+        -------
+        Counts, list of array
+            What was counted, and the cells of `DevicePart.outputs`.
+        """
+        mine, board, done, sent = self.interpreter, self.board, 0, 0
+        mine.host = host
+        board[0], board[1] = -1, 0
+        self.memory.restart()
+        mine.begin_at(begin)
+        with one_blas_thread(), np.errstate(**errors):
+            for at in self.part.list_steps(given):
+                board[0] = at.number
+                mine.do(at)
+                if isinstance(at.step, Send):
+                    board[1] = sent = sum(mine.links.values())
+                    continue
+                done += 1
+                if tell is not None and isinstance(at.step, Compute):
+                    tell(done, at.step.node)
+                    done = 0
+        cells = self.take_outputs()
+        for at in () if self.part.stays is None else self.part.stays.carrying:
+            mine.carry(at)
+        assert sent == sum(mine.links.values()), "what was sent is on the board"
+        return mine.count(), cells
+
+    def take_outputs(self) -> list[Array]:
+        """The cells of `DevicePart.outputs`."""
+        return [self.interpreter.take(number, region) for _, number, region in self.part.outputs]
+
+    def leave(self) -> None:
+        """Give the device's memory back."""
+        self.backend.close([self.memory])
+
+
+def list_parts(what: Deployed) -> Iterator[DevicePart]:
+    """What each device is told."""
+    prepared = what.prepared
+    work, size = prepared.work, prepared.plan.mesh.size
+    arenas = prepared.arenas_nbytes if what.stays is None else what.stays.arenas_nbytes
+    programs = prepared.programs if what.stays is None else what.stays.programs
+    ops = {node.op: what.ops[node.op] for node in work.nodes.values()}
+    blocks = [(k, *block) for k, block in enumerate(b for output in prepared.plan.outputs for b in output.blocks)]
+    for device in range(size):
+        buffers = {n: buffer for n, buffer in work.buffers.items() if buffer.device == device}
+        numbers = {at.number for at in programs[device]}
+        mine = replace(
+            work,
+            buffers=buffers,
+            nodes=dict(work.nodes),
+            makers=dict(work.makers),
+            shapes=dict(work.shapes),
+            shards={k: shard for k, shard in work.shards.items() if k in numbers},
+        )
+        stays = what.stays and _keep_own(what.stays, device)
+        outputs = tuple(block for block in blocks if block[1] in buffers)
+        yield DevicePart(device, size, mine, ops, programs[device], stays, arenas[device], outputs)
+
+
+def list_placements(steps: Sequence[DeviceStep]) -> list[tuple[str, tuple[Region, ...]]]:
+    """The inputs and constants that some steps place from the host, with the regions of each step."""
+    copies = [at.step for at in steps if isinstance(at.step, Copy)]
+    placed = [(one.tensor, tuple(one.regions)) for one in copies if one.src == HOST and one.piece is None]
+    return list(dict.fromkeys(placed))
+
+
+def list_placed(steps: Sequence[DeviceStep]) -> list[str]:
+    """The inputs and constants that some steps place from the host."""
+    return list(dict.fromkeys(name for name, _ in list_placements(steps)))
+
+
+def join_cells(parts: Sequence[DevicePart], cells: Sequence[Sequence[Array]]) -> list[Array]:
+    """The cells of all blocks of the outputs, in the order of `ShardPlan.outputs`, of those of each device."""
+    found = {
+        k: array
+        for part, some in zip(parts, cells, strict=True)
+        for (k, *_), array in zip(part.outputs, some, strict=True)
+    }
+    return [found[k] for k in range(len(found))]
+
+
+def make_portable(error: Exception) -> Exception:
+    """An error as it can be sent to another process: itself, or one that says what it was."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _keep_own(stays: Residents, device: int) -> Residents:
+    """What is done once, or behind each run, on one device."""
+
+    def mine(steps: Sequence[DeviceStep]) -> tuple[DeviceStep, ...]:
+        return tuple(at for at in steps if at.device == device)
+
+    return replace(
+        stays,
+        placing=mine(stays.placing),
+        given={name: mine(steps) for name, steps in stays.given.items()},
+        steps=(),
+        programs=(),
+        carrying=mine(stays.carrying),
+    )

@@ -1,0 +1,202 @@
+"""Devices on Dask's workers: the bits and bytes of one loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tapestry_exec import DaskBackend, deploy, run
+from tapestry_exec.dask.lines import Line
+from tapestry_exec.dask.wires import Ended, PeerLost, Wires
+from tapestry_exec.run.interpreter import Parcel
+from tapestry_plan import Mesh, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan.onnx import he_random
+from tapestry_plan.steps import spill
+from tests.exec.own_ops import as_relu, doubled
+from tests.exec.run.test_deploy import training_step
+from tests.exec.run.test_side_by_side import made
+from tests.exec.small_networks import EVERY, MODELS, SAMPLE, make_case
+from tests.ways_of_running import assert_same
+
+
+@pytest.mark.parametrize("which", [SAMPLE, pytest.param(EVERY, marks=pytest.mark.heavy)], ids=["a sample", "every"])
+def test_workers_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, int]], client: Any) -> None:
+    for case in (make_case(*one) for one in which):
+        found = run(case.plan, case.inputs, backend=DaskBackend(client))
+        assert_same(found, case.wanted)
+        assert found.nbytes_by_link == case.plan.nbytes_by_link and not found.faults
+
+
+def test_devices_that_stay_run_often(client: Any) -> None:
+    p, inputs = made(3)
+    with deploy(p, backend=DaskBackend(client)) as placed, deploy(p, backend="serial") as other:
+        for _ in range(3):
+            assert_same(placed.run(inputs), other.run(inputs))
+    g, carry, feeds = training_step()
+    p = plan(g, Mesh((2,)), tie=carry)
+    with (
+        deploy(p, backend=DaskBackend(client), carry=carry) as placed,
+        deploy(p, backend="serial", carry=carry) as other,
+    ):
+        for k in range(4):
+            given = feeds if k == 0 else {"x": feeds["x"]}
+            assert_same(placed.run(given), other.run(given))
+    p, inputs = made(2)
+    tight = spill(p, max(least_memory(p)))
+    assert_same(run(tight, inputs, backend=DaskBackend(client)), run(tight, inputs, backend="serial"))
+
+
+def test_operators_and_progress(client: Any) -> None:
+    """Functions of the program that runs go to workers by value."""
+    p, inputs = made(2)
+    seen: list[tuple[int, int, str]] = []
+    backend = DaskBackend(client)
+    found = run(p, inputs, backend=backend, ops=as_relu(doubled), progress=lambda *at: seen.append(at))
+    assert_same(found, run(p, inputs, backend="serial", ops=as_relu(doubled)))
+    assert seen[-1][:2] == (len(p.steps), len(p.steps)) and "act" in {name for _, _, name in seen}
+
+
+# -- where constants come from --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of what the caller says to workers, but for their parts of the plan."""
+    found: list[int] = []
+    say = Line.say
+
+    def listen(self: Line, word: str, *values: Any, frames: Sequence[Any] = ()) -> None:
+        if word in ("place", "run"):
+            found.append(sum(memoryview(frame).nbytes for frame in frames))
+        say(self, word, *values, frames=frames)
+
+    monkeypatch.setattr(Line, "say", listen)
+    return found
+
+
+def from_file(folder: Path) -> tuple[ShardPlan, dict[str, np.ndarray]]:
+    model = he_random(onnx.load(MODELS / "resnet.onnx"), seed=1)
+    onnx.save(model, folder / "model.onnx")
+    graph = load_onnx(folder / "model.onnx")
+    (x,) = (one for one in graph.stored.values() if one.kind == "input")
+    p = plan(graph, Mesh((2,)))
+    return p, {x.name: np.random.default_rng(1).standard_normal(x.shape).astype(x.dtype)}
+
+
+def test_constants_of_a_file_are_read_by_the_workers(client: Any, tmp_path: Path, told: list[int]) -> None:
+    p, inputs = from_file(tmp_path)
+    named = ShardPlan.from_json(p.to_json())  # which does not carry them
+    lying = [one.nbytes for one in hold(p).values()]
+    for one in (p, named):
+        told.clear()
+        assert_same(run(one, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
+        assert sum(p.nbytes_placed) - sum(told) >= sum(lying) > 0
+
+
+def hold(p: ShardPlan) -> dict[str, np.ndarray]:
+    return {one.name: one.data for one in p.graph.stored.values() if one.kind == "constant" and one.data is not None}
+
+
+def test_constants_that_are_given_or_whose_file_is_gone_are_sent(client: Any, tmp_path: Path, told: list[int]) -> None:
+    p, inputs = from_file(tmp_path)
+    name, value = max(hold(p).items(), key=lambda item: item[1].nbytes)
+    other = {name: value[::-1].copy()}
+    found = run(p, inputs, backend=DaskBackend(client), constants=other)
+    assert_same(found, run(p, inputs, backend="serial", constants=other))
+    assert sum(told) >= value.nbytes
+    (tmp_path / "model.onnx").unlink()
+    told.clear()
+    assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
+    assert sum(told) == sum(p.nbytes_placed)
+
+
+# -- how parcels go -------------------------------------------------------------------------------------------
+
+
+def test_parcels_go_through_lines_where_there_are_no_wires() -> None:
+    """Workers in this process do not speak TCP."""
+    distributed = pytest.importorskip("distributed")
+    p, inputs = made(3)
+    options = {"n_workers": 3, "processes": False, "resources": {"tapestry": 1}, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as near,
+        deploy(p, backend=DaskBackend(near)) as placed,
+        deploy(p, backend="serial") as other,
+    ):
+        for _ in range(2):
+            assert_same(placed.run(inputs), other.run(inputs))
+
+
+def test_wires_that_are_full_are_read_meanwhile() -> None:
+    """Two devices send each other more than sockets hold, before either receives."""
+    wires = [Wires(device, "key", "127.0.0.1") for device in range(2)]
+    ways = [({1 - k: wires[1 - k].address}, [1 - k], 10) for k in range(2)]
+    threads = [Thread(target=one.meet, args=way) for one, way in zip(wires, ways, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cells = [np.random.default_rng(k).random(1_000_000) for k in range(2)]
+    found: dict[int, Any] = {}
+
+    def swap(device: int) -> None:
+        one = wires[device]
+        one.receipts = {(1 - device, tag): (1_000_000, "float64") for tag in range(2)}
+        for tag in range(2):
+            one.send(tag, 1 - device, Parcel(cells[device] + tag, 1.0, 2.0))
+        found[device] = [one.recv(tag, 1 - device) for tag in (1, 0)]
+
+    swapping = [Thread(target=swap, args=(device,)) for device in range(2)]
+    for thread in swapping:
+        thread.start()
+    for thread in swapping:
+        thread.join(60)
+    for device in range(2):
+        for tag, parcel in zip((1, 0), found[device], strict=True):
+            assert parcel.packed == 1.0 and np.array_equal(parcel.cells, cells[1 - device] + tag)
+    wires[0].close()
+    with pytest.raises(PeerLost):
+        wires[1].recv(7, 0)
+    wires[1].stop()
+    with pytest.raises(Ended):
+        wires[1].recv(7, 0)
+    wires[1].close()
+
+
+def test_a_wire_to_another_generation_is_refused() -> None:
+    one, other = Wires(0, "key", "127.0.0.1"), Wires(1, "another key", "127.0.0.1")
+    with pytest.raises(ConnectionResetError):
+        one.meet({1: other.address}, [], 5)
+    with pytest.raises(TimeoutError, match=r"device 1 did not connect to device 0 in 0.1 s"):
+        one.meet({}, [1], 0.1)
+    assert other.strangers == 1 and not other.incoming
+    one.close()
+    other.close()
+
+
+def test_traces_have_one_clock(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parcel is unpacked after it was packed, on one machine, and on others whose clocks are asked."""
+    p, inputs = made(3)
+    for is_near in (True, False):
+        if not is_near:
+            monkeypatch.setattr("tapestry_exec.dask.backend.name_clock", lambda: "another machine's")
+        with deploy(p, backend=DaskBackend(client)) as placed:
+            begin = time.perf_counter()
+            found = placed.run(inputs)
+            took = time.perf_counter() - begin
+            session: Any = placed._session
+            assert (session.ahead == [0.0] * 3) is is_near and max(map(abs, session.ahead)) < took + 1
+        events = [event for event in found.timeline if event.phases]
+        slack = 1e-6 if is_near else 2 * max(map(abs, session.ahead))
+        for event in events:
+            packed, moved, unpacked = event.phases
+            assert -slack <= packed.start <= moved.start <= unpacked.start + slack <= took + 2 * slack
+        assert len(events) == sum(bool(event.phases) for event in run(p, inputs, backend="serial").timeline) > 0

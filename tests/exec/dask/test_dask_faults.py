@@ -1,0 +1,153 @@
+"""Workers that are killed, stopped, silent or gone: the bits of a run without faults, or an error; nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapestry_exec import DaskBackend, StepFailed, deploy, run
+from tapestry_exec.run import tuning
+from tests.exec.own_ops import Sabotage, as_relu
+from tests.exec.processes.test_processes import wait_until
+from tests.exec.run.test_side_by_side import made
+from tests.ways_of_running import assert_same
+
+KINDS = ("computing", "sending", "receiving", "last", "raising")
+REPOSITORY = Path(__file__).parents[3]
+
+
+def list_pids(client: Any) -> dict[str, int]:
+    """The processes of workers, by their addresses."""
+    return dict(client.run(os.getpid))
+
+
+def wait_for_four(client: Any) -> None:
+    client.wait_for_workers(4, timeout=60)
+
+
+def test_all_begin_again_after_each_fault(rounds: int, client: Any, tmp_path: Path) -> None:
+    for k in range(rounds):
+        (tmp_path / str(k)).mkdir()
+        p, inputs = made(2 + k % 3)
+        wait_for_four(client)
+        backend = DaskBackend(client, retries=len(KINDS))
+        found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(KINDS, str(tmp_path / str(k)))))
+        assert_same(found, run(p, inputs, backend="serial"))
+        assert [(fault.generation, fault.device) for fault in found.faults] == [(k + 1, 0) for k in range(len(KINDS))]
+        for kind, fault in zip(KINDS, found.faults, strict=True):
+            assert ("too hot" if kind == "raising" else "is gone") in fault.error
+            assert sum(sent or 0 for sent in fault.nbytes_sent) <= p.nbytes_moved
+
+
+def test_all_begin_again_where_workers_died_before_the_first_step(rounds: int, client: Any) -> None:
+    p, inputs = made(3)
+    wanted = run(p, inputs, backend="serial").outputs["y"].tobytes()
+    for k in range(rounds):
+        wait_for_four(client)
+        with deploy(p, backend=DaskBackend(client, retries=1)) as placed:
+            pids = list_pids(client)
+            session: Any = placed._session
+            for device in range(1 + (k + 1) % 2):  # two at once, or one
+                os.kill(pids[session.workers[device]], signal.SIGKILL)
+            found = placed.run(inputs)
+            assert found.outputs["y"].tobytes() == wanted and len(found.faults) == 1
+            assert not placed.run(inputs).faults
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_worker_that_is_stopped(goes_on: bool, rounds: int, client: Any, tmp_path: Path) -> None:
+    """One that goes on before patience ends is waited for; else all begin again, on others where there are enough."""
+    p, inputs = made(2)
+    for k in range(rounds):
+        (tmp_path / str(k)).mkdir()
+        wait_for_four(client)
+        pids = list_pids(client)
+
+        def wake(flag: Path = tmp_path / str(k) / "0") -> None:
+            wait_until(flag.exists)
+            time.sleep(0.5)
+            go_on()
+
+        def go_on(pids: dict[str, int] = pids) -> None:
+            for pid in pids.values():
+                os.kill(pid, signal.SIGCONT)
+
+        if goes_on:
+            threading.Thread(target=wake).start()
+        backend = DaskBackend(client, retries=1, patience=20 if goes_on else 2)
+        try:
+            found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(("stopping",), str(tmp_path / str(k)))))
+        finally:
+            go_on()
+        assert_same(found, run(p, inputs, backend="serial"))
+        assert ["was silent for 2 s" in fault.error for fault in found.faults] == [True] * (not goes_on)
+
+
+def test_the_last_generation_names_step_device_and_generation(client: Any) -> None:
+    p, inputs = made(2)
+    wait_for_four(client)
+    words = r"step \d+ \(compute 'act' on device 0.*too hot \(generation 2 of at most 3\)"
+    with pytest.raises(StepFailed, match=words):
+        run(p, inputs, backend=DaskBackend(client), ops=as_relu(Sabotage(("raising",), "")))
+
+
+def test_own_workers_end_where_one_never_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are started on this machine, run, and are killed."""
+    p, inputs = made(2)
+    before = list_children()
+    with deploy(p, backend=DaskBackend(retries=0), ops=as_relu(Sabotage(("never",), str(tmp_path)))) as placed:
+        (tmp_path / "0").touch()
+        assert placed.run(inputs).nbytes_moved == p.nbytes_moved
+        (tmp_path / "0").unlink()
+        monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 1.0)
+        with pytest.raises(StepFailed, match="device 0 came no further for 1 s; it was last heard at step"):
+            placed.run(inputs)
+    wait_until(lambda: list_children() <= before)
+    assert list_children() <= before
+
+
+def list_children() -> set[int]:
+    """Processes that have this one as parent."""
+    found = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            if parent == os.getpid():
+                found.add(int(folder.name))
+    return found
+
+
+@pytest.mark.heavy
+def test_devices_end_when_the_caller_is_killed(client: Any, tmp_path: Path) -> None:
+    """Their workers are free for a client that comes after him."""
+    wait_for_four(client)
+    program = tmp_path / "caller.py"
+    program.write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "from tapestry_exec import DaskBackend, deploy\n"
+        "from tests.exec.run.test_side_by_side import made\n"
+        "p, inputs = made(4)\n"
+        f"with deploy(p, backend=DaskBackend({client.scheduler.address!r})) as placed:\n"
+        "    placed.run(inputs)\n"
+        "    print('ran', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as caller:
+        assert caller.stdout is not None and caller.stdout.readline() == "ran\n"
+        caller.kill()
+    p, inputs = made(4)
+    assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))

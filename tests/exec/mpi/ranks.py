@@ -1,0 +1,155 @@
+"""What the ranks of MPI programs do in the tests: ``mpiexec -n 4 python -m tests.exec.mpi.ranks WHAT …``."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from tapestry_exec import BackendUnavailable, MpiBackend, StepFailed, deploy, run
+from tapestry_exec.copies import pack, unpack
+from tapestry_exec.run import PreparedPlan, list_placements, tuning
+from tapestry_plan import Mesh, least_memory, plan
+from tapestry_plan.steps import spill
+from tests.exec.own_ops import as_relu, die_first, raise_first
+from tests.exec.run.test_deploy import training_step
+from tests.exec.run.test_side_by_side import made
+from tests.exec.small_networks import read_cases
+from tests.ways_of_running import assert_same
+
+WORLD = MPI.COMM_WORLD
+
+
+def refuse(error: type[Exception], words: str, do: Callable[[], object]) -> None:
+    """Assert that something raises an error with these words, on every rank."""
+    try:
+        do()
+    except error as raised:
+        assert re.search(words, str(raised)), f"{raised} has not {words}"
+    else:
+        raise AssertionError(f"nothing was raised, where {words} was to be said")
+
+
+def run_networks(file: str) -> None:
+    """Each on as many ranks as its plan has devices."""
+    for case in read_cases(Path(file)):
+        size = case.plan.mesh.size
+        comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
+        if comm != MPI.COMM_NULL:
+            found = run(case.plan, case.inputs, backend=MpiBackend(comm))
+            assert_same(found, case.wanted)
+            assert found.nbytes_by_link == case.plan.nbytes_by_link
+            comm.Free()
+        if WORLD.rank == 0:
+            print(case.name, "has the bits of one loop", flush=True)
+
+
+def run_often() -> None:
+    """Constants and state stay, plans spill, progress is told; NumPy's errors are handled as the caller says."""
+    p, inputs = made(WORLD.size)
+    wanted = run(p, inputs, backend="serial")
+    with deploy(p, backend="mpi") as placed, deploy(p, backend="serial") as other:
+        for _ in range(3):
+            assert_same(placed.run(inputs), other.run(inputs))
+    tight = spill(p, max(least_memory(p)))
+    assert_same(run(tight, inputs, backend="mpi"), run(tight, inputs, backend="serial"))
+    g, carry, feeds = training_step()
+    q = plan(g, Mesh((WORLD.size,)), tie=carry)
+    with deploy(q, backend="mpi", carry=carry) as placed, deploy(q, backend="serial", carry=carry) as other:
+        for k in range(4):
+            given = feeds if k == 0 else {"x": feeds["x"]}
+            assert_same(placed.run(given), other.run(given))
+    seen: list[tuple[int, int, str]] = []
+    assert_same(run(p, inputs, backend="mpi", progress=lambda *at: seen.append(at)), wanted)
+    assert seen[-1][0] == seen[-1][1] and "act" in {name for _, _, name in seen}
+    # Of inputs a rank reads what its device is given, and no other cell.
+    mine = np.full_like(inputs["x"], np.nan)
+    for name, regions in list_placements(PreparedPlan(p).programs[WORLD.rank]):
+        if name == "x":
+            unpack(pack(inputs["x"], (0, 0), regions), mine, (0, 0), regions)
+    assert np.isnan(mine).any()
+    assert_same(run(p, {"x": mine}, backend="mpi"), wanted)
+
+
+def fail_together() -> None:
+    """A step that raises on one rank is named by all, and the next run is as if nothing had been."""
+    p, inputs = made(WORLD.size)
+    backend = MpiBackend()
+    for _ in range(3):
+        refuse(
+            StepFailed,
+            r"step \d+ \(compute 'act' on device 0, .*FloatingPointError: too hot",
+            lambda: run(p, inputs, backend=backend, ops=as_relu(raise_first)),
+        )
+        assert_same(run(p, inputs, backend=backend), run(p, inputs, backend="serial"))
+
+
+def be_refused() -> None:
+    """What does not fit is told by all ranks before the first step."""
+    p, inputs = made(WORLD.size)
+    other = plan(p.graph, p.mesh, fix={"one": {"m": WORLD.size}})
+    mine = other if WORLD.rank == 1 else p
+    refuse(
+        BackendUnavailable,
+        r"rank 0 has plan \w+, rank 1 has \w+; make the plan once",
+        lambda: run(mine, inputs, backend="mpi"),
+    )
+    few = made(WORLD.size + 1)
+    refuse(
+        BackendUnavailable,
+        r"5 devices and the program 4 ranks; begin it with mpiexec -n 5",
+        lambda: run(*few, backend="mpi"),
+    )
+    version, backend = np.__version__, MpiBackend()
+    np.__version__ = "1.0" if WORLD.rank == 2 else version
+    refuse(
+        BackendUnavailable, r"rank 0 has numpy .*, rank 2 has 1.0; install numpy", lambda: run(p, inputs, backend="mpi")
+    )
+    np.__version__ = version
+    backend.most_tags = 7
+    refuse(
+        BackendUnavailable,
+        r"messages up to tag \d+, and this MPI library has 7",
+        lambda: run(p, inputs, backend=backend),
+    )
+    assert_same(run(p, inputs, backend="mpi"), run(p, inputs, backend="serial"))
+
+
+def wait_in_vain() -> None:
+    """One that does not come is waited for a while only."""
+    p, inputs = made(WORLD.size)
+    tuning.MAX_WAIT_SECONDS = 0.5
+    if WORLD.rank != 1:
+        refuse(TimeoutError, "waited 0.5 s for all ranks to call run or deploy", lambda: run(p, inputs, backend="mpi"))
+        print("waited in vain", flush=True)
+        WORLD.Abort(0)
+    WORLD.Barrier()
+
+
+def die() -> None:
+    p, inputs = made(WORLD.size)
+    run(p, inputs, backend="mpi", ops=as_relu(die_first))
+
+
+def raise_alone() -> None:
+    if WORLD.rank == 1:
+        raise ArithmeticError("only here")
+    time.sleep(60)
+
+
+def work(file: str) -> None:
+    """All that ends well, in one program."""
+    run_networks(file)
+    for one in (run_often, fail_together, be_refused):
+        one()
+        if WORLD.rank == 0:
+            print(one.__name__, "done", flush=True)
+
+
+if __name__ == "__main__":
+    {one.__name__: one for one in (work, wait_in_vain, die, raise_alone)}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,68 @@
+"""Ranks of MPI programs: the bits and bytes of one loop, and errors that all raise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tapestry_exec import BackendUnavailable, MpiBackend
+from tests.exec.small_networks import EVERY, SAMPLE, write_cases
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+HERE = Path(sys.executable).with_name("mpiexec")
+MPIEXEC = str(HERE) if HERE.exists() else shutil.which("mpiexec")
+pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="there is no mpiexec")
+REPOSITORY = Path(__file__).parents[3]
+
+
+def run_ranks(*command: str, ranks: int = 4) -> subprocess.CompletedProcess[str]:
+    """A program of several ranks, all of which end within a minute or two."""
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OPENBLAS_NUM_THREADS": "1"}
+    whole = [str(MPIEXEC), "-n", str(ranks), sys.executable, *command]
+    return subprocess.run(whole, capture_output=True, text=True, env=env, cwd=REPOSITORY, timeout=120)
+
+
+@pytest.mark.parametrize("which", [SAMPLE, pytest.param(EVERY, marks=pytest.mark.heavy)], ids=["a sample", "every"])
+def test_ranks_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, int]], tmp_path: Path) -> None:
+    """And they run often, fail together, and refuse what does not fit."""
+    write_cases(tmp_path / "cases", which)
+    done = run_ranks("-m", "tests.exec.mpi.ranks", "work", str(tmp_path / "cases"))
+    assert done.returncode == 0, done.stderr
+    told = [f"{name} on {count} has the bits of one loop" for name, count in which]
+    assert done.stdout.splitlines() == [*told, "run_often done", "fail_together done", "be_refused done"]
+
+
+def test_ranks_that_do_not_come_are_waited_for_a_while() -> None:
+    done = run_ranks("-m", "tests.exec.mpi.ranks", "wait_in_vain", ranks=2)
+    assert done.stdout.count("waited in vain") == 1, done.stderr
+
+
+@pytest.mark.parametrize("what", ["die", pytest.param("raise_alone", marks=pytest.mark.heavy)])
+def test_one_that_ends_ends_all(what: str) -> None:
+    """A rank that is killed; one that raises alone, where the program was begun by `tapestry_exec.mpi`."""
+    begin = time.monotonic()
+    done = run_ranks("-m", "tapestry_exec.mpi", "-m", "tests.exec.mpi.ranks", what, ranks=2)
+    assert done.returncode != 0 and "done" not in done.stdout and time.monotonic() - begin < 30
+    assert ("only here" in done.stderr) == (what == "raise_alone")
+
+
+@pytest.mark.heavy
+def test_the_command_prints_once(tmp_path: Path) -> None:
+    model = REPOSITORY / "tests" / "models" / "gpt2.onnx"
+    command = ["-m", "tapestry_exec.cli", "run", str(model), "--mesh", "2", "--backend", "mpi", "--verify", "--quiet"]
+    done = run_ranks("-m", "tapestry_exec.mpi", *command, ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("moved") == 1
+
+
+def test_no_mpi4py_is_told() -> None:
+    with mock.patch.dict(sys.modules, {"mpi4py": None}), pytest.raises(BackendUnavailable, match=r"tensor\[mpi\]'"):
+        MpiBackend()

@@ -1,0 +1,112 @@
+"""Operators of a user's module, which the processes of devices import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from tapestry_exec.run import Member
+from tapestry_plan.ir import BUILTIN_OPS, Op
+
+
+def doubled(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    """Twice what the operator gives."""
+    xp.multiply(inputs[0], 2, out=outputs[0])
+
+
+def raise_first(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    """Raise where the block begins at 0."""
+    if not any(shard.index.start):
+        raise FloatingPointError("too hot")
+    outputs[0][...] = inputs[0]
+
+
+def die_first(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    """End the process, as the system does where memory is short."""
+    if not any(shard.index.start):
+        os.kill(os.getpid(), signal.SIGKILL)
+    outputs[0][...] = inputs[0]
+
+
+def sleep_long(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    """Take a minute."""
+    time.sleep(60)
+
+
+def as_relu(block: Any) -> dict[str, Op]:
+    """An operator in the place of `relu`."""
+    return {"relu": replace(BUILTIN_OPS["relu"], block=block)}
+
+
+class Sabotage:
+    """What `relu` gives; where a block begins at 0, something happens to its process: each time the next thing.
+
+    Parameters
+    ----------
+    kinds : sequence of str
+        "computing", "sending", "receiving", "last": killed there; "stopping", "raising", "never": it does not return.
+    folder : str
+        Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time.
+    """
+
+    __name__ = "sabotage"
+
+    def __init__(self, kinds: Sequence[str], folder: str) -> None:
+        self.kinds, self.folder = kinds, folder
+
+    def __call__(self, xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if not any(shard.index.start):
+            self.act(self.take())
+        xp.maximum(inputs[0], 0, out=outputs[0])
+
+    def take(self) -> str:
+        """The next kind; none after the last one."""
+        for k, kind in enumerate(self.kinds):
+            with suppress(FileExistsError):
+                if self.folder:
+                    os.close(os.open(f"{self.folder}/{k}", os.O_CREAT | os.O_EXCL))
+                return kind
+        return ""
+
+    def act(self, kind: str) -> None:
+        match kind:
+            case "computing":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stopping":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "raising":
+                raise FloatingPointError("too hot")
+            case "never":
+                time.sleep(3600)
+            case "last":
+                Member.take_outputs = die_in(Member.take_outputs)  # type: ignore[method-assign]
+            case "sending" | "receiving":
+                verb = {"sending": "send", "receiving": "recv"}[kind]
+                for path, name in TRANSPORTS.items():
+                    if path in sys.modules:
+                        owner = getattr(sys.modules[path], name)
+                        setattr(owner, verb, die_in(getattr(owner, verb)))
+
+
+TRANSPORTS = {"tapestry_exec.processes.worker": "Slots", "tapestry_exec.dask.wires": "Wires"}
+"""The classes through which devices that are processes send and receive."""
+
+
+def die_in(way: Any) -> Any:
+    """A method that kills its process soon after it was called, while it is at work or just done."""
+
+    def doomed(*args: Any) -> Any:
+        threading.Timer(0.002, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        found = way(*args)
+        time.sleep(1)
+        return found
+
+    return doomed

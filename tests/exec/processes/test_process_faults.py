@@ -1,0 +1,123 @@
+"""Processes that are killed, stopped or raise: the bits of a run without faults, or an error with step and device."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapestry_exec import ProcessBackend, StepFailed, deploy, run
+from tapestry_exec.run import tuning
+from tapestry_plan import Mesh, plan
+from tests.exec.own_ops import Sabotage, as_relu
+from tests.exec.processes.test_processes import of_mine, wait_until
+from tests.exec.run.test_deploy import training_step
+from tests.exec.run.test_side_by_side import made
+from tests.ways_of_running import assert_same
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+KINDS = ("computing", "sending", "receiving", "last", "raising")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No test leaves a process behind."""
+    yield
+    wait_until(lambda: not of_mine())
+    assert not of_mine()
+
+
+def test_all_begin_again_after_each_fault(rounds: int, tmp_path: Path) -> None:
+    for k in range(rounds):
+        (tmp_path / str(k)).mkdir()
+        p, inputs = made(2 + k % 3)
+        backend = ProcessBackend(retries=len(KINDS))
+        found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(KINDS, str(tmp_path / str(k)))))
+        assert_same(found, run(p, inputs, backend="serial"))
+        assert [(fault.generation, fault.device) for fault in found.faults] == [(k + 1, 0) for k in range(len(KINDS))]
+        for kind, fault in zip(KINDS, found.faults, strict=True):
+            assert ("too hot" if kind == "raising" else "died (signal 9)") in fault.error
+            assert fault.step is not None and 0 < fault.step < len(p.steps)
+            assert all(sent is not None and sent >= 0 for sent in fault.nbytes_sent)
+            assert sum(sent or 0 for sent in fault.nbytes_sent) <= p.nbytes_moved
+
+
+def test_all_begin_again_where_devices_died_before_the_first_step(rounds: int) -> None:
+    p, inputs = made(3)
+    with deploy(p, backend=ProcessBackend(retries=1)) as placed, deploy(p, backend="serial") as one_by_one:
+        wanted = one_by_one.run(inputs)
+        for k in range(rounds):
+            _, *devices = sorted(of_mine())
+            for device in devices[: 1 + (k + 1) % 2]:  # two at once, or one
+                os.kill(device, signal.SIGKILL)
+            found = placed.run(inputs)
+            assert_same(found, wanted)
+            assert len(found.faults) == 1 and found.faults[0].step is None
+        assert not placed.run(inputs).faults
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_process_that_is_stopped(goes_on: bool, rounds: int, tmp_path: Path) -> None:
+    """One that goes on before patience ends is waited for; else all begin again."""
+    p, inputs = made(2)
+    backend = ProcessBackend(retries=rounds, patience=20 if goes_on else 0.2)
+
+    def wake() -> None:
+        for k in range(rounds):
+            wait_until((tmp_path / str(k)).exists)
+            time.sleep(0.1)
+            for device in of_mine():
+                os.kill(device, signal.SIGCONT)
+
+    if goes_on:
+        threading.Thread(target=wake).start()
+    with deploy(p, backend=backend, ops=as_relu(Sabotage(("stopping",) * rounds, str(tmp_path)))) as placed:
+        for _ in range(rounds if goes_on else 1):
+            found = placed.run(inputs)
+            assert found.outputs["y"].tobytes() == run(p, inputs, backend="serial").outputs["y"].tobytes()
+    assert [fault.device for fault in found.faults] == [0] * (0 if goes_on else rounds)
+
+
+def test_one_that_never_returns_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, inputs = made(2)
+    with deploy(p, backend="processes", ops=as_relu(Sabotage(("never",), str(tmp_path)))) as placed:
+        monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 0.5)
+        with pytest.raises(StepFailed, match=r"device 0 came no further for 0.5 s at step \d+ \(compute 'act' on dev"):
+            placed.run(inputs)
+
+
+def test_state_that_is_lost_is_asked_for() -> None:
+    """A run that goes on from the one before is not begun again: what that had left is gone."""
+    g, carry, feeds = training_step()
+    p = plan(g, Mesh((2,)), tie=carry)
+    with deploy(p, backend=ProcessBackend(retries=3), carry=carry) as placed:
+        placed.run(feeds)
+        os.kill(max(of_mine()), signal.SIGKILL)
+        with pytest.raises(StepFailed, match=r"generation 1 of at most 4.*give the carried inputs again"):
+            placed.run({"x": feeds["x"]})
+    assert not of_mine()
+
+
+@pytest.mark.parametrize(("given", "words"), [({"retries": -1}, "at least 0"), ({"patience": 0}, "above 0")])
+def test_wrong_numbers_are_refused(given: dict[str, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ProcessBackend(**given)  # type: ignore[arg-type]
+
+
+def test_a_server_whose_caller_is_gone_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    """Though a device has died at the same moment: it is not killed once more."""
+    p, _ = made(2)
+    with deploy(p, backend="processes") as placed:
+        session: Any = placed._session
+        with socket.socket(fileno=os.dup(session.control.fileno())) as control:
+            control.shutdown(socket.SHUT_RD)  # what the server tells is not heard
+        os.kill(max(of_mine()), signal.SIGKILL)
+        assert session.server.wait(20) == 0
+    assert "Error" not in capfd.readouterr().err
