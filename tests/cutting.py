@@ -114,28 +114,31 @@ def close(actual: Array, wanted: Array, bound: float = 2e-5) -> None:
 # -- the reference -----------------------------------------------------------------------------------------
 
 
-def ort(op_type: str, arrays: Sequence[Array | None], opset: int = 21, dtype: Any = None, **attrs: Any) -> Array:
-    """A model of one node, run by ONNX Runtime; an input that is None is left out."""
+def ort(
+    op_type: str, arrays: Sequence[Array | None], opset: int = 21, dtype: Any = None, outputs: int = 1, **attrs: Any
+) -> Any:
+    """The output of a model of one node, or a list of several, by ONNX Runtime; an input that is None is left out."""
     import onnxruntime  # here, so that a machine with a GPU and without ONNX runs the tests that compare with NumPy
     from onnx import helper
 
     given = {f"x{k}": array for k, array in enumerate(arrays) if array is not None}
     reads = ["" if array is None else f"x{k}" for k, array in enumerate(arrays)]
-    node = helper.make_node(op_type, reads, ["y"], **attrs)
+    names = ["y", *(f"y{k}" for k in range(1, outputs))]
+    node = helper.make_node(op_type, reads, names, **attrs)
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in given.items()
     ]
     out_type = inputs[0].type.tensor_type.elem_type if dtype is None else dtype
-    output = helper.make_tensor_value_info("y", out_type, None)
-    graph = helper.make_graph([node], "one", inputs, [output])
+    made = [helper.make_tensor_value_info(name, out_type, None) for name in names]
+    graph = helper.make_graph([node], "one", inputs, made)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    result: Array = session.run(None, given)[0]
-    return result
+    results = session.run(None, given)
+    return results[0] if outputs == 1 else results
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,17 @@ SLOW_MODULES = ("averagepool", "lppool", "maxpool")
 """Modules of cases whose making takes seconds, since ONNX's reference pools cell by cell."""
 
 
-PASSED = {"pass": 908, "bound": 187}
+PASSED = {"pass": 1447, "bound": 207}
 """How many cases pass, as given and with operands bound; the numbers may only rise."""
-OFF = {"test_attention_4d_causal_fp16_expanded"}
+ROUNDED = {"test_dft_inverse", "test_dft_inverse_opset19"}
+"""Cases whose zeros are what a transform in single precision leaves of them; here, they are nearer to zero."""
+SHORT = {
+    f"test_attention_{one}_bf16{form}"
+    for one in ("3d_causal", "4d_attn_mask_causal", "4d_causal", "4d_causal_padded_kv", "4d_padded_kv")
+    for form in ("", "_expanded")
+}
+"""Attention whose sums the cases make in bfloat16; here they are made in float32, and rounded once."""
+OFF = {"test_attention_4d_causal_fp16_expanded", *ROUNDED, *SHORT}
 """Cases with cells that are off by one unit in the last place of a half; ONNX Runtime has more such cells in it.
 
 Its Softmax is of halves: ONNX's reference rounds the differences, the powers, their sum and the quotients to halves;

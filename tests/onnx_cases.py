@@ -25,12 +25,18 @@ class NodeCase:
     outputs: tuple[str, ...] = ("y",)
     opset: int = 21
     reads: tuple[str, ...] = ()
+    domain: str = ""
+
+    @property
+    def key(self) -> str:
+        """The operator in the importer's table."""
+        return f"{self.domain}::{self.op}" if self.domain else self.op
 
     @property
     def model(self) -> Any:
         """The model of the one node; its outputs' types are left to the runtime."""
         reads = self.reads or (*self.inputs, *self.constants)
-        node = helper.make_node(self.op, reads, self.outputs, **self.attrs)
+        node = helper.make_node(self.op, reads, self.outputs, domain=self.domain, **self.attrs)
         graph = helper.make_graph(
             [node],
             "one",
@@ -38,10 +44,11 @@ class NodeCase:
                 helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
                 for name, array in self.inputs.items()
             ],
-            [onnx.ValueInfoProto(name=name) for name in self.outputs],
+            [onnx.ValueInfoProto(name=name) for name in self.outputs if name],
             [numpy_helper.from_array(np.asarray(value), name) for name, value in self.constants.items()],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        opsets = [helper.make_opsetid("", self.opset), *([helper.make_opsetid(self.domain, 1)] if self.domain else [])]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def __str__(self) -> str:
         attrs = ",".join(f"{key}={value}" for key, value in self.attrs.items())
@@ -75,6 +82,16 @@ TRUE, OTHER = X > 0, ROW > 0
 N, M = ints(0, 4, 3, 4), ints(1, 5, 4, seed=2)
 IMAGE = floats(2, 4, 5, 6)
 CHANNEL = floats(4, seed=3)
+BYTES, BYTES_2 = ints(0, 256, 3, 4, dtype=np.uint8), ints(0, 256, 4, 5, seed=2, dtype=np.uint8)
+SCALES = {"sx": f32(0.01), "zx": np.uint8(120), "sw": np.abs(floats(4)) / f32(50), "zw": np.zeros(4, np.int8)}
+SCALES |= {"sy": f32(0.03), "zy": np.uint8(90)}
+CELLS = i64(0, 3, 9, 14, 16, 19, 24, 31).reshape(1, 2, 2, 2)
+CIRCULAR = {"mode": "circular"}
+MICROSOFT = "com.microsoft"
+HEADS = ((1, 3, 8), (1, 3, 8), (1, 3, 8), (1, 2, 3, 7), (1, 2, 4, 4), (1, 2, 4, 4))
+"""Shapes of an attention's operands with keys of before."""
+LOOKING = ((4, 2, 3), (1, 20, 3), (1, 20, 5), (1, 2, 5), (1, 2, 5), (1, 15))
+"""Shapes of an LSTM's operands, whose gates look at the cell."""
 
 NODES = [
     *(
@@ -221,4 +238,182 @@ NODES = [
     one("DepthToSpace", floats(1, 8, 2, 3), blocksize=2, mode="CRD"),
     one("SpaceToDepth", floats(1, 2, 4, 6), blocksize=2),
     NodeCase("Tile", {"x": N}, {"repeats": i64(2, 3)}),
+    *(
+        NodeCase("QuantizeLinear", {"x": X}, {"s": f32(0.02), "z": np.array(zero, kind)}, opset=13)
+        for zero, kind in ((100, np.uint8), (-3, np.int8), (0, np.int8))
+    ),
+    NodeCase("QuantizeLinear", {"x": X, "s": np.abs(floats(4, seed=5)) / f32(50)}, {}, {"axis": -1}, opset=13),
+    NodeCase(
+        "QuantizeLinear",
+        {"x": floats(3, 5), "s": np.abs(floats(3, 3, seed=5)), "z": ints(0, 9, 3, 3, dtype=np.uint16)},
+        {},
+        {"block_size": 2},
+        opset=21,
+    ),
+    NodeCase(
+        "DequantizeLinear", {"x": ints(0, 256, 3, 4, dtype=np.uint8)}, {"s": f32(0.02), "z": np.uint8(7)}, opset=13
+    ),
+    NodeCase("DequantizeLinear", {"x": ints(-(2**20), 2**20, 3, 4, dtype=np.int32)}, {"s": f32(0.5)}, opset=13),
+    NodeCase(
+        "DequantizeLinear",
+        {"x": ints(-128, 128, 3, 4, dtype=np.int8), "s": np.abs(floats(3)), "z": ints(-9, 9, 3, dtype=np.int8)},
+        {},
+        {"axis": 0},
+        opset=13,
+    ),
+    NodeCase("MatMulInteger", {"a": BYTES, "b": BYTES_2}, {"az": np.uint8(9), "bz": ints(0, 255, 5, dtype=np.uint8)}),
+    NodeCase("MatMulInteger", {"a": BYTES[0], "b": BYTES_2.astype(np.int8)}),
+    NodeCase("MatMulInteger", {"a": np.full((2, 300), 255, np.uint8), "b": np.full((300, 2), 255, np.uint8)}),
+    NodeCase(
+        "ConvInteger",
+        {"x": ints(0, 256, 2, 4, 5, 6, dtype=np.uint8), "w": ints(0, 256, 6, 2, 3, 3, dtype=np.uint8)},
+        {"xz": np.uint8(120), "wz": np.uint8(11)},
+        {"group": 2, "pads": [1, 0, 1, 1]},
+    ),
+    NodeCase(
+        "QLinearMatMul",
+        {"a": BYTES, "b": BYTES_2},
+        {f"s{one}": f32(0.01 + k / 100) for k, one in enumerate("aby")}
+        | {f"z{one}": np.uint8(120 - 10 * k) for k, one in enumerate("aby")},
+        reads=("a", "sa", "za", "b", "sb", "zb", "sy", "zy"),
+    ),
+    NodeCase(
+        "QLinearConv",
+        {"x": ints(0, 256, 2, 3, 5, 6, dtype=np.uint8), "w": ints(-128, 128, 4, 3, 3, 3, dtype=np.int8)},
+        SCALES | {"b": ints(-(2**15), 2**15, 4, dtype=np.int32)},
+        {"strides": [2, 1], "pads": [1, 1, 1, 1]},
+        reads=("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"),
+    ),
+    *(
+        NodeCase(
+            kind,
+            {"x": floats(5, 3, 4), "w": floats(2, gates * 6, 4, seed=2), "r": floats(2, gates * 6, 6, seed=3)},
+            {"b": floats(2, 2 * gates * 6, seed=4), "n": np.array([5, 2, 3], np.int32)},
+            {"hidden_size": 6, "direction": "bidirectional", **more},
+            outputs,
+            reads=("x", "w", "r", "b", "n"),
+        )
+        for kind, gates, outputs, more in (
+            ("LSTM", 4, ("y", "y_h", "y_c"), {"input_forget": 1, "clip": 0.7}),
+            ("GRU", 3, ("y", "y_h"), {"linear_before_reset": 1}),
+            ("RNN", 1, ("y", "y_h"), {"activations": ["LeakyRelu"] * 2, "activation_alpha": [0.3, 0.3]}),
+        )
+    ),
+    NodeCase(
+        "LSTM",
+        dict(zip("xwrhcp", (floats(*shape, seed=k) for k, shape in enumerate(LOOKING)), strict=True)),
+        {},
+        {"hidden_size": 5, "direction": "reverse", "activations": ["HardSigmoid", "Softsign", "Relu"]},
+        ("y", "y_h", "y_c"),
+        reads=("x", "w", "r", "", "", "h", "c", "p"),
+    ),
+    NodeCase(
+        "GRU",
+        {"x": floats(4, 2, 3), "w": floats(1, 15, 3, seed=2), "r": floats(1, 15, 5, seed=3)},
+        {},
+        {"hidden_size": 5},
+        ("y", "y_h"),
+    ),
+    NodeCase("ArgMax", {"x": N}, {}, {"axis": 1, "select_last_index": 1}),
+    NodeCase("ArgMin", {"x": N}, {}, {"axis": 0, "select_last_index": 1, "keepdims": 0}),
+    one("Hardmax", N.astype(f32)),
+    NodeCase("CumProd", {"x": X}, {"axis": np.array(1)}, {"reverse": 1, "exclusive": 1}, opset=26),
+    NodeCase("CumProd", {"x": M}, {"axis": np.array(0)}, opset=26),
+    one("EyeLike", X, k=1, dtype=TensorProto.INT32),
+    two("ReverseSequence", floats(4, 3, 2), i64(2, 4, 1)),
+    two("ReverseSequence", floats(3, 4, 2), i64(2, 4, 1), time_axis=1, batch_axis=0),
+    NodeCase(
+        "TensorScatter", {"x": floats(2, 3, 5, 4), "u": floats(2, 3, 2, 4), "at": i64(3, 4)}, {}, CIRCULAR, opset=24
+    ),
+    NodeCase("GatherND", {"x": floats(2, 3, 4), "i": ints(0, 3, 2, 5, 1)}, {}, {"batch_dims": 1}),
+    NodeCase("MaxPool", {"x": IMAGE}, {}, {"kernel_shape": [2, 3], "pads": [1, 0, 0, 1]}, ("y", "i")),
+    NodeCase("MaxPool", {"x": IMAGE}, {}, {"kernel_shape": [2, 2], "strides": [2, 2], "storage_order": 1}, ("y", "i")),
+    NodeCase("MaxPool", {"x": BYTES[None]}, {}, {"kernel_shape": [2]}),
+    NodeCase("MaxUnpool", {"x": floats(1, 2, 2, 2), "i": CELLS}, {}, {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    NodeCase("Col2Im", {"x": floats(1, 12, 12)}, {"i": i64(4, 5), "b": i64(2, 2)}, opset=18),
+    NodeCase("Col2Im", {"x": floats(2, 4, 6)}, {"i": i64(5, 6), "b": i64(2, 2)}, {"strides": [2, 2]}, opset=18),
+    *(
+        NodeCase(
+            "GridSample",
+            {"x": IMAGE, "g": floats(2, 3, 4, 2) * f32(0.8)},
+            {},
+            {"mode": mode, "padding_mode": padding, "align_corners": corners},
+            opset=20,
+        )
+        for mode, padding, corners in (
+            ("linear", "zeros", 0),
+            ("cubic", "border", 1),
+            ("nearest", "reflection", 0),
+            ("linear", "reflection", 1),
+        )
+    ),
+    NodeCase("GridSample", {"x": IMAGE, "g": floats(2, 3, 4, 2)}, {}, {"mode": "bicubic"}, opset=16),
+    NodeCase("GridSample", {"x": floats(1, 2, 3, 4, 5), "g": floats(1, 2, 2, 3, 3)}, opset=20),
+    *(
+        NodeCase(
+            "RoiAlign",
+            {"x": IMAGE, "r": np.array([[0, 1, 4, 3], [1, 0, 3, 9], [-2, 1, 1, 2]], f32), "b": i64(1, 0, 1)},
+            {},
+            {"sampling_ratio": 2, "output_height": 2, "output_width": 3, "spatial_scale": 0.9, "mode": mode},
+            opset=16,
+        )
+        for mode in ("avg", "max")
+    ),
+    NodeCase(
+        "DeformConv",
+        {"x": IMAGE, "w": floats(6, 2, 2, 2, seed=2), "o": floats(2, 16, 5, 5, seed=3), "b": floats(6, seed=4)}
+        | {"m": np.abs(floats(2, 8, 5, 5, seed=5))},
+        {},
+        {"group": 2, "offset_group": 2, "pads": [1, 0, 0, 0]},
+        opset=19,
+    ),
+    NodeCase("DFT", {"x": floats(2, 5, 3, 1)}, {"n": np.array(6), "axis": np.array(1)}, {"onesided": 1}, opset=20),
+    NodeCase("DFT", {"x": floats(2, 4, 2)}, {}, {"axis": 1, "inverse": 1}, opset=17),
+    NodeCase(
+        "STFT", {"x": floats(2, 20, 1), "w": floats(8)}, {"step": np.array(3)}, reads=("x", "step", "w"), opset=17
+    ),
+    NodeCase(
+        "STFT", {"x": floats(1, 20, 1)}, {"step": np.array(4), "n": np.array(6)}, reads=("x", "step", "", "n"), opset=17
+    ),
+    *(NodeCase(op, {"x": X, "b": ROW}, domain=MICROSOFT) for op in ("BiasGelu", "FastGelu")),
+    NodeCase("QuickGelu", {"x": X}, {}, {"alpha": 1.3}, domain=MICROSOFT),
+    NodeCase(
+        "FusedMatMul",
+        {"a": floats(2, 3, 4), "b": floats(2, 3, 5)},
+        {},
+        {"alpha": 0.5, "transA": 1},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "SkipLayerNormalization",
+        {"x": floats(2, 3, 4), "s": floats(2, 3, 4, seed=2), "g": ROW, "b": floats(4, seed=3), "c": floats(4, seed=4)},
+        {},
+        {"epsilon": 1e-5},
+        ("y", "", "", "total"),
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "SkipSimplifiedLayerNormalization",
+        {"x": floats(2, 3, 4), "s": floats(2, 3, 4, seed=2), "g": ROW},
+        {},
+        {"epsilon": 1e-5},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "MultiHeadAttention",
+        {"q": floats(2, 3, 8), "k": floats(2, 5, 8, seed=2), "v": floats(2, 5, 12, seed=3), "b": floats(28, seed=4)}
+        | {"pad": ints(0, 2, 2, 5, dtype=np.int32) | np.eye(2, 5, dtype=np.int32)},
+        {},
+        {"num_heads": 4},
+        domain=MICROSOFT,
+    ),
+    NodeCase(
+        "MultiHeadAttention",
+        dict(zip("qkvmpr", (floats(*shape, seed=k) for k, shape in enumerate(HEADS)), strict=True)),
+        {},
+        {"num_heads": 2, "scale": 0.3},
+        ("y", "keys", "values"),
+        reads=("q", "k", "v", "", "", "m", "p", "r"),
+        domain=MICROSOFT,
+    ),
 ]

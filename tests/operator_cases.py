@@ -551,3 +551,53 @@ CASES += [
     resized((1, 1, 9, 8), (1, 1, 4, 1), mode="linear", coordinates="pytorch_half_pixel"),
     resized((3, 8), (3, 16), mode="linear", coordinates="asymmetric"),
 ]
+
+
+# -- recurrences -------------------------------------------------------------------------------------------
+
+
+def walked(op: str, attrs: dict[str, Any], arrays: Sequence[Array]) -> Any:
+    """The states after each step, and for "lstm" the cells, by ONNX Runtime: one run for each direction and step.
+
+    What the input adds is given, so that its weights are the unit matrix.
+    """
+    x, r, first, *more = arrays
+    kind, width = attrs["kind"], first.shape[-1]
+    behind = more[-1] if len(more) == (2 if kind == "lstm" else 1) else None
+    given = {"hidden_size": width, **{key: attrs[key] for key in ("clip", "input_forget") if key in attrs}}
+    if "activations" in attrs:
+        names = {"relu": "Relu", "hardsigmoid": "HardSigmoid", "softsign": "Softsign", "tanh": "Tanh"}
+        given["activations"] = [names[name] for name in attrs["activations"]]
+    made = []
+    for d in range(x.shape[1]):
+        rows, bias = r.shape[1], np.zeros((1, 2 * r.shape[1]), x.dtype)
+        operands = [np.eye(rows, dtype=x.dtype)[None], r[d : d + 1], bias, None, first[d : d + 1]]
+        if kind == "gru" and behind is not None:
+            bias[0, -width:] = behind[d]
+            given["linear_before_reset"] = 1
+        if kind == "lstm":
+            operands += [more[0][d : d + 1], None if behind is None else behind[d : d + 1]]
+        count = 3 if kind == "lstm" else 2
+        steps = [ort(kind.upper(), [x[: t + 1, d], *operands], outputs=count, **given)[1:] for t in range(len(x))]
+        made.append([np.concatenate(one) for one in zip(*steps, strict=True)])
+    results = tuple(np.stack(one, axis=1) for one in zip(*made, strict=True))
+    return results if kind == "lstm" else results[0]
+
+
+CASES += [
+    Case("recurrence", ((4, 2, 3, 5), (2, 5, 5), (2, 3, 5)), {"kind": "rnn"}, oracle=walked),
+    Case(
+        "recurrence",
+        ((3, 2, 3, 6), (2, 6, 2), (2, 3, 2)),
+        {"kind": "gru", "activations": ("hardsigmoid", "softsign"), "alphas": (0.2, 0.0), "betas": (0.5, 0.0)},
+        oracle=walked,
+    ),
+    Case("recurrence", ((3, 1, 3, 6), (1, 6, 2), (1, 3, 2), (1, 2)), {"kind": "gru"}, oracle=walked),
+    Case("recurrence", ((3, 2, 3, 8), (2, 8, 2), (2, 3, 2), (2, 3, 2)), {"kind": "lstm", "clip": 0.8}, oracle=walked),
+    Case(
+        "recurrence",
+        ((3, 2, 2, 12), (2, 12, 3), (2, 2, 3), (2, 2, 3), (2, 9)),
+        {"kind": "lstm", "input_forget": True},
+        oracle=walked,
+    ),
+]

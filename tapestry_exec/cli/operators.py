@@ -33,6 +33,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "matrix_products": (SQUARE, (6, 5)),
     "normal": (),
     "put_along_axis": (SQUARE, (2, 6), (2, 6)),
+    "recurrence": ((5, 2, 3, 16), (2, 16, 4), (2, 3, 4), (2, 3, 4)),
     "rms_normalization": (SQUARE, (6,)),
     "scatter_nd": (SQUARE, (2, 1), (2, 6)),
     "take": (SQUARE, (3,)),
@@ -166,7 +167,11 @@ def _call(
         elif one in operands and one.kind is one.VAR_POSITIONAL:
             before += [graph.input(f"{one.name}_{k}", shape, dtype) for k, shape in enumerate(rest)]
         elif one in operands and rest:
-            attributes[one.name] = graph.input(one.name, rest.pop(0), "int64" if one.name == "indices" else dtype)
+            made = graph.input(one.name, rest.pop(0), "int64" if one.name == "indices" else dtype)
+            if any(other.kind is other.VAR_POSITIONAL for other in operands):  # what is before these has no name there
+                before.append(made)
+            else:
+                attributes[one.name] = made
         elif one.name in attributes and name == "einsum":  # what is before its operands has no name there
             before.append(attributes.pop(one.name))
     function(*before, **attributes)

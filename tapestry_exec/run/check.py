@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_exec.copies import domain_of
-from tapestry_plan.ir import Graph, NoPartition, OpNode, Shard, Source, check_partition
+from tapestry_plan.ir import SHORT_DTYPES, Graph, NoPartition, OpNode, Shard, Source, check_partition
 from tapestry_plan.steps import (
     ALIGNMENT_NBYTES,
     HOST,
@@ -228,7 +228,11 @@ class _Follow:
         except (TypeError, ValueError, SyntaxError):
             self._fail("buffer {} of {!r}: {!r} is not a dtype of NumPy", b.id, b.tensor, b.dtype)
         is_state = b.part >= 0 and dtype.fields is not None
-        need(is_state or dtype.kind in "biufc", "{!r} is not a dtype of numbers or booleans", b.dtype)
+        need(
+            is_state or dtype.kind in "biufc" or dtype.name in SHORT_DTYPES,
+            "{!r} is not a dtype of numbers or booleans",
+            b.dtype,
+        )
         is_box = len(b.start) == len(b.shape) and all(n >= 0 for n in b.shape)
         need(is_box, "start {} and shape {} make no box", b.start, b.shape)
         is_laid = b.within is None or (len(b.within.strides) == len(b.shape) and all(s > 0 for s in b.within.strides))

@@ -46,4 +46,15 @@ from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, op
 from tapestry_plan.ir.pictures import Parts, Pictures, Shown, fill_pictures
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of
 from tapestry_plan.ir.signature import Axis, LinearForm, Operand, Shape, Signature, cells_of, parts_of, project
-from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, sha256_of
+from tapestry_plan.ir.tensors import (
+    SHORT_DTYPES,
+    SHORT_FLOATS,
+    Attrs,
+    OpNode,
+    Selection,
+    Source,
+    Stored,
+    Unread,
+    check_dtype,
+    sha256_of,
+)

@@ -131,12 +131,31 @@ def check_shape(shape: Sequence[int], what: str) -> Shape:
 _KINDS = {"S": "of bytes", "U": "of texts", "M": "of dates", "m": "of durations", "V": "of records or raw bytes"}
 
 
+SHORT_FLOATS = frozenset(
+    {
+        "bfloat16",
+        "float4_e2m1fn",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    }
+)
+SHORT_DTYPES = SHORT_FLOATS | {"int2", "int4", "uint2", "uint4"}
+"""Dtypes of the package ml_dtypes: operators move them and cast them, and compute with none of them."""
+
+
 def check_dtype(name: Any, where: str = "") -> str:
     """Return NumPy's name of a dtype; None, which NumPy takes for float64, is refused. `where` begins the error."""
+    if isinstance(name, str) and name in SHORT_DTYPES:
+        _need_ml_dtypes(name, where)
     try:
         dtype = None if name is None else np.dtype(name)
     except (TypeError, ValueError):
         dtype = None
+    if dtype is not None and dtype.name in SHORT_DTYPES:
+        return str(dtype.name)
     if dtype is None or not dtype.itemsize:
         raise ValueError(f"{where}dtype {quote(name)} is not a dtype of NumPy; give one such as 'float32'")
     if dtype.hasobject:
@@ -144,3 +163,11 @@ def check_dtype(name: Any, where: str = "") -> str:
     if dtype.kind not in "biufc":
         raise ValueError(f"{where}dtype {quote(name)} is {_KINDS[dtype.kind]}; give numbers or booleans")
     return str(dtype.name)
+
+
+def _need_ml_dtypes(name: str, where: str) -> None:
+    """Import the package that tells NumPy its dtypes."""
+    try:
+        import ml_dtypes  # noqa: F401
+    except ImportError:
+        raise ValueError(f"{where}dtype {quote(name)} is of the package ml_dtypes, which is not installed") from None

@@ -14,9 +14,10 @@ from typing import Any
 
 from tapestry_plan.ir import UnsupportedOp
 from tapestry_plan.onnx.adding import add_input, add_node, check_made, is_supported
+from tapestry_plan.onnx.bodies import branch_of, check_condition, renamed
 from tapestry_plan.onnx.inputs import InputShapes
 from tapestry_plan.onnx.nodes import Importing, Node, check_attributes
-from tapestry_plan.onnx.order import graphs_inside, made_in, read_nodes, sort
+from tapestry_plan.onnx.order import made_in, read_nodes, sort
 from tapestry_sets.limits import quote
 
 
@@ -61,7 +62,6 @@ class _Settling:
     ) -> None:
         self._inputs, self._shapes, self._aside = inputs, shapes, aside
         self.makers = {name: node for node in nodes for name in node.outputs if name}
-        self._taken = {*inputs, *self.makers}.union(*(_all_names(node.proto) for node in nodes))
         self._read = {*outputs}
         self._note_reads(nodes)
         self._instead: dict[int, list[Node]] = {}
@@ -152,13 +152,8 @@ class _Settling:
             why = self._unknown[name] if name in self._unknown else self._aside.describe_unknown(name)
             self.undecided.update((out, why) for out in node.outputs if out)
             return False
-        value = self._aside.value(name)
-        if value.size != 1 or value.dtype != bool:
-            raise ValueError(
-                f"{node.where}: its condition {quote(name)} is {quote(value.tolist())} of dtype {value.dtype} and "
-                f"shape {quote(value.shape)}; one truth value is needed: compare it in the model"
-            )
-        branch = _branch_of(node, bool(value.reshape(())))
+        holds = check_condition(node, name, self._aside.value(name))
+        branch = branch_of(node, holds)
         own = made_in(branch)
         for one in branch.output:
             if one.name not in own and not self._is_made(one.name):
@@ -166,7 +161,7 @@ class _Settling:
                     f"{node.where}: its branch {quote(branch.name)} gives {quote(one.name)}, which no node makes and "
                     "which is not an input"
                 )
-        found = sort(list(read_nodes(_renamed(node, branch, self._taken))))
+        found = sort(list(read_nodes(renamed(node, branch, self._aside.taken))))
         self._instead[id(node)] = found
         self.makers.update((out, maker) for maker in found for out in maker.outputs if out)
         self._note_reads(found)
@@ -175,81 +170,3 @@ class _Settling:
     def _note_reads(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             self._read.update(node.inputs, node.captured or ())
-
-
-def _all_names(proto: Any) -> set[str]:
-    """Names that a node, and the graphs inside it, give to tensors or read."""
-    names = {*proto.input, *proto.output}
-    todo = list(graphs_inside(proto))
-    while todo:
-        graph = todo.pop()
-        names |= made_in(graph)
-        for node in graph.node:
-            names.update(node.input)
-            todo += graphs_inside(node)
-    return names
-
-
-def _branch_of(node: Node, condition: bool) -> Any:
-    """The graph that an If computes."""
-    key = "then_branch" if condition else "else_branch"
-    found = [attribute.g for attribute in node.proto.attribute if attribute.name == key]
-    if not found or len(found[0].output) != len(node.outputs):
-        made = f"{len(found[0].output)} outputs" if found else "no graph"
-        raise ValueError(
-            f"{node.where}: its {key} has {made}, the node has {len(node.outputs)}: export the model again"
-        )
-    if found[0].input:
-        raise ValueError(
-            f"{node.where}: its {key} has the input {quote(found[0].input[0].name)}; branches have none: export it "
-            "again"
-        )
-    return found[0]
-
-
-def _renamed(node: Node, graph: Any, taken: set[str]) -> Any:
-    """A graph whose nodes do what the If does: those of a branch, and its constants, under names of their own.
-
-    What the branch makes is called after the If, so that both branches, and several Ifs, may use one name; what it
-    reads from outside keeps its name. `taken` are names of tensors that there are already; the new ones join them.
-    """
-    import onnx
-    from onnx import helper
-
-    branch = onnx.GraphProto()
-    branch.CopyFrom(graph)
-    names = {name: _fresh(f"{node.name}/{name}", taken) for name in sorted(made_in(branch))}
-    for k, proto in enumerate(branch.node):
-        proto.name = f"{node.name}/{proto.name or f'{proto.op_type}_{k}'}"
-    _rename(branch.node, names)
-    constants = [
-        helper.make_node("Constant", [], [names[one.name]], f"{node.name}/{one.name}", value=one)
-        for one in branch.initializer
-    ]
-    results = [
-        helper.make_node("Identity", [names.get(value.name, value.name)], [name], f"{node.name}/{value.name}")
-        for value, name in zip(branch.output, node.outputs, strict=True)
-        if name
-    ]
-    return helper.make_graph([*constants, *branch.node, *results], node.name, [], [])
-
-
-def _fresh(wanted: str, taken: set[str]) -> str:
-    while wanted in taken:
-        wanted += "_"
-    taken.add(wanted)
-    return wanted
-
-
-def _rename(nodes: Iterable[Any], names: Mapping[str, str]) -> None:
-    """Let nodes, and the graphs inside them, call tensors by other names."""
-    for node in nodes:
-        for ports in (node.input, node.output):
-            for k, name in enumerate(ports):
-                ports[k] = names.get(name, name)
-        for graph in graphs_inside(node):
-            own = made_in(graph)
-            inside = {name: new for name, new in names.items() if name not in own}
-            _rename(graph.node, inside)
-            for value in graph.output:
-                value.name = inside.get(value.name, value.name)

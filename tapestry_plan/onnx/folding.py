@@ -6,7 +6,7 @@ inputs known ─► bytes read + bytes made ─► within the budget ─► ONNX
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,9 @@ def _made_nbytes(node: Node, at: Importing, given: dict[str, Array], read: int) 
 
     if node.op_type in SIZED_BY_VALUES:
         return SIZED_BY_VALUES[node.op_type] * read
+    if node.op_type == "Range" and len(given) == 3:  # of which shape inference knows some dtypes only
+        first, limit, step = (float(array.reshape(())) for array in given.values())
+        return max(0, ceil((limit - first) / step)) * next(iter(given.values())).itemsize if step else 0
     small = [numpy_helper.from_array(array, name) for name, array in given.items() if array.size <= tuning.SHAPE_CELLS]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.outputs if name]
     inputs = [_declare(name, array) for name, array in given.items()]

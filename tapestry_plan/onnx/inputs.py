@@ -129,6 +129,14 @@ class InputShapes:
             if _symbol(dim):
                 self._note(_symbol(dim), extent, what)
 
+    def empty(self, value: Any) -> tuple[int, ...] | None:
+        """The shape of an input that has no cells by what the model declares; None for others."""
+        dims = dims_of(value)
+        if dims is None or not any(_is_fixed(dim) and dim.dim_value == 0 for dim in dims):
+            return None
+        found: tuple[int | None, ...] = self._given.get(value.name) or tuple(map(self._extent, dims))
+        return None if None in found else tuple(n for n in found if n is not None)
+
     def shape(self, value: Any) -> tuple[int, ...]:
         """The shape of an input that runs are given.
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Graph, Unread, sha256_of
+from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
 from tapestry_plan.onnx.adding import add_input, add_node, check_supported
+from tapestry_plan.onnx.bodies import all_names
 from tapestry_plan.onnx.branches import settle_branches
 from tapestry_plan.onnx.functions import inline_functions
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
@@ -109,6 +110,8 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
         model = _with_nodes(model, [node.proto for node in in_order])
     if opset >= OLDEST_OPSET:
         return model, opset
+    if opset < 9 and any(node.operator == "Scan" for node in nodes):
+        raise UnsupportedOp("a Scan of opset 8 has batches, later ones have not; export the model with a later opset")
     try:
         return version_converter.convert_version(model, TARGET_OPSET), TARGET_OPSET
     except Exception as error:  # the converter raises whatever its C++ raises
@@ -340,8 +343,10 @@ def _graph_of(
     nodes: Sequence[Node] = list(read_nodes(model.graph))
     names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
     _check_names(model, nodes, names)
+    at.taken.update(names, (value.name for value in inputs), *(all_names(node.proto) for node in nodes))
     if any(node.operator == "If" for node in nodes):
         aside = Importing(model, path, opset, weights)
+        aside.taken = at.taken
         for name, array in known.items():
             aside.bind(name, array)
         nodes, at.undecided = settle_branches(nodes, names, {value.name: value for value in inputs}, shapes, aside)
@@ -355,6 +360,7 @@ def _graph_of(
         add_node(at, node)
     for name in names:
         at.graph.output(at.tensor(name), name)
+    at.drop_unread_views()
     dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
     if not sizes and not values:
         _check_declared_shapes(model, at)
@@ -389,7 +395,7 @@ def _unread_inputs(
         name = value.name
         if name in known:
             yield name, Unread(known[name].shape, known[name].dtype.name, sha256_of(known[name]))
-        elif name not in used and name not in at.graph.stored:
+        elif (name not in used or shapes.empty(value) is not None) and name not in at.graph.stored:
             yield name, shapes.unread(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -14,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
+from tapestry_plan.ir import SHORT_DTYPES, Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
 from tapestry_plan.rewrite import Draft
 from tapestry_sets.limits import Budget, list_names, quote
@@ -102,6 +103,10 @@ class ReadGraph(Draft):
             found = super()._fresh(wanted, what)
         return found
 
+    def has_name(self, name: str) -> bool:
+        """Whether the model has a tensor of a name; those inside what stands for its nodes are not the model's."""
+        return name in self._taken
+
     def call(self, tensor: Tensor, name: str) -> Tensor:
         """A tensor under a model's name, if a node has just made it and the model has no other name for it."""
         if tensor.name in self._renamed:
@@ -125,10 +130,53 @@ class Importing:
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self._from_file = {name: name for name in weights} if path else {}
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * int(model.ByteSize()))
+        self.opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import}
+        """Of each domain."""
+        self.opsets[""] = opset
+        self.taken: set[str] = set()
+        """Names of the model's tensors, and of those that stand-ins of nodes make."""
+        self.unrolled = Budget(tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * len(model.graph.node))
         self.unfolded: dict[str, str] = {}
         """Tensors that depend on no input, but are not known, since a value was too large to make; and why."""
         self.undecided: dict[str, str] = {}
         """First outputs of Ifs whose conditions are not known, and what is said of the conditions."""
+        self._bound: list[tuple[dict[str, Any], str]] = []
+        """What has been bound where, in order, while it may have to be taken back."""
+        self._trials = 0
+        self._held: set[str] = set()
+        """Tensors of the graph that model tensors are."""
+        self._is_wide = False
+
+    @contextmanager
+    def widening(self) -> Iterator[None]:
+        """Give out tensors of bfloat16 as float32."""
+        self._is_wide = True
+        try:
+            yield
+        finally:
+            self._is_wide = False
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Take back the tensors, values and operators that were added, if something fails."""
+        before, self._trials = len(self._bound), self._trials + 1
+        try:
+            with self.graph._all_or_nothing():
+                yield
+        except BaseException:
+            for found, name in self._bound[before:]:
+                found.pop(name, None)
+            raise
+        finally:
+            self._trials -= 1
+            del self._bound[before if self._trials else 0 :]
+
+    def _put(self, where: dict[str, Any], name: str, found: Any) -> None:
+        if self._trials and name not in where:
+            self._bound.append((where, name))
+        where[name] = found
+        if where is self.tensors:
+            self._held.add(found.name)
 
     def has(self, name: str) -> bool:
         """Whether a model tensor has been made, or its value is known."""
@@ -181,15 +229,37 @@ class Importing:
 
     def tensor(self, name: str) -> Tensor:
         """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
+        if self._is_wide:
+            return self._widened(name)
         found = self.tensors.get(name)
         if found is None:
             array = self.value(name)
+            if 0 in array.shape:
+                raise UnsupportedOp(
+                    f"tensor {quote(name)} of shape {quote(array.shape)} has no cells; a graph has none such"
+                )
             if not is_number(array.dtype):
                 raise ValueError(f"tensor {quote(name)} is {array.dtype}, which is not a dtype of NumPy")
             origin = self._from_file.get(name)
             path = f"{self._path}#{origin}" if origin is not None else None
-            found = self.tensors[name] = self.graph.constant(name, array, path)
+            found = self.graph.constant(name, array, path)
+            self._put(self.tensors, name, found)
         return found
+
+    def _widened(self, name: str) -> Tensor:
+        """A model tensor, one of bfloat16 in float32."""
+        key = f"{name}.float32"
+        self._is_wide = False
+        try:
+            if self.dtype_of(name) != "bfloat16":
+                return self.tensor(name)
+            if key not in self.tensors:
+                known = self.graph.constant(key, self.value(name).astype("float32")) if self.is_known(name) else None
+                made = self.graph.op("astype", self.tensor(name), dtype="float32") if known is None else known
+                self._put(self.tensors, key, made)
+            return self.tensors[key]
+        finally:
+            self._is_wide = True
 
     def inputs(self, node: Node) -> list[Tensor]:
         """All inputs of a node as tensors."""
@@ -244,19 +314,24 @@ class Importing:
     def bind(self, name: str, result: Tensor | Array) -> None:
         """Bind the name of a model tensor to a tensor of the graph, which takes the name, or to a value."""
         if isinstance(result, Tensor):
-            self.tensors[name] = self.graph.call(result, name)
+            is_new = self.graph.has_name(name) and result.name not in self._held  # else others know it by its name
+            self._put(self.tensors, name, self.graph.call(result, name) if is_new else result)
         else:
-            self._values[name] = result
+            self._put(self._values, name, result)
             self._from_file.pop(name, None)  # an initializer that the user has given another value
 
     def alias(self, name: str, of: str) -> None:
         """Let one model tensor be another."""
         if self.is_known(of):
-            self._values[name] = self._values[of]
+            self._put(self._values, name, self._values[of])
             if of in self._from_file:
-                self._from_file[name] = self._from_file[of]
+                self._put(self._from_file, name, self._from_file[of])
         if of in self.tensors:
-            self.tensors[name] = self.tensors[of]
+            self._put(self.tensors, name, self.tensors[of])
+
+    def dtype_of(self, name: str) -> str:
+        """The dtype of a model tensor."""
+        return self.tensors[name].dtype if name in self.tensors else str(self.value(name).dtype.name)
 
     def dtype(self, code: int) -> str:
         """NumPy's name of an element type of ONNX.
@@ -280,6 +355,16 @@ class Importing:
         """A selection over model tensors, called like the node."""
         return self.graph.select(kind, *(self.tensor(name) for name in names), name=node.name)
 
+    def drop_unread_views(self) -> None:
+        """Take selections that nothing reads out of the graph."""
+        graph = self.graph
+        read = {name for node in graph.nodes.values() for name in node.inputs} | set(graph.outputs.values())
+        for view in reversed(list(graph.selections.values())):
+            if view.name in read:
+                read.update(view.inputs)
+            else:
+                graph._remove(view)
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a model tensor."""
         return self.tensors[name].shape if name in self.tensors else self.value(name).shape
@@ -294,8 +379,8 @@ def _list_tensors(graph: Any) -> Iterator[str]:
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """Whether graphs have such elements: NumPy's own numbers and truth values, no 8-bit floats of other packages."""
-    return dtype.kind in "fiub" and dtype.isbuiltin == 1
+    """Whether graphs have such elements: NumPy's own numbers and truth values, and short ones of ml_dtypes."""
+    return dtype.name in SHORT_DTYPES or (dtype.kind in "fiub" and dtype.isbuiltin == 1)
 
 
 def axes_of(axes: Iterable[int], rank: int, label: str = "axes") -> list[int]:
@@ -335,12 +420,15 @@ class Import(Struct, frozen=True):
     idle : tuple of str
         Attributes that change nothing of what `add` makes, whatever their value. Any other that it does not read is
         refused.
+    moves : bool
+        Whether cells are moved, or cast, and not computed with: others work on bfloat16 in float32, and round.
     """
 
     add: Callable[[Importing, Node], Result]
     least: int = 1
     most: int | None = 1
     idle: tuple[str, ...] = ()
+    moves: bool = False
 
     def check_inputs(self, node: Node) -> None:
         """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed."""
@@ -436,19 +524,20 @@ def check_version(node: Node, opset: int) -> None:
 
 def has_operator(op_type: str, opset: int) -> bool:
     """Whether ONNX's own domain has an operator in an opset."""
-    return _schema_of(op_type, opset) is not None
+    return schema_of(op_type, opset) is not None
 
 
 def _schema(node: Node, opset: int) -> Any:
     """ONNX's schema of a node's operator in an opset; None where it is another's, or where there is none."""
-    return None if node.domain else _schema_of(node.op_type, opset)
+    return None if node.domain else schema_of(node.op_type, opset)
 
 
-def _schema_of(op_type: str, opset: int) -> Any:
+def schema_of(op_type: str, opset: int, domain: str = "") -> Any:
+    """The schema of an operator in a version of its domain, None where ONNX has none."""
     from onnx import defs
 
     try:
-        return defs.get_schema(op_type, opset, "")
+        return defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
         return None
 
@@ -456,7 +545,7 @@ def _schema_of(op_type: str, opset: int) -> Any:
 @cache
 def _required(op_type: str, version: int) -> frozenset[str]:
     """The attributes that every node of an operator of ONNX's own must have."""
-    attributes = _schema_of(op_type, version).attributes
+    attributes = schema_of(op_type, version).attributes
     return frozenset(name for name, attribute in attributes.items() if attribute.required)
 
 

@@ -10,7 +10,14 @@ from typing import Any, cast
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import BUILTIN_OPS, Tensor
+from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, Tensor
+from tapestry_plan.onnx import attention as onnx_attention
+from tapestry_plan.onnx import fourier as onnx_fourier
+from tapestry_plan.onnx import indices as onnx_indices
+from tapestry_plan.onnx import microsoft as onnx_microsoft
+from tapestry_plan.onnx import quantized as onnx_quantized
+from tapestry_plan.onnx import recurrent as onnx_recurrent
+from tapestry_plan.onnx import sampling as onnx_sampling
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
@@ -42,25 +49,15 @@ def _same(count: int, *types: str, **others: Operator[..., Tensor]) -> dict[str,
     return {one: Import(_alike(function), count, count) for one, function in functions.items()}
 
 
-def _unless(attribute: str, why: str, add: Adder) -> Adder:
-    """What an importer adds, refused where an attribute is set."""
-
-    def checked(at: Importing, node: Node) -> Result:
-        if node.attrs.get(attribute):
-            raise refusal(node, why)
-        return add(at, node)
-
-    return checked
-
-
 def _divide(at: Importing, node: Node) -> Result:
     return ops.add_op(ops.divide.op, *at.inputs(node), name=node.name)  # integers too, which round toward zero
 
 
 def _alias(at: Importing, node: Node) -> Result:
     if node.op_type == "Dropout":
-        training = at.constant(node, 2, "training_mode")
-        if training is not None and bool(training):
+        training, ratio = at.constant(node, 2, "training_mode"), node.input(1)
+        drops = not ratio or not at.is_known(ratio) or at.value(ratio).any()
+        if training is not None and bool(training) and drops:
             raise refusal(node, TRAINING)
         if len(node.outputs) > 1 and node.outputs[1]:
             # at inference nothing is dropped
@@ -81,12 +78,27 @@ def _size_of(at: Importing, node: Node) -> Result:
 
 
 def _cast(at: Importing, node: Node) -> Result:
-    return ops.astype(at.tensor(node.inputs[0]), at.dtype(node.attrs["to"]), name=node.name)
+    return _cast_to(node, at.tensor(node.inputs[0]), at.dtype(node.attrs["to"]))
 
 
 def _cast_like(at: Importing, node: Node) -> Result:
-    x, like = at.inputs(node)
-    return ops.astype(x, like.dtype, name=node.name)
+    x, like = node.inputs
+    dtype = at.dtype_of(like)
+    if at.is_known(x) and (dtype == "bfloat16" or (np.dtype(dtype).kind in "iuf" and dtype not in SHORT_DTYPES)):
+        at.bind(node.outputs[0], at.value(x).astype(dtype))
+        return None
+    return _cast_to(node, at.tensor(x), dtype)
+
+
+def _cast_to(node: Node, x: Tensor, dtype: str) -> Tensor:
+    """A cast; to floats of 8 bits with the largest one in place of those beyond it, unless the node says otherwise."""
+    saturates = bool(node.attrs.get("saturate", 1))
+    if dtype == "float8_e8m0fnu" and x.dtype != dtype:
+        raise refusal(node, "casts to FLOAT8E8M0, powers of two, are not supported")
+    if dtype.startswith("float8") and saturates and np.dtype(x.dtype).kind in "iuf" and x.dtype not in SHORT_DTYPES:
+        limits = onnx_quantized.limits_of(dtype)
+        x = ops.clip(x, float(limits.min), float(limits.max))
+    return ops.astype(x, dtype, name=node.name)
 
 
 def _folded(function: Callable[..., Tensor]) -> Adder:
@@ -107,8 +119,10 @@ def _mean(at: Importing, node: Node) -> Result:
 
 def _pow(at: Importing, node: Node) -> Result:
     base, exponent = at.inputs(node)
-    if exponent.dtype != base.dtype and np.dtype(base.dtype).kind != "f" and np.dtype(exponent.dtype).kind == "f":
-        raise refusal(node, f"{base.dtype} to the power of {exponent.dtype} is not supported; cast the base")
+    if np.dtype(base.dtype).kind != "f" and np.dtype(exponent.dtype).kind == "f":
+        wide = np.promote_types(base.dtype, exponent.dtype).name
+        powers = ops.pow(ops.astype(base, wide), ops.astype(exponent, wide))
+        return ops.astype(powers, base.dtype, name=node.name)
     return ops.pow(base, ops.astype(exponent, base.dtype), name=node.name)
 
 
@@ -215,6 +229,19 @@ def _group_normalization(at: Importing, node: Node, operands: list[Tensor], name
     return ops.group_normalization(x, scale, bias, groups, epsilon=node.attrs.get("epsilon", 1e-5), name=name)
 
 
+def _batch_normalization(at: Importing, node: Node) -> Result:
+    """By the mean and variance given, or in training by those of the batch, which the running ones take in."""
+    if not node.attrs.get("training_mode"):
+        return _alike(ops.batch_normalization)(at, node)
+    x, scale, bias, *running = at.inputs(node)
+    axes, keep = (0, *range(2, x.ndim)), float(node.attrs.get("momentum", 0.9))
+    mean = ops.mean(x, axes)
+    apart = x - mean.reshape(-1, *(1,) * (x.ndim - 2))
+    own = mean, ops.mean(apart * apart, axes)
+    made = ops.batch_normalization(x, scale, bias, *own, epsilon=node.attrs.get("epsilon", 1e-5), name=node.name)
+    return [made, *(before * keep + now * (1 - keep) for before, now in zip(running, own, strict=True))]
+
+
 def _lp_normalization(at: Importing, node: Node) -> Result:
     x, axis, p = at.tensor(node.inputs[0]), node.attrs.get("axis", -1), node.attrs.get("p", 2)
     if p not in (1, 2):
@@ -222,45 +249,6 @@ def _lp_normalization(at: Importing, node: Node) -> Result:
     norm = ops.p_norm(x, p, lambda powers: ops.sum(powers, (axis,), keepdims=True))
     one, zero = (at.graph.constant(f"{node.name}.{n}", np.asarray(n, x.dtype)) for n in (1, 0))
     return ops.divide(x, ops.where(ops.equal(norm, zero), one, norm), name=node.name)  # rows of zeros stay zeros
-
-
-def _attention(at: Importing, node: Node) -> Result:
-    attrs = node.attrs
-    if any(node.inputs[4:]) or any(node.outputs[1:]):
-        raise refusal(node, "past keys, and outputs beyond the first, of attention are not supported")
-    q, k, v = (at.tensor(name) for name in node.inputs[:3])
-    mask = at.tensor(node.inputs[3]) if node.input(3) else None
-    precision = attrs.get("softmax_precision")
-    if precision is not None and at.dtype(precision) != q.dtype:
-        raise refusal(node, f"softmax_precision {at.dtype(precision)} is not supported for operands of {q.dtype}")
-    flat = q.ndim == 3
-    if flat:
-        heads = attrs["q_num_heads"], attrs["kv_num_heads"], attrs["kv_num_heads"]
-        q, k, v = (_by_head(x, n) for x, n in zip((q, k, v), heads, strict=True))
-    sides = {side: attrs.get(f"{side}_window_size", -1) for side in ("left", "right")}
-    out = ops.attention(
-        q,
-        k,
-        v,
-        mask,
-        scale=attrs.get("scale"),
-        causal=bool(attrs.get("is_causal")),
-        softcap=attrs.get("softcap") or None,
-        name=node.name,
-        **{side: None if cells == -1 else cells for side, cells in sides.items()},
-    )
-    if flat:
-        batch, count, length, width = out.shape
-        out = out.permute_dims((0, 2, 1, 3)).reshape(batch, length, count * width)
-    return out
-
-
-def _by_head(x: Tensor, heads: int) -> Tensor:
-    """(batch, positions, heads · width) as (batch, heads, positions, width)."""
-    batch, length, width = x.shape
-    if heads < 1 or width % heads:
-        raise ValueError(f"{heads} heads do not divide the width of shape {quote(x.shape)}")
-    return x.reshape(batch, length, heads, width // heads).permute_dims((0, 2, 1, 3))
 
 
 def _clip(at: Importing, node: Node) -> Result:
@@ -351,9 +339,6 @@ def _space_to_depth(at: Importing, node: Node) -> Result:
 
 
 TRAINING = "training mode is not supported; export for inference"
-LAST = "the last of equal cells is not supported, the first is"
-FLOAT8_ONLY = ("saturate", "round_mode")
-"""Attributes of casts to 8-bit floats, which are refused."""
 
 # -- the table -----------------------------------------------------------------------------------------
 
@@ -369,49 +354,66 @@ _ROWS: dict[str, Import] = {
     **_same(2, And=ops.logical_and, Mul=ops.multiply, Or=ops.logical_or, Sub=ops.subtract, Xor=ops.logical_xor),
     **_same(2, GreaterOrEqual=ops.greater_equal, LessOrEqual=ops.less_equal),
     **_same(3, "InstanceNormalization", "ScatterND", "Where", ScatterElements=ops.put_along_axis),
-    "ArgMax": Import(_unless("select_last_index", LAST, _alike(ops.argmax, axis=0, keepdims=True))),
-    "ArgMin": Import(_unless("select_last_index", LAST, _alike(ops.argmin, axis=0, keepdims=True))),
-    "Attention": Import(_attention, 3, 7, idle=("qk_matmul_output_mode",)),  # which is that of another output
+    "ArgMax": Import(onnx_indices.best(ops.argmax)),
+    "ArgMin": Import(onnx_indices.best(ops.argmin)),
+    "Attention": Import(
+        onnx_attention.attention, 3, 7, idle=("qk_matmul_output_mode",)
+    ),  # which is that of another output
     "AveragePool": Import(onnx_windows.average_pool),
-    "BatchNormalization": Import(
-        _unless("training_mode", TRAINING, _alike(ops.batch_normalization)), 5, 5, idle=("momentum",)
-    ),
+    "BatchNormalization": Import(_batch_normalization, 5, 5, idle=("momentum",)),  # which is that of training
     "BitShift": Import(_bit_shift, 2, 2),
-    "Cast": Import(_cast, idle=FLOAT8_ONLY),
-    "CastLike": Import(_cast_like, 2, 2, idle=FLOAT8_ONLY),
+    "Cast": Import(_cast, idle=("round_mode",), moves=True),
+    "CastLike": Import(_cast_like, 2, 2, idle=("round_mode",), moves=True),
     "Clip": Import(_clip, 1, 3),
-    "Concat": Import(onnx_views.concat, 1, None),
+    "Col2Im": Import(onnx_indices.col2im, 3, 3),
+    "Concat": Import(onnx_views.concat, 1, None, moves=True),
     "ConstantOfShape": Import(_constant_of_shape),
     "Conv": Import(onnx_windows.conv, 2, 3),
+    "ConvInteger": Import(onnx_quantized.conv_integer, 2, 4),
     "ConvTranspose": Import(onnx_windows.conv_transpose, 2, 3),
     "CumSum": Import(_cumsum, 2, 2),
-    "DepthToSpace": Import(_depth_to_space),
+    "CumProd": Import(onnx_indices.cumulative_product, 2, 2),
+    "DFT": Import(onnx_fourier.dft, 1, 3),
+    "DeformConv": Import(onnx_sampling.deform_conv, 3, 5),
+    "DepthToSpace": Import(_depth_to_space, moves=True),
+    "DequantizeLinear": Import(onnx_quantized.dequantize_linear, 2, 3),
     "Div": Import(_divide, 2, 2),
-    "Dropout": Import(_alias, 1, 3, idle=("seed",)),
+    "Dropout": Import(_alias, 1, 3, idle=("seed",), moves=True),
     "Einsum": Import(_einsum, 1, None),
-    "Expand": Import(onnx_views.expand, 2, 2),
-    "Flatten": Import(onnx_views.flatten),
-    "Gather": Import(_gather, 2, 2),
-    "GatherElements": Import(_alike(ops.take_along_axis, axis=0), 2, 2),
-    "GatherND": Import(_unless("batch_dims", "batch_dims is not supported", _alike(ops.gather_nd)), 2, 2),
+    "Expand": Import(onnx_views.expand, 2, 2, moves=True),
+    "EyeLike": Import(onnx_indices.eye_like),
+    "Flatten": Import(onnx_views.flatten, moves=True),
+    "GRU": Import(onnx_recurrent.recurrent("gru"), 3, 6, idle=("hidden_size",)),
+    "Gather": Import(_gather, 2, 2, moves=True),
+    "GatherElements": Import(_alike(ops.take_along_axis, axis=0), 2, 2, moves=True),
+    "GatherND": Import(onnx_indices.gather_nd, 2, 2, moves=True),
     "Gemm": Import(_alike(ops.gemm, {"transA": "trans_a", "transB": "trans_b"}), 2, 3),
     "GlobalLpPool": Import(onnx_windows.global_lp_pool),
+    "GridSample": Import(onnx_sampling.grid_sample, 2, 2),
     "GroupNormalization": Import(_stashed(_group_normalization), 3, 3),
-    "Identity": Import(_alias),
+    "Hardmax": Import(onnx_indices.hardmax),
+    "Identity": Import(_alias, moves=True),
     "IsInf": Import(_isinf),
     "LayerNormalization": Import(_layer_normalization, 2, 3),
+    "LSTM": Import(onnx_recurrent.recurrent("lstm"), 3, 8, idle=("hidden_size",)),
     "LpNormalization": Import(_lp_normalization),
     "LpPool": Import(onnx_windows.lp_pool),
     "MatMul": Import(_matmul, 2, 2),
+    "MatMulInteger": Import(onnx_quantized.matmul_integer, 2, 4),
     "Max": Import(_folded(ops.maximum), 1, None),
-    "MaxPool": Import(onnx_windows.max_pool, idle=("storage_order",)),  # which is that of the indices
+    "MaxPool": Import(onnx_indices.max_pool, idle=("storage_order",)),  # which is that of the indices
+    "MaxUnpool": Import(onnx_indices.max_unpool, 2, 3),
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
     "OneHot": Import(_one_hot, 3, 3),
-    "Pad": Import(onnx_views.pad, 2, 4),
+    "Pad": Import(onnx_views.pad, 2, 4, moves=True),
     "Pow": Import(_pow, 2, 2),
+    "QLinearConv": Import(onnx_quantized.qlinear_conv, 8, 9),
+    "QLinearMatMul": Import(onnx_quantized.qlinear_matmul, 8, 8),
+    "QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3, idle=("saturate",)),  # integers always do
     "RMSNormalization": Import(_stashed(_rms_normalization), 2, 2),
+    "RNN": Import(onnx_recurrent.recurrent("rnn"), 3, 6, idle=("hidden_size",)),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
     "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
     "ReduceLogSum": Import(_reduce(ops.sum, after=ops.log), 1, 2),
@@ -422,18 +424,29 @@ _ROWS: dict[str, Import] = {
     "ReduceProd": Import(_reduce(ops.prod), 1, 2),
     "ReduceSum": Import(_reduce(ops.sum), 1, 2),
     "ReduceSumSquare": Import(_reduce(ops.sum, _square), 1, 2),
-    "Reshape": Import(onnx_views.reshape, 2, 2),
+    "Reshape": Import(onnx_views.reshape, 2, 2, moves=True),
     "Resize": Import(onnx_windows.resize, 1, 4, idle=("cubic_coeff_a", "extrapolation_value")),
-    "Slice": Import(onnx_views.slice, 3, 5),
-    "SpaceToDepth": Import(_space_to_depth),
-    "Split": Import(onnx_views.split, 1, 2),
-    "Squeeze": Import(onnx_views.squeeze, 1, 2),
+    "ReverseSequence": Import(onnx_indices.reverse_sequence, 2, 2),
+    "RoiAlign": Import(onnx_sampling.roi_align, 3, 3),
+    "STFT": Import(onnx_fourier.stft, 2, 4),
+    "Slice": Import(onnx_views.slice, 3, 5, moves=True),
+    "SpaceToDepth": Import(_space_to_depth, moves=True),
+    "Split": Import(onnx_views.split, 1, 2, moves=True),
+    "Squeeze": Import(onnx_views.squeeze, 1, 2, moves=True),
     "Sum": Import(_alike(ops.add_n), 1, None),
-    "Tile": Import(onnx_views.tile, 2, 2),
+    "TensorScatter": Import(onnx_indices.tensor_scatter, 2, 3),
+    "Tile": Import(onnx_views.tile, 2, 2, moves=True),
     "TopK": Import(_top_k, 2, 2, idle=("sorted",)),  # any order will do where it is 0
-    "Transpose": Import(onnx_views.transpose),
+    "Transpose": Import(onnx_views.transpose, moves=True),
     "Trilu": Import(_trilu, 1, 2),
-    "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),
+    "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2, moves=True),
+    "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
+    "com.microsoft::FastGelu": Import(onnx_microsoft.gelu("tanh"), 1, 2),
+    "com.microsoft::FusedMatMul": Import(onnx_microsoft.fused_matmul, 2, 2),
+    "com.microsoft::MultiHeadAttention": Import(onnx_attention.multi_head_attention, 1, 10),
+    "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
+    "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
+    "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),
 }
 IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from math import prod
 
 import numpy as np
@@ -44,7 +45,8 @@ def transpose(at: Importing, node: Node) -> Result:
 
 
 def concat(at: Importing, node: Node) -> Result:
-    return at.view(node, Concat(node.attrs["axis"]), *node.inputs)
+    some = [name for name in node.inputs if 0 not in at.shape(name)] or node.inputs[:1]
+    return at.view(node, Concat(node.attrs["axis"]), *some)
 
 
 def expand(at: Importing, node: Node) -> Result:
@@ -62,6 +64,9 @@ def slice(at: Importing, node: Node) -> Result:
     cuts: list[tuple[int | None, int | None, int | None]] = [(None, None, None)] * len(shape)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         cuts[axis] = (start, end, step)
+    ranges = [range(*builtins.slice(*cut).indices(n)) for cut, n in zip(cuts, shape, strict=True)]
+    if ranges == [range(n) for n in shape]:
+        return at.tensor(node.inputs[0])
     return at.view(node, Slice(tuple(cuts)), node.inputs[0])
 
 
@@ -79,7 +84,8 @@ def split(at: Importing, node: Node) -> Result:
     out, begin = [], 0
     for part in parts:
         cuts = ((None, None, None),) * axis + ((begin, begin + part, None),)
-        out.append(at.view(node, Slice(cuts), node.inputs[0]))
+        whole = part == shape[axis]
+        out.append(at.tensor(node.inputs[0]) if whole else at.view(node, Slice(cuts), node.inputs[0]))
         begin += part
     return out
 
@@ -99,6 +105,8 @@ def pad(at: Importing, node: Node) -> Result:
         crop = tuple((max(0, -a), n - max(0, -b), None) for n, (a, b) in zip(x.shape, widths, strict=True))
         x = x.view(Slice(crop))
     kept = tuple((max(0, a), max(0, b)) for a, b in widths)
+    if not any(map(any, kept)):
+        return x
     return x.view(Pad(kept, node.attrs.get("mode", "constant"), fill), name=node.name)
 
 

@@ -35,7 +35,7 @@ def _auto_pad(node: Node) -> str:
     return auto
 
 
-def _check_kernel(node: Node, w: Tensor) -> None:
+def check_kernel(node: Node, w: Tensor) -> None:
     """Raise ValueError where the attribute kernel_shape is not the shape of the weights' windows."""
     said = node.attrs.get("kernel_shape")
     if said is not None and tuple(said) != w.shape[2:]:
@@ -72,7 +72,7 @@ def _halves(total: Sequence[int], auto: str) -> tuple[int, ...]:
 
 def conv(at: Importing, node: Node) -> Result:
     x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
-    _check_kernel(node, w)
+    check_kernel(node, w)
     bias = at.tensor(node.inputs[2]) if node.input(2) else None
     window = window_of(node, x.shape[2:], w.shape[2:])
     return ops.conv(x, w, bias, groups=node.attrs.get("group", 1), name=node.name, **window)
@@ -80,7 +80,7 @@ def conv(at: Importing, node: Node) -> Result:
 
 def conv_transpose(at: Importing, node: Node) -> Result:
     x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
-    _check_kernel(node, w)
+    check_kernel(node, w)
     attrs, rank = node.attrs, x.ndim - 2
     strides, dilations, pads = _moves(node, rank)
     more = _numbers(node, "output_padding", rank)
@@ -125,8 +125,6 @@ lp_pool = _pooled(ops.lp_pool, "p", "ceil_mode")
 
 
 def max_pool(at: Importing, node: Node) -> Result:
-    if len(node.outputs) > 1 and node.outputs[1]:
-        raise refusal(node, "the output of indices is not supported")
     return _pooled(ops.max_pool, "ceil_mode")(at, node)
 
 

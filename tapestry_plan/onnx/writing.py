@@ -20,7 +20,13 @@ from tapestry_plan.onnx.view_writing import NotWritten, write_view
 from tapestry_plan.steps import ShardPlan
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
 
-TYPES = {"float32": "float", "float64": "double"}
+TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "float4_e2m1fn": "float4e2m1",
+    "float8_e8m0fnu": "float8e8m0",
+    **{name: name.replace("_", "") for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")},
+}
 """Dtypes that ONNX's schemas call otherwise than NumPy."""
 
 
@@ -70,7 +76,7 @@ class Writing:
         given = [(k, self.dtypes[name]) for k, name in enumerate(inputs) if name in self.dtypes]
         for opset in range(self.opset, tuning.KNOWN_OPSET + 1):
             formal = defs.get_schema(kind, opset).inputs
-            if all(f"tensor({TYPES.get(t, t)})" in formal[min(k, len(formal) - 1)].types for k, t in given):
+            if all(_names(t) in formal[min(k, len(formal) - 1)].types for k, t in given):
                 self.need(opset)
                 return
         raise NotWritten(f"{kind} of ONNX takes no {' and '.join(dict.fromkeys(t for _, t in given))}; cast it")
@@ -296,7 +302,20 @@ def _arg(kind: str) -> Write:
 
 
 def _cast(to: Writing, node: OpNode) -> None:
-    to.add("Cast", _inputs(to, node), _outputs(to, node), node.name, to=_type_of(node.attrs["dtype"]))
+    from onnx import defs
+
+    dtype = node.attrs["dtype"]
+    since = (
+        n for n in range(to.opset, tuning.KNOWN_OPSET) if _names(dtype) in defs.get_schema("Cast", n).outputs[0].types
+    )
+    to.need(next(since, tuning.KNOWN_OPSET))
+    how = {"saturate": 0} if dtype.startswith("float8") else {}
+    to.add("Cast", _inputs(to, node), _outputs(to, node), node.name, to=_type_of(dtype), **how)
+
+
+def _names(dtype: str) -> str:
+    """A type as ONNX's schemas write it."""
+    return f"tensor({TYPES.get(dtype, dtype)})"
 
 
 def _clip(to: Writing, node: OpNode) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.ir import (
+    SHORT_DTYPES,
     Attrs,
     Axis,
     Block,
@@ -43,6 +44,8 @@ def same_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     for k, dtype in enumerate(dtypes):
         if dtype != dtypes[0]:
             raise ValueError(f"operand {k} is {dtype}, operand 0 is {dtypes[0]}; cast them to one dtype")
+    if dtypes[0] in SHORT_DTYPES:
+        raise ValueError(f"operand 0 is {dtypes[0]}, which is moved and cast only; cast it to float32")
     return (dtypes[0],)
 
 
@@ -50,7 +53,7 @@ def of_kinds(kinds: str, but: str, result: str = "") -> Callable[[Sequence[str],
     """The rule of an operator on one dtype of some kinds, as NumPy has them, that makes the same one or the result."""
 
     def rule(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-        if np.dtype(dtypes[0]).kind not in kinds:
+        if np.dtype(dtypes[0]).kind not in kinds or dtypes[0] in SHORT_DTYPES:
             raise ValueError(f"operand 0 is {dtypes[0]}, but {but}; cast it")
         same = same_dtype(dtypes, attrs)
         return (result,) if result else same
@@ -75,7 +78,7 @@ def to_truth(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 def named_dtype(name: Any, where: str = "") -> str:
     """NumPy's name of a dtype that an attribute of an operator gives; `where` begins the error."""
     dtype = check_dtype(name, where)
-    if np.dtype(dtype).kind not in "fiub":
+    if np.dtype(dtype).kind not in "fiub" and dtype not in SHORT_DTYPES:
         raise ValueError(f"{where}dtype is {dtype}; give one of real numbers, integers or truth values")
     return dtype
 

@@ -61,7 +61,7 @@ def pick_neighbors(problem: Problem, pinned: Collection[str]) -> dict[str, Pick]
             continue
         for operand, name in enumerate(node.inputs):
             first = makers.get(name)
-            if first is None or private.get(name) != node.name or stays(first):
+            if first is None or first.outputs != (name,) or private.get(name) != node.name or stays(first):
                 continue
             theirs, there = behind[first.name], chain[first.name]
             since = min(there)

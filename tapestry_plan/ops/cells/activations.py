@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Activation, Attrs, Block, CellBlock, Tensor
 from tapestry_plan.ops import tuning
@@ -56,6 +58,7 @@ def _gelu(xp: Any, x: Any, approximate: str) -> Any:
 
 
 def _silu(xp: Any, x: Any) -> Any:
+    x = x.astype(np.float32) if x.dtype.itemsize == 2 else x  # the sum would leave few bits of a half
     return (xp.tanh(x * x.dtype.type(0.5)) + 1) * x * x.dtype.type(0.5)
 
 

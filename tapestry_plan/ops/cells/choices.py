@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Tensor
+from tapestry_plan.ir import SHORT_DTYPES, Attrs, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import named_dtype, of_kinds, to_truth, ufunc, writes
 
@@ -30,7 +30,7 @@ _floating_truth = of_kinds("f", "only floating numbers may be infinite or none",
 def _astype_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     if "dtype" not in attrs:
         raise ValueError("the attribute dtype is missing; give the dtype to cast to")
-    if np.dtype(dtypes[0]).kind not in "fiub":
+    if np.dtype(dtypes[0]).kind not in "fiub" and dtypes[0] not in SHORT_DTYPES:
         raise ValueError(f"operand 0 is {dtypes[0]}; casts are between real numbers, integers and truth values")
     return (named_dtype(attrs["dtype"]),)
 

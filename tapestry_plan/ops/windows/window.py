@@ -98,8 +98,9 @@ class Window(Struct, frozen=True):
     def counts(self, axis: int, outputs: range, extent: int, includes_padding: bool) -> NDArray[np.intp]:
         """How many cells of the windows of some outputs count toward their averages, along one axis of a tensor."""
         begin, end = (self.begins[axis], self.ends[axis]) if includes_padding else (0, 0)
-        first = np.array(outputs)[:, None] * self.strides[axis] - self.begins[axis]
-        cells = first + np.arange(self.kernel[axis]) * self.dilations[axis]
+        # Integers of Python: of one window the stride, of one cell the dilation may be of any size.
+        first = np.array([o * self.strides[axis] - self.begins[axis] for o in outputs])[:, None]
+        cells = first + np.array([k * self.dilations[axis] for k in range(self.kernel[axis])])
         return cast("NDArray[np.intp]", np.count_nonzero((cells >= -begin) & (cells < extent + end), axis=1))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from tapestry_exec import evaluate
-from tapestry_plan import UnsupportedOp, load_onnx
+from tapestry_plan import load_onnx
 
 KEPT: dict[str, dict[str, Any]] = {
     "what the convolution makes is an output": {"outputs": ["c", "y"]},
@@ -113,9 +113,8 @@ def test_a_normalization_behind_an_input_stays() -> None:
 
 
 def test_what_a_normalization_says_is_checked_though_it_is_folded() -> None:
-    made, _ = model(training_mode=1)
-    with pytest.raises(UnsupportedOp, match="training"):
-        load_onnx(made)
+    made, feeds = model(training_mode=1)
+    assert len(load_onnx(made).nodes) > 2, "the batch's own mean cannot be folded"
     made, _ = model()
     made.graph.node[1].attribute.append(helper.make_attribute("foo", 3))
     with pytest.raises(ValueError, match=r"bn.*foo"):

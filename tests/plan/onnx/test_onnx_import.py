@@ -156,7 +156,7 @@ def test_split_gives_slices() -> None:
 def test_every_importer_is_tried() -> None:
     tried = {param.values[0].graph.node[0].op_type for param in SINGLE} | {"Split"}
     tried |= {"ConstantOfShape"}  # in test_folding: a node of known inputs gets here beyond a budget alone
-    assert tried | {node.op for node in NODES} == set(IMPORTERS)
+    assert tried | {node.key for node in NODES} == set(IMPORTERS)
 
 
 @pytest.mark.parametrize("node", NODES, ids=str)
@@ -394,14 +394,11 @@ def branch(name: str) -> Any:
             helper.make_node("Reshape", ["x", "computed"], ["y"]),
             r"'computed', an input of the model.*--value computed=",
         ),
-        (helper.make_node("ArgMax", ["x"], ["y"], select_last_index=1), "the last of equal cells"),
-        (helper.make_node("GatherND", ["x", "x"], ["y"], batch_dims=1), "batch_dims"),
         (helper.make_node("Resize", ["x", "", "", "three"], ["y"], antialias=1), "antialias=1 is not supported"),
         (
             helper.make_node("TopK", ["x", "computed"], ["y", "z"]),
             r"input 1 .k. is 'computed', an input of the model.*values=.'computed': …. or --value computed=",
         ),
-        (helper.make_node("BatchNormalization", ["x", *"bbbb"], ["y"], training_mode=1), "training mode"),
         (helper.make_node("Dropout", ["x", "", "yes"], ["y"]), "training mode"),
     ],
 )
@@ -474,6 +471,8 @@ def test_operands_that_do_not_fit_name_the_node() -> None:
 def test_numbers_of_inputs_are_checked_in_one_place() -> None:
     """ONNX's own schemas say how many inputs each operator takes."""
     for name, one in {**IMPORTERS, **NOT_ADDED}.items():
+        if "::" in name:  # of which ONNX has no schema
+            continue
         known_then = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if schema.since_version <= 21}
         schema = onnx.defs.get_schema(name, 21 if name in known_then else onnx.defs.onnx_opset_version())
         variadic = schema.max_input > 2**30
@@ -547,9 +546,11 @@ def test_values_that_do_not_fill_their_dims() -> None:
 
 
 def test_an_axis_of_extent_0_is_not_an_open_one() -> None:
-    with pytest.raises(ValueError, match=r"shape \(0, 4\) has extent 0 on axis 0; extents are at least 1") as error:
+    with pytest.raises(UnsupportedOp, match=r"tensor 'y' of shape \(0, 4\) has no cells; a graph has none such"):
         load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (0, 4)}))
-    assert "dynamic" not in str(error.value)
+    model = model_of([helper.make_node("ReduceSum", ["x"], ["y"])], {"x": (0, 4)})
+    graph = load_onnx(model)  # there is one such tensor alone, so that its sum is known
+    assert not graph.nodes and run_whole(graph, {"x": np.empty((0, 4), np.float32)})["y"].tolist() == [[0.0]]
     with pytest.raises(ValueError, match=r"\(\?, 4\) is dynamic on axis 0"):
         load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (-1, 4)}))
 
@@ -585,8 +586,8 @@ def test_sparse_and_string_tensors() -> None:
         load_onnx(relu_model(constants={"words": np.array(["a"], object)}))
     with pytest.raises(ValueError, match="input 'x' has elements of type STRING"):
         load_onnx(model_of([helper.make_node("Identity", ["x"], ["y"])], {"x": (2,)}, dtype=TensorProto.STRING))
-    with pytest.raises(ValueError, match="input 'x' has elements of type BFLOAT16"):
-        load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (2,)}, dtype=TensorProto.BFLOAT16))
+    with pytest.raises(ValueError, match="input 'x' has elements of type COMPLEX64"):
+        load_onnx(model_of([helper.make_node("Identity", ["x"], ["y"])], {"x": (2,)}, dtype=TensorProto.COMPLEX64))
 
 
 # -- external data -----------------------------------------------------------------------------------------

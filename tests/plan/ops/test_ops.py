@@ -274,6 +274,9 @@ def test_functions_add_the_operators_of_their_names() -> None:
         "one_hot": ops.one_hot(i, 3, axis=0),
         "cumulative_sum": ops.cumulative_sum(square, 0, reverse=True),
         "top_k": ops.top_k(square, 4)[1],
+        "recurrence": ops.recurrence(
+            g.input("steps", (3, 1, 2, 4)), g.input("r", (1, 4, 4)), g.input("first", (1, 2, 4)), kind="rnn"
+        ),
         "resize": ops.resize(square, scales=(1, 1.5), mode="linear"),
         "uniform": uniform(g, (3,), seed=1),
         "normal": normal(g, (3,), seed=1),

@@ -1,0 +1,55 @@
+"""Operators of the domain com.microsoft, which ONNX Runtime's optimizer of transformers writes: fused pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tapestry_plan import ops
+from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
+
+
+def gelu(approximate: str) -> Callable[[Importing, Node], Result]:
+    """A curve of the sum of an operand and, where there is one, a bias."""
+
+    def add(at: Importing, node: Node) -> Result:
+        operands = [at.tensor(name) for name in node.inputs if name]
+        x = operands[0] if len(operands) < 2 else operands[0] + operands[1]
+        return ops.gelu(x, approximate, name=node.name)
+
+    return add
+
+
+def quick_gelu(at: Importing, node: Node) -> Result:
+    x = at.tensor(node.inputs[0])
+    return ops.multiply(x, ops.sigmoid(x * float(node.attrs.get("alpha", 1.702))), name=node.name)
+
+
+def fused_matmul(at: Importing, node: Node) -> Result:
+    a, b = at.inputs(node)
+    sides = []
+    for x, side in ((a, "A"), (b, "B")):
+        if node.attrs.get(f"transBatch{side}"):
+            raise refusal(node, f"transBatch{side} is not supported; transpose the operand before")
+        sides.append(x.swapaxes(-1, -2) if node.attrs.get(f"trans{side}") and x.ndim > 1 else x)
+    if min(x.ndim for x in sides) < 2:
+        raise refusal(node, "vectors are not supported; give matrices")
+    alpha = float(node.attrs.get("alpha", 1.0))
+    made = ops.matmul(*sides, name=node.name)
+    return made if alpha == 1 else made * alpha
+
+
+def skip_normalization(at: Importing, node: Node) -> Result:
+    """A normalization of a sum, which is the fourth output; the second and the third are not made."""
+    is_simple = node.op_type.startswith("SkipSimplified")
+    if any(node.outputs[1:3]):
+        raise refusal(node, "its outputs 1 and 2, mean and deviation, are not made; nothing reads them at inference")
+    bias = 3 if is_simple else 4
+    x, skip, gamma = (at.tensor(name) for name in node.inputs[:3])
+    total = x + skip if not node.input(bias) else x + skip + at.tensor(node.inputs[bias])
+    epsilon = float(node.attrs.get("epsilon", 1e-12))
+    if is_simple:
+        made = ops.rms_normalization(total, gamma, axis=-1, epsilon=epsilon, name=node.name)
+    else:
+        beta = at.tensor(node.inputs[3]) if node.input(3) else None
+        made = ops.layer_normalization(total, gamma, beta, axis=-1, epsilon=epsilon, name=node.name)
+    return [made, made, made, total]

@@ -1,0 +1,186 @@
+"""Operators of ONNX on integers that stand for numbers: value = (integer - zero point) · scale.
+
+Sums of products of such integers are made in floating point that holds them all exactly, whatever their order: so any
+split gives the same bits, and libraries for matrices are as fast as for floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan import ops
+from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Tensor
+from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
+from tapestry_plan.onnx.windows import check_kernel, window_of
+from tapestry_sets.limits import quote
+from tapestry_sets.views import Repeat
+
+WIDE = "float32"
+
+
+def quantize_linear(at: Importing, node: Node) -> Result:
+    x, attrs = at.tensor(node.inputs[0]), node.attrs
+    zero = at.tensor(node.inputs[2]) if node.input(2) else None
+    dtype = at.dtype(attrs["output_dtype"]) if attrs.get("output_dtype") else None
+    if zero is not None and dtype not in (None, zero.dtype):
+        raise ValueError(f"output_dtype is {dtype}, the zero point has {zero.dtype}; they must be the same")
+    dtype = zero.dtype if zero is not None else dtype or "uint8"
+    scale = at.tensor(node.inputs[1])
+    kind = at.dtype(attrs["precision"]) if attrs.get("precision") else _floating_of(x, scale)
+    share = ops.astype(x, kind) / ops.astype(_spread(node, scale, x.shape), kind)
+    if dtype in SHORT_FLOATS:  # whose zero point is zero
+        largest = float(limits_of(dtype).max)
+        held = dtype == "float4_e2m1fn" or not attrs.get("saturate", 1)
+        return ops.astype(share if held else ops.clip(share, -largest, largest), dtype, name=node.name)
+    offset = None if zero is None or _is_zero(at, node.inputs[2]) else _spread(node, zero, x.shape)
+    return _saturated(share, offset, dtype, node.name)
+
+
+def dequantize_linear(at: Importing, node: Node) -> Result:
+    x, scale = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    given = node.attrs.get("output_dtype")
+    dtype = at.dtype(given) if given else scale.dtype
+    wide = np.promote_types(dtype, WIDE).name
+    if node.input(2) and x.dtype not in SHORT_FLOATS and not _is_zero(at, node.inputs[2]):
+        zero = _spread(node, at.tensor(node.inputs[2]), x.shape)
+        held = wide if np.dtype(x.dtype).itemsize < 4 else "int64"  # which has all differences
+        made = ops.astype(ops.astype(x, held) - ops.astype(zero, held), wide)
+    else:
+        made = ops.astype(x, wide)
+    scaled = made * ops.astype(_spread(node, scale, x.shape), wide)
+    return ops.astype(scaled, dtype, name=node.name)
+
+
+def matmul_integer(at: Importing, node: Node) -> Result:
+    return ops.astype(_product(at, node, 0, 1, 2, 3), "int32", name=node.name)
+
+
+def qlinear_matmul(at: Importing, node: Node) -> Result:
+    total = _product(at, node, 0, 3, 2, 5)
+    return _requantized(at, node, ops.astype(total, WIDE), _ratio(at, node, 1, 4, 6), 7)
+
+
+def conv_integer(at: Importing, node: Node) -> Result:
+    return ops.astype(_convolved(at, node, 0, 1, 2, 3), "int32", name=node.name)
+
+
+def qlinear_conv(at: Importing, node: Node) -> Result:
+    total = _convolved(at, node, 0, 3, 2, 5)
+    column = (-1, *(1,) * (total.ndim - 2))
+    if node.input(8):
+        total = total + ops.astype(at.tensor(node.inputs[8]), total.dtype).reshape(column)
+    ratio = _ratio(at, node, 1, 4, 6)
+    ratio = ratio.reshape(column) if ratio.size > 1 else ratio
+    return _requantized(at, node, ops.astype(total, WIDE), ratio, 7)
+
+
+# -- parts -----------------------------------------------------------------------------------------------
+
+
+def _is_zero(at: Importing, name: str) -> bool:
+    return at.is_known(name) and not at.value(name).any()
+
+
+def _floating_of(*operands: Tensor) -> str:
+    """The floating dtype of the first operand that has one."""
+    return next((one.dtype for one in operands if one.dtype in ("float16", "float32", "float64")), WIDE)
+
+
+def _spread(node: Node, values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Scales or zero points beside what they are of: one for all, or for each index of an axis, or block of it."""
+    wanted, block = node.attrs.get("axis", 1), node.attrs.get("block_size", 0)
+    if values.size == 1:
+        return values.reshape(()) if values.ndim else values
+    (axis,) = axes_of([wanted], len(shape), "axis")
+    if not block:
+        if values.shape != (shape[axis],):
+            raise ValueError(f"{quote(values.shape)} values do not stand for axis {axis} of shape {quote(shape)}")
+        return values.reshape((-1, *(1,) * (len(shape) - axis - 1)))
+    blocks = -(-shape[axis] // block)
+    if values.shape != (*shape[:axis], blocks, *shape[axis + 1 :]):
+        raise ValueError(f"values of shape {quote(values.shape)} do not stand for blocks of {block} along axis {axis}")
+    repeated = values.view(Repeat(block, axis))
+    cut = (*(slice(None),) * axis, slice(0, shape[axis]))
+    return repeated if blocks * block == shape[axis] else repeated[cut]
+
+
+def _saturated(x: Tensor, offset: Tensor | None, dtype: str, name: str | None) -> Tensor:
+    """The nearest integers, even ones of two, moved by the offset, that a dtype has."""
+    wide = np.promote_types(x.dtype, WIDE).name
+    made = ops.astype(ops.round(x), wide)
+    if offset is not None:
+        made = made + ops.astype(offset, wide)
+    bounds = limits_of(dtype)
+    return ops.astype(ops.clip(made, float(bounds.min), float(bounds.max)), dtype, name=name)
+
+
+def limits_of(dtype: str) -> Any:
+    """The largest and the smallest number of a dtype."""
+    if dtype not in SHORT_DTYPES:
+        return np.iinfo(dtype)
+    import ml_dtypes
+
+    limits: Any = ml_dtypes.finfo if dtype in SHORT_FLOATS else ml_dtypes.iinfo
+    return limits(dtype)
+
+
+def _ratio(at: Importing, node: Node, *inputs: int) -> Tensor:
+    """Scale of the first operand · that of the second / that of the result."""
+    names = [node.inputs[k] for k in inputs]
+    if all(map(at.is_known, names)):
+        a, b, y = (at.value(name).astype(WIDE) for name in names)
+        return at.graph.constant(f"{node.name}.scale", np.squeeze(a * b / y))
+    of_a, of_b, of_y = (
+        ops.astype(at.tensor(name), WIDE).reshape(() if at.tensor(name).size == 1 else -1) for name in names
+    )
+    return of_a * of_b / of_y
+
+
+def _requantized(at: Importing, node: Node, total: Tensor, ratio: Tensor, k: int) -> Tensor:
+    zero = at.tensor(node.inputs[k])
+    offset = None if _is_zero(at, node.inputs[k]) else zero.reshape(())
+    return _saturated(total * ratio, offset, zero.dtype, node.name)
+
+
+def _exact_dtype(summed: int) -> str:
+    """The floating dtype that holds every sum of so many products of differences of 8-bit integers."""
+    return WIDE if summed * 255**2 < 2**24 else "float64"
+
+
+def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, shape: Sequence[int]) -> Tensor:
+    """Operand k without its zero point, input `zero`, which has this shape where it has several values."""
+    x = at.tensor(node.inputs[k])
+    if np.dtype(x.dtype).itemsize != 1:
+        raise refusal(node, f"its input {k} is {x.dtype}; integers of 8 bits are supported")
+    made = ops.astype(x, dtype)
+    if not node.input(zero) or _is_zero(at, node.input(zero)):
+        return made
+    offset = at.tensor(node.inputs[zero])
+    offset = offset.reshape(()) if offset.size == 1 else offset.reshape(shape) if offset.ndim == 1 else offset
+    return made - ops.astype(offset, dtype)
+
+
+def _product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int) -> Tensor:
+    """The exact product of matrices without their zero points."""
+    dtype = _exact_dtype(at.shape(node.inputs[a])[-1])
+    left, right = _centered(at, node, a, a_zero, dtype, (-1, 1)), _centered(at, node, b, b_zero, dtype, (-1,))
+    flat = left.ndim == 1, right.ndim == 1
+    left, right = left.reshape(1, -1) if flat[0] else left, right.reshape(-1, 1) if flat[1] else right
+    made = ops.matmul(left, right)
+    kept = made.shape[:-2] + made.shape[-2:-1] * (not flat[0]) + made.shape[-1:] * (not flat[1])
+    return made if made.shape == kept else made.reshape(kept)
+
+
+def _convolved(at: Importing, node: Node, x: int, w: int, x_zero: int, w_zero: int) -> Tensor:
+    """The exact convolution without zero points: what is around the operand counts as its zero point does."""
+    shape = at.shape(node.inputs[w])
+    dtype = _exact_dtype(prod(shape[1:]))
+    column = (-1, *(1,) * (len(shape) - 1))
+    image, weights = _centered(at, node, x, x_zero, dtype, ()), _centered(at, node, w, w_zero, dtype, column)
+    check_kernel(node, weights)
+    window = window_of(node, image.shape[2:], shape[2:])
+    return ops.conv(image, weights, groups=node.attrs.get("group", 1), **window)

@@ -1,0 +1,175 @@
+"""LSTM, GRU and RNN of ONNX: one product for what all steps add of the input, then the recurrence over steps.
+
+A direction that goes backwards reads its steps in the reverse order, through a view; sequences that end early are put
+aside by their numbers of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tapestry_plan import ops
+from tapestry_plan.ir import Tensor, concat
+from tapestry_plan.onnx.nodes import Array, Importing, Node, Result, refusal
+from tapestry_plan.ops import recurrent as walks
+from tapestry_sets.limits import quote
+
+NUMBERS = {
+    "affine": (1.0, 0.0), "elu": (1.0, 0.0), "hardsigmoid": (0.2, 0.5), "leakyrelu": (0.01, 0.0),
+    "scaledtanh": (1.0, 1.0), "thresholdedrelu": (1.0, 0.0),
+}  # fmt: skip
+"""Alpha and beta of activations that have them, where a node gives none."""
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+"""Whether each direction goes backwards."""
+
+
+def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
+    """What adds a node of a kind of recurrence."""
+
+    def add(at: Importing, node: Node) -> Result:
+        attrs, gates = node.attrs, walks.GATES[kind]
+        backwards = DIRECTIONS.get(attrs.get("direction", "forward"))
+        if backwards is None:
+            raise ValueError(f"direction is {quote(attrs['direction'])}; known are {list(DIRECTIONS)}")
+        is_behind, by_batch = bool(attrs.get("linear_before_reset")), bool(attrs.get("layout"))
+        x, w, r = (at.tensor(name) for name in node.inputs[:3])
+        x = x.permute_dims((1, 0, 2)) if by_batch else x
+        (steps, batch, _), (directions, rows, width) = x.shape, r.shape
+        if directions != len(backwards) or rows != gates * width or attrs.get("hidden_size", width) != width:
+            raise ValueError(
+                f"R has shape {quote(r.shape)}; {len(backwards)} directions of {gates} times hidden_size are needed"
+            )
+        if "clip" in attrs and not attrs["clip"] > 0:
+            raise ValueError(f"clip is {attrs['clip']}; give a number above 0, or none")
+        ends = _ends(at, node, steps, batch)
+        sides = [_turned(x, ends) if back else x for back in backwards]
+        each = concat([side.expand_dims(1) for side in sides], axis=1) if directions > 1 else sides[0].expand_dims(1)
+        made = ops.matmul(each, w.permute_dims((0, 2, 1)), name=f"{node.name}.input")
+        extra: list[Tensor] = []
+        if node.input(3):
+            bias = at.tensor(node.inputs[3])
+            of_input, of_state = bias[:, : gates * width], bias[:, gates * width :]
+            if kind == "gru" and is_behind:
+                extra = [of_state[:, 2 * width :]]
+                both = of_input[:, : 2 * width] + of_state[:, : 2 * width]
+                of_input = concat([both, of_input[:, 2 * width :]], axis=1)
+                made = made + of_input.expand_dims(1)
+            else:
+                made = made + (of_input + of_state).expand_dims(1)
+        elif kind == "gru" and is_behind:
+            extra = [at.graph.constant(f"{node.name}.bias", np.zeros((directions, width), x.dtype))]
+        if kind == "lstm" and node.input(7):
+            extra = [at.tensor(node.inputs[7])]
+        shape = directions, batch, width
+        first = [_first(at, node, k, shape, x.dtype, by_batch) for k in ((5, 6) if kind == "lstm" else (5,))]
+        how = _activations(node, kind, directions)
+        found = ops.add_op(
+            ops.recurrence.op,
+            made,
+            r,
+            *first,
+            *extra,
+            name=node.name,
+            kind=kind,
+            clip=attrs.get("clip"),
+            input_forget=bool(attrs.get("input_forget")),
+            **how,
+        )
+        states = [found] if isinstance(found, Tensor) else list(found)
+        last = [_last(one, ends, before) for one, before in zip(states, first, strict=True)]
+        y = states[0]
+        if ends is not None:
+            y = ops.where(
+                _is_before(at, node, ends, steps), y, at.graph.constant(f"{node.name}.none", np.zeros((), y.dtype))
+            )
+        parts = [y[:, d : d + 1] for d in range(directions)]
+        parts = [_turned(one, ends) if back else one for one, back in zip(parts, backwards, strict=True)]
+        y = concat(parts, axis=1) if directions > 1 else parts[0]
+        if by_batch:
+            return [y.permute_dims((2, 0, 1, 3)), *(one.permute_dims((1, 0, 2)) for one in last)]
+        return [y, *last]
+
+    return add
+
+
+def _first(at: Importing, node: Node, k: int, shape: Sequence[int], dtype: str, by_batch: bool) -> Tensor:
+    """The state before the first step, zeros where it is not given."""
+    if not node.input(k):
+        return at.graph.constant(f"{node.name}.first{k}", np.zeros((), dtype)).broadcast_to(tuple(shape))
+    given = at.tensor(node.inputs[k])
+    return given.permute_dims((1, 0, 2)) if by_batch else given
+
+
+def _activations(node: Node, kind: str, directions: int) -> dict[str, tuple[str, ...] | tuple[float, ...]]:
+    """The activations with their numbers, the same in each direction."""
+    count, given = len(walks.USUAL[kind]), node.attrs.get("activations")
+    names = [one.decode() if isinstance(one, bytes) else one for one in given or ()]
+    names = [name.lower() for name in names] or [*walks.USUAL[kind]] * directions
+    alphas, betas = list(node.attrs.get("activation_alpha", ())), list(node.attrs.get("activation_beta", ()))
+    numbers = []
+    for name in names:
+        alpha, beta = NUMBERS.get(name, (0.0, 0.0))
+        takes = name in NUMBERS, name in ("affine", "hardsigmoid", "scaledtanh")
+        numbers.append((alphas.pop(0) if alphas and takes[0] else alpha, betas.pop(0) if betas and takes[1] else beta))
+    each = list(zip(names, numbers, strict=True))
+    if len(each) != count * directions:
+        raise ValueError(f"activations is {quote(names)}; {kind} takes {count} for each direction")
+    if any(each[k] != each[k % count] for k in range(len(each))):
+        raise refusal(node, "activations that differ by direction are not supported")
+    return {
+        "activations": tuple(names[:count]),
+        "alphas": tuple(a for a, _ in numbers[:count]),
+        "betas": tuple(b for _, b in numbers[:count]),
+    }
+
+
+# -- sequences that end early ----------------------------------------------------------------------------
+
+
+def _ends(at: Importing, node: Node, steps: int, batch: int) -> Tensor | None:
+    """How many steps each sequence has, None where all have all."""
+    name = node.input(4)
+    if not name or (at.is_known(name) and (at.value(name) == steps).all()):
+        return None
+    ends = at.tensor(name)
+    if ends.shape != (batch,):
+        raise ValueError(f"sequence_lens has shape {quote(ends.shape)}; {(batch,)} is needed")
+    return ops.astype(ends, "int64")
+
+
+def _steps_of(like: Tensor, steps: int) -> Tensor:
+    numbers: Array = np.arange(steps)[:, None]
+    return like.graph.constant(like.graph._fresh("steps"), numbers)
+
+
+def _turned(x: Tensor, ends: Tensor | None) -> Tensor:
+    """The steps in the reverse order: of a sequence that ends early, those that it has.
+
+    `x` has steps first and the batch behind them, or before the last axis.
+    """
+    if ends is None:
+        return x[::-1]
+    numbers = _steps_of(x, x.shape[0])
+    where = ops.where(ops.less(numbers, ends), ends - 1 - numbers, numbers)
+    return ops.take_along_axis(x, where.reshape(_beside(x, where)).broadcast_to(x.shape), 0)
+
+
+def _beside(x: Tensor, where: Tensor) -> tuple[int, ...]:
+    """(steps, batch) beside x: (steps, batch, …) or (steps, directions, batch, width)."""
+    return (where.shape[0], *(1,) * (x.ndim - 3), where.shape[1], 1)
+
+
+def _is_before(at: Importing, node: Node, ends: Tensor, steps: int) -> Tensor:
+    return ops.less(_steps_of(ends, steps), ends).reshape(steps, 1, ends.shape[0], 1)
+
+
+def _last(states: Tensor, ends: Tensor | None, first: Tensor) -> Tensor:
+    """The state after a sequence's last step."""
+    if ends is None:
+        return states[-1]
+    shape = (1, *states.shape[1:])
+    number = ops.maximum(ends - 1, 0).reshape(1, 1, -1, 1).broadcast_to(shape)
+    found = ops.take_along_axis(states, number, 0)[0]
+    return ops.where(ops.greater(ends, 0).reshape(1, -1, 1), found, first)

@@ -1,0 +1,186 @@
+"""Nodes that other nodes stand in for: functions of ONNX's own, branches and rounds inside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tapestry_exec import evaluate, run
+from tapestry_plan import Mesh, UnsupportedOp, plan
+from tapestry_plan.onnx import IMPORTERS, load_onnx, tuning
+from tests.node_cases import SLOW_MODULES, as_array, load_cases
+from tests.onnx_cases import NodeCase, floats, i64, ints, two
+from tests.onnx_models import model_of, ort, random
+
+make = helper.make_node
+
+FUNCTIONS = [
+    NodeCase("Swish", {"x": floats(4, 6)}, {}, {"alpha": 0.7}, opset=24),
+    NodeCase("Shrink", {"x": floats(4, 6)}, {}, {"lambd": 0.4}, opset=18),
+    NodeCase("MeanVarianceNormalization", {"x": floats(2, 3, 4, 5)}, opset=18),
+    NodeCase("CenterCropPad", {"x": floats(5, 8)}, {"shape": i64(8, 3)}, opset=18),
+    NodeCase("AffineGrid", {"theta": floats(2, 2, 3)}, {"size": i64(2, 3, 4, 5)}, {"align_corners": 1}, opset=20),
+    NodeCase(
+        "RotaryEmbedding",
+        {"x": floats(2, 3, 4, 8), "c": floats(10, 4), "s": floats(10, 4, seed=2), "p": ints(0, 10, 2, 4)},
+        opset=23,
+    ),
+    NodeCase(
+        "NegativeLogLikelihoodLoss",
+        {"x": floats(3, 5, 4), "t": ints(0, 5, 3, 4), "w": np.abs(floats(5))},
+        {},
+        {"ignore_index": 2},
+        opset=13,
+    ),
+    two("SoftmaxCrossEntropyLoss", floats(6, 5), ints(0, 5, 6), reduction="none"),
+]
+
+
+@pytest.mark.parametrize("case", FUNCTIONS, ids=str)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_functions_of_onnx_are_their_bodies(case: NodeCase, devices: int) -> None:
+    assert case.op not in IMPORTERS
+    graph = load_onnx(case.model)
+    cuts = {
+        name: {axis.name: 2}
+        for name in graph.nodes
+        for axis in graph.signature(name).axes[:1]
+        if axis.kind == "parallel" and axis.size >= devices > 1
+    }
+    found = run(plan(graph, Mesh((devices,)), fix=cuts, expand=False), case.inputs).outputs["y"]
+    (wanted,) = ReferenceEvaluator(case.model).run(None, {**case.inputs, **case.constants})
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_what_an_importer_refuses_its_body_may_do() -> None:
+    """Attention with keys of before, and with outputs beside the first."""
+    names = ("q", "k", "v", "pk", "pv")
+    shapes = ((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4))
+    feeds = {name: floats(*shape, seed=k) for k, (name, shape) in enumerate(zip(names, shapes, strict=True))}
+    outputs = ("y", "present_key", "present_value")
+    case = NodeCase("Attention", feeds, {}, {"is_causal": 1}, outputs, 23, ("q", "k", "v", "", "pk", "pv"))
+    found = evaluate(load_onnx(case.model), feeds)
+    for name, wanted in zip(outputs, ReferenceEvaluator(case.model).run(None, feeds), strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_names_inside_bodies_are_nobody_else_s() -> None:
+    """Two nodes of one name, and tensors called as those inside a body would be."""
+    nodes = [
+        make("Swish", ["x"], ["twice/y"], name="twice"),
+        make("Swish", ["twice/y"], ["twice/X_scaled"], name="twice"),
+        make("Add", ["twice/X_scaled", "x"], ["y"]),
+    ]
+    made = model_of(nodes, {"x": (3,)}, opset=24)
+    x = random(3)
+    np.testing.assert_allclose(
+        evaluate(load_onnx(made), {"x": x})["y"], ReferenceEvaluator(made).run(None, {"x": x})[0], rtol=1e-5
+    )
+
+
+# -- rounds --------------------------------------------------------------------------------------------------
+
+
+def value(name: str, dtype: int = TensorProto.FLOAT, shape: Any = None) -> Any:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def loop_model(trips: int | None, stop_at: int = 99, weight: Any = None) -> Any:
+    """h = tanh(h · w + x) for so many rounds, h of each round stacked."""
+    inner = [
+        make("MatMul", ["h", "w"], ["hw"]),
+        make("Add", ["hw", "x"], ["sum"]),
+        make("Tanh", ["sum"], ["next"]),
+        make("Less", ["i", "last"], ["on"]),
+    ]
+    stored = [numpy_helper.from_array(random(4, 4, seed=3) if weight is None else weight, "w")]
+    body = helper.make_graph(
+        inner,
+        "body",
+        [value("i", TensorProto.INT64, ()), value("go", TensorProto.BOOL, ()), value("h")],
+        [value("on", TensorProto.BOOL, ()), value("next"), value("sum")],
+        stored,
+    )
+    known = {"last": np.array(stop_at), "true": np.array(True)}
+    known |= {} if trips is None else {"trips": np.array(trips)}
+    node = make("Loop", ["" if trips is None else "trips", "true", "x"], ["last_h", "all"], "rounds", body=body)
+    return model_of([node], {"x": (2, 4)}, ("last_h", "all"), known)
+
+
+@pytest.mark.parametrize(("trips", "stop_at", "rounds"), [(3, 99, 3), (9, 1, 2), (None, 2, 3)])
+def test_loops_are_unrolled(trips: int | None, stop_at: int, rounds: int) -> None:
+    made, x = loop_model(trips, stop_at), random(2, 4)
+    graph = load_onnx(made)
+    assert [node.op for node in graph.nodes.values()].count("tanh") == rounds
+    assert sum(tensor.kind == "constant" for tensor in graph.stored.values()) == 1, "the weights are there once"
+    for found, wanted in zip(evaluate(graph, {"x": x}).values(), ort(made, {"x": x}), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (loop_model(100_000, 10**6), "'rounds' .Loop.: its rounds, 20 so far, stand for more nodes than the 80 that"),
+        (loop_model(0), "'rounds' .Loop.: its output 'all' has no cells, since it has no rounds"),
+    ],
+)
+def test_loops_that_are_refused(made: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "MAX_INLINED_NODES", 64)
+    with pytest.raises(UnsupportedOp, match=says):
+        load_onnx(made)
+
+
+def test_loops_that_go_on_by_values_of_a_run_are_refused() -> None:
+    inner = [make("Add", ["h", "x"], ["next"]), make("ReduceMax", ["h"], ["top"], keepdims=0)]
+    inner.append(make("Less", ["top", "ten"], ["on"]))
+    body = helper.make_graph(
+        inner,
+        "body",
+        [value("i", TensorProto.INT64, ()), value("go", TensorProto.BOOL, ()), value("h")],
+        [value("on", TensorProto.BOOL, ()), value("next")],
+    )
+    node = make("Loop", ["trips", "", "x"], ["y"], "rounds", body=body)
+    made = model_of([node], {"x": (2, 4)}, constants={"trips": np.array(3), "ten": np.float32(10)})
+    with pytest.raises(UnsupportedOp, match="whether it goes on after round 0 is which the model computes from 'x'"):
+        load_onnx(made)
+
+
+@pytest.mark.parametrize("backward", [0, 1])
+def test_scans_are_unrolled(backward: int) -> None:
+    inner = [make("Mul", ["s", "w"], ["t"]), make("Add", ["t", "a"], ["u"]), make("Identity", ["u"], ["v"])]
+    body = helper.make_graph(inner, "body", [value("s"), value("a")], [value("u"), value("v")])
+    node = make(
+        "Scan",
+        ["first", "xs"],
+        ["last", "y"],
+        num_scan_inputs=1,
+        body=body,
+        scan_input_axes=[1],
+        scan_output_axes=[1],
+        scan_input_directions=[backward],
+        scan_output_directions=[1 - backward],
+    )
+    made = model_of([node], {"first": (3,), "xs": (3, 4)}, ("last", "y"), {"w": random(3, seed=4)})
+    feeds = {"first": random(3), "xs": random(3, 4, seed=2)}
+    found = evaluate(load_onnx(made), feeds)
+    for name, wanted in zip(("last", "y"), ort(made, feeds), strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-5)
+
+
+def test_cases_of_functions_with_rounds() -> None:
+    """Linear attention is a scan over positions, of which ONNX Runtime has nothing yet."""
+    cases = [case for case in load_cases(SLOW_MODULES) if case.name in NAMES]
+    assert len(cases) == len(NAMES)
+    for case in cases:
+        graph = load_onnx(case.model)
+        ((given, wanted),) = case.data_sets
+        feeds = {value.name: as_array(one) for value, one in zip(case.model.graph.input, given, strict=True)}
+        for found, one in zip(evaluate(graph, feeds).values(), wanted, strict=True):
+            np.testing.assert_allclose(found, as_array(one), rtol=1e-3, atol=1e-6)
+
+
+NAMES = {"test_linear_attention_gated_delta", "test_flexattention_soft_cap", "test_causal_conv_with_state_basic"}

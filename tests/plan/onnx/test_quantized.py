@@ -1,0 +1,106 @@
+"""Sums of products of short integers are exact, so that every split gives the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tapestry_exec import run
+from tapestry_plan import Mesh, UnsupportedOp, plan
+from tapestry_plan.onnx import load_onnx
+from tests.onnx_cases import NodeCase, f32, floats, ints
+from tests.onnx_models import model_of
+
+
+def run_split(graph: Any, feeds: dict[str, Any], parts: int, axis: str) -> np.ndarray:
+    """The result where the operator with that axis is split along it."""
+    fix = {name: {axis: parts} for name in graph.nodes if axis in {one.name for one in graph.signature(name).axes}}
+    assert fix or parts == 1
+    found: np.ndarray = run(plan(graph, Mesh((parts,)), fix=fix, expand=False), feeds).outputs["y"]
+    return found
+
+
+def drawn(kind: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Integers of 8 bits, most of them at the ends."""
+    rng, ends = np.random.default_rng(seed), np.iinfo(kind)
+    return np.where(rng.random(shape) < 0.8, rng.choice([ends.min, ends.max], shape), rng.integers(0, 9, shape)).astype(
+        kind
+    )
+
+
+@pytest.mark.parametrize(
+    ("a_kind", "b_kind", "k"), [("uint8", "uint8", 700), ("int8", "uint8", 260), ("int8", "int8", 3)]
+)
+def test_products_of_integers_are_exact_however_they_are_split(a_kind: str, b_kind: str, k: int) -> None:
+    seed = k
+    a, b = drawn(a_kind, (3, k), seed), drawn(b_kind, (k, 4), seed + 1)
+    zeros = {"za": drawn(a_kind, (), seed + 2), "zb": drawn(b_kind, (), seed + 3)}
+    graph = load_onnx(NodeCase("MatMulInteger", {"a": a, "b": b}, zeros).model)
+    wanted = (a.astype(int) - int(zeros["za"])) @ (b.astype(int) - int(zeros["zb"]))
+    for parts in (1, 3):
+        found = run_split(graph, {"a": a, "b": b}, parts, "k")
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_convolutions_of_integers_are_the_same_bits_on_any_split() -> None:
+    x, w = ints(0, 256, 1, 6, 5, 5, dtype=np.uint8), ints(-128, 128, 4, 6, 3, 3, dtype=np.int8)
+    known = {"sx": f32(0.3), "zx": np.uint8(77), "sw": f32(0.01), "zw": np.int8(5), "sy": f32(9), "zy": np.uint8(99)}
+    reads = ("x", "sx", "zx", "w", "sw", "zw", "sy", "zy")
+    graph = load_onnx(NodeCase("QLinearConv", {"x": x, "w": w}, known, {"pads": [1, 1, 1, 1]}, reads=reads).model)
+    whole = run_split(graph, {"x": x, "w": w}, 1, "c")
+    assert len(np.unique(whole)) > 30
+    for axis in ("c", "h", "ci", "kh"):
+        np.testing.assert_array_equal(run_split(graph, {"x": x, "w": w}, 2, axis), whole)
+
+
+def test_the_scale_may_be_computed() -> None:
+    """As of DynamicQuantizeLinear, whose body quantizes by the largest and the smallest cell."""
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    x = floats(6, 8)
+    for parts in (1, 3):
+        graph = load_onnx(model_of(nodes, {"x": x.shape}))
+        fix = {name: {"i0": parts} for name in graph.nodes if graph.signature(name).axes and parts > 1}
+        fix = {name: cut for name, cut in fix.items() if "i0" in {axis.name for axis in graph.signature(name).axes}}
+        found = run(plan(graph, Mesh((parts,)), fix=fix, expand=False), {"x": x}).outputs["y"]
+        assert abs(found - x).max() <= (x.max() - x.min()) / 255
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        (NodeCase("QuantizeLinear", {"x": floats(3, 4), "s": floats(3)}, {}, {"axis": 1}), "do not stand for axis 1"),
+        (NodeCase("QuantizeLinear", {"x": floats(3, 4), "s": floats(3, 3)}, {}, {"block_size": 2}), "for blocks of 2"),
+        (
+            NodeCase(
+                "QuantizeLinear",
+                {"x": floats(3, 4), "s": f32(1).reshape(())},
+                {"z": np.uint8(1)},
+                {"output_dtype": TensorProto.INT8},
+            ),
+            "output_dtype is int8, the zero point has uint8",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(case: NodeCase, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        load_onnx(case.model)
+
+
+def test_integers_of_more_bits_are_refused() -> None:
+    case = NodeCase(
+        "QLinearMatMul", {"a": ints(0, 9, 2, 2, dtype=np.int16)}, reads=("a", "s", "z", "a", "s", "z", "s", "z")
+    )
+    model = NodeCase(
+        "QLinearMatMul",
+        {**case.inputs, "s": np.array(1, np.float32), "z": np.array(0, np.int16)},
+        reads=case.reads,
+    ).model
+    with pytest.raises(UnsupportedOp, match="its input 0 is int16; integers of 8 bits are supported"):
+        load_onnx(model)

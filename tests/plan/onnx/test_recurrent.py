@@ -1,0 +1,77 @@
+"""Recurrent layers: split by direction and batch, with sequences that end early, as ONNX Runtime has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapestry_exec import run
+from tapestry_plan import Mesh, UnsupportedOp, plan
+from tapestry_plan.onnx import load_onnx
+from tests.onnx_cases import NODES, NodeCase, floats
+from tests.onnx_models import difference, ort
+
+LAYERS = [case for case in NODES if case.op in ("LSTM", "GRU", "RNN")]
+
+
+@pytest.mark.parametrize("case", LAYERS, ids=str)
+def test_layers_are_split_by_direction_and_batch(case: NodeCase) -> None:
+    """The numbers of steps are read in the run too, where they are constants of the model."""
+    feeds = {**case.inputs, **case.constants}
+    model = NodeCase(case.op, feeds, {}, case.attrs, case.outputs, reads=case.reads or tuple(feeds)).model
+    graph, wanted = load_onnx(model), ort(model, feeds)
+    (name,) = [node.name for node in graph.nodes.values() if node.op == "recurrence"]
+    for axis in graph.signature(name).axes:
+        fix = {name: {axis.name: min(2, axis.size)}}
+        found = run(plan(graph, Mesh((2,)), fix=fix, expand=False), feeds).outputs
+        for key, one in zip(case.outputs, wanted, strict=True):
+            assert difference(found[key], one) < 1e-5
+
+
+def test_batches_may_come_first() -> None:
+    """ONNX Runtime has no layout 1: the axes are moved outside."""
+    shapes = {"x": (5, 3, 4), "w": (2, 18, 4), "r": (2, 18, 6), "b": (2, 36), "h": (2, 3, 6)}
+    feeds = {name: floats(*shape, seed=k) for k, (name, shape) in enumerate(shapes.items())}
+    attrs = {"hidden_size": 6, "direction": "bidirectional"}
+    reads = ("x", "w", "r", "b", "", "h")
+    y, y_h = ort(NodeCase("GRU", feeds, {}, attrs, ("y", "y_h"), reads=reads).model, feeds)
+    moved = {**feeds, "x": feeds["x"].swapaxes(0, 1), "h": feeds["h"].swapaxes(0, 1)}
+    model = NodeCase("GRU", moved, {}, {**attrs, "layout": 1}, ("y", "y_h"), reads=reads).model
+    found = run(plan(load_onnx(model), Mesh((2,))), moved).outputs
+    assert difference(found["y"], y.transpose(2, 0, 1, 3)) < 1e-5
+    assert difference(found["y_h"], y_h.transpose(1, 0, 2)) < 1e-5
+
+
+def layer(**attrs: Any) -> Any:
+    shapes = {"x": (2, 3, 4), "w": (2, 6, 4), "r": (2, 6, 6)}
+    feeds = {name: floats(*shape) for name, shape in shapes.items()}
+    return NodeCase("RNN", feeds, {}, {"hidden_size": 6, "direction": "bidirectional", **attrs}).model
+
+
+@pytest.mark.parametrize(
+    ("attrs", "says"),
+    [
+        ({"direction": "forward"}, r"R has shape \(2, 6, 6\); 1 directions of 1 times hidden_size are needed"),
+        ({"direction": "sideways"}, "direction is 'sideways'; known are"),
+        ({"hidden_size": 5}, r"R has shape \(2, 6, 6\)"),
+        ({"clip": -1.0}, "clip is -1.0; give a number above 0"),
+        ({"activations": ["Tanh"]}, "rnn takes 1 for each direction"),
+        ({"activations": ["Tanh", "Relu"]}, "activations that differ by direction are not supported"),
+        ({"activations": ["Wave", "Wave"]}, r"activations is \('wave',\); rnn takes 1 of"),
+    ],
+)
+def test_layers_that_are_refused(attrs: dict[str, Any], says: str) -> None:
+    with pytest.raises((ValueError, UnsupportedOp), match=says):
+        load_onnx(layer(**attrs))
+
+
+def test_a_sequence_without_steps_keeps_its_first_state() -> None:
+    shapes = {"x": (3, 2, 4), "w": (1, 6, 4), "r": (1, 6, 6), "h": (1, 2, 6)}
+    feeds = {name: floats(*shape, seed=k) for k, (name, shape) in enumerate(shapes.items())}
+    feeds["n"] = np.array([0, 3], np.int32)
+    case = NodeCase("RNN", feeds, {}, {"hidden_size": 6}, ("y", "y_h"), reads=("x", "w", "r", "", "n", "h"))
+    found = run(plan(load_onnx(case.model), Mesh((2,))), feeds).outputs
+    assert not found["y"][:, 0, 0].any() and difference(found["y_h"][:, 1], found["y"][2, :, 1]) == 0
+    np.testing.assert_array_equal(found["y_h"][0, 0], feeds["h"][0, 0])
