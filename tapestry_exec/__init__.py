@@ -13,6 +13,7 @@ from tapestry_exec.run import (
     Phase,
     ResultMismatch,
     RunResult,
+    StagedResult,
     StepFailed,
     TraceEvent,
     TransferMismatch,
@@ -23,6 +24,7 @@ from tapestry_exec.run import (
     evaluate,
     load_from_wing,
     run,
+    run_stages,
     write_trace,
 )
 
@@ -53,6 +55,7 @@ __all__ = [
     "RunResult",
     "SerialBackend",
     "SimulatedBackend",
+    "StagedResult",
     "StepFailed",
     "TraceEvent",
     "TransferMismatch",
@@ -62,6 +65,7 @@ __all__ = [
     "difference",
     "evaluate",
     "run",
+    "run_stages",
     "write_trace",
 ]
 

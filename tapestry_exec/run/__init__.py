@@ -10,6 +10,7 @@ From the ground up; each row stands on rows above it:
     residents                       what stays on devices from run to run
     ways                            devices one after the other, or a thread for each
     deployment                      one run, or many where constants are placed once
+    stages                          models whose shapes follow from values, one graph after the other
     calibration                     what kernels and copies take, from the timelines of small plans
 """
 
@@ -46,6 +47,7 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, free_nbytes
+from tapestry_exec.run.stages import StagedResult, run_stages
 from tapestry_exec.run.trace import Phase, TraceEvent, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
 from tapestry_exec.run.ways import name_step, one_blas_thread

@@ -8,4 +8,6 @@ from tapestry_plan.onnx.models import load_onnx, read_constant  # kept: one who 
 from tapestry_plan.onnx.networks import before_softmax, demo_model, he_random, light_model
 from tapestry_plan.onnx.nodes import Import, Importing, Node
 from tapestry_plan.onnx.operators import IMPORTERS
+from tapestry_plan.onnx.stages import ModelStage, StagedModel
+from tapestry_plan.onnx.supported import Supported, list_supported
 from tapestry_plan.onnx.writing import WRITERS, to_onnx

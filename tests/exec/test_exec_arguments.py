@@ -109,6 +109,8 @@ NOT_WALKED = {
     "NumpyBackend": "takes nothing; run calls its methods",
     "Phase": "a backend makes it",
     "RunResult": "run makes it",
+    "StagedResult": "run_stages makes it",
+    "run_stages": "run, for each stage; wrong inputs are in tests/plan/onnx/test_whole.py",
     "TraceEvent": "run makes it",
     "calibrate": "it takes seconds; wrong arguments are in run/test_calibration.py",
 }
