@@ -1,7 +1,7 @@
 """How does an ONNX model become a graph, and a graph or a plan a model?
 
 The importer with its table of operators, the way back, and real networks with seeded weights; no other wing imports
-onnx.
+onnx, but the block of `ops.opaque`.
 """
 
 from tapestry_plan.onnx.models import load_onnx, read_constant  # kept: one who runs a plan asks for it by name

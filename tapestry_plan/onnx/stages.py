@@ -26,7 +26,7 @@ from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, ValueNeeded, 
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import needed_of, read_nodes
 from tapestry_plan.onnx.whole import NotWhole, reads_of, run_node
-from tapestry_sets.limits import cut_text, list_names, quote, tell_count
+from tapestry_sets.limits import cut_text, drop_item, list_names, quote, tell_count
 
 
 class ModelStage(Struct, frozen=True):
@@ -206,6 +206,11 @@ class StagedModel:
             for name in wanted:
                 self._check_declared(f"stage {self.stage.number}", name, self._host[name])
             self._run_whole()
+            unknown = [name for name in self.stage.wanted if name not in self._host]
+            if unknown:
+                raise ValueError(
+                    f"the next stage depends on the input {quote(unknown[0])}, which is not given: give it"
+                )
             self._bound.update(self.stage.wanted)
             self._find_stage()
 
@@ -337,7 +342,12 @@ class StagedModel:
             if name not in self._host and name in at.tensors and name not in self._inputs:
                 at.graph.output(at.tensors[name], name)
         at.drop_unread_views()
-        return at.graph if at.graph.outputs else None
+        graph = at.graph
+        names = [*graph.outputs.values(), *(name for node in graph.nodes.values() for name in node.inputs)]
+        read = {stored for name in names for stored in graph.source(name).stored}
+        for name in [name for name, stored in graph.stored.items() if stored.kind == "input" and name not in read]:
+            drop_item(graph.stored, name)  # nodes of later stages read it
+        return graph if graph.outputs else None
 
 
 def count_nbytes(value: Any) -> int:

@@ -297,6 +297,8 @@ def test_values_that_importers_need_are_bound() -> None:
     found = staged(model, feeds)
     np.testing.assert_array_equal(found.outputs["y"], ort(model, feeds)[0])
     assert not found.whole and found.stages[0].wanted == ("k",)
+    with pytest.raises(ValueError, match="depends on the input 's', which is not given"):
+        staged(model, {"x": X, "n": feeds["n"]})
     assert {node.op for one in found.plans for node in one.graph.nodes.values()} == {"sum", "top_k"}
 
 
