@@ -84,6 +84,22 @@ def test_documents_carry_what_runs_whole() -> None:
         np.testing.assert_allclose(made, np.linalg.det(np.maximum(S, 0)), rtol=1e-5, atol=1e-6)
 
 
+def test_onnx_runtime_runs_them_where_it_is_asked_for() -> None:
+    """Also of integers, and with several outputs; what it has not is left to the reference."""
+    inner = model_of([make("TopK", ["x", "k"], ["v", "y"])], {"x": (4, 6)}, constants={"k": np.array([2])})
+    inner = typed(inner, y=TensorProto.INT64)
+    inner.graph.output.insert(0, helper.make_tensor_value_info("v", TensorProto.FLOAT, (4, 2)))
+    g = Graph()
+    dtypes, x = ["float32", "int64"], np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+    v, y = ops.opaque(g.input("x", (4, 6)), model=ops.encode_model(inner), shapes=[(4, 2)] * 2, dtypes=dtypes)
+    g.output(v, "v"), g.output(y, "y")
+    made = plan(g, Mesh(2))
+    found = run(made, {"x": x}, backend="onnxruntime", verify=True)
+    np.testing.assert_array_equal(found.outputs["y"], np.argsort(-x, axis=1)[:, :2])
+    whole = plan(load_onnx(determinants()), Mesh(2))
+    assert run(whole, {"x": S}, backend="onnxruntime", verify=True).outputs["y"].shape == (4,)
+
+
 def test_a_gpu_leaves_what_runs_whole_to_the_host() -> None:
     found = plan(load_onnx(determinants()), Mesh(2))
     with pytest.raises((ValueError, RuntimeError), match=r"\['opaque'\] have block functions that need NumPy"):
