@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from math import prod
 from typing import Any
@@ -94,7 +94,7 @@ class Placing:
         except UnsupportedOp as error:
             refused = error
         why = ""
-        if self.opaque:
+        if self.opaque and not _is_given(node, self.at):
             try:
                 with self.at.trying():
                     add_whole(self.at, node, str(refused).removeprefix(f"{node.where}: "))
@@ -125,15 +125,14 @@ class Placing:
 
 def is_supported(node: Node, at: Importing) -> bool:
     """Whether a node is in the table or evaluated in advance."""
-    return _is_folded(node, at, ()) or _has_importer(node, at) or has_body(node, at)
+    return _is_folded(node, at) or _has_importer(node, at) or has_body(node, at)
 
 
-def _is_folded(node: Node, at: Importing, known: Collection[str]) -> bool:
-    """Whether a node is evaluated in advance, where these tensors are known too."""
+def _is_folded(node: Node, at: Importing) -> bool:
+    """Whether a node is evaluated in advance."""
     if node.domain or node.captured is not None:
         return False
-    reads = [name for name in node.inputs if name]
-    is_known = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
+    is_known = all(map(at.is_known, reads_of(node))) and node.op_type not in RANDOM_OPS
     return is_known or node.op_type in NOT_ADDED
 
 
@@ -148,7 +147,7 @@ def _has_importer(node: Node, at: Importing) -> bool:
 
 def _is_named(node: Node, at: Importing) -> bool:
     """Whether the operator is known, and what the node asks of it is not."""
-    return _has_importer(node, at) or node.operator in NOT_ADDED
+    return _has_importer(node, at) or node.operator in NOT_ADDED or has_body(node, at)
 
 
 def _missing_line(node: Node, refused: UnsupportedOp | None, at: Importing) -> str:
@@ -211,7 +210,7 @@ def add_node(at: Importing, node: Node) -> None:
     if node.operator in NOT_ADDED:
         NOT_ADDED[node.operator].add(at, node)
         NOT_ADDED[node.operator].check_read(node, at.opset)
-    elif node.op_type not in KEPT and _is_folded(node, at, ()) and not _is_given(node, at):
+    elif node.op_type not in KEPT and _is_folded(node, at) and not _is_given(node, at):
         _add_known(at, node)
     else:
         _add_to_graph(at, node)
@@ -248,7 +247,7 @@ def _add_to_graph(at: Importing, node: Node) -> None:
         with at.trying():
             _import(at, node)
     except UnsupportedOp as error:
-        if not has_body(node, at):
+        if not has_body(node, at) or _is_given(node, at):
             raise
         try:
             _add_body(at, node)

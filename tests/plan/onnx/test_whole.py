@@ -253,6 +253,10 @@ def test_they_also_take_the_place_of_onnx_s() -> None:
     model = model_of([make("Relu", ["c"], ["d"]), make("Add", ["x", "d"], ["y"])], {"x": (2, 3)}, constants={"c": X})
     graph = load_onnx(model, ops={"Relu": own})
     assert "scaled" in graph.ops, "which is not evaluated as ONNX's"
+    floats = replace(own, dtype=ops.sin.op.dtype)
+    integers = model_of([make("Relu", ["x"], ["y"])], {"x": (2, 3)}, dtype=TensorProto.INT32)
+    with pytest.raises(UnsupportedOp, match=r"\(Relu\): .* operand 0 is int32"):
+        load_onnx(integers, ops={"Relu": floats})  # and ONNX's does not take its place
     for wrong in (5, {"Relu": 5}, {5: own}):
         with pytest.raises(TypeError, match="ops"):
             load_onnx(model, ops=wrong)
