@@ -57,6 +57,10 @@ def falls(cases: list[Any], devices: int) -> list[str]:
     operator, found = operator_of(cases[0]), {case.name: judge(case, devices) for case in cases}
     bad = [f"{name}: {one.kind}, {one.why}" for name, one in found.items() if one.kind in ("wrong", "error")]
     bad = [line for line in bad if line.partition(":")[0] not in OFF]
+    refused = {
+        name for name, one in found.items() if one.kind == "refused" and "Pillow must be installed" not in one.why
+    }
+    bad += [f"{name}: {found[name].why}" for name in refused - {"test_scan_sum"}]
     least, passes = read_floor()[operator], count_passes(list(found.values()))
     return bad + [f"{operator}: {passes} of {least}"] * any(now < then for now, then in zip(passes, least, strict=True))
 
@@ -74,19 +78,15 @@ def test_the_table_has_every_operator() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("devices", DEVICES)
-def test_no_operator_passes_fewer_cases(devices: int) -> None:
+def test_each_case_has_a_plan_and_none_is_lost(devices: int) -> None:
+    """But for a model of opset 8 that onnx does not convert, and pictures where Pillow is not installed."""
     by_name = defaultdict(list)
-    for case in filter(is_base, load_cases()):
+    for case in load_cases():
         by_name[operator_of(case)].append(case)
-    assert not [line for cases in by_name.values() for line in falls(cases, devices)]
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("devices", DEVICES)
-def test_every_case_has_a_plan(devices: int) -> None:
-    """But for a model of opset 8 that onnx does not convert; expanded cases too."""
-    found = {case.name: judge(case, devices) for case in load_cases()}
-    assert {name for name, one in found.items() if one.kind in FAILED} - OFF == {"test_scan_sum"}
+    base = [[case for case in cases if is_base(case)] for cases in by_name.values()]
+    assert not [line for cases in filter(None, base) for line in falls(cases, devices)]
+    others = [judge(case, devices) for case in load_cases() if not is_base(case) and case.name not in OFF]
+    assert not [verdict for verdict in others if verdict.kind in FAILED]
 
 
 # -- the columns -------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_columns_are_never_mixed() -> None:
 
 def test_a_run_says_how_it_passed() -> None:
     x = np.array([[0, 2], [3, 0]], np.float32)
-    for op, column in (("Relu", "sharded"), ("Transpose", "whole"), ("Hardmax", "opaque"), ("NonZero", "opaque")):
+    for op, column in (("Relu", "sharded"), ("Transpose", "whole"), ("Det", "opaque"), ("NonZero", "opaque")):
         out = TensorProto.INT64 if op == "NonZero" else TensorProto.FLOAT
         model = model_of([make_node(op, ["x"], ["y"])], {"x": (2, 2)}, dtype=TensorProto.FLOAT)
         model.graph.output[0].type.tensor_type.elem_type = out
