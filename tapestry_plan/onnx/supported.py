@@ -85,4 +85,4 @@ def _dtypes_of(schema: Any) -> tuple[str, ...]:
         if text.startswith("tensor(") and code:
             dtype = helper.tensor_dtype_to_np_dtype(code)
             found += [dtype.name] if is_number(np.dtype(dtype)) else []
-    return tuple(sorted(found, key=lambda name: ("biuf".index(np.dtype(name).kind), np.dtype(name).itemsize)))
+    return tuple(sorted(found, key=lambda name: ("biufV".find(np.dtype(name).kind), np.dtype(name).itemsize)))

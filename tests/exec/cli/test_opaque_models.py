@@ -42,8 +42,8 @@ def test_no_opaque_refuses(model: Path, command: tuple[str, ...]) -> None:
 
 def test_operators_of_onnx_are_listed() -> None:
     found = {one["operator"]: one for one in json.loads(call("ops", "--onnx", "--json").stdout)["operators"]}
-    assert found["Conv"]["how"] == "imported" and found["Conv"]["dtypes"] == ["float16", "float32", "float64"]
-    assert found["NonZero"]["how"] == "opaque" and set(found["NonZero"]["dtypes"]) == set(EVERY_DTYPE)
+    assert found["Conv"]["how"] == "imported" and found["Conv"]["dtypes"][:3] == ["float16", "float32", "float64"]
+    assert found["NonZero"]["how"] == "opaque" and set(found["NonZero"]["dtypes"]) >= set(EVERY_DTYPE)
     assert f"{len(found)} operators of ONNX" in call("ops", "--onnx").stdout
     refused(call("ops", "conv", "--onnx"), "--onnx lists all operators of ONNX")
     assert "dtypes floats" in call("ops", "sin").stdout
