@@ -14,6 +14,7 @@ from tapestry_exec.run import (
     Phase,
     ResultMismatch,
     RunResult,
+    StagedResult,
     StepFailed,
     TraceEvent,
     TransferMismatch,
@@ -24,6 +25,7 @@ from tapestry_exec.run import (
     evaluate,
     load_from_wing,
     run,
+    run_stages,
     write_trace,
 )
 
@@ -59,6 +61,7 @@ __all__ = [
     "RunResult",
     "SerialBackend",
     "SimulatedBackend",
+    "StagedResult",
     "StepFailed",
     "TraceEvent",
     "TransferMismatch",
@@ -68,6 +71,7 @@ __all__ = [
     "difference",
     "evaluate",
     "run",
+    "run_stages",
     "write_trace",
 ]
 

@@ -601,3 +601,18 @@ CASES += [
         oracle=walked,
     ),
 ]
+
+
+# -- what runs whole ---------------------------------------------------------------------------------------
+
+HARDMAX_OF_4X6 = "CAg6QAoRCgF4EgF5IgdIYXJkbWF4OgASAWdaEwoBeBIOCgwIARIICgIIBAoCCAZiEwoBeRIOCgwIARIICgIIBAoCCAZCBAoAEBU="
+"""A model in base64, so that a machine without ONNX can read this module."""
+
+CASES.append(
+    Case(
+        "opaque",
+        ((4, 6),),
+        {"model": HARDMAX_OF_4X6, "shapes": ((4, 6),), "dtypes": ("float32",), "why": "as an example"},
+        oracle=by(lambda x: (np.arange(6) == x.argmax(1)[:, None]).astype(np.float32)),
+    )
+)

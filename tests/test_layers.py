@@ -27,7 +27,7 @@ WINGS = {
 }
 """Their modules, by wing; a package's root is one of its own."""
 FOREIGN = {
-    "onnx": ("tapestry_plan.onnx",),
+    "onnx": ("tapestry_plan.onnx", "tapestry_plan.ops"),
     "onnxruntime": ("tapestry_exec.cli", "tapestry_exec.onnxruntime"),
     "islpy": ("tapestry_sets.solvers",),
     "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),

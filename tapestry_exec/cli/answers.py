@@ -245,12 +245,27 @@ class OperatorEntry(Struct, forbid_unknown_fields=True):
     shapes: list[list[int]]
     attributes: dict[str, Any]
     axes: list[AxisEntry]
+    dtypes: list[str]
 
 
-class OpsAnswer(_Answer, tag="tapestry-ops/1"):
+class OpsAnswer(_Answer, tag="tapestry-ops/2"):
     """The operators that come along."""
 
     operators: list[OperatorEntry]
+
+
+class OnnxEntry(Struct, forbid_unknown_fields=True):
+    """An operator of ONNX: imported, defined by others, opaque or refused; and dtypes of its first operand."""
+
+    operator: str
+    how: str
+    dtypes: list[str]
+
+
+class OnnxAnswer(_Answer, tag="tapestry-onnx-ops/1"):
+    """The operators of ONNX."""
+
+    operators: list[OnnxEntry]
 
 
 class DocumentEntry(Struct, forbid_unknown_fields=True):

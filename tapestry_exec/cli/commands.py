@@ -123,7 +123,7 @@ def demo_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool
 
 def load_model(asked: Planning) -> Graph:
     """The graph of the model that is asked for."""
-    return load_onnx(find_file(asked.model), shapes=asked.shapes, values=asked.values)
+    return load_onnx(find_file(asked.model), shapes=asked.shapes, values=asked.values, opaque=asked.opaque)
 
 
 def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:

@@ -13,6 +13,8 @@ from click.shell_completion import CompletionItem
 from tapestry_exec.cli import tuning
 from tapestry_exec.cli.answers import (
     DOCUMENTS,
+    OnnxAnswer,
+    OnnxEntry,
     OperatorEntry,
     OpsAnswer,
     OverlapAnswer,
@@ -26,13 +28,20 @@ from tapestry_exec.cli.answers import (
 )
 from tapestry_exec.cli.commands import main
 from tapestry_exec.cli.expression import parse_views
-from tapestry_exec.cli.operators import describe_operator, parse_attributes, parse_operand_shapes
+from tapestry_exec.cli.operators import (
+    EVERY_DTYPE,
+    describe_operator,
+    parse_attributes,
+    parse_operand_shapes,
+    tell_dtypes,
+)
 from tapestry_exec.cli.pictures import draw_named
-from tapestry_exec.cli.planning import PATH, parse_shapes, parse_shardings, parse_values
+from tapestry_exec.cli.planning import PATH, opaque_option, parse_shapes, parse_shardings, parse_values
 from tapestry_exec.cli.printing import tell_shape
 from tapestry_exec.cli.terminal import echo, json_option, print_table
 from tapestry_exec.run import check_target, replace_file
 from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.onnx import list_supported
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Allocation
@@ -161,6 +170,7 @@ def describe_overlap(o: Overlap[Allocation]) -> str:
 @click.option("--attr", "attributes", multiple=True, metavar="NAME=VALUE", help="Of an operator, as pads=1.")
 @click.option("--shape", "open_shapes", multiple=True, metavar="NAME=1,3,8,8", help="Of a model's input, as for plan.")
 @click.option("--value", "values", multiple=True, metavar="NAME=1,3", help="Of a model's input, as for plan.")
+@opaque_option
 @svg_option
 @json_option
 def show_command(what: str, svg_file: Path | None, as_json: bool, **how: Any) -> None:
@@ -173,7 +183,11 @@ def show_command(what: str, svg_file: Path | None, as_json: bool, **how: Any) ->
     parts = _parse_parts(how["parts"])
     shapes = None if how["shapes"] is None else parse_operand_shapes(how["shapes"])
     options = {"parts": parts, "shapes": shapes, "attributes": parse_attributes(how["attributes"]), "node": how["node"]}
-    read = {"shapes": parse_shapes(how["open_shapes"]), "values": parse_values(how["values"])}
+    read = {
+        "shapes": parse_shapes(how["open_shapes"]),
+        "values": parse_values(how["values"]),
+        "opaque": not how["no_opaque"],
+    }
     shown = draw_named(what, options, read)
     if svg_file is not None:
         if shown.svg is None:
@@ -202,18 +216,30 @@ def _parse_parts(text: str | None) -> Mapping[str, int] | None:
 
 @main.command(
     "ops",
-    short_help="List operators, their calls and index axes.",
-    examples=["tapestry ops", "tapestry ops conv", "tapestry ops conv --shapes 1x3x8x8,4x3x3x3 --json"],
+    short_help="List operators, their calls, index axes and dtypes.",
+    examples=[
+        "tapestry ops",
+        "tapestry ops --onnx",
+        "tapestry ops conv",
+        "tapestry ops conv --shapes 1x3x8x8,4x3x3x3 --json",
+    ],
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_operators)
 @click.option("--shapes", metavar="AxB,…", help="Of the operands, as 32x64,64x16; an example's otherwise.")
 @click.option("--attr", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute, as pads=1.")
+@click.option("--onnx", "of_onnx", is_flag=True, help="List ONNX's operators: whether each is imported, or runs whole.")
 @json_option
-def ops_command(names: Sequence[str], shapes: str | None, attributes: Sequence[str], as_json: bool) -> None:
-    """List operators: how each is called, its index axes, over which plans cut it, and what it computes.
+def ops_command(
+    names: Sequence[str], shapes: str | None, attributes: Sequence[str], of_onnx: bool, as_json: bool
+) -> None:
+    """List operators: how each is called, its index axes, over which plans cut it, dtypes, and what it computes.
 
     Index axes follow from shapes and attributes; without --shapes they are those of an example.
     """
+    if of_onnx:
+        if names or shapes is not None or attributes:
+            raise click.UsageError("--onnx lists all operators of ONNX; leave out names, --shapes and --attr")
+        return _print_onnx(as_json)
     if (shapes is not None or attributes) and len(names) != 1:
         raise click.UsageError("--shapes and --attr are for one operator; name it, as `tapestry ops conv --shapes …`")
     given = None if shapes is None else parse_operand_shapes(shapes)
@@ -222,9 +248,24 @@ def ops_command(names: Sequence[str], shapes: str | None, attributes: Sequence[s
         return print_answer(OpsAnswer(found))
     if names:
         return echo("\n\n".join(map(tell_operator, found)))
-    rows = [(one.call, " ".join(tell_axis(axis.name, axis.kind) for axis in one.axes), one.says) for one in found]
-    legend = "index axes: of an example, `tapestry ops NAME` shows it; +axis: summed over"
-    print_table(f"{len(found)} operators", ("call", "index axes", "what it computes"), rows, (), legend)
+    rows = [
+        (one.call, " ".join(tell_axis(axis.name, axis.kind) for axis in one.axes), tell_dtypes(one.dtypes), one.says)
+        for one in found
+    ]
+    legend = "index axes: of an example, `tapestry ops NAME` shows it; +axis: summed over; dtypes: of the first operand"
+    print_table(f"{len(found)} operators", ("call", "index axes", "dtypes", "what it computes"), rows, (), legend)
+
+
+def _print_onnx(as_json: bool) -> None:
+    found = list(list_supported())
+    if as_json:
+        return print_answer(OnnxAnswer([OnnxEntry(one.operator, one.how, list(one.dtypes)) for one in found]))
+    rows = [(one.operator, one.how, tell_dtypes([d for d in EVERY_DTYPE if d in one.dtypes])) for one in found]
+    legend = (
+        "imported: as operators and views, which plans split; defined: by ONNX's own definition in such; opaque: "
+        "whole, by ONNX's reference; dtypes: of the first operand"
+    )
+    print_table(f"{len(found)} operators of ONNX", ("operator", "how", "dtypes"), rows, (), legend)
 
 
 def tell_axis(name: str, kind: str) -> str:
@@ -237,7 +278,8 @@ def tell_operator(one: OperatorEntry) -> str:
     axes = ", ".join(f"{axis.name}:{axis.size}{' (summed)' * (axis.kind == 'reduction')}" for axis in one.axes)
     given = ", ".join(map(tell_shape, one.shapes)) or "none"
     more = "".join(f", {name}={value!r}" for name, value in one.attributes.items())
-    return f"{one.call}\n  {one.says}\n  index axes {axes or 'none: one point'}\n  of operands {given}{more}"
+    dtypes = f"\n  dtypes {tell_dtypes(one.dtypes)}" if one.dtypes else ""
+    return f"{one.call}\n  {one.says}\n  index axes {axes or 'none: one point'}\n  of operands {given}{more}{dtypes}"
 
 
 @main.command(

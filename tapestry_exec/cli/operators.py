@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+import numpy as np
 
 from tapestry_exec.cli.answers import AxisEntry, OperatorEntry
 from tapestry_exec.cli.tuning import IMAGE, SQUARE
@@ -15,6 +16,7 @@ from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op, Operation, Shape, operation
 from tapestry_sets.limits import list_names, quote
 
+FLOATS = ("float16", "float32", "float64")
 SHAPES: dict[str, tuple[Shape, ...]] = {
     "attention": ((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8)),
     "batch_normalization": (IMAGE, (4,), (4,), (4,), (4,)),
@@ -45,21 +47,27 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
 NEEDED = {
     "depth": 3,
     "dtype": "float32",
+    "dtypes": ("float32",),
     "equation": "ij,jk->ik",
     "groups": 2,
     "high": 10,
     "k": 2,
     "kernel": (2, 2),
     "low": 0,
+    # Hardmax of 4x6
+    "model": "CAg6QAoRCgF4EgF5IgdIYXJkbWF4OgASAWdaEwoBeBIOCgwIARIICgIIBAoCCAZiEwoBeRIOCgwIARIICgIIBAoCCAZCBAoAEBU=",
     "rate": 0.5,
     "seed": 0,
     "shape": SQUARE,
+    "shapes": (SQUARE,),
     "size": 3,
 }
 """Values of attributes that have no default, for an example."""
 ALSO: dict[str, dict[str, Any]] = {"cumulative_sum": {"axis": 1}, "resize": {"sizes": (8, 12)}}
 """Attributes without which an operator has no index axes, though they have a default."""
 DTYPES = ("float32", "int64", "bool")
+EVERY_DTYPE = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), *FLOATS)
+"""Those that graphs of models have."""
 
 
 def find_operator(name: str) -> Op:
@@ -189,11 +197,48 @@ def describe_operator(
     ('softmax(x, axis=-1)', ['i0'], [[4, 6]])
     """
     shapes, attributes = fill_example(name, shapes, attributes)
-    signature = make_operation(name, shapes, attributes).signature
+    made = make_operation(name, shapes, attributes)
     says = (inspect.getdoc(getattr(ops, name)) or "").partition("\n")[0]
-    return OperatorEntry(
-        name, tell_call(name), says, [list(shape) for shape in shapes], dict(attributes), AxisEntry.list_of(signature)
-    )
+    axes, given = AxisEntry.list_of(made.signature), [list(shape) for shape in shapes]
+    return OperatorEntry(name, tell_call(name), says, given, dict(attributes), axes, list_dtypes(made))
+
+
+def list_dtypes(made: Operation) -> list[str]:
+    """The dtypes that the operator takes in place of its first operand's; those of other operands stay as they are.
+
+    Examples
+    --------
+    >>> list_dtypes(make_operation("sin", [(4, 6)], {})), len(list_dtypes(make_operation("relu", [(4, 6)], {})))
+    (['float16', 'float32', 'float64'], 11)
+    """
+    op, node = made.graph.ops[made.node.op], made.node
+    given = [made.graph.source(name).dtype for name in node.inputs]
+    return [dtype for dtype in EVERY_DTYPE if given and _is_taken(op, given, dtype, node.attrs)]
+
+
+def _is_taken(op: Op, given: Sequence[str], dtype: str, attrs: Mapping[str, Any]) -> bool:
+    try:
+        op.dtype([dtype if one == given[0] else one for one in given], attrs)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def tell_dtypes(names: Sequence[str]) -> str:
+    """Dtypes in few words: all of a kind by its name.
+
+    Examples
+    --------
+    >>> tell_dtypes(["float16", "float32", "float64"]), tell_dtypes(["bool", "int8"]), tell_dtypes([])
+    ('floats', 'bool, int8', '')
+    """
+    told, left = [], list(names)
+    for word, kinds in (("integers", "iu"), ("floats", "f")):
+        every = [name for name in EVERY_DTYPE if np.dtype(name).kind in kinds]
+        if set(every) <= set(left):
+            told.append(word)
+            left = [name for name in left if name not in every]
+    return ", ".join([*left, *told])
 
 
 def fill_example(

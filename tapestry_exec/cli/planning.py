@@ -310,6 +310,7 @@ class Planning(Struct, frozen=True):
     model: Path
     shapes: dict[str, int | tuple[int, ...]]
     values: dict[str, Any]
+    opaque: bool
     machine: Mesh | None
     quiet: bool
     options: dict[str, Any]
@@ -381,6 +382,9 @@ def complete_machines(ctx: click.Context, param: click.Parameter, incomplete: st
     return [*known, CompletionItem(incomplete, type="file")]
 
 
+opaque_option = click.option(
+    "--no-opaque", is_flag=True, help="Refuse a model with nodes that have no declaration, rather than run these whole."
+)
 MODEL = (
     click.argument("model", type=PATH),
     click.option(
@@ -397,6 +401,7 @@ MODEL = (
         metavar="NAME=1,3",
         help="Value of an input that is known in advance, as the shape of a Reshape; numbers, or a file.npy.",
     ),
+    opaque_option,
 )
 """What is planned."""
 DEVICES = (
@@ -433,12 +438,20 @@ def planning(
         model: Path = SQUEEZENET,
         shapes: Sequence[str] = (),
         values: Sequence[str] = (),
+        no_opaque: bool = False,
         **rest: Any,
     ) -> None:
         options = {name: rest.pop(name) for name in by_name}
         options["expand"] = parse_expand(options["expand"], no_expand)
         asked = Planning(
-            model, parse_shapes(shapes), parse_values(values), machine, quiet, options, _list_changed(by_name, options)
+            model,
+            parse_shapes(shapes),
+            parse_values(values),
+            not no_opaque,
+            machine,
+            quiet,
+            options,
+            _list_changed(by_name, options),
         )
         command(asked, **rest)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tapestry_exec.cli.terminal import echo, print_table
 from tapestry_exec.run import RunResult
 from tapestry_plan.steps import ShardPlan, tell_block, tell_sharding
-from tapestry_sets.limits import Units, escape_controls
+from tapestry_sets.limits import Units, cut_text, escape_controls, tell_count
 
 QUEUES = {
     "work": "the work of",
@@ -99,6 +99,10 @@ def print_totals(p: ShardPlan, units: Units) -> None:
         echo(f"the bound has expansions of {some} with their operators apart, not in blocks")
     if p.choices.memory_nbytes is not None:
         echo("in the memory given, the bound is of plans with the fastest plan's blocks and expansions, or with none")
+    if p.opaque:
+        names = escape_controls(cut_text(", ".join(p.opaque), 200), keep="")
+        count, moved = tell_count(len(p.opaque), "operator"), units.nbytes(sum(p.opaque.values()))
+        echo(f"opaque: {count} of ONNX without a declaration here, run whole: {names}; {moved} moved for them")
     schedule = p.schedule
     if schedule.busiest is not None:
         kind, device, _ = schedule.busiest

@@ -10,6 +10,7 @@ From the ground up; each row stands on rows above it:
     residents                       what stays on devices from run to run
     ways                            devices one after the other, or a thread for each
     deployment                      one run, or many where constants are placed once
+    stages                          models whose shapes follow from values, one graph after the other
     alike                           what must be equal wherever devices of one plan run
     parts                           what one device is told in another process, and how it does that
     generations                     all devices begin again when one is lost
@@ -61,6 +62,7 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, free_nbytes
+from tapestry_exec.run.stages import StagedResult, run_stages
 from tapestry_exec.run.trace import Phase, TraceEvent, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
 from tapestry_exec.run.ways import name_place, name_step, one_blas_thread

@@ -31,6 +31,7 @@ from tapestry_plan.ir.graph import (
     DERIVED,
     Adjoint,
     Backward,
+    DtypeNotTaken,
     Expansion,
     Graph,
     NotApplicable,
@@ -56,5 +57,6 @@ from tapestry_plan.ir.tensors import (
     Stored,
     Unread,
     check_dtype,
+    check_shape,
     sha256_of,
 )

@@ -86,6 +86,10 @@ class NotApplicable(ValueError):
     """
 
 
+class DtypeNotTaken(ValueError):
+    """An operator has no such results for operands of these dtypes."""
+
+
 Expansion = Callable[[Sequence["Tensor"], Attrs], Any]
 """Builds a graph equal to an operator: from its inputs, present ones only, and its attributes to its outputs."""
 
@@ -200,6 +204,8 @@ class Op(Shown, Struct, frozen=True):
         ``(shard, shapes of its input blocks) -> attrs or None``: the attributes with which the operator, applied to
         the blocks alone, gives what the shard does; None where that depends on where the blocks lie. Without it that is
         taken to be so, but of operators that work cell by cell.
+    opaque : bool
+        Whether it runs whole, whatever it is given: plans tell what moves for it, and no plan splits it.
     rows : bool
         Whether results have the same bits where rows of blocks, their runs along the last axis, lie apart in memory.
         Plans make blocks inside others only where that is so, or where these lie side by side.
@@ -236,6 +242,7 @@ class Op(Shown, Struct, frozen=True):
     points_per_launch: Callable[[Signature, Attrs], int] | None = None
     local: Callable[[Shard, Sequence[Shape]], Attrs | None] | None = None
     rows: bool = False
+    opaque: bool = False
 
     def __repr__(self) -> str:
         merged = "" if self.monoid is None else f", parts merge by {self.monoid.name}"
@@ -478,10 +485,13 @@ class Graph(Guarded):
         frozen_attrs = {key: _plain(value, f"{what}: {key}") for key, value in taken.items()}
         try:
             signature, around = resolve(declared.signature, [source.shape for source in present], frozen_attrs)
-            dtypes = () if around else declared.dtype([source.dtype for source in present], frozen_attrs)
         except ValueError as error:
             kind = NotApplicable if isinstance(error, NotApplicable) else ValueError
             raise kind(f"{what}: {error}") from None
+        try:
+            dtypes = () if around else declared.dtype([source.dtype for source in present], frozen_attrs)
+        except ValueError as error:
+            raise DtypeNotTaken(f"{what}: {error}") from None
         if around:
             return self._op_extended(declared, inputs, node_name, frozen_attrs, around)
         shapes = [operand.projection.bounding_box(signature.index).stop for operand in signature.outputs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from math import prod
 from typing import Any
@@ -10,72 +10,162 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import Tensor, UnsupportedOp
+from tapestry_plan.ir import DtypeNotTaken, Tensor, UnsupportedOp
 from tapestry_plan.onnx.bodies import has_body, nodes_of
 from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import (
     Importing,
     Node,
+    NotOfGraphs,
     TooLargeToFold,
+    ValueNeeded,
     check_attributes,
     check_version,
     refusal,
     schema_of,
 )
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+from tapestry_plan.onnx.whole import FROM_VALUES, RANDOM_OPS, add_whole, reads_of
 from tapestry_sets.limits import cut_text, list_names, quote
 
-RANDOM_OPS = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
-"""Never evaluated in advance: each run is to draw anew."""
+STAGED = "; what follows from values that are known in a run only is planned in stages, by StagedModel"
+"""What to do about shapes that are not known."""
+
+KEPT = ("Identity", "Dropout")
+"""Nodes that give known values another name, whatever these are."""
 
 
-def check_supported(nodes: Sequence[Node], at: Importing) -> None:
-    """Raise for all nodes that are neither in the table nor evaluated in advance."""
-    known: set[str] = set()
-    missing = []
-    for node in nodes:
-        if _is_folded(node, at, known):
-            known.update(node.outputs)
-        elif not _has_importer(node, at):
-            missing.append(node)
-    if missing:
+class NotFolded(UnsupportedOp):
+    """A node without importer that was to be evaluated in advance, and cannot be."""
+
+
+class Placing:
+    """The nodes of a model in turn, and what became of those that could not be added.
+
+    Parameters
+    ----------
+    at : Importing
+    opaque : bool
+        Whether nodes that are refused may be added as operators that run whole.
+    """
+
+    def __init__(self, at: Importing, opaque: bool) -> None:
+        self.at, self.opaque = at, opaque
+        self.refused: list[tuple[Node, UnsupportedOp]] = []
+        """Nodes that are not supported, and why."""
+        self.behind: list[Node] = []
+        """Nodes that read what those do not make, or others of these."""
+        self.lost: set[str] = set()
+        """What neither makes."""
+        self.foreign: set[str] = set()
+        """Values that no graph has: of strings, of several tensors, of elements that NumPy has not."""
+        self.wrong: list[tuple[Node, UnsupportedOp]] = []
+        """Of the refused ones those that are not ONNX's, or not as ONNX has them."""
+
+    def place(self, node: Node) -> None:
+        """Add a node to the graph, in one way or another, or note why that cannot be."""
+        if not self.lost.isdisjoint(reads_of(node)):
+            self.behind.append(node)
+            self.lost.update(filter(None, node.outputs))
+            return
+        try:
+            self._add(node)
+        except UnsupportedOp as error:
+            self._refuse(node, error)
+
+    def _refuse(self, node: Node, why: UnsupportedOp) -> None:
+        self.refused.append((node, why))
+        self.lost.update(filter(None, node.outputs))
+
+    def _add(self, node: Node) -> None:
+        if not self.foreign.isdisjoint(reads_of(node)):
+            name = next(name for name in reads_of(node) if name in self.foreign)
+            raise NotOfGraphs(f"{node.where} reads {quote(name)}, which is not a tensor of numbers of NumPy")
+        try:
+            check_node(self.at, node)
+        except UnsupportedOp as error:
+            self.wrong.append((node, error))
+            raise
+        try:
+            with self.at.trying():
+                add_node(self.at, node)
+            return
+        except UnsupportedOp as error:
+            refused = error
+        why = ""
+        if self.opaque and not _is_given(node, self.at):
+            try:
+                with self.at.trying():
+                    add_whole(self.at, node, str(refused).removeprefix(f"{node.where}: "))
+                return
+            except UnsupportedOp as error:
+                why = str(error)
+        if not why or isinstance(refused, ValueNeeded):
+            raise refused
+        known = "" if why in str(refused) else f"; nor can it run whole: {why.removeprefix(f'{node.where}: ')}"
+        raise type(refused)(f"{refused}{known}")
+
+    def report(self) -> None:
+        """Raise UnsupportedOp for all nodes that are not supported, where there are any."""
+        if not self.refused:
+            return
+        at = self.at
+        missing = [*self.refused, *((node, None) for node in self.behind if not is_supported(node, at))]
+        if len(missing) == 1 and _is_named(missing[0][0], at):
+            raise self.refused[0][1]
+        lines = [_missing_line(node, why, at) for node, why in missing if why is not None or not self.opaque]
         raise UnsupportedOp(
-            f"{len(missing)} node{'s have' if len(missing) > 1 else ' has'} an operator that is not supported:\n"
-            + "\n".join(_missing_line(node, at) for node in missing)
-            + f"\nthe {len(IMPORTERS)} supported are the keys of tapestry_plan.onnx.IMPORTERS, and others can be added"
+            f"{len(lines)} node{'s have' if len(lines) > 1 else ' has'} an operator that is not supported:\n"
+            + "\n".join(lines)
+            + f"\nthe {len(IMPORTERS)} supported are the keys of tapestry_plan.onnx.IMPORTERS; others can be given as "
+            'ops={"domain::Type": …}' + STAGED * (self.opaque and any(FROM_VALUES in line for line in lines))
         )
 
 
 def is_supported(node: Node, at: Importing) -> bool:
     """Whether a node is in the table or evaluated in advance."""
-    return _is_folded(node, at, ()) or _has_importer(node, at)
+    return _is_folded(node, at) or _has_importer(node, at) or has_body(node, at)
 
 
-def _is_folded(node: Node, at: Importing, known: Collection[str]) -> bool:
-    """Whether a node is evaluated in advance, where these tensors are known too."""
+def _is_folded(node: Node, at: Importing) -> bool:
+    """Whether a node is evaluated in advance."""
     if node.domain or node.captured is not None:
         return False
-    reads = [name for name in node.inputs if name]
-    is_known = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
+    is_known = all(map(at.is_known, reads_of(node))) and node.op_type not in RANDOM_OPS
     return is_known or node.op_type in NOT_ADDED
 
 
+def _is_given(node: Node, at: Importing) -> bool:
+    """Whether the operator is one that the user gave a declaration of."""
+    return at.importers.get(node.operator) is not IMPORTERS.get(node.operator)
+
+
 def _has_importer(node: Node, at: Importing) -> bool:
-    return (node.captured is None and node.operator in IMPORTERS) or has_body(node, at)
+    return node.captured is None and node.operator in at.importers
 
 
-def _missing_line(node: Node, at: Importing) -> str:
-    """What is known of a node whose operator is not supported."""
+def _is_named(node: Node, at: Importing) -> bool:
+    """Whether the operator is known, and what the node asks of it is not."""
+    return _has_importer(node, at) or node.operator in NOT_ADDED or has_body(node, at)
+
+
+def _missing_line(node: Node, refused: UnsupportedOp | None, at: Importing) -> str:
+    """What is known of a node that is not supported."""
+    if refused is not None and (_is_named(node, at) or isinstance(refused, NotFolded)):
+        return f"  {refused}"
     line = f"  node {quote(node.name)}: {cut_text(node.op_type)} of domain {quote(node.domain or 'ai.onnx')}"
     line += "" if node.domain else f", opset {at.opset}"
     line += "" if node.captured is None else ", with a graph inside"
     why = at.undecided.get(node.outputs[0]) if node.outputs else None
     if why is not None:
         return f"{line}, whose condition is {quote(node.inputs[0])}, {why}"
-    return f"{line}; {list_names(IMPORTERS, node.operator, 'operators')}"
+    _, _, whole = str(refused or "").partition("; nor can it run whole: ")
+    whole = f"; it cannot run whole: {whole}" if whole else ""
+    unknown = next(
+        (f"; its inputs are not known: {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), ""
+    )
+    return f"{line}; {list_names(at.importers, node.operator, 'operators')}{unknown}{whole}"
 
 
 def check_made(node: Node, name: str, is_made: bool) -> None:
@@ -104,19 +194,23 @@ def add_input(value: Any, shapes: InputShapes, at: Importing) -> None:
         raise ValueError(str(error)) from None
 
 
-def add_node(at: Importing, node: Node) -> None:
-    """Evaluate a node in advance where its inputs are known, else add it to the graph."""
-    takes = IMPORTERS.get(node.operator, NOT_ADDED.get(node.operator))
+def check_node(at: Importing, node: Node) -> None:
+    """Refuse a node that is not one of its operator's: by its inputs, its attributes, and what it reads."""
+    takes = at.importers.get(node.operator, NOT_ADDED.get(node.operator))
     if takes is not None:
         takes.check_inputs(node)
     check_attributes(node, at.opset)
-    reads = [name for name in node.inputs if name]
-    for name in reads:
+    for name in reads_of(node):
         check_made(node, name, at.has(name))
+
+
+def add_node(at: Importing, node: Node) -> None:
+    """Evaluate a checked node in advance where its inputs are known, else add it to the graph."""
+    reads = reads_of(node)
     if node.operator in NOT_ADDED:
         NOT_ADDED[node.operator].add(at, node)
         NOT_ADDED[node.operator].check_read(node, at.opset)
-    elif _is_evaluated(node) and all(map(at.is_known, reads)):
+    elif node.op_type not in KEPT and _is_folded(node, at) and not _is_given(node, at):
         _add_known(at, node)
     else:
         _add_to_graph(at, node)
@@ -125,18 +219,13 @@ def add_node(at: Importing, node: Node) -> None:
         at.unfolded.update((name, behind[0]) for name in node.outputs if name and not at.is_known(name))
 
 
-def _is_evaluated(node: Node) -> bool:
-    """Whether ONNX's reference evaluates a node whose inputs are known; others become what they become in graphs."""
-    return not node.domain and node.captured is None and node.op_type not in {"Identity", "Dropout", *RANDOM_OPS}
-
-
 def _add_known(at: Importing, node: Node) -> None:
     """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
     try:
         values = evaluate(node, at)
     except ValueError as error:
-        if node.operator not in IMPORTERS and (isinstance(error, TooLargeToFold) or not has_body(node, at)):
-            raise
+        if node.operator not in at.importers and (isinstance(error, TooLargeToFold) or not has_body(node, at)):
+            raise NotFolded(str(error)) from None
         if isinstance(error, TooLargeToFold):
             at.unfolded.update(dict.fromkeys(node.outputs, str(error)))
         _add_to_graph(at, node)
@@ -147,7 +236,7 @@ def _add_known(at: Importing, node: Node) -> None:
 
 def _add_to_graph(at: Importing, node: Node) -> None:
     """Add a node by its importer; where there is none, or it refuses, by the nodes that can stand in its place."""
-    if node.captured is not None or node.operator not in IMPORTERS:
+    if not _has_importer(node, at):
         if node.operator != "If" and not has_body(node, at):  # it was to be evaluated, but reads what could not be
             why = "its operator is not supported, and its inputs are not known in advance"
             raise refusal(node, why + _unfolded(at, node))
@@ -158,7 +247,7 @@ def _add_to_graph(at: Importing, node: Node) -> None:
         with at.trying():
             _import(at, node)
     except UnsupportedOp as error:
-        if not has_body(node, at):
+        if not has_body(node, at) or _is_given(node, at):
             raise
         try:
             _add_body(at, node)
@@ -168,6 +257,7 @@ def _add_to_graph(at: Importing, node: Node) -> None:
 
 def _add_body(at: Importing, node: Node) -> None:
     for one in nodes_of(node, at):
+        check_node(at, one)
         add_node(at, one)
 
 
@@ -177,20 +267,24 @@ def _unfolded(at: Importing, node: Node) -> str:
 
 def _import(at: Importing, node: Node) -> None:
     """Add a node by its importer, and bind its outputs."""
-    takes = IMPORTERS[node.operator]
+    takes = at.importers[node.operator]
     short = [] if takes.moves else [k for k, name in enumerate(node.inputs) if name and at.dtype_of(name) == "bfloat16"]
     try:
         with at.widening() if short else nullcontext():
             results = takes.add(at, node)
+    except NotOfGraphs as error:
+        raise NotOfGraphs(f"{node.where}: {error}") from None
     except UnsupportedOp:
         raise
+    except DtypeNotTaken as error:
+        raise refusal(node, str(error)) from None
     except KeyError as error:
         raise ValueError(f"{node.where}: the attribute {error} is missing") from None
     except (ValueError, TypeError, IndexError) as error:
         unfolded = _unfolded(at, node)
         also = f"; it reads what the import cannot know{unfolded}" if unfolded else ""
         raise ValueError(f"{node.where}: {error}{also}") from None
-    IMPORTERS[node.operator].check_read(node, at.opset)
+    takes.check_read(node, at.opset)
     if results is None:  # an alias, bound already
         return
     results = results if isinstance(results, list) else [results]

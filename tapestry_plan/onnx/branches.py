@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tapestry_plan.ir import UnsupportedOp
-from tapestry_plan.onnx.adding import add_input, add_node, check_made, is_supported
+from tapestry_plan.onnx.adding import add_input, add_node, check_made, check_node, is_supported
 from tapestry_plan.onnx.bodies import branch_of, check_condition, renamed
 from tapestry_plan.onnx.inputs import InputShapes
 from tapestry_plan.onnx.nodes import Importing, Node, check_attributes
@@ -128,6 +128,7 @@ class _Settling:
         if not why:
             outputs = tuple(name if not k or name in self._read else "" for k, name in enumerate(node.outputs))
             try:
+                check_node(self._aside, node)
                 add_node(self._aside, replace(node, outputs=outputs))
             except UnsupportedOp as error:
                 why = f"which is not known: {error}"

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from tapestry_plan.ir import Unread
-from tapestry_plan.onnx.nodes import Array, is_number
+from tapestry_plan.onnx.nodes import Array, NotOfGraphs, is_number
 from tapestry_sets.limits import as_items, check_positive, list_names, quote, take_array
 
 Sizes = Mapping[str, int | Sequence[int]]
@@ -24,12 +24,12 @@ def dtype_of(value: Any) -> str:
     from onnx import TensorProto, helper
 
     if value.type.WhichOneof("value") != "tensor_type":
-        raise ValueError(f"input {quote(value.name)} is a {value.type.WhichOneof('value')}, not a tensor")
+        raise NotOfGraphs(f"input {quote(value.name)} is a {value.type.WhichOneof('value')}, not a tensor")
     code = value.type.tensor_type.elem_type
     dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
     if not is_number(dtype):
         label = TensorProto.DataType.Name(code)
-        raise ValueError(f"input {quote(value.name)} has elements of type {label}; cast it to numbers of NumPy")
+        raise NotOfGraphs(f"input {quote(value.name)} has elements of type {label}; cast it to numbers of NumPy")
     return str(dtype.name)
 
 
@@ -84,14 +84,14 @@ class InputShapes:
         for name, size in sizes.items():
             self._take(name, size, symbols)
         for name, shape in self._given.items():
-            self._compare(name, shape, f"shapes[{quote(name)}] = {quote(shape)}")
+            self.compare(name, shape, f"shapes[{quote(name)}] = {quote(shape)}")
         for name, array in known.items():
             if self._given.get(name, array.shape) != array.shape:
                 raise ValueError(
                     f"shapes[{quote(name)}] is {quote(self._given[name])} and values[{quote(name)}] is of shape "
                     f"{quote(array.shape)}; give one of them, or the same"
                 )
-            self._compare(name, array.shape, f"values[{quote(name)}] of shape {array.shape}")
+            self.compare(name, array.shape, f"values[{quote(name)}] of shape {array.shape}")
 
     def _take(self, name: str, size: int | Sequence[int], symbols: set[str]) -> None:
         """Note a size by symbol, or a shape by input."""
@@ -116,7 +116,7 @@ class InputShapes:
                 "it stands for one size: give the same everywhere"
             )
 
-    def _compare(self, name: str, shape: tuple[int, ...], what: str) -> None:
+    def compare(self, name: str, shape: tuple[int, ...], what: str) -> None:
         """Compare a shape with the declared axes, and note what it says of symbols."""
         dims = dims_of(self._inputs[name])
         if dims is None:
@@ -158,7 +158,7 @@ class InputShapes:
                 shown = ["…" if n is None else str(n) for n in found]
                 raise ValueError(f"{where} is dynamic on axis {axis}{symbol}; {_mend(name, shown, _symbol(dim))}")
             if extent == 0 and _is_fixed(dim):
-                raise ValueError(
+                raise NotOfGraphs(
                     f"{where} has extent 0 on axis {axis}; "
                     "extents are at least 1: export the model with a size there, or with an open axis, or give the "
                     f"empty value with values={{{quote(name)}: []}} or --value {name}="

@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
-from tapestry_plan.onnx.adding import add_input, add_node, check_supported
+from tapestry_plan.onnx.adding import Placing, add_input
 from tapestry_plan.onnx.bodies import all_names
 from tapestry_plan.onnx.branches import settle_branches
 from tapestry_plan.onnx.functions import inline_functions
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
-from tapestry_plan.onnx.nodes import Array, Importing, Node
+from tapestry_plan.onnx.nodes import Array, Import, Importing, Node
 from tapestry_plan.onnx.normalizing import Folding
+from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
+from tapestry_plan.onnx.whole import reads_of
 from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, quote
 
 OLDEST_OPSET = 13
@@ -65,12 +67,12 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
 
 
 @contextmanager
-def _about(model: object) -> Iterator[None]:
-    """Let errors say what they are about."""
+def about_model(model: object, who: str = "load_onnx") -> Iterator[None]:
+    """Let errors say who raised them, and what they are about."""
     try:
         yield
     except (ValueError, TypeError, MemoryError) as error:
-        error.args = (escape_controls(f"load_onnx: {model}: {error}"),)
+        error.args = (escape_controls(f"{who}: {model}: {error}"),)
         raise
 
 
@@ -80,6 +82,8 @@ def _opset(model: Any) -> int:
 
     newest = onnx.defs.onnx_opset_version()
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions and all(node.domain not in ("", "ai.onnx") for graph in all_graphs(model) for node in graph.node):
+        return int(newest)  # there are none of its operators
     if not versions:
         domains = sorted({entry.domain for entry in model.opset_import})
         raise ValueError(f"the model uses the domains {quote(domains)} only, not ONNX's own operators")
@@ -113,12 +117,28 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
     if opset < 9 and any(node.operator == "Scan" for node in nodes):
         raise UnsupportedOp("a Scan of opset 8 has batches, later ones have not; export the model with a later opset")
     try:
-        return version_converter.convert_version(model, TARGET_OPSET), TARGET_OPSET
+        converted = version_converter.convert_version(model, TARGET_OPSET)
     except Exception as error:  # the converter raises whatever its C++ raises
         raise ValueError(
             f"opset {opset} cannot be converted to {TARGET_OPSET}: {str(error).strip()}; "
             f"export the model with opset {OLDEST_OPSET} or later"
         ) from None
+    was, now = ({value.name: value.type for value in one.graph.input} for one in (model, converted))
+    changed = [name for name in now if name in was and was[name] != now[name]]
+    if changed:  # as of Scan, which had an axis for the batch before opset 9
+        raise UnsupportedOp(
+            f"opset {opset} cannot be converted to {TARGET_OPSET}: onnx.version_converter gives input "
+            f"{quote(changed[0])} another type; export the model with opset {OLDEST_OPSET} or later"
+        )
+    return converted, TARGET_OPSET
+
+
+def read_checked(source: Any, who: str) -> tuple[Any, Path | None, int]:
+    """The model with all its data, the file that it came from, and its opset."""
+    model, path = read_model(source)
+    with about_model(path or "the model", who):
+        checked, opset = _checked(model, path)
+    return checked, path, opset
 
 
 def _with_nodes(model: Any, nodes: Sequence[Any]) -> Any:
@@ -274,6 +294,8 @@ def load_onnx(
     values: Mapping[str, Any] | None = None,
     outputs: Sequence[str] | None = None,
     fold: bool = True,
+    ops: Mapping[str, Any] | None = None,
+    opaque: bool = True,
 ) -> Graph:
     """Read an ONNX model as a graph.
 
@@ -292,6 +314,12 @@ def load_onnx(
     fold : bool
         Whether convolutions take in the batch normalizations that alone read them, where all their numbers are known:
         exact up to rounding, and what is between the two is not made. The constants so made have no path.
+    ops : mapping of str to Op, optional
+        Declarations of operators by the domain and type of their nodes, as ``{"com.example::Scale": op}``; also such
+        as take the place of ONNX's own, as ``{"Relu": op}``. They are given a node's inputs and attributes.
+    opaque : bool
+        Whether nodes of ONNX that have no declaration become `tapestry_plan.ops.opaque`, which runs them whole on one
+        device; else they are refused. What ONNX defines by other operators becomes those before.
 
     Returns
     -------
@@ -302,7 +330,8 @@ def load_onnx(
     Raises
     ------
     UnsupportedOp
-        Listing every node whose operator is not supported, by name, type, domain and opset.
+        Listing every node that is not supported, by name, type, domain and opset. Where shapes follow from values that
+        are known in a run only, see `StagedModel`.
     ValueError
         For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes and values
         that do not fit, external data that is missing or outside the model's folder, sparse or string tensors.
@@ -324,17 +353,28 @@ def load_onnx(
             raise TypeError(f"load_onnx: {name} is {quote(given)}; give a mapping of names, as in {example}")
     fold = conform(fold, kind_of(bool), "load_onnx: fold", "give True or False")
     outputs = conform(outputs, kind_of(Sequence[str] | None), "load_onnx: outputs", "give names in order, as ['y']")
+    opaque = conform(opaque, kind_of(bool), "load_onnx: opaque", "give True or False")
+    if ops is not None and not isinstance(ops, Mapping):
+        raise TypeError(f"load_onnx: ops is {quote(ops)}; give a mapping, as in {{'com.example::Scale': op}}")
+    importers = importers_of(ops or {})
     model, path = read_model(path_or_model)
-    with _about(path or "the model"):
-        return _graph_of(model, path, shapes or {}, values or {}, outputs, fold)
+    with about_model(path or "the model"):
+        return _graph_of(model, path, shapes or {}, values or {}, outputs, fold, importers, opaque)
 
 
 def _graph_of(
-    model: Any, path: Path | None, sizes: Sizes, values: Mapping[str, Any], outputs: Sequence[str] | None, fold: bool
+    model: Any,
+    path: Path | None,
+    sizes: Sizes,
+    values: Mapping[str, Any],
+    outputs: Sequence[str] | None,
+    fold: bool,
+    importers: Mapping[str, Import],
+    opaque: bool,
 ) -> Graph:
     weights = [tensor.name for tensor in model.graph.initializer]
     model, opset = _checked(model, path)
-    at = Importing(model, path, opset, weights)
+    at = Importing(model, path, opset, weights, importers)
     known = read_values(model.graph.input, values)
     inputs = [value for value in model.graph.input if value.name in known or not at.is_known(value.name)]
     shapes = InputShapes(inputs, sizes, known)
@@ -342,22 +382,23 @@ def _graph_of(
         at.bind(name, array)
     nodes: Sequence[Node] = list(read_nodes(model.graph))
     names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
-    _check_names(model, nodes, names)
+    check_names(model, nodes, names)
     at.taken.update(names, (value.name for value in inputs), *(all_names(node.proto) for node in nodes))
     if any(node.operator == "If" for node in nodes):
-        aside = Importing(model, path, opset, weights)
+        aside = Importing(model, path, opset, weights, importers)
         aside.taken = at.taken
         for name, array in known.items():
             aside.bind(name, array)
         nodes, at.undecided = settle_branches(nodes, names, {value.name: value for value in inputs}, shapes, aside)
     needed = needed_of(nodes, names)
-    check_supported(needed, at)
-    used = {name for node in needed for name in node.inputs} | set(names)
+    used = {name for node in needed for name in reads_of(node)} | set(names)
     for value in inputs:
         if value.name in used:
             add_input(value, shapes, at)
+    placing = Placing(at, opaque)
     for node in Folding(needed, names).fold(needed, at) if fold else needed:
-        add_node(at, node)
+        placing.place(node)
+    placing.report()
     for name in names:
         at.graph.output(at.tensor(name), name)
     at.drop_unread_views()
@@ -367,7 +408,8 @@ def _graph_of(
     return at.graph.done()
 
 
-def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
+def check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
+    """Raise ValueError for outputs that the model has not."""
     made = {name for node in nodes for name in node.outputs}
     made.update(value.name for value in model.graph.input)
     made.update(tensor.name for tensor in model.graph.initializer)
@@ -390,7 +432,7 @@ def _unread_inputs(
     at: Importing,
 ) -> Iterator[tuple[str, Unread]]:
     """The inputs that runs need not be given; but not an initializer that is read, of which another value is wrong."""
-    used = {name for node in needed for name in node.inputs} | set(outputs)
+    used = {name for node in needed for name in reads_of(node)} | set(outputs)
     for value in inputs:
         name = value.name
         if name in known:
@@ -442,7 +484,7 @@ def read_constants(paths: Iterable[str]) -> dict[str, Array]:
         for name in names:
             if name not in tensors:
                 raise ValueError(f"read_constant: {file} has no initializer {quote(name)}")
-            with _about(file):
+            with about_model(file):
                 if _is_external(tensors[name]):
                     _take_external(tensors[name], *_external_place(tensors[name], Path(file).resolve().parent))
                 _check_values(tensors[name])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -119,20 +120,42 @@ class ReadGraph(Draft):
         return self.tensor(name)
 
 
+class ValueNeeded(UnsupportedOp):
+    """The importer of a node needs a value that is known in a run only: that of `tensor`."""
+
+    def __init__(self, message: str, tensor: str) -> None:
+        super().__init__(message)
+        self.tensor = tensor
+
+
+class NotOfGraphs(UnsupportedOp):
+    """A tensor that no graph has: of other elements than NumPy's numbers, or without cells."""
+
+
 class Importing:
     """The state of an import: tensors made so far, and values known in advance."""
 
-    def __init__(self, model: Any, path: Path | None, opset: int, weights: Sequence[str]) -> None:
+    def __init__(
+        self,
+        model: Any,
+        path: Path | None,
+        opset: int,
+        weights: Sequence[str],
+        importers: Mapping[str, Import] = MappingProxyType({}),
+    ) -> None:
         self.graph = ReadGraph(model.graph.name or (path.stem if path else "graph"), _list_tensors(model.graph))
         self.opset = opset
+        self.opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import}
+        """Of each domain."""
+        self.opsets[""] = opset
+        self.ir_version = int(model.ir_version)
+        self.importers = importers
+        """By operator, how it is imported."""
         self._path = path
         self.tensors: dict[str, Tensor] = {}
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self._from_file = {name: name for name in weights} if path else {}
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * int(model.ByteSize()))
-        self.opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import}
-        """Of each domain."""
-        self.opsets[""] = opset
         self.taken: set[str] = set()
         """Names of the model's tensors, and of those that stand-ins of nodes make."""
         self.unrolled = Budget(tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * len(model.graph.node))
@@ -166,10 +189,12 @@ class Importing:
         except BaseException:
             for found, name in self._bound[before:]:
                 found.pop(name, None)
+            del self._bound[before:]
             raise
         finally:
             self._trials -= 1
-            del self._bound[before if self._trials else 0 :]
+            if not self._trials:  # else a trial around this one may still fail
+                self._bound.clear()
 
     def _put(self, where: dict[str, Any], name: str, found: Any) -> None:
         if self._trials and name not in where:
@@ -239,7 +264,7 @@ class Importing:
                     f"tensor {quote(name)} of shape {quote(array.shape)} has no cells; a graph has none such"
                 )
             if not is_number(array.dtype):
-                raise ValueError(f"tensor {quote(name)} is {array.dtype}, which is not a dtype of NumPy")
+                raise NotOfGraphs(f"tensor {quote(name)} is {array.dtype}, which is not a dtype of NumPy")
             origin = self._from_file.get(name)
             path = f"{self._path}#{origin}" if origin is not None else None
             found = self.graph.constant(name, array, path)
@@ -277,7 +302,8 @@ class Importing:
         if not name:
             return None
         if not self.is_known(name):
-            raise refusal(node, f"its input {k} ({label}) is {quote(name)}, {self.describe_unknown(name)}")
+            why = f"its input {k} ({label}) is {quote(name)}, {self.describe_unknown(name)}"
+            raise ValueNeeded(f"{node.where}: {why}", name)
         return self.value(name)
 
     def describe_unknown(self, name: str) -> str:
@@ -348,7 +374,7 @@ class Importing:
         except (KeyError, ValueError, TypeError):
             raise ValueError(f"elements of type {code} are none that ONNX knows") from None
         if not is_number(dtype):
-            raise ValueError(f"elements of type {TensorProto.DataType.Name(code)} are not numbers of NumPy")
+            raise NotOfGraphs(f"elements of type {TensorProto.DataType.Name(code)} are not numbers of NumPy")
         return str(dtype.name)
 
     def view(self, node: Node, kind: Any, *names: str) -> Tensor:

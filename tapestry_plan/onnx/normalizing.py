@@ -16,7 +16,6 @@ from dataclasses import replace
 import numpy as np
 
 from tapestry_plan.onnx.nodes import Array, Importing, Node, TooLargeToFold, check_attributes
-from tapestry_plan.onnx.operators import IMPORTERS
 
 FLOATS = ("float32", "float64")
 """Of these nothing is lost but by rounding; half-precision weights may leave their range."""
@@ -75,7 +74,7 @@ class Folding:
             return conv
         check_attributes(norm, at.opset)
         made = fold_numbers(weight, bias[0] if bias else None, numbers, float(norm.attrs.get("epsilon", 1e-5)))
-        IMPORTERS[norm.operator].check_read(norm, at.opset)
+        at.importers[norm.operator].check_read(norm, at.opset)
         if not all(np.isfinite(array).all() for array in made):
             return conv
         names = [_name(at, f"{norm.name}.{what}") for what in ("weight", "bias")]

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, Tensor
+from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, Op, Tensor
 from tapestry_plan.onnx import attention as onnx_attention
 from tapestry_plan.onnx import fourier as onnx_fourier
 from tapestry_plan.onnx import indices as onnx_indices
@@ -21,9 +21,18 @@ from tapestry_plan.onnx import sampling as onnx_sampling
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
-from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, Result, TooLargeToFold, axes_of, refusal
+from tapestry_plan.onnx.nodes import (
+    Array,
+    Import,
+    Importing,
+    Node,
+    Result,
+    TooLargeToFold,
+    axes_of,
+    refusal,
+)
 from tapestry_plan.ops import Operator
-from tapestry_sets.limits import FrozenDict, quote
+from tapestry_sets.limits import FrozenDict, describe, quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 Adder = Callable[[Importing, Node], Result]
@@ -450,6 +459,39 @@ _ROWS: dict[str, Import] = {
 }
 IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""
+
+
+def importers_of(given: Mapping[str, Any]) -> dict[str, Import]:
+    """The table, with operators that are given as ``"domain::Type"``: each takes the node's inputs and attributes.
+
+    Raises
+    ------
+    TypeError
+        For what is neither an `Op` nor a function under `operator`.
+    """
+    found = dict(IMPORTERS)
+    for key, value in given.items():
+        op = getattr(value, "op", value)
+        if not isinstance(key, str) or not isinstance(op, Op):
+            raise TypeError(
+                f"load_onnx: ops[{quote(key)}] is {describe(value)}; give the declaration of an operator, an Op or a "
+                'function under `operator`, by the domain and type of its nodes, as "com.example::Type"'
+            )
+        found[key] = Import(_given(op), 0, None)
+    return found
+
+
+def _given(op: Op) -> Adder:
+    """A node as an operator that is given: its operands in order, those left out None, and all of its attributes."""
+
+    def add(at: Importing, node: Node) -> Result:
+        operands = [at.tensor(name) if name else None for name in node.inputs]
+        attrs = {key: node.attrs[key] for key in node.attrs}
+        made = at.graph.op(op, *operands, name=node.name, **attrs)
+        return made if isinstance(made, Tensor) else list(made)
+
+    return add
+
 
 NOT_ADDED: dict[str, Import] = FrozenDict({"Shape": Import(_shape_of), "Size": Import(_size_of)})
 """Operators that never come into the graph, since shapes are known."""

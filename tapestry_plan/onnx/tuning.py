@@ -27,6 +27,10 @@ CELLWISE_TIMES = 256
 """Bytes count so many times where ONNX's reference implementation loops over cells in Python."""
 SHAPE_CELLS = 2**12
 """Known inputs of up to so many cells are shown to shape inference: they may be shapes, axes, counts."""
+INFERENCE_NBYTES = 2**30
+"""Of data that ONNX's shape inference may take for a node that runs whole …"""
+INFERENCE_SECONDS = 10
+"""… and how long it may take."""
 MAX_INLINED_NODES = 2**12
 """Nodes that local functions may stand for in all, whatever the model's own number of nodes …"""
 INLINED_TIMES = 16

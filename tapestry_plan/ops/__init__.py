@@ -8,6 +8,7 @@ theme and nowhere else; a graph takes declarations of its own. From the ground u
     declaration  windows/window                      the decorator; how windows lie
     cells  indexing  random/generators  expansions   cell by cell, by index; operators said in other ones
     products  recurrent  reductions  rows  windows   themes, whose declarations list expansions
+    opaque                                           what runs whole
     attention  array_api                             made of the themes; the standard's names for all of them
 
 Examples
@@ -32,6 +33,7 @@ from tapestry_plan.ops.cells.curves import *
 from tapestry_plan.ops.cells.elementwise import *
 from tapestry_plan.ops.declaration import Operator, add_op, operator
 from tapestry_plan.ops.indexing import *
+from tapestry_plan.ops.opaque import *
 from tapestry_plan.ops.operands import number_axes
 from tapestry_plan.ops.products.contractions import *
 from tapestry_plan.ops.products.matrices import *
@@ -55,6 +57,7 @@ BESIDE_OPERATORS = frozenset(
     {
         *("Operator", "add_op", "number_axes", "operator", "reduce_with", "reduction"),
         *("depth_to_space", "space_to_depth", "lp_pool", "p_norm", "COORDINATES", "MODES", "NEAREST"),
+        *("encode_model", "open_reference", "run_reference"),
     }
 )
 """What the door has beside operators: what declares them, functions made of several, and the words of `resize`.
@@ -63,7 +66,7 @@ Examples
 --------
 >>> from tapestry_plan import ops
 >>> sorted(ops.BESIDE_OPERATORS)[-3:]
-['reduce_with', 'reduction', 'space_to_depth']
+['reduction', 'run_reference', 'space_to_depth']
 """
 
 # `import *` also brings what the modules import for themselves, such as `math.isfinite`: no part of the door.

@@ -11,6 +11,9 @@ MAX_CELLS = 1 << 60
 MAX_DENOMINATOR = 4096
 """A resizing's factor given as a floating number is the nearest fraction with no larger denominator."""
 
+KEPT_EVALUATORS = 64
+"""Models of opaque operators whose reference implementations are kept for the next run."""
+
 # ------------------------------------------------------------------ tuning
 
 TILE_CELLS = 1 << 18

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import SHOWN_DEVICES
 from tapestry_plan.steps import Device, Link, Mesh, ShardPlan
-from tapestry_sets.limits import tell_count
+from tapestry_sets.limits import cut_text, tell_count
 
 
 def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:
@@ -28,6 +28,10 @@ def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:
     yield "peak memory", UNITS.nbytes(peak), f"{peak:,} B in the arena of device {where}"
     share = f"the busiest device does {busiest / flop:.1%}" if flop else "nothing is computed"
     yield "work", UNITS.flop(flop), share
+    if plan.opaque:
+        nbytes = sum(plan.opaque.values())
+        names = cut_text(", ".join(plan.opaque), 200)
+        yield "opaque", UNITS.nbytes(nbytes), f"{nbytes:,} B move for what runs whole, by ONNX's reference: {names}"
     if any(plan.nbytes_spilled):
         spilled = sum(plan.nbytes_spilled)
         yield "spilled", UNITS.nbytes(spilled), f"{spilled:,} B go to host memory for want of room, and back"

@@ -172,7 +172,8 @@ def _outline(tensor: Stored) -> object:
     """What equal constants have in common that is quick to see: some of the bytes; None where nothing is known."""
     if tensor.data is not None:
         raw = _raw(tensor)
-        some = raw[np.linspace(0, len(raw) - 1, tuning.LOOKED_AT_NBYTES).astype(np.int64)].tobytes()
+        looked_at = np.linspace(0, len(raw) - 1, tuning.LOOKED_AT_NBYTES if len(raw) else 0)
+        some = raw[looked_at.astype(np.int64)].tobytes()
         return tensor.dtype, tensor.shape, some
     return None if tensor.sha256 is None else (tensor.dtype, tensor.shape, None)
 

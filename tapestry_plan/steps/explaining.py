@@ -190,6 +190,8 @@ def tell_reasons(plan: Any, node: str) -> list[str]:
         names = ", ".join(map(_show, inside))
         lines.append(f"one block of {names} and {told}: what is between them is not stored")
     lines.append(_tell_costs(stage))
+    if node in plan.opaque:
+        lines.append(f"opaque: {escape_controls(plan.graph.nodes[node].attrs.get('why', ''), '') or 'it runs whole'}")
     lines += [
         f"stands, with others, for {_show(entry.node)}, expanded by {entry.chosen}"
         for entry in known.made_for.get(node, ())

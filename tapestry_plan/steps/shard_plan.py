@@ -454,6 +454,26 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         found |= {name: one.sharding for name, one in self._inside.items()}
         return FrozenDict((name, FrozenDict(each)) for name, each in found.items())
 
+    @cached_property
+    def opaque(self) -> dict[str, int]:
+        """Operators that no plan splits, since they are declared to run whole, and the bytes that move for them.
+
+        They run on each device that reads what they make. Nodes of ONNX that have no declaration are such: see
+        `tapestry_plan.ops.opaque`.
+
+        Examples
+        --------
+        >>> from onnx import parser
+        >>> from tapestry_plan import Mesh, load_onnx, plan
+        >>> text = 'agraph (float[6, 4] x) => (float[6, 4] y) { a = Relu(x) b = Hardmax(a) y = Neg(b) }'
+        >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
+        >>> g = load_onnx(model, opaque=True)
+        >>> dict(plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}}).opaque)
+        {'Hardmax_0': 96}
+        """
+        names = [node.name for node in self.graph.nodes.values() if self.graph.ops[node.op].opaque]
+        return FrozenDict((name, sum(self.stage[name].nbytes_received)) for name in names if name in self.stage)
+
     @check_arguments
     def program(self, device: int, *, grouped: bool = False) -> Program:
         """The steps of one device, in which a copy between devices is a `Send` on one side and a `Recv` on the other.

@@ -116,6 +116,8 @@ NOT_WALKED = {
     "Fault": "run makes it",
     "Phase": "a backend makes it",
     "RunResult": "run makes it",
+    "StagedResult": "run_stages makes it",
+    "run_stages": "run, for each stage; wrong inputs are in tests/plan/onnx/test_whole.py",
     "TraceEvent": "run makes it",
     "calibrate": "it takes seconds; wrong arguments are in run/test_calibration.py",
 }

@@ -455,6 +455,8 @@ NOT_WALKED = {
     "Monoid.reduced": "works on arrays of any library",
     "Operand.from_exprs": "takes expressions of sympy; tests/plan/ir/test_signature.py",
     "Signature.from_exprs": "takes expressions of sympy; tests/plan/ir/test_signature.py",
+    "ops.encode_model": "takes a message of another library; tests/plan/onnx/test_whole.py",
+    "ops.run_reference": "behind the block of ops.opaque, whose attributes were checked",
     "ops.add_op": "Graph.op behind the functions of operators",
     "ops.number_axes": "for signatures, which get shapes that Graph.op has checked",
     "ops.operator": "the operator of tapestry_plan",

@@ -54,6 +54,11 @@ def _relu(xp: Any, out: Any, x: Any) -> None:
 
 
 def _sigmoid(xp: Any, out: Any, x: Any) -> None:
+    if np.dtype(out.dtype).itemsize == 2:  # of halves near 1 little is left when 1 is taken off
+        single = x.astype(xp.float32)
+        _sigmoid(xp, single, single)
+        out[...] = single
+        return
     # 1/(1 + e⁻ˣ) = (1 + tanh(x/2))/2, which overflows nowhere
     if out.dtype.itemsize == 2:  # the sum would leave few bits of a half
         out[...] = xp.tanh(x.astype(np.float32) * 0.5) * 0.5 + 0.5

@@ -69,7 +69,7 @@ def test_a_condition_that_is_given(known: bool) -> None:
     with pytest.raises(
         UnsupportedOp, match=r"'If_0': If .*whose condition is 'c', an input of the model; .* give it with"
     ):
-        load_onnx(made, shapes={"n": 2})
+        load_onnx(made, shapes={"n": 2}, opaque=False)
 
 
 @pytest.mark.parametrize("rows", [2, 4])
@@ -108,7 +108,7 @@ def test_a_condition_that_is_computed_is_refused() -> None:
         UnsupportedOp,
         match=r"node 'choose': If .*a graph inside, whose condition is 'c', which the model computes from 'x'",
     ):
-        load_onnx(model(nodes), shapes={"n": 2})
+        load_onnx(model(nodes), shapes={"n": 2}, opaque=False)
 
 
 def test_branches_of_the_wrong_form() -> None:
@@ -236,7 +236,7 @@ def test_a_condition_that_is_too_large_to_fold_says_so() -> None:
     made.graph.initializer.append(numpy_helper.from_array(np.array([10**9, 100]), "s"))
     large = r"'b', which is not known: node 'wide' \(Expand\) would read and make 800,000,000,024 bytes at import"
     with pytest.raises(UnsupportedOp, match=rf"(?s)'first': If .* whose condition is {large}") as error:
-        load_onnx(made, shapes={"n": 2})
+        load_onnx(made, shapes={"n": 2}, opaque=False)
     line = next(line for line in str(error.value).splitlines() if "node 'second'" in line)
     assert "whose condition is 'b2', which depends on node 'first' (If), whose condition is 'b', which is not" in line
 
@@ -288,4 +288,4 @@ def test_an_if_that_only_a_branch_not_taken_needs_is_not_decided() -> None:
     ]
     assert load_onnx(with_condition(True, nodes), shapes={"n": 2}).outputs
     with pytest.raises(UnsupportedOp, match=r"node 'open': If .*computes from 'x'"):
-        load_onnx(with_condition(False, nodes), shapes={"n": 2})
+        load_onnx(with_condition(False, nodes), shapes={"n": 2}, opaque=False)

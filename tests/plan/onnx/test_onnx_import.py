@@ -177,9 +177,7 @@ def test_known_nodes_that_the_reference_does_not_run_become_operators() -> None:
     np.testing.assert_array_equal(run_whole(graph, {"x": x})["y"], ort(model, {"x": x})[0])
     assert [node.op for node in graph.nodes.values()] == ["take_along_axis", "add"]
     last = helper.make_node("NonZero", ["g"], ["y"], name="last")
-    with pytest.raises(
-        UnsupportedOp, match=r"'last' \(NonZero\): its operator is not supported, and its inputs are not"
-    ):
+    with pytest.raises(UnsupportedOp, match=r"'last': NonZero of domain .* a shape that follows from values"):
         load_onnx(model_of([taken, last], {}, constants=constants, dtype=TensorProto.INT64))
 
 
@@ -373,7 +371,7 @@ def test_unsupported_operators_are_all_listed() -> None:
     model = model_of(nodes, {"x": (3,), "i": (2,), "p": ()})
     model.opset_import.append(helper.make_opsetid("com.example", 1))
     with pytest.raises(UnsupportedOp) as error:
-        load_onnx(model)
+        load_onnx(model, opaque=False)
     text = str(error.value)
     assert "3 nodes" in text and "'Relu'" not in text
     assert "node 'first': NonZero of domain 'ai.onnx', opset 21" in text
@@ -409,7 +407,7 @@ def test_what_an_operator_cannot_do_is_said(node: Any, says: str) -> None:
         constants={"yes": np.array(True), "three": np.array([3, 3, 3])},
     )
     with pytest.raises(UnsupportedOp, match=says):
-        load_onnx(model)
+        load_onnx(model, opaque=False)
 
 
 def test_random_operators_are_not_evaluated_in_advance() -> None:

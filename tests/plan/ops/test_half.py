@@ -140,3 +140,11 @@ def test_a_part_beyond_float16_is_infinite_and_verify_finds_it(
     cast = [wide.input(name, a.shape, "float16").astype("float32") for name, a in feed.items()]
     wide.output(build(*cast).astype("float16"), "y")
     assert run(plan(wide, Mesh((2,)), fix=fix), feed, verify=True).outputs["y"].item() == 0
+
+
+def test_the_sigmoid_of_halves_is_that_of_their_numbers() -> None:
+    """Rounded once: far from 0 too, where (1 + tanh(x/2))/2 of halves is 0."""
+    x = np.linspace(-9, 9, 2001).astype(np.float16)
+    g, feed = graph_of(ops.sigmoid, [x])
+    exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+    np.testing.assert_allclose(evaluate(g, feed)["y"].astype(np.float64), exact, rtol=1e-3, atol=0)

@@ -1,0 +1,103 @@
+"""ONNX's checker and shape inference in a process of their own: some models that are not ONNX's end it, or fill it.
+
+The process is started when it is first asked, answers one model after the other, and ends with this one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import struct
+import subprocess
+import sys
+from threading import Lock, Timer
+from typing import Any
+
+from tapestry_plan.onnx import tuning
+from tapestry_sets.limits import cut_text
+
+SERVE = """
+import json, struct, sys
+sys.path[:] = json.loads(sys.argv[1])
+from onnx import ModelProto, checker, shape_inference
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2)
+except (ImportError, ValueError, OSError):
+    pass  # a system without such limits
+read, write = sys.stdin.buffer, sys.stdout.buffer
+while head := read.read(8):
+    try:
+        model = ModelProto.FromString(read.read(*struct.unpack("<q", head)))
+        found = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        checker.check_model(found)
+        sign, data = 1, found.SerializeToString(deterministic=True)
+    except Exception as error:
+        sign, data = -1, str(error).encode()
+    write.write(struct.pack("<q", sign * (len(data) + 1)) + data)
+    write.flush()
+"""
+"""What the process does: a model's length and bytes come in; the inferred model goes out, or why there is none."""
+
+
+class _Process:
+    """The process, and who speaks to it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, data: bytes) -> tuple[bool, bytes]:
+        """Whether a model was inferred, and its bytes or the reason."""
+        with self._lock:
+            if self._process is None:
+                command = [sys.executable, "-P", "-c", SERVE, json.dumps(sys.path), str(tuning.INFERENCE_NBYTES)]
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+            to, back = self._process.stdin, self._process.stdout
+            assert to is not None and back is not None, "both are pipes"
+            clock = Timer(tuning.INFERENCE_SECONDS, self._process.kill)
+            clock.start()
+            try:
+                to.write(struct.pack("<q", len(data)) + data)
+                to.flush()
+                head = back.read(8)
+            except OSError:
+                head = b""
+            finally:
+                clock.cancel()
+            if len(head) < 8:
+                self._end()
+                return False, b"ONNX's shape inference ends on it"
+            (size,) = struct.unpack("<q", head)
+            return size > 0, back.read(abs(size) - 1)
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+_PROCESS = _Process()
+atexit.register(_PROCESS.end)
+
+
+def infer_model(model: Any) -> Any:
+    """The model with the types and shapes that ONNX finds, checked by its schemas.
+
+    Raises
+    ------
+    ValueError
+        For a model that does not hold together by ONNX's rules.
+    """
+    is_found, data = _PROCESS.ask(model.SerializeToString())
+    if not is_found:
+        raise ValueError(cut_text(" ".join(data.decode(errors="replace").split()), 300))
+    return type(model).FromString(data)

@@ -1,0 +1,398 @@
+"""Nodes without declaration: as the operators that define them, whole in a graph, in stages, or refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from onnx import TensorProto, helper, numpy_helper
+
+from tapestry_exec import BackendUnavailable, StepFailed, evaluate, run, run_stages
+from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, UnsupportedOp, operator, ops, plan
+from tapestry_plan.onnx import StagedModel, list_supported, load_onnx
+from tapestry_plan.onnx.inference import infer_model
+from tests.onnx_models import model_of, ort, random
+
+make = helper.make_node
+X = np.array([[0, 2, 0], [3, 0, 1]], np.float32)
+
+
+def typed(model: Any, **outputs: int) -> Any:
+    """The model with other element types of its outputs."""
+    for value in model.graph.output:
+        value.type.tensor_type.elem_type = outputs.get(value.name, value.type.tensor_type.elem_type)
+    return model
+
+
+# -- by ONNX's definition, and whole ------------------------------------------------------------------------
+
+
+def test_what_onnx_defines_by_others_is_sharded_as_they_are() -> None:
+    nodes = [make("Relu", ["x"], ["a"]), make("MeanVarianceNormalization", ["a"], ["y"], name="norm")]
+    model = model_of(nodes, {"x": (4, 3, 5, 6)})
+    graph = load_onnx(model, opaque=False)
+    assert {node.op for node in graph.nodes.values()} >= {"mean", "divide"} and "opaque" not in graph.ops
+    assert all(name == "Relu_0" or name.startswith("norm/") for name in graph.nodes)
+    x = random(4, 3, 5, 6)
+    np.testing.assert_allclose(evaluate(graph, {"x": x})["y"], ort(model, {"x": x})[0], rtol=1e-4, atol=1e-6)
+
+
+def test_definitions_take_the_attributes_of_the_node() -> None:
+    """Given ones, and defaults."""
+    for attrs, slope in (({"alpha": 0.5}, 0.5), ({}, 1.0)):
+        model = model_of([make("Swish", ["x"], ["y"], **attrs)], {"x": (2, 3)})
+        model.opset_import[0].version = 24
+        found = evaluate(load_onnx(model, opaque=False), {"x": X})["y"]
+        np.testing.assert_allclose(found, X / (1 + np.exp(-slope * X)), rtol=1e-6)
+
+
+S = np.random.default_rng(5).normal(size=(4, 2, 2)).astype(np.float32)
+DETERMINANTS = [make("Relu", ["x"], ["a"], name="before"), make("Det", ["a"], ["y"], name="det")]
+
+
+def determinants() -> Any:
+    """A model whose last node has no declaration."""
+    return model_of(DETERMINANTS, {"x": S.shape})
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_a_node_without_declaration_runs_whole(devices: int) -> None:
+    model = determinants()
+    graph = load_onnx(model)
+    found = plan(graph, Mesh(devices), fix={"before": {"i0": devices}})
+    result = run(found, {"x": S}, verify=True)
+    np.testing.assert_allclose(result.outputs["y"], ort(model, {"x": S})[0], rtol=1e-5, atol=1e-6)
+    assert found.sharding["det"] == {} and result.nbytes_moved == found.nbytes_moved
+    assert found.opaque == {"det": sum(found.stage["det"].nbytes_received)}
+    assert (found.opaque["det"] > 0) == (devices > 1)
+    why = found.explain("det").splitlines()[2]
+    assert why.startswith("  opaque: Det of ONNX, run whole by its reference implementation: its operator is not")
+
+
+def test_documents_carry_what_runs_whole() -> None:
+    """And nothing else is needed to run them, but the reference implementation."""
+    found = plan(load_onnx(determinants()), Mesh(2))
+    again = ShardPlan.from_json(found.to_json())
+    assert again == found
+    for backend in ("numpy", "serial", "processes"):
+        made = run(again, {"x": S}, backend=backend).outputs["y"]
+        np.testing.assert_allclose(made, np.linalg.det(np.maximum(S, 0)), rtol=1e-5, atol=1e-6)
+
+
+def test_onnx_runtime_runs_them_where_it_is_asked_for() -> None:
+    """Also of integers, and with several outputs; what it has not is left to the reference."""
+    inner = model_of([make("TopK", ["x", "k"], ["v", "y"])], {"x": (4, 6)}, constants={"k": np.array([2])})
+    inner = typed(inner, y=TensorProto.INT64)
+    inner.graph.output.insert(0, helper.make_tensor_value_info("v", TensorProto.FLOAT, (4, 2)))
+    g = Graph()
+    dtypes, x = ["float32", "int64"], np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+    v, y = ops.opaque(g.input("x", (4, 6)), model=ops.encode_model(inner), shapes=[(4, 2)] * 2, dtypes=dtypes)
+    g.output(v, "v"), g.output(y, "y")
+    made = plan(g, Mesh(2))
+    found = run(made, {"x": x}, backend="onnxruntime", verify=True)
+    np.testing.assert_array_equal(found.outputs["y"], np.argsort(-x, axis=1)[:, :2])
+    whole = plan(load_onnx(determinants()), Mesh(2))
+    assert run(whole, {"x": S}, backend="onnxruntime", verify=True).outputs["y"].shape == (4,)
+
+
+def test_a_gpu_leaves_what_runs_whole_to_the_host() -> None:
+    found = plan(load_onnx(determinants()), Mesh(2))
+    with pytest.raises((ValueError, RuntimeError), match=r"\['opaque'\] have block functions that need NumPy"):
+        run(found, {"x": S}, backend="simulated")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("model", "no base64!", "is not an ONNX model in base64"),
+        ("model", "", "model has no nodes"),
+        ("shapes", [[2, 3], [2, 3]], "shapes has 2 entries, the model 1 output"),
+        ("shapes", [[2, 0]], "extents are at least 1"),
+        ("dtypes", ["float32", "int8"], "dtypes has 2 names"),
+        ("dtypes", ["none"], "is not a dtype of NumPy"),
+    ],
+)
+def test_documents_that_lie_are_refused(field: str, value: Any, says: str) -> None:
+    document = load_onnx(determinants()).to_dict()
+    (entry,) = (one for one in document["order"] if one.get("op") == "opaque")
+    entry["attrs"][field] = value
+    with pytest.raises(ValueError, match=says):
+        Graph.from_json(json.dumps(document))
+
+
+def test_models_of_documents_read_no_files() -> None:
+    model = model_of([make("Add", ["x", "w"], ["y"])], {"x": (2, 3)}, constants={"w": X})
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="/etc/hostname")
+    with pytest.raises(ValueError, match="stores tensors in files, which operators do not read"):
+        ops.opaque(Graph().input("x", (2, 3)), model=ops.encode_model(model), shapes=[(2, 3)], dtypes=["float32"])
+
+
+def test_another_result_than_declared_is_an_error() -> None:
+    g = Graph()
+    model = ops.encode_model(model_of([make("Hardmax", ["x"], ["y"])], {"x": (2, 3)}))
+    g.output(ops.opaque(g.input("x", (2, 3)), model=model, shapes=[(3, 2)], dtypes=["float32"]), "y")
+    with pytest.raises(
+        StepFailed, match=r"Hardmax.: output 0 comes out as float32\(2, 3\); float32\(3, 2\) is declared"
+    ):
+        run(plan(g, Mesh(1)), {"x": X})
+
+
+def test_draws_are_the_same_on_every_device() -> None:
+    """ONNX leaves the seed open."""
+    found = plan(load_onnx(model_of([make("RandomNormalLike", ["x"], ["y"])], {"x": (2, 3)})), Mesh(3))
+    first, second = (run(found, {"x": X}, verify=True).outputs["y"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert first.std() > 0
+
+
+def test_graphs_inside_nodes_read_what_is_outside() -> None:
+    body = helper.make_graph(
+        [make("Add", ["h", "z"], ["out"])], "body", [], [helper.make_tensor_value_info("out", 1, None)]
+    )
+    other = helper.make_graph(
+        [make("Neg", ["h"], ["out"])], "body", [], [helper.make_tensor_value_info("out", 1, None)]
+    )
+    nodes = [
+        make("Exp", ["x"], ["h"]),
+        make("ReduceMax", ["x"], ["m"], keepdims=0),
+        make("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+        make("If", ["c"], ["y"], name="choose", then_branch=body, else_branch=other),
+    ]
+    model = model_of(nodes, {"x": (2, 3), "z": (3,)})
+    graph = load_onnx(model)
+    assert len(graph.nodes["choose"].inputs) == 3
+    for x in (X, 0 * X):
+        feeds = {"x": x, "z": random(3)}
+        np.testing.assert_allclose(evaluate(graph, feeds)["y"], ort(model, feeds)[0], rtol=1e-6)
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+def test_without_opaque_all_refused_nodes_are_in_one_message() -> None:
+    nodes = [
+        make("Det", ["x"], ["a"], name="one"),
+        make("TopK", ["x", "k"], ["b", "i"], name="two"),
+        make("Det", ["a"], ["c"], name="three"),
+        make("Mine", ["x"], ["d"], name="four", domain="com.example"),
+    ]
+    model = model_of(nodes, {"x": (2, 3, 3)})
+    model.graph.input.append(helper.make_tensor_value_info("k", TensorProto.INT64, (1,)))
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    del model.graph.output[:]
+    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in "bcd")
+    with pytest.raises(UnsupportedOp) as refused:
+        load_onnx(model, opaque=False)
+    text = str(refused.value)
+    assert "4 nodes have an operator that is not supported" in text and text.count("\n  node") == 4
+    assert "node 'two' (TopK): its input 1 (k) is 'k'" in text and "node 'three': Det" in text
+    del model.graph.node[1:3], model.graph.output[0:2]
+    with pytest.raises(UnsupportedOp, match=r"1 node has .*\n  node 'four': Mine of domain 'com\.example'"):
+        load_onnx(model)
+
+
+def test_models_that_end_shape_inference_are_refused() -> None:
+    """Another process has it; this one and the next question live on."""
+    nodes = [make("GatherND", ["x", "i"], ["y"], name="it", batch_dims=-2)]
+    with pytest.raises(ValueError, match="ONNX's shape inference ends on it"):
+        infer_model(model_of(nodes, {"x": (2, 3)}, constants={"i": np.zeros((2, 1), np.int64)}))
+    assert infer_model(determinants()).graph.node
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.sampled_from(["axis", "batch_dims", "select_last_index", "blocksize"]),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from(["Hardmax", "LayerNormalization", "GatherND", "ArgMax", "DepthToSpace"]),
+)
+def test_wrong_numbers_are_refused_or_run(name: str, number: int, op: str) -> None:
+    node = make(op, ["x", "x"][: 1 + (op in ("LayerNormalization", "GatherND"))], ["y"], **{name: number})
+    try:
+        graph = load_onnx(model_of([node], {"x": (2, 4, 1, 3)}))
+    except ValueError as error:
+        assert str(error).startswith("load_onnx: ")
+    else:
+        assert graph.outputs
+
+
+# -- one's own -----------------------------------------------------------------------------------------------
+
+
+def _scaled(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    xp.multiply(inputs[0], shard.attrs["by"], out=outputs[0])
+
+
+@operator(block=_scaled)
+def scaled(x: Tensor, by: float = 2.0, *, name: str | None = None) -> Tensor:
+    """x times a number."""
+
+
+@pytest.mark.parametrize("op", [scaled, scaled.op])
+def test_operators_of_ones_own_are_given_by_domain_and_type(op: Any) -> None:
+    model = model_of([make("Scale", ["x"], ["y"], domain="com.example", by=3.0)], {"x": (2, 3)})
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    graph = load_onnx(model, ops={"com.example::Scale": op})
+    found = plan(graph, Mesh(3), fix={"Scale_0": {"i1": 3}})
+    np.testing.assert_array_equal(run(found, {"x": X}).outputs["y"], 3 * X)
+    with pytest.raises(UnsupportedOp, match=r"Scale of domain 'com\.example'"):
+        load_onnx(model)
+    del model.opset_import[0]
+    assert load_onnx(model, ops={"com.example::Scale": op}).nodes, "none of ONNX's own operators"
+
+
+def test_they_also_take_the_place_of_onnx_s() -> None:
+    own = replace(scaled.op, attributes=())
+    model = model_of([make("Relu", ["c"], ["d"]), make("Add", ["x", "d"], ["y"])], {"x": (2, 3)}, constants={"c": X})
+    graph = load_onnx(model, ops={"Relu": own})
+    assert "scaled" in graph.ops, "which is not evaluated as ONNX's"
+    floats = replace(own, dtype=ops.sin.op.dtype)
+    integers = model_of([make("Relu", ["x"], ["y"])], {"x": (2, 3)}, dtype=TensorProto.INT32)
+    with pytest.raises(UnsupportedOp, match=r"\(Relu\): .* operand 0 is int32"):
+        load_onnx(integers, ops={"Relu": floats})  # and ONNX's does not take its place
+    for wrong in (5, {"Relu": 5}, {5: own}):
+        with pytest.raises(TypeError, match="ops"):
+            load_onnx(model, ops=wrong)
+
+
+def test_every_operator_of_onnx_is_listed() -> None:
+    how = {one.operator: one.how for one in list_supported()}
+    assert how["Conv"] == how["Shape"] == "imported" and how["Unique"] == "opaque" and how["SwiGLU"] == "defined"
+    assert [name for name, one in how.items() if one == "refused"] == ["MaxRoiPool", "Multinomial"]
+    assert next(one.dtypes for one in list_supported() if one.operator == "ArgMax")[:11] == (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64"),
+    )
+
+
+# -- stages --------------------------------------------------------------------------------------------------
+
+
+def staged(model: Any, feeds: dict[str, Any], devices: int = 2, first: bool = False) -> Any:
+    """The model run in stages; its feeds are given with the model, or with the run."""
+    return run_stages(
+        StagedModel(model, feeds if first else None), {} if first else feeds, lambda graph: plan(graph, Mesh(devices))
+    )
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_shapes_that_follow_from_values_end_a_stage(first: bool) -> None:
+    nodes = [
+        make("Relu", ["x"], ["a"]),
+        make("NonZero", ["a"], ["i"]),
+        make("Transpose", ["i"], ["t"]),
+        make("GatherND", ["a", "t"], ["g"]),
+        make("Exp", ["g"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (2, 3)})
+    found = staged(model, {"x": X}, first=first)
+    np.testing.assert_allclose(found.outputs["y"], np.exp([2, 3, 1]), rtol=1e-6)
+    assert found.whole == ("node 'NonZero_1' (NonZero)",) or found.whole == ("node 'NonZero_0' (NonZero)",)
+    assert found.nbytes_whole == X.nbytes and len(found.plans) == 2
+    first_stage, last = found.stages
+    assert first_stage.behind == 3 and last.behind == 0 and not last.reasons
+    assert "a shape that follows from values" in str(first_stage)
+    with pytest.raises(UnsupportedOp, match=r"(?s)shape that follows from values.*StagedModel"):
+        load_onnx(model)
+
+
+def test_values_that_importers_need_are_bound() -> None:
+    """A computed k, and a shape that an input has: no node runs whole."""
+    nodes = [
+        make("ReduceSum", ["n"], ["k"], keepdims=1),
+        make("TopK", ["x", "k"], ["v", "i"]),
+        make("Reshape", ["v", "s"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (2, 3)})
+    for name in ("n", "s"):
+        model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, (2,)))
+    feeds = {"x": X, "n": np.array([1, 1]), "s": np.array([1, -1])}
+    found = staged(model, feeds)
+    np.testing.assert_array_equal(found.outputs["y"], ort(model, feeds)[0])
+    assert not found.whole and found.stages[0].wanted == ("k",)
+    with pytest.raises(ValueError, match="depends on the input 's', which is not given"):
+        staged(model, {"x": X, "n": feeds["n"]})
+    assert {node.op for one in found.plans for node in one.graph.nodes.values()} == {"sum", "top_k"}
+
+
+def test_sequences_and_empty_tensors_go_by_the_host() -> None:
+    nodes = [
+        make("Exp", ["x"], ["e"]),
+        make("SequenceConstruct", ["e", "x"], ["s"]),
+        make("ConcatFromSequence", ["s"], ["c"], axis=0),
+        make("Neg", ["c"], ["y"]),
+    ]
+    found = staged(model_of(nodes, {"x": (2, 3)}), {"x": X})
+    np.testing.assert_allclose(found.outputs["y"], -np.concatenate([np.exp(X), X]), rtol=1e-6)
+    assert len(found.whole) == 2 and len(found.plans) == 2
+    nodes = [make("NonZero", ["x"], ["i"]), make("Neg", ["i"], ["y"])]
+    assert staged(typed(model_of(nodes, {"x": (2, 3)}), y=7), {"x": 0 * X}).outputs["y"].shape == (2, 0)
+
+
+def test_stages_say_what_is_wrong_with_inputs() -> None:
+    model = model_of([make("NonZero", ["x"], ["y"])], {"x": (2, 3)})
+    for feeds, says in (
+        ({"z": X}, r"StagedModel: the model: feeds names 'z'.*known inputs: 'x'"),
+        ({"x": X.T}, r"feeds\['x'\] of shape \(3, 2\) says 3 on axis 0"),
+        ({"x": X.astype(np.float64)}, r"feeds\['x'\] has dtype float64, the input has float32"),
+        ({}, "is not given"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            staged(model, feeds)
+    done = StagedModel(model, {"x": X})
+    assert done.stage is None and done.outputs["y"].shape == (2, 3), "nothing was to be planned"
+    with pytest.raises(ValueError, match="all stages are done"):
+        done.advance({})
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.lists(st.sampled_from(["NonZero", "Relu", "Unique", "Hardmax", "Compress"]), min_size=1, max_size=5), st.data()
+)
+def test_chains_of_any_nodes_run_in_stages(kinds: list[str], data: Any) -> None:
+    """Against the reference, which runs all at once; stages never run a node twice."""
+    from onnx.reference import ReferenceEvaluator
+
+    nodes, at = [], "x"
+    for k, kind in enumerate(kinds):
+        out = f"t{k}"
+        if kind == "NonZero":
+            nodes += [make(kind, [at], [f"i{k}"]), make("Cast", [f"i{k}"], [out], to=TensorProto.FLOAT)]
+        elif kind == "Compress":
+            nodes += [make("Constant", [], [f"c{k}"], value=numpy_helper.from_array(np.array([True])))]
+            nodes += [make(kind, [at, f"c{k}"], [out])]
+        else:
+            nodes.append(make(kind, [at], [out]))
+        at = out
+    model = model_of([*nodes, make("Identity", [at], ["y"])], {"x": (2, 3)})
+    x = np.array(data.draw(st.lists(st.sampled_from([-1.0, 0.0, 2.0]), min_size=6, max_size=6)), np.float32).reshape(
+        2, 3
+    )
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    found = staged(model, {"x": x})
+    np.testing.assert_array_equal(found.outputs["y"], wanted)
+    assert len(set(found.whole)) == len(found.whole)
+
+
+def test_a_backend_that_is_not_there_is_told_as_ever() -> None:
+    model = StagedModel(model_of([make("Relu", ["x"], ["y"])], {"x": (2, 3)}), {"x": X})
+    with pytest.raises((ValueError, BackendUnavailable), match="none"):
+        run_stages(model, {}, lambda graph: plan(graph, Mesh(1)), backend="none")
+
+
+def test_models_are_told_from_other_things() -> None:
+    with pytest.raises(TypeError, match=r"model is 5; give an onnx\.ModelProto"):
+        ops.encode_model(5)
+    with pytest.raises(ValueError, match="does not implement it"):
+        ops.open_reference(
+            ops.encode_model(
+                model_of([make("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[1, 1])], {"x": (1, 1, 2, 2), "r": (1, 5)})
+            )
+        )
