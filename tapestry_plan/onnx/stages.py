@@ -26,7 +26,7 @@ from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, ValueNeeded, 
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import needed_of, read_nodes
 from tapestry_plan.onnx.whole import NotWhole, reads_of, run_node
-from tapestry_sets.limits import cut_text, drop_item, list_names, quote, tell_count
+from tapestry_sets.limits import Guarded, cut_text, drop_item, list_names, put_fields, quote, tell_count
 
 
 class ModelStage(Struct, frozen=True):
@@ -66,7 +66,7 @@ class ModelStage(Struct, frozen=True):
         return "\n".join(lines)
 
 
-class StagedModel:
+class StagedModel(Guarded):
     """A model in stages: the next one is imported when the values that it depends on are known.
 
     Parameters
@@ -100,6 +100,12 @@ class StagedModel:
     {'y': array([[-1, -3]])}
     """
 
+    alone: list[str]
+    """Nodes that ran whole by now, on the host between stages."""
+    nbytes_alone: int
+    """What these were given: bytes that came to the host."""
+    stage: ModelStage | None
+
     def __init__(
         self,
         path_or_model: Any,
@@ -130,12 +136,8 @@ class StagedModel:
             self._declared = {value.name: dims_of(value) for value in declared if value.type.HasField("tensor_type")}
             self._number = -1
             self._whole: list[Node] = []
-            self.alone: list[str] = []
-            """Nodes that ran whole by now, on the host between stages."""
-            self.nbytes_alone = 0
-            """What these were given: bytes that came to the host."""
+            put_fields(self, alone=[], nbytes_alone=0, stage=None)
             self._at: Importing
-            self.stage: ModelStage | None = None
             self._find_stage()
 
     @property
@@ -220,7 +222,8 @@ class StagedModel:
             if absent:
                 raise ValueError(f"{node.where} reads the input {quote(absent[0])}, which is not given: give it")
             given = {name: self._host[name] for name in reads_of(node)}
-            self.nbytes_alone += sum(count_nbytes(value) for value in given.values())
+            nbytes = self.nbytes_alone + sum(count_nbytes(value) for value in given.values())
+            put_fields(self, nbytes_alone=nbytes)
             made = run_node(self._at, node, given)
             for name, value in made.items():
                 self._check_declared(node.where, name, value)
@@ -260,7 +263,7 @@ class StagedModel:
             graph = self._close(placing, wanted)
             if graph is not None or not self._can_run():
                 self._number += 1
-                self.stage = ModelStage(
+                found = ModelStage(
                     self._number,
                     graph,
                     tuple(node.where for node in self._whole),
@@ -268,9 +271,10 @@ class StagedModel:
                     tuple(_shorten(node, why) for node, why in placing.refused),
                     len(placing.behind) + len(placing.refused) - len(self._whole),
                 )
+                put_fields(self, stage=found)
                 return
             self._run_whole()
-        self.stage = None
+        put_fields(self, stage=None)
 
     def _can_run(self) -> bool:
         """Whether there are nodes that run whole, and all that they read is known."""
