@@ -148,6 +148,8 @@ def _parse_number(text: str) -> bool | int | float:
 
 def find_file(path: Path) -> Path:
     """The path of a file, if there is one."""
+    if path.is_dir():
+        raise click.UsageError(f"{quote(str(path))} is a folder; give a file in it")
     if not path.is_file():
         raise click.UsageError(f"there is no file {quote(str(path))}")
     return path

@@ -32,7 +32,7 @@ from tapestry_exec.run import (
     tuning,
 )
 from tapestry_plan.steps import Send
-from tapestry_sets.limits import check_arguments
+from tapestry_sets.limits import check_arguments, quote
 
 
 class MpiBackend(NumpyBackend):
@@ -78,6 +78,8 @@ class MpiBackend(NumpyBackend):
             raise BackendUnavailable(
                 f"the backend 'mpi' needs mpi4py and an MPI library ({error}): pip install 'tapestry-tensor[mpi]'"
             ) from error
+        if not isinstance(comm, MPI.Comm | None):
+            raise TypeError(f"MpiBackend: comm must be a communicator of mpi4py, not {quote(comm)}; give one, or none")
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.most_tags = self.comm.Get_attr(MPI.TAG_UB) or 32767
 

@@ -147,6 +147,11 @@ class Backward(Struct, frozen=True):
         return cast(Tensor, self.inputs[0].graph.op(name, *inputs, **attrs))
 
 
+def take_first_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """The dtype of an operator whose one result has that of its first operand."""
+    return (dtypes[0],)
+
+
 def take_no_workspace(shard: Shard, itemsize: int) -> int:
     """Bytes of scratch memory of operators that declare none: zero."""
     return 0
@@ -229,7 +234,7 @@ class Op(Shown, Struct, frozen=True):
     block: Block
     flop: float | Callable[[Signature, Attrs], float] = 1.0
     reduction: str | Monoid | None = None
-    dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = lambda dtypes, attrs: (dtypes[0],)
+    dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = take_first_dtype
     workspace: Callable[[Shard, int], int] = take_no_workspace
     attributes: tuple[str, ...] = ()
     expansions: tuple[Expansion, ...] = ()

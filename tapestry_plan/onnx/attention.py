@@ -79,10 +79,13 @@ def multi_head_attention(at: Importing, node: Node) -> Result:
         if node.input(past):
             joined = concat([at.tensor(node.inputs[past]), (k, v)[which]], axis=2)
             k, v = (joined, v) if which == 0 else (k, joined)
-    mask = _mask(at, node, k)
-    made = ops.attention(
-        q, k, v, mask, scale=attrs.get("scale"), causal=bool(attrs.get("unidirectional")), name=node.name
-    )
+    mask, past_length = _mask(at, node, k), k.shape[2] - q.shape[2]
+    is_causal = bool(attrs.get("unidirectional"))
+    if is_causal and past_length:  # the first query comes behind what is past
+        hidden = np.triu(np.full((q.shape[2], k.shape[2]), -np.inf, q.dtype), past_length + 1)
+        behind = at.graph.constant(f"{node.name}.behind", hidden[None, None])
+        mask, is_causal = behind if mask is None else mask + behind, False
+    made = ops.attention(q, k, v, mask, scale=attrs.get("scale"), causal=is_causal, name=node.name)
     batch, _, length, width = made.shape
     return [made.permute_dims((0, 2, 1, 3)).reshape(batch, length, heads * width), k, v]
 

@@ -29,6 +29,11 @@ FROM_VALUES = "has a shape that follows from values"
 """Of an output, why it cannot be declared."""
 
 
+MISREAD = frozenset({"GRU", "LSTM", "RNN"})
+"""Operators of ONNX that its reference implementation runs otherwise than ONNX says: without a word it takes the usual
+activations for others, and leaves out lengths of sequences."""
+
+
 class NotWhole(UnsupportedOp):
     """A node that no operator of a graph can be, whole or in parts; the message says why."""
 
@@ -99,9 +104,16 @@ def model_of_node(at: Importing, node: Node, types: Mapping[str, Any], values: M
     """A model of one node: its inputs by type, the values that are part of it, and its outputs that are read."""
     from onnx import NodeProto, helper, numpy_helper
 
+    if node.op_type in MISREAD and not node.domain:
+        raise NotWhole(
+            f"{node.where}: ONNX's reference implementation does not heed all that a {node.op_type} is given"
+        )
     proto = NodeProto()
     proto.CopyFrom(node.proto)
     proto.name = ""
+    if node.op_type == "Loop" and not node.domain and not node.input(1):  # the reference takes none for a false one
+        proto.input[:] = [node.input(0), f"{node.name}.condition", *node.inputs[2:]]
+        values = {**values, f"{node.name}.condition": np.asarray(True)}
     has_seed = any(attribute.name == "seed" for attribute in proto.attribute)
     if node.op_type in RANDOM_OPS and not node.domain and not has_seed:
         # ONNX leaves the seed open; a fixed one lets every device, and the run that is compared with, draw the same.

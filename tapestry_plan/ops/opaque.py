@@ -159,7 +159,18 @@ def _opaque_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     given = tuple([check_dtype(name, f"dtypes[{k}]: ") for k, name in enumerate(attrs["dtypes"])])
     if len(given) != len(attrs["shapes"]):
         raise ValueError(f"dtypes has {len(given)} names, shapes {len(attrs['shapes'])}; give one for each output")
+    for value, dtype in zip(decode_model(attrs["model"]).graph.input, dtypes, strict=False):
+        declared = _name_dtype(value.type.tensor_type.elem_type)
+        if declared not in ("", dtype):
+            raise ValueError(f"the dtype of input {quote(value.name)} is {dtype}; the model declares {declared}")
     return given
+
+
+def _name_dtype(number: int) -> str:
+    """NumPy's name of a type of ONNX; empty where the model says none."""
+    from onnx import TensorProto, helper
+
+    return "" if number in (TensorProto.UNDEFINED, TensorProto.STRING) else helper.tensor_dtype_to_np_dtype(number).name
 
 
 def _count_cells(signature: Signature, attrs: Attrs) -> float:
@@ -230,7 +241,7 @@ def opaque(
     >>> from onnx import parser
     >>> from tapestry_exec import evaluate
     >>> from tapestry_plan import Graph, ops
-    >>> text = 'agraph (float[4] x) => (float[4] y) { y = Hardmax(x) }'
+    >>> text = 'agraph (double[4] x) => (double[4] y) { y = Hardmax(x) }'
     >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
     >>> g = Graph()
     >>> x = g.constant("x", [1.0, 3.0, 2.0, 0.0])

@@ -64,6 +64,7 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         parts, land where it is best. So ``plan(graph, mesh, like=p, fix={"conv": one.sharding})`` is the plan that
         ``one`` of ``p.alternatives["conv"]`` tells of. `bound` stays that of `p`, at most what the plan takes. Beside
         it and `fix` only `memory_nbytes` asks for something: NotFound, with the plan, where these choices need more.
+        Without it a plan that needs more than the cap of `p` has none.
     seed : int
         Of the order of improving moves, which are made where tables would not fit.
     time_limit_seconds : float, optional

@@ -103,7 +103,10 @@ class Cause(Struct, frozen=True):
         much = f"{after:,} B" if is_chosen else much
         of = f"{tensor} in {self.parts} parts, which are merged" if self.what == "merges" else tensor
         now = f", {before:,} B now" if before and before != after else ""
-        seen = f", as {self.sample}" if self.sample is not None else ""
+        seen = ""
+        if self.sample is not None:
+            one_of = "" if self.sample.nbytes == after else f"{self.sample.nbytes:,} B of it are "
+            seen = f", as {self.sample}" if not one_of else f" ({one_of}{self.sample})"
         return f"{verb} {much} of {of}{now}{seen}{took}"
 
     def _tell_copies(self, tensor: str) -> str:
@@ -153,7 +156,7 @@ class Alternative(Struct, frozen=True):
     >>> {tuple(one.sharding.items()): one.nbytes_moved for one in p.alternatives["columns"] if one.sharding}
     {(('i1', 2),): 0, (('i0', 2),): 48}
     >>> p.alternatives["columns"][1].reasons
-    ('would receive 48 B of result rows, as cells [0, 2)×[3, 6) from device 0 to 1 (+1.00 us)',)
+    ('would receive 48 B of result rows (24 B of it are cells [0, 2)×[3, 6) from device 0 to 1) (+1.00 us)',)
     """
 
     sharding: dict[str, int]

@@ -114,6 +114,8 @@ def explain(plan: Any, node: str) -> Explanation:
     lines += [f"  {reason}" for reason in tell_reasons(plan, node)]
     if others:
         spilled = ", before idle buffers wait in host memory" if any(plan.nbytes_spilled) else ""
+        if plan.choices.memory_nbytes is not None:
+            spilled += f", in any memory (this plan: at most {max(plan.choices.memory_nbytes):,} B on a device)"
         compared = f"with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take{spilled}:"
         lines.append(f"  {compared}")
     return Explanation.of(lines, node, others)

@@ -465,11 +465,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         --------
         >>> from onnx import parser
         >>> from tapestry_plan import Mesh, load_onnx, plan
-        >>> text = 'agraph (float[6, 4] x) => (float[6, 4] y) { a = Relu(x) b = Hardmax(a) y = Neg(b) }'
+        >>> text = 'agraph (float[6, 4, 4] x) => (float[6] y) { a = Relu(x) b = Det(a) y = Neg(b) }'
         >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
         >>> g = load_onnx(model, opaque=True)
         >>> dict(plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}}).opaque)
-        {'Hardmax_0': 96}
+        {'Det_0': 384}
         """
         names = [node.name for node in self.graph.nodes.values() if self.graph.ops[node.op].opaque]
         return FrozenDict((name, sum(self.stage[name].nbytes_received)) for name in names if name in self.stage)

@@ -294,7 +294,7 @@ def test_too_little_memory_is_found_before_the_run(backend: str | CupyBackend) -
         ({"constants": [1]}, "constants must be a mapping .*, not .* of type list; it maps names to arrays"),
         (
             {"backend": 3},
-            r"run: backend must be a string or a Backend, not 3 of type int; .* known backends: 'cupy', 'numpy'",
+            r"run: backend must be a string or a Backend, not 3 of type int; .* known backends: 'cupy', 'dask', ",
         ),
         ({"progress": True}, "run: progress must be a callable or None, not the truth value True"),
         (
@@ -329,7 +329,8 @@ def test_what_is_not_a_backend_is_named_where_a_plan_is_prepared(backend: Any, w
 def test_unknown_backend() -> None:
     p, inputs = moving_plan()
     with pytest.raises(
-        ValueError, match="no backend 'abacus'; known backends: 'cupy', 'numpy', 'onnxruntime', 'processes', 'serial'"
+        ValueError,
+        match="no backend 'abacus'; known backends: 'cupy', 'dask', 'mpi', 'numpy', 'onnxruntime', 'processes', ",
     ):
         run(p, inputs, backend="abacus")
 

@@ -67,6 +67,16 @@ def test_layers_that_are_refused(attrs: dict[str, Any], says: str) -> None:
         load_onnx(layer(**attrs))
 
 
+def test_what_onnx_s_reference_does_otherwise_is_not_left_to_it() -> None:
+    """It takes the usual activations for those that are given."""
+    feeds = {"x": floats(2, 3, 4), "w": floats(2, 18, 4), "r": floats(2, 18, 6)}
+    attrs = {"hidden_size": 6, "direction": "bidirectional", "activations": ["Relu", "Tanh", "Sigmoid", "Tanh"]}
+    with pytest.raises(
+        UnsupportedOp, match=r"differ by direction .*; nor can it run whole: .* does not heed all that a"
+    ):
+        load_onnx(NodeCase("GRU", feeds, {}, attrs).model)
+
+
 def test_a_sequence_without_steps_keeps_its_first_state() -> None:
     shapes = {"x": (3, 2, 4), "w": (1, 6, 4), "r": (1, 6, 6), "h": (1, 2, 6)}
     feeds = {name: floats(*shape, seed=k) for k, (name, shape) in enumerate(shapes.items())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tapestry_exec import BackendUnavailable, StepFailed, evaluate, run, run_sta
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, UnsupportedOp, operator, ops, plan
 from tapestry_plan.onnx import StagedModel, list_supported, load_onnx
 from tapestry_plan.onnx.inference import infer_model
+from tests.onnx_cases import NodeCase
 from tests.onnx_models import model_of, ort, random
 
 make = helper.make_node
@@ -396,3 +398,40 @@ def test_models_are_told_from_other_things() -> None:
                 model_of([make("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[1, 1])], {"x": (1, 1, 2, 2), "r": (1, 5)})
             )
         )
+
+
+def test_a_loop_without_a_condition_begins() -> None:
+    """ONNX's reference takes a condition that is not given for a false one, and makes no round."""
+    step = [
+        helper.make_node("Add", ["acc", "x"], ["acc2"]),
+        helper.make_node("ReduceSum", ["acc2"], ["s"], keepdims=0),
+        helper.make_node("Constant", [], ["most"], value=numpy_helper.from_array(np.float32(10))),
+        helper.make_node("Less", ["s", "most"], ["more"]),
+    ]
+    floats = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=[2, 3])
+    inner = [helper.make_tensor_value_info("i", TensorProto.INT64, [])]
+    inner += [helper.make_tensor_value_info("c", TensorProto.BOOL, []), floats("acc")]
+    made = [helper.make_tensor_value_info("more", TensorProto.BOOL, []), floats("acc2")]
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y"], body=helper.make_graph(step, "step", inner, made))
+    model = model_of([loop], {"x": (2, 3)}, constants={"n": np.array(10)})
+    del model.graph.output[:]
+    model.graph.output.append(floats("y"))
+    x = np.abs(np.random.default_rng(0).normal(size=(2, 3))).astype(np.float32)
+    (wanted,) = ort(model, {"x": x})
+    assert not np.array_equal(wanted, x)
+    found = run_stages(StagedModel(model), {"x": x}, lambda graph: plan(graph, Mesh(2))).outputs["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("past", [0, 2])
+def test_heads_of_one_direction_see_all_that_is_past(past: int) -> None:
+    rng = np.random.default_rng(4)
+    feeds = {name: rng.standard_normal((2, 3, 4)).astype(np.float32) for name in "qkv"}
+    reads: tuple[str, ...] = ("q", "k", "v")
+    if past:
+        feeds |= {name: rng.standard_normal((2, 2, past, 2)).astype(np.float32) for name in ("pk", "pv")}
+        reads += ("", "", "", "pk", "pv")
+    attrs, outputs = {"num_heads": 2, "unidirectional": 1}, ("y", "nk", "nv")[: 3 if past else 1]
+    case = NodeCase("MultiHeadAttention", feeds, {}, attrs, outputs, reads=reads, domain="com.microsoft")
+    found = run(plan(load_onnx(case.model), Mesh(2)), case.inputs).outputs["y"]
+    np.testing.assert_allclose(found, ort(case.model, case.inputs)[0], rtol=1e-4, atol=1e-5)

@@ -99,7 +99,7 @@ def check_sample(q: ShardPlan, node: str, other: Alternative, number: int) -> bo
         pairs[row.source, row.target] += row.nbytes
     assert seen.nbytes == sum(row.nbytes for row in mine) == max(pairs.values())
     assert seen.cells == tell_cells([region for row in mine for region in row.regions])
-    assert f", as {seen.cells} from device {seen.source} to {seen.target}" in "; ".join(other.reasons)
+    assert f"{seen.cells} from device {seen.source} to {seen.target}" in "; ".join(other.reasons)
     return True
 
 
@@ -276,10 +276,12 @@ def test_reasons_say_what_moves_merges_and_is_replicated() -> None:
     g.output(ops.relu(ops.matmul(x, w, name="fc"), name="act"), "y")
     p = plan(g, Mesh(4), fuse=False, fix={"fc": {"n": 4}}, layout={"x": {1: 4}})
     told = {tuple(one.sharding.items()): list(one.reasons) for one in p.alternatives["fc"]}
-    assert told[("n", 4),] == ["receives 1,572,864 B of input x, as cells [0, 256)×[0, 128) from device 0 to 1"]
+    assert told[("n", 4),] == [
+        "receives 1,572,864 B of input x (131,072 B of it are cells [0, 256)×[0, 128) from device 0 to 1)"
+    ]
     assert "would replicate constant w: 4 copies, 1 now (+3,145,728 B)" in told[("m", 4),]
     merged = next(reason for reason in told[("k", 4),] if "parts" in reason)
-    assert "of result fc in 4 parts, which are merged, as cells " in merged
+    assert "of result fc in 4 parts, which are merged (" in merged
     assert any(one.startswith("would receive nothing of input x, 1,572,864 B now (-") for one in told[("k", 4),])
     (still,) = p.alternatives["act"][0].reasons
     assert still == "what it reads lies where it runs, and what it makes where it is read"

@@ -183,7 +183,7 @@ SWALLOW = {
     "tapestry_exec/dask/backend.py: close",
     "tapestry_exec/dask/member.py: serve",
     "tapestry_exec/mpi/backend.py: _end_together",
-    "tapestry_exec/onnxruntime/backend.py: open_session",
+    "tapestry_exec/onnxruntime/backend.py: _open_model",
     "tapestry_exec/run/parts.py: make_portable",
     "tapestry_exec/processes/worker.py: serve",
     "tapestry_exec/run/check.py: _check_buffer",
