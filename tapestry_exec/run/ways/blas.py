@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from threading import Lock
 from typing import Any
+
+import numpy as np
 
 _LOCK = Lock()
 _RUNS: list[Any] = []
@@ -36,9 +39,13 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def name_blas() -> str:
-    """The BLAS libraries that are loaded: what they are, their versions, and the processors that they are for."""
+    """The BLAS that NumPy calls: what it is, its version, and the processor that it is for.
+
+    Others may be loaded beside it, as SciPy's own. Where NumPy has none in its folders, all that are loaded are named.
+    """
+    loaded, folder = _libraries().info(), str(Path(np.__file__).parent)  # and its neighbor, numpy.libs
     found = {
         f"{one['internal_api']} {one['version']} for {one.get('architecture') or 'any processor'}"
-        for one in _libraries().info()
+        for one in [one for one in loaded if one["filepath"].startswith(folder)] or loaded
     }
     return ", ".join(sorted(found)) or "none"

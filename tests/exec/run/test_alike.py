@@ -1,0 +1,29 @@
+"""What is compared wherever devices of one plan run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tapestry_exec import BackendUnavailable
+from tapestry_exec.run import check_alike
+
+
+def test_the_blas_is_numpys_whatever_else_is_loaded() -> None:
+    """SciPy brings its own, of another version: a process that has loaded it computes the same products."""
+    pytest.importorskip("scipy.linalg")
+    words = "from tapestry_exec.run.ways.blas import name_blas; print(name_blas())"
+    told = [
+        subprocess.run([sys.executable, "-c", before + words], capture_output=True, text=True, check=True).stdout
+        for before in ("", "import scipy.linalg; ")
+    ]
+    assert told[0] == told[1] and "," not in told[0] and told[0].strip()
+
+
+def test_what_differs_is_named_with_its_mend() -> None:
+    mine, other = {"numpy": "2.4.0", "BLAS": "a"}, {"numpy": "2.4.0", "BLAS": "b"}
+    check_alike("dask", [mine, dict(mine)], ["here", "there"])
+    with pytest.raises(BackendUnavailable, match="here has BLAS a, there has b; run on machines of one kind"):
+        check_alike("dask", [mine, other], ["here", "there"])
