@@ -279,7 +279,7 @@ def test_wrong_meshes(command: tuple[str, ...], mesh: str) -> None:
 
 def test_a_file_that_is_missing(tmp_path: Path) -> None:
     refused(call("plan", tmp_path / "none.onnx"), "there is no file", "none.onnx")
-    refused(call("run", tmp_path), "there is no file")
+    refused(call("run", tmp_path), "is a folder; give a file in it")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 100, b"PK\x03\x04 zip"])
