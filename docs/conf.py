@@ -13,6 +13,12 @@ sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
 import pages  # noqa: E402
 
+from tapestry_exec.run import stages  # noqa: E402
+from tapestry_plan import onnx  # noqa: E402
+
+# Signatures are written out with names that the module has for type checkers alone.
+stages.ModelStage, stages.StagedModel = onnx.ModelStage, onnx.StagedModel
+
 project = "tapestry"
 author = "The tapestry authors"
 copyright = author
