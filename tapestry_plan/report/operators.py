@@ -16,6 +16,7 @@ from tapestry_plan.steps import (
     list_stored,
     tell_block,
     tell_reasons,
+    tell_seconds,
     tell_sharding,
 )
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one, tell_count
@@ -129,11 +130,12 @@ def _bars(others: tuple[Alternative, ...]) -> Iterator[str]:
     rows = []
     for one in shown:
         seconds, nbytes = one.seconds - chosen.seconds, one.nbytes_moved - chosen.nbytes_moved
+        more = tell_seconds(one) if one.is_counted_short else _sign(UNITS.seconds(abs(seconds)), seconds)
         rows.append(
             element(
                 "tr",
                 element("th", escape(tell_sharding(one.sharding) + " (chosen)" * one.is_chosen), scope="row"),
-                _bar(seconds / most_seconds if most_seconds else 0.0, _sign(UNITS.seconds(abs(seconds)), seconds)),
+                _bar(seconds / most_seconds if most_seconds else 0.0, more),
                 _bar(nbytes / most_nbytes if most_nbytes else 0.0, _sign(f"{abs(nbytes):,} B", nbytes)),
                 class_="tp-chosen" if one.is_chosen else None,
                 data_seconds=f"{one.seconds:.9g}",

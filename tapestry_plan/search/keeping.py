@@ -68,7 +68,7 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     asked = mesh.limit_memory(options.memory_nbytes)
     if kept.choices.spill_nbytes is not None:
         made = spill(made, kept.choices.spill_nbytes)
-    elif not keeps(made, asked if asked is not None else caps):  # of the kept plan's cap fewer may be enough no more
+    elif not keeps(made, asked if asked is not None else caps):
         made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, asked)
     made = replace(
         made,

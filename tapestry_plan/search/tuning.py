@@ -22,8 +22,6 @@ machine, so that a tenth says nothing); the gaps are 0 in all:
 
 MAX_CELLS = 2**60
 """Cells of one tensor; beyond it byte counts would not fit 64 bits."""
-MAX_STAGE_SECONDS = 1000.0
-"""Longest modeled stage: sums over thousands of stages then stay within 64 bits."""
 MAX_WEIGHED = 2**61
 """Bytes of a moment times its weight under a memory cap, and picoseconds of any plan."""
 MAX_COUNTED = 2**62

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode
 from tapestry_plan.rewrite import Draft, split_axes
-from tapestry_plan.search import tuning
 from tapestry_plan.search.comparing import Comparison, summarize
 from tapestry_plan.search.fusing import fuse_neighbors
 from tapestry_plan.search.prices.chosen import Moved
@@ -22,6 +21,7 @@ from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.splits import Split
 from tapestry_plan.search.solving import Solved, count_work
 from tapestry_plan.steps import (
+    MAX_STAGE_SECONDS,
     Alike,
     Choices,
     Expansions,
@@ -255,9 +255,9 @@ def _stage(problem: Problem, node: OpNode, choice: Sequence[int], mine: Sequence
 def _check_seconds(stages: Sequence[Stage]) -> None:
     """Refuse stages that take longer than is counted."""
     for stage in stages:
-        if stage.seconds >= tuning.MAX_STAGE_SECONDS:
+        if stage.seconds >= MAX_STAGE_SECONDS:
             raise ValueError(
-                f"plan: {quote(stage.node)} ({stage.op}) takes {tuning.MAX_STAGE_SECONDS:.0f} s or more in the "
+                f"plan: {quote(stage.node)} ({stage.op}) takes {MAX_STAGE_SECONDS:.0f} s or more in the "
                 "plan that is found, and longer ones are not told apart; give smaller extents, higher rates, or fix it"
             )
 

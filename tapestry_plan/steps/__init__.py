@@ -34,7 +34,7 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
-from tapestry_plan.steps.alternatives import Alternative, Cause, Sample
+from tapestry_plan.steps.alternatives import Alternative, Cause, Sample, tell_seconds
 from tapestry_plan.steps.arenas.packing import KnownPlaces, Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
@@ -133,4 +133,4 @@ from tapestry_plan.steps.step import (
     ungroup,
 )
 from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers, tell_cells
-from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, TOLD_CAUSES
+from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, MAX_STAGE_SECONDS, TOLD_CAUSES

@@ -82,6 +82,11 @@ class Cause(Struct, frozen=True):
         return self.seconds[1] - self.seconds[0]
 
     @property
+    def is_counted_short(self) -> bool:
+        """Whether it may take longer than it counts: no price is above `MAX_STAGE_SECONDS`."""
+        return self.seconds[1] >= tuning.MAX_STAGE_SECONDS
+
+    @property
     def more_nbytes(self) -> int:
         """How many bytes more move, or are held, for it."""
         return self.nbytes[1] - self.nbytes[0]
@@ -89,6 +94,8 @@ class Cause(Struct, frozen=True):
     def tell(self, node: str, *, is_chosen: bool = False) -> str:
         """In words: what another sharding of an operator would change, or what moves with the chosen one."""
         took = "" if is_chosen or not self.more_seconds else f" ({_tell_more(self.more_seconds)})"
+        if self.is_counted_short:
+            took = f" ({tuning.MAX_STAGE_SECONDS:,.0f} s or more)"
         if self.what == "works":
             return f"its slowest device would work {'longer' if self.more_seconds > 0 else 'less'}{took}"
         tensor = f"{self.kind} {escape_controls(self.tensor, '')}"
@@ -136,7 +143,7 @@ class Alternative(Struct, frozen=True):
     sharding : dict of str to int
         Parts of each split index axis.
     seconds : float
-        Modeled, of the whole graph, without what is spilled.
+        Modeled, of the whole graph, without what is spilled; at least so many where a cause is counted short.
     nbytes_moved : int
         Between devices, in the whole graph.
     node : str
@@ -170,6 +177,11 @@ class Alternative(Struct, frozen=True):
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
 
     @property
+    def is_counted_short(self) -> bool:
+        """Whether it may take longer than it counts, as a cause does."""
+        return any(one.is_counted_short for one in self.causes)
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Why it costs what it costs, in words made from the numbers.
 
@@ -187,3 +199,10 @@ class Alternative(Struct, frozen=True):
         told = [one.tell(self.node, is_chosen=self.is_chosen) for one in self.causes[: tuning.TOLD_CAUSES]]
         left = len(self.causes) - len(told)
         return (*told, f"and {tell_count(left, 'smaller difference')}") if left else tuple(told)
+
+
+def tell_seconds(one: Alternative, than: float = 0.0) -> str:
+    """An alternative's seconds in words, or how many more than others they are."""
+    if one.is_counted_short:
+        return f"{tuning.MAX_STAGE_SECONDS:,.0f} s or more"
+    return f"{(one.seconds - than) * 1e6:{'+' if than else ''}.2f} us"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.alternatives import Alternative
+from tapestry_plan.steps.alternatives import Alternative, tell_seconds
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
@@ -54,7 +54,7 @@ class Explanation(Guarded, str):
         rows = [
             (
                 tell_sharding(one.sharding),
-                f"{one.seconds * 1e6:.2f} us",
+                tell_seconds(one),
                 f"{one.nbytes_moved:,} B",
                 change,
                 "; ".join(one.reasons),
@@ -74,13 +74,12 @@ def _list_rows(alternatives: Sequence[Alternative]) -> Iterator[tuple[Alternativ
         if chosen is None or one.is_chosen:
             yield one, "chosen" if one.is_chosen else ""
         else:
-            seconds, nbytes = one.seconds - chosen.seconds, one.nbytes_moved - chosen.nbytes_moved
-            yield one, f"{seconds * 1e6:+.2f} us, {nbytes:+,} B"
+            yield one, f"{tell_seconds(one, chosen.seconds)}, {one.nbytes_moved - chosen.nbytes_moved:+,} B"
 
 
 def _tell_row(one: Alternative, change: str) -> Iterator[str]:
     mark = " <- chosen" if one.is_chosen else f" ({change})"
-    yield f"    {tell_sharding(one.sharding):24} {one.seconds * 1e6:12.2f} us {one.nbytes_moved:14,} B moved{mark}"
+    yield f"    {tell_sharding(one.sharding):24} {tell_seconds(one):>15} {one.nbytes_moved:14,} B moved{mark}"
     yield from (f"      {reason}" for reason in one.reasons)
 
 

@@ -7,6 +7,8 @@ memory each (see `eviction`).
 
 # -- limits --------------------------------------------------------------------------------------------------
 
+MAX_STAGE_SECONDS = 1000.0
+"""Longest modeled stage: sums over thousands of stages then stay within 64 bits. What takes longer counts as that."""
 MAX_DEVICES = 4096
 """A mesh larger than this is refused: the plan's steps would not fit a machine's memory."""
 KEPT_FORMS = 1 << 14

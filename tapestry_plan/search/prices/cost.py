@@ -21,7 +21,7 @@ from tapestry_plan.rewrite import open_block
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along, list_own, part_operands
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import Mesh, list_senders, number_ports, unite
+from tapestry_plan.steps import MAX_STAGE_SECONDS, Mesh, list_senders, number_ports, unite
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.regions import DisjointRegions, Region
@@ -925,4 +925,4 @@ def to_ticks(seconds: NDArray[np.float64]) -> IntArray:
     A choice that has none of these is priced exactly, and all others at most: what is proven of it holds. `write_plan`
     refuses one that has.
     """
-    return cast(IntArray, np.rint(np.minimum(seconds, tuning.MAX_STAGE_SECONDS) * TICKS_PER_SECOND).astype(np.int64))
+    return cast(IntArray, np.rint(np.minimum(seconds, MAX_STAGE_SECONDS) * TICKS_PER_SECOND).astype(np.int64))

@@ -15,7 +15,7 @@ from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices import cost
 from tapestry_plan.search.prices.cost import Held, RegionTable, count_transfers, to_ticks
-from tapestry_plan.steps import unite
+from tapestry_plan.steps import MAX_STAGE_SECONDS, unite
 from tapestry_sets import DisjointRegions, Region
 
 SHAPE = (9, 8)
@@ -87,8 +87,8 @@ def test_regions_that_overlap_are_united() -> None:
 
 
 def test_the_longest_time_that_is_counted_is_counted_exactly() -> None:
-    assert to_ticks(np.array([tuning.MAX_STAGE_SECONDS, 0.5])).tolist() == [10**15, 5 * 10**11]
-    assert to_ticks(np.array([np.nextafter(tuning.MAX_STAGE_SECONDS, np.inf), 1e30])).tolist() == [10**15, 10**15]
+    assert to_ticks(np.array([MAX_STAGE_SECONDS, 0.5])).tolist() == [10**15, 5 * 10**11]
+    assert to_ticks(np.array([np.nextafter(MAX_STAGE_SECONDS, np.inf), 1e30])).tolist() == [10**15, 10**15]
 
 
 def test_choices_that_take_longer_than_is_counted_are_no_hindrance() -> None:
@@ -99,7 +99,9 @@ def test_choices_that_take_longer_than_is_counted_are_no_hindrance() -> None:
     network = Link(1e-6, 200.0)
     p = plan(g, Mesh((2, 2), link={"x": network, "y": Link(1e-6, 1e11)}))
     assert p.seconds == p.bound < 1e-2
-    assert 512 * 512 * 4 / 2 / network.nbytes_per_second > tuning.MAX_STAGE_SECONDS
+    assert 512 * 512 * 4 / 2 / network.nbytes_per_second > MAX_STAGE_SECONDS
+    told = p.explain("turned")
+    assert "1,000 s or more" in told and "1000000000" not in told
     with pytest.raises(ValueError, match=r"plan: 'product' \(.*\) takes 1000 s or more .*; give smaller extents"):
         plan(g, Mesh(2, device=Device(flop_per_second=1e3, memory_nbytes_per_second=1e3)))
 
