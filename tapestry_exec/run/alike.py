@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 
 import msgspec
 import numpy as np
@@ -22,6 +21,8 @@ MENDS = {
 
 def find_versions() -> dict[str, str]:
     """The versions of what decides about bits, here: of this package, NumPy, and the BLAS that NumPy calls."""
+    from importlib import metadata  # it takes 19 ms to import
+
     try:
         own = metadata.version("tapestry-tensor")
     except metadata.PackageNotFoundError:  # it runs from its sources
