@@ -40,6 +40,11 @@ def test_ranks_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, i
     assert done.stdout.splitlines() == [*told, "run_often done", "fail_together done", "be_refused done"]
 
 
+def test_what_is_no_communicator_is_named() -> None:
+    with pytest.raises(TypeError, match="MpiBackend: comm must be a communicator of mpi4py, not 5; give one, or none"):
+        MpiBackend(5)
+
+
 def test_ranks_that_do_not_come_are_waited_for_a_while() -> None:
     done = run_ranks("-m", "tests.exec.mpi.ranks", "wait_in_vain", ranks=2)
     assert done.stdout.count("waited in vain") == 1, done.stderr

@@ -175,6 +175,32 @@ def test_parts_that_the_space_does_not_have_can_be_asked_for() -> None:
     assert plan(g, Mesh(4), like=p, fix={"fc": {"m": 3}}).sharding["fc"] == {"m": 3}
 
 
+def test_a_plan_beyond_the_cap_of_the_kept_one_has_none() -> None:
+    """Of a capped plan explanations say that others are compared in any memory; the cap is insisted on by giving it."""
+    g, mesh = Graph(), Mesh((2, 2))
+    x = g.input("x", (64, 64))
+    for k, width in enumerate((128, 32, 128)):
+        x = ops.relu(ops.matmul(x, g.input(f"w{k}", (x.shape[1], width)), name=f"p{k}"), name=f"r{k}")
+    g.output(x, "y")
+    fast = plan(g, mesh, fuse=False)
+    most = max(fast.peak_nbytes) * 9 // 10
+    p = plan(g, mesh, fuse=False, memory_nbytes=most)
+    assert f"in any memory (this plan: at most {most:,} B on a device)" in p.explain("p2")
+    beyond = 0
+    for node in ("p0", "p1", "p2"):
+        for one in p.alternatives[node]:
+            q = plan(g, mesh, like=p, fix={node: one.sharding})
+            assert ShardPlan.from_json(q.to_json()) == q
+            if q.choices.memory_nbytes is not None:
+                assert q.choices.memory_nbytes == (most,) * 4 and max(q.peak_nbytes) <= most
+            if max(q.peak_nbytes) <= most:
+                continue
+            beyond += 1
+            with pytest.raises(NotFound, match="the choices of like with fix need"):
+                plan(g, mesh, like=p, fix={node: one.sharding}, memory_nbytes=most)
+    assert beyond
+
+
 def test_the_same_bits_spilling_and_caps_are_kept() -> None:
     g = Graph()
     x = g.input("x", (64, 64))
