@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
@@ -80,6 +81,13 @@ def test_the_schemas_in_the_package_are_those_that_the_code_makes(kind: Document
     assert written == json.loads(json.dumps(describe_document(kind))), (
         f"tapestry schema {kind} > {path.relative_to(ROOT)}"
     )
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """pytest imports a test by its file's name: a second one of that name is refused, whole."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(names) > 100
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 def test_the_citation_says_what_the_project_says() -> None:
