@@ -2,6 +2,26 @@
 
 The importer with its table of operators, the way back, and real networks with seeded weights; no other wing imports
 onnx, but the block of `ops.opaque`.
+
+From the ground up; each row stands on rows above it:
+
+    inference              ONNX's checker and shape inference, in a process of their own
+    nodes                  nodes of models, and what an importer sees of them
+    inputs  order          open axes, and values known before any run; the nodes that are needed, in order
+    importers/views        selections
+    importers/windows      windows over spatial axes, and resizing
+    importers              the other families of operators, a module for each
+    operators              the table of all that is imported
+    supported              what the table says, for people
+    replacing/bodies       nodes that stand in the place of one
+    replacing              local functions, known values, folded normalizations, nodes that run whole
+    adding                 one node after another becomes part of a graph
+    replacing/branches     the branch that an If takes
+    models                 a model as a graph
+    networks  stages       real networks with seeded weights; models whose shapes follow from values
+    writers/sharding       how a plan cuts its operators, in its model
+    writers/view_writing   views as nodes
+    writers                graphs and plans as models
 """
 
 from tapestry_plan.onnx.models import (  # kept: one who runs a plan asks for it by name
@@ -14,4 +34,4 @@ from tapestry_plan.onnx.nodes import Import, Importing, Node
 from tapestry_plan.onnx.operators import IMPORTERS
 from tapestry_plan.onnx.stages import ModelStage, StagedModel
 from tapestry_plan.onnx.supported import Supported, list_supported
-from tapestry_plan.onnx.writing import WRITERS, to_onnx
+from tapestry_plan.onnx.writers.writing import WRITERS, to_onnx

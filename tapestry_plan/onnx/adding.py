@@ -11,8 +11,6 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import DtypeNotTaken, Tensor, UnsupportedOp
-from tapestry_plan.onnx.bodies import has_body, nodes_of
-from tapestry_plan.onnx.folding import evaluate
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import (
     Importing,
@@ -26,7 +24,9 @@ from tapestry_plan.onnx.nodes import (
     schema_of,
 )
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
-from tapestry_plan.onnx.whole import FROM_VALUES, RANDOM_OPS, add_whole, reads_of
+from tapestry_plan.onnx.replacing.bodies import has_body, nodes_of
+from tapestry_plan.onnx.replacing.folding import evaluate
+from tapestry_plan.onnx.replacing.whole import FROM_VALUES, RANDOM_OPS, add_whole, reads_of
 from tapestry_sets.limits import cut_text, list_names, quote
 
 STAGED = "; what follows from values that are known in a run only is planned in stages, by StagedModel"

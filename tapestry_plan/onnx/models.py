@@ -17,15 +17,15 @@ import numpy as np
 
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
 from tapestry_plan.onnx.adding import Placing, add_input
-from tapestry_plan.onnx.bodies import all_names
-from tapestry_plan.onnx.branches import settle_branches
-from tapestry_plan.onnx.functions import inline_functions
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Import, Importing, Node
-from tapestry_plan.onnx.normalizing import Folding
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
-from tapestry_plan.onnx.whole import reads_of
+from tapestry_plan.onnx.replacing.bodies import all_names
+from tapestry_plan.onnx.replacing.branches import settle_branches
+from tapestry_plan.onnx.replacing.functions import inline_functions
+from tapestry_plan.onnx.replacing.normalizing import Folding
+from tapestry_plan.onnx.replacing.whole import reads_of
 from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, quote
 
 OLDEST_OPSET = 13

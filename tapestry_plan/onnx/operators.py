@@ -11,16 +11,16 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, SHORT_DTYPES, Op, Tensor
-from tapestry_plan.onnx import attention as onnx_attention
-from tapestry_plan.onnx import fourier as onnx_fourier
-from tapestry_plan.onnx import indices as onnx_indices
-from tapestry_plan.onnx import microsoft as onnx_microsoft
-from tapestry_plan.onnx import quantized as onnx_quantized
-from tapestry_plan.onnx import recurrent as onnx_recurrent
-from tapestry_plan.onnx import sampling as onnx_sampling
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx import views as onnx_views
-from tapestry_plan.onnx import windows as onnx_windows
+from tapestry_plan.onnx.importers import attention as onnx_attention
+from tapestry_plan.onnx.importers import fourier as onnx_fourier
+from tapestry_plan.onnx.importers import indices as onnx_indices
+from tapestry_plan.onnx.importers import microsoft as onnx_microsoft
+from tapestry_plan.onnx.importers import quantized as onnx_quantized
+from tapestry_plan.onnx.importers import recurrent as onnx_recurrent
+from tapestry_plan.onnx.importers import sampling as onnx_sampling
+from tapestry_plan.onnx.importers import views as onnx_views
+from tapestry_plan.onnx.importers import windows as onnx_windows
 from tapestry_plan.onnx.nodes import (
     Array,
     Import,

@@ -18,14 +18,14 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph, UnsupportedOp
 from tapestry_plan.onnx.adding import Placing, add_input
-from tapestry_plan.onnx.bodies import all_names
-from tapestry_plan.onnx.branches import settle_branches
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, show_dims
 from tapestry_plan.onnx.models import about_model, check_names, read_checked
 from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, ValueNeeded, is_number, schema_of
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import needed_of, read_nodes
-from tapestry_plan.onnx.whole import NotWhole, reads_of, run_node
+from tapestry_plan.onnx.replacing.bodies import all_names
+from tapestry_plan.onnx.replacing.branches import settle_branches
+from tapestry_plan.onnx.replacing.whole import NotWhole, reads_of, run_node
 from tapestry_sets.limits import Guarded, cut_text, drop_item, list_names, put_fields, quote, tell_count
 
 

@@ -2,40 +2,40 @@
 
 From the ground up; each row stands on rows above it:
 
-    progress                         how much of planning is done
-    arguments                        names that the graph has, and what they ask for
-    sums/reduction                   values that no best assignment has
-    sums/minima                      sums and minima of tables over some of their axes
-    sums/elimination  sums/tables    least sums of tables; sums of tables, and bounds
-    sums/pruning                     values that no sum below a plan's has
-    sums/frontier                    sums of picoseconds within a cap on bytes
-    prices/along  prices/variants    what devices exchange along the axes of a mesh; a graph with its expansions
-    prices/cost  prices/splits       bytes and seconds of layouts, as numbers; cuts that neighbors' views ask for
-    prices/merging                   what merging partial results in stages takes
-    prices/tensors                   variables, stored tensors with who makes and reads them, known facts
-    prices/chosen                    what moves where layouts are chosen
-    prices/problem                   operators as variables, tensors as tables
-    prices/kept                      a plan's own choices as a problem, some operators open
-    prices/derived  prices/offers    layouts that a neighbor asks for, and that places of inputs and outputs say
-    prices/blocks                    neighbors in one block, as tables too
-    prices/memory                    bytes held at every moment
-    placing  moving                  of the best plans the one that places the fewest bytes; moves of one layout
-    comparing                        what other shardings of an operator cost, all else kept, and why
-    solving                          rounds of tables, plan and proof
-    fusing  apart                    which neighbors may be one block; equal operators that may better run twice
-    recomputing                      results that may rather be computed again for late readers
-    joint                            expansions and layouts as one sum of tables
-    granted  least                   what expansions cost at best; the memory that any plan needs
-    needed                           memory in which not even one operator runs
-    capped  dominance                the best layouts that keep a memory cap; drops expansions that cannot win
-    by_memory                        the fastest plan, and those that need less memory
-    writing                          chosen layouts as a plan
-    splitting                        bounds where readers of operators over split axes copy less
-    keeping                          plans that keep another one's choices
-    posing                           what is asked for; each graph's problem, posed and solved
-    expanding                        operators as their declarations expand them, where that is better
-    planner                          `plan`: all of that in stages
-    pareto                           `pareto`: plans from the fastest to the smallest
+    progress                             how much of planning is done
+    arguments                            names that the graph has, and what they ask for
+    sums/reduction                       values that no best assignment has
+    sums/minima                          sums and minima of tables over some of their axes
+    sums/elimination  sums/tables        least sums of tables; sums of tables, and bounds
+    sums/pruning                         values that no sum below a plan's has
+    sums/frontier                        sums of picoseconds within a cap on bytes
+    prices/along  prices/variants        what devices exchange along the axes of a mesh; a graph with its expansions
+    prices/cost  prices/splits           bytes and seconds of layouts, as numbers; cuts that neighbors' views ask for
+    prices/merging                       what merging partial results in stages takes
+    prices/tensors                       variables, stored tensors with who makes and reads them, known facts
+    prices/chosen                        what moves where layouts are chosen
+    prices/problem                       operators as variables, tensors as tables
+    prices/kept                          a plan's own choices as a problem, some operators open
+    prices/derived  prices/offers        layouts that a neighbor asks for, and that places of inputs and outputs say
+    prices/blocks                        neighbors in one block, as tables too
+    prices/memory                        bytes held at every moment
+    placing  moving                      of the best plans the one that places the fewest bytes; moves of one layout
+    kept/comparing                       what other shardings of an operator cost, all else kept, and why
+    solving                              rounds of tables, plan and proof
+    neighbors/fusing  neighbors/apart    which neighbors may be one block; equal operators that may better run twice
+    neighbors/recomputing                results that may rather be computed again for late readers
+    expansions/joint                     expansions and layouts as one sum of tables
+    expansions/granted  caps/least       what expansions cost at best; the memory that any plan needs
+    caps/needed                          memory in which not even one operator runs
+    caps/capped  expansions/dominance    the best layouts that keep a memory cap; drops expansions that cannot win
+    caps/by_memory                       the fastest plan, and those that need less memory
+    writing                              chosen layouts as a plan
+    neighbors/splitting                  bounds where readers of operators over split axes copy less
+    kept/keeping                         plans that keep another one's choices
+    posing                               what is asked for; each graph's problem, posed and solved
+    expansions/expanding                 operators as their declarations expand them, where that is better
+    planner                              `plan`: all of that in stages
+    pareto                               `pareto`: plans from the fastest to the smallest
 """
 
 from tapestry_plan.search.arguments import CapOptions, Options, ParetoOptions

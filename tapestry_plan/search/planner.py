@@ -3,10 +3,10 @@
 ::
 
     arguments ─► Request          checked; what every stage looks at                   search/posing.py
-    1  equal operators once       or each for its own readers, where that is better    search/apart.py
-    2  expansions                 ruled out, tried, compared in one sum                search/expanding.py
+    1  equal operators once       or each for its own readers, where that is better    search/neighbors/apart.py
+    2  expansions                 ruled out, tried, compared in one sum                search/expansions/expanding.py
     the best layouts ─► plan      written down once, neighbors in one block            search/writing.py, fusing.py
-    3  less memory                the plans of caps, from what is known so far         search/by_memory.py
+    3  less memory                the plans of caps, from what is known so far         search/caps/by_memory.py
 
 Each stage has layouts and gives some that are as good or better; the bound of the last ones is over all of them.
 `posing` draws how often the problem of one graph is posed on the way.
@@ -23,12 +23,12 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.rewrite import unify_equal
-from tapestry_plan.search.apart import may_be_better_apart
 from tapestry_plan.search.arguments import MENDS, CapOptions, Options, with_options
-from tapestry_plan.search.by_memory import Other, PlansByMemory
-from tapestry_plan.search.expanding import compare_expansions
-from tapestry_plan.search.fusing import list_makers_inside, write_blocks
-from tapestry_plan.search.keeping import keep_plan
+from tapestry_plan.search.caps.by_memory import Other, PlansByMemory
+from tapestry_plan.search.expansions.expanding import compare_expansions
+from tapestry_plan.search.kept.keeping import keep_plan
+from tapestry_plan.search.neighbors.apart import may_be_better_apart
+from tapestry_plan.search.neighbors.fusing import list_makers_inside, write_blocks
 from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.progress import Meter

@@ -45,8 +45,9 @@ from tapestry_plan.search.arguments import (
     parse_expand,
     parse_tie,
 )
-from tapestry_plan.search.by_memory import Posed, choose_space, keeps
-from tapestry_plan.search.fusing import join_neighbors
+from tapestry_plan.search.caps.by_memory import Posed, choose_space, keeps
+from tapestry_plan.search.neighbors.fusing import join_neighbors
+from tapestry_plan.search.neighbors.splitting import bound_with_splits, count_least
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.offers import offer_asked
@@ -54,7 +55,6 @@ from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import add_offered, derive_splits, offer_cuts
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.solving import KeptLayouts, Solved, find_layouts, solve
-from tapestry_plan.search.splitting import bound_with_splits, count_least
 from tapestry_plan.search.writing import Candidate, name_split
 from tapestry_plan.steps import Expansions, Layout, Mesh
 

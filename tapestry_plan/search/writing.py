@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode
 from tapestry_plan.rewrite import Draft, split_axes
-from tapestry_plan.search.comparing import Comparison, summarize
-from tapestry_plan.search.fusing import fuse_neighbors
+from tapestry_plan.search.kept.comparing import Comparison, summarize
+from tapestry_plan.search.neighbors.fusing import fuse_neighbors
 from tapestry_plan.search.prices.chosen import Moved
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.problem import Problem

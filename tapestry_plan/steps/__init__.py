@@ -2,47 +2,49 @@
 
 From the ground up; each row stands on rows above it:
 
-    layouts/rates  arenas/offsets        what devices and links do in a second; places of buffers in an arena
-    showing  alternatives                how a plan shows itself, through what stands above; other shardings, in words
-    layouts/machines  misfits            files of machines; what a plan holds, against annotations and graph
-    layouts/mesh                         devices, by number and place
-    layouts/layout  layouts/routes       which device holds what, and who sends it to whom
-    layouts/cells  step                  sets of cells, cut and compared once; what a device does
-    layouts/placed                       where a tensor lies, said device by device
-    layouts/holders  layouts/reads       who holds a tensor, by device; which cells operators read
-    layouts/local  layouts/merging       which blocks a device must write anew to read them; parts merged in stages
-    layouts/places  arenas/first_fit     where a block lies inside another one; an arena, filled as steps are written
-    arenas/nesting                       blocks that are made inside the block for which they would be copied
-    choices  inside                      all that a plan decides; what devices compute of operators inside of blocks
-    lookups                              blocks and expansions of a plan, by operator
-    documents                            plain data of plans and programs
-    schedule                             when each step runs, where copies run beside work
-    collectives                          steps that are one operation of a group
-    lowering  arenas/timeline            a graph and its layouts as steps; when each buffer is used
-    transfers  memory_use                what goes from device to device, and why; what arenas hold, step by step
-    reasons  differences                 what an operator's shards read, and from where; what plans have otherwise
-    explaining                           why an operator is sharded as it is
-    programs  alike                      the steps of one device; devices that need as much memory as others
-    arenas/packing                       arenas of written steps, laid out anew
-    arenas/eviction                      which buffers leave a full arena, and when they come back
-    arenas/spilling                      steps again, with less memory
-    deriving                             from choices to steps, of all devices or of one
-    exports/placements                   tensors in blocks along a mesh's axes
-    exports/shardings                    the same in the words of JAX, PyTorch and Dask
-    shard_plan                           the plan, and its document
-    arenas/spill  schemas                a plan again, with less memory; what documents are, as JSON Schema
+    layouts/rates  arenas/offsets         what devices and links do in a second; places of buffers in an arena
+    showing  asking/alternatives          how a plan shows itself, through what stands above; other shardings, in words
+    layouts/machines  misfits             files of machines; what a plan holds, against annotations and graph
+    layouts/mesh                          devices, by number and place
+    layouts/layout  layouts/routes        which device holds what, and who sends it to whom
+    layouts/cells  step                   sets of cells, cut and compared once; what a device does
+    layouts/placed                        where a tensor lies, said device by device
+    layouts/holders  layouts/reads        who holds a tensor, by device; which cells operators read
+    layouts/local  layouts/merging        which blocks a device must write anew to read them; parts merged in stages
+    layouts/places  arenas/first_fit      where a block lies inside another one; an arena, filled as steps are written
+    arenas/nesting                        blocks that are made inside the block for which they would be copied
+    choices  inside                       all that a plan decides; what devices compute of operators inside of blocks
+    asking/lookups                        blocks and expansions of a plan, by operator
+    documents                             plain data of plans and programs
+    schedule                              when each step runs, where copies run beside work
+    collectives                           steps that are one operation of a group
+    lowering  arenas/timeline             a graph and its layouts as steps; when each buffer is used
+    asking/transfers  asking/memory_use   what goes from device to device, and why; what arenas hold, step by step
+    asking/reasons  asking/differences    what an operator's shards read, and from where; what plans have otherwise
+    asking/explaining                     why an operator is sharded as it is
+    programs  alike                       the steps of one device; devices that need as much memory as others
+    arenas/packing                        arenas of written steps, laid out anew
+    arenas/eviction                       which buffers leave a full arena, and when they come back
+    arenas/spilling                       steps again, with less memory
+    deriving                              from choices to steps, of all devices or of one
+    exports/placements                    tensors in blocks along a mesh's axes
+    exports/shardings                     the same in the words of JAX, PyTorch and Dask
+    shard_plan                            the plan, and its document
+    arenas/spill  schemas                 a plan again, with less memory; what documents are, as JSON Schema
 """
 
 from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
-from tapestry_plan.steps.alternatives import Alternative, Cause, Sample, tell_seconds
 from tapestry_plan.steps.arenas.packing import KnownPlaces, Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
+from tapestry_plan.steps.asking.alternatives import Alternative, Cause, Sample, tell_seconds
+from tapestry_plan.steps.asking.differences import ChangedOperator, ChangedTransfer, PlanDifference
+from tapestry_plan.steps.asking.explaining import Explanation, tell_reasons, tell_standing
+from tapestry_plan.steps.asking.memory_use import HeldBuffer, MemoryUse
+from tapestry_plan.steps.asking.transfers import PlannedTransfer, PlannedTransfers, tell_cells
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
-from tapestry_plan.steps.differences import ChangedOperator, ChangedTransfer, PlanDifference
 from tapestry_plan.steps.documents import PlanVersionError
-from tapestry_plan.steps.explaining import Explanation, tell_reasons, tell_standing
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
 from tapestry_plan.steps.exports.shardings import Shardings, check_even, import_library
 from tapestry_plan.steps.inside import tell_block
@@ -91,7 +93,6 @@ from tapestry_plan.steps.layouts.reads import (
 )
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
 from tapestry_plan.steps.lowering import Lowered, Tags, lower, name_stage, shard_of
-from tapestry_plan.steps.memory_use import HeldBuffer, MemoryUse
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, split_steps
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
@@ -132,5 +133,4 @@ from tapestry_plan.steps.step import (
     row_major,
     ungroup,
 )
-from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers, tell_cells
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, MAX_STAGE_SECONDS, TOLD_CAUSES

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from tapestry_plan.ir import UnsupportedOp, finite, from_finite
-from tapestry_plan.steps.alternatives import Alternative, Cause, Sample
+from tapestry_plan.steps.asking.alternatives import Alternative, Cause, Sample
 from tapestry_plan.steps.choices import Choices
 from tapestry_plan.steps.layouts.layout import Layout, Lot, SplitAxis
 from tapestry_plan.steps.layouts.mesh import Mesh

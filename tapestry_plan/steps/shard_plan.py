@@ -15,11 +15,15 @@ from msgspec.structs import asdict, force_setattr, replace
 from tapestry_plan.ir import Graph, Op, Shown, same_graph
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import showing
-from tapestry_plan.steps.alternatives import Alternative
+from tapestry_plan.steps.asking.alternatives import Alternative
+from tapestry_plan.steps.asking.differences import PlanDifference
+from tapestry_plan.steps.asking.explaining import Explanation, check_known, explain
+from tapestry_plan.steps.asking.lookups import Lookups
+from tapestry_plan.steps.asking.memory_use import MemoryUse, list_memory
+from tapestry_plan.steps.asking.transfers import PlannedTransfers, list_transfers
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
-from tapestry_plan.steps.differences import PlanDifference
 from tapestry_plan.steps.documents import (
     read_all,
     read_alternative,
@@ -34,21 +38,17 @@ from tapestry_plan.steps.documents import (
     to_plain,
     unseal,
 )
-from tapestry_plan.steps.explaining import Explanation, check_known, explain
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, call_axes, list_readers_inside, open_blocks
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule, tell_sharding
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
-from tapestry_plan.steps.lookups import Lookups
-from tapestry_plan.steps.memory_use import MemoryUse, list_memory
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.showing import MeasuredRun
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
-from tapestry_plan.steps.transfers import PlannedTransfers, list_transfers
 from tapestry_sets.limits import (
     FrozenDict,
     Guarded,

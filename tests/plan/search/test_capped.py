@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tapestry_plan import Graph, InfeasiblePlan, Mesh, NotFound, ops, plan
-from tapestry_plan.search.least import LeastMemory, list_same
+from tapestry_plan.search.caps.least import LeastMemory, list_same
 from tapestry_plan.search.prices.memory import Memory
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.sums.frontier import WEIGHT

@@ -10,7 +10,7 @@ import pytest
 
 from tapestry_plan import Device, Link, Mesh
 from tapestry_plan.search.arguments import CapOptions
-from tapestry_plan.search.by_memory import PlansByMemory
+from tapestry_plan.search.caps.by_memory import PlansByMemory
 from tapestry_plan.search.planner import prepare
 from tapestry_plan.steps import InfeasiblePlan, NotFound, ShardPlan
 from tests.capped_choices import every_choice, grown

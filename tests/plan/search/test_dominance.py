@@ -10,15 +10,15 @@ import pytest
 from layered_models import bert, gpt
 from msgspec.structs import replace
 
-import tapestry_plan.search.granted as module
+import tapestry_plan.search.expansions.granted as module
 from tapestry_exec import evaluate, run
 from tapestry_plan import Device, Graph, Link, Mesh, Op, Tensor, load_onnx, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import relu, softmax
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
-from tapestry_plan.search.dominance import find_expandable, find_undominated
-from tapestry_plan.search.joint import JointProblem
+from tapestry_plan.search.expansions.dominance import find_expandable, find_undominated
+from tapestry_plan.search.expansions.joint import JointProblem
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.variants import Variants

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import tapestry_plan.search.dominance as dominance
-import tapestry_plan.search.joint as joint
+import tapestry_plan.search.expansions.dominance as dominance
+import tapestry_plan.search.expansions.joint as joint
 from tapestry_exec import evaluate, run
 from tapestry_plan import (
     Device,
@@ -35,7 +35,7 @@ from tapestry_plan.ops import exp, softmax
 from tapestry_plan.rewrite import NotApplicable, split_axes
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
-from tapestry_plan.search.dominance import Granting, Undominated, grant_all
+from tapestry_plan.search.expansions.dominance import Granting, Undominated, grant_all
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.sums.pruning import find_marginals
@@ -637,7 +637,7 @@ def test_more_operators_than_are_compared_are_named(monkeypatch: pytest.MonkeyPa
     """By default they are left out, and the bound is of the graph as given; names have them compared."""
     monkeypatch.setattr(tuning, "MAX_COMPARED", 0)
     every = Undominated(frozenset(["s"]), frozenset(["s"]), 0, 0)
-    monkeypatch.setattr("tapestry_plan.search.expanding.find_undominated", lambda *_, **__: every)
+    monkeypatch.setattr("tapestry_plan.search.expansions.expanding.find_undominated", lambda *_, **__: every)
     g = Graph()
     g.output(softmax(exp(g.input("x", (4, 64))), name="s"), "y")
     mesh = Mesh((4,))

@@ -9,7 +9,7 @@ import pytest
 
 from tapestry_plan import Graph, Mesh, ShardPlan, operation, ops, plan
 from tapestry_plan.steps import PlannedTransfers, tuning
-from tapestry_plan.steps.reasons import list_reads
+from tapestry_plan.steps.asking.reasons import list_reads
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.oracles import cell_read
 

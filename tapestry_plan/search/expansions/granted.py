@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Stored
 from tapestry_plan.search import tuning
-from tapestry_plan.search.joint import JointProblem
+from tapestry_plan.search.expansions.joint import JointProblem
 from tapestry_plan.search.prices.cost import Held, list_classes
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.splits import asks_for_splits

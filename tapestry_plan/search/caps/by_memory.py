@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
-from tapestry_plan.search.capped import Capped, solve_capped
-from tapestry_plan.search.fusing import list_makers_inside, write_blocks
-from tapestry_plan.search.least import find_small, list_same
-from tapestry_plan.search.needed import find_unrunnable
+from tapestry_plan.search.caps.capped import Capped, solve_capped
+from tapestry_plan.search.caps.least import find_small, list_same
+from tapestry_plan.search.caps.needed import find_unrunnable
+from tapestry_plan.search.neighbors.fusing import list_makers_inside, write_blocks
+from tapestry_plan.search.neighbors.recomputing import list_late, list_subsets, run_again
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.tensors import Known
 from tapestry_plan.search.prices.variants import Variants
-from tapestry_plan.search.recomputing import list_late, list_subsets, run_again
 from tapestry_plan.search.solving import Solved, count_work, find_bound
 from tapestry_plan.steps import (
     Device,

@@ -14,10 +14,10 @@ from typing import Any
 
 from tapestry_plan.ir import UnsupportedOp
 from tapestry_plan.onnx.adding import add_input, add_node, check_made, check_node, is_supported
-from tapestry_plan.onnx.bodies import branch_of, check_condition, renamed
 from tapestry_plan.onnx.inputs import InputShapes
 from tapestry_plan.onnx.nodes import Importing, Node, check_attributes
 from tapestry_plan.onnx.order import made_in, read_nodes, sort
+from tapestry_plan.onnx.replacing.bodies import branch_of, check_condition, renamed
 from tapestry_sets.limits import quote
 
 

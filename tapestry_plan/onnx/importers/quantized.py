@@ -14,8 +14,8 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import SHORT_DTYPES, SHORT_FLOATS, Tensor
+from tapestry_plan.onnx.importers.windows import check_kernel, window_of
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
-from tapestry_plan.onnx.windows import check_kernel, window_of
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Repeat
 

@@ -14,8 +14,8 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
 from tapestry_plan.onnx import tuning
+from tapestry_plan.onnx.importers.windows import check_kernel, window_of
 from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
-from tapestry_plan.onnx.windows import check_kernel, window_of
 from tapestry_plan.ops import expansions
 from tapestry_sets.limits import quote
 

@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
-from tapestry_plan.search.by_memory import leave_out
-from tapestry_plan.search.dominance import Undominated, find_expandable, find_undominated
-from tapestry_plan.search.joint import JointProblem
+from tapestry_plan.search.caps.by_memory import leave_out
+from tapestry_plan.search.expansions.dominance import Undominated, find_expandable, find_undominated
+from tapestry_plan.search.expansions.joint import JointProblem
 from tapestry_plan.search.posing import Request, solve_graph, solve_problem
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.derived import derive_layouts

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.alternatives import Alternative, tell_seconds
+from tapestry_plan.steps.asking.alternatives import Alternative, tell_seconds
+from tapestry_plan.steps.asking.lookups import Lookups
+from tapestry_plan.steps.asking.reasons import OperandReads, list_reads
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
-from tapestry_plan.steps.lookups import Lookups
-from tapestry_plan.steps.reasons import OperandReads, list_reads
 from tapestry_sets.draw import as_html
 from tapestry_sets.limits import Guarded, escape_controls, list_names, put_fields, quote, tell_count
 

@@ -29,9 +29,9 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.least import LeastMemory, find_small, list_same, may_idle
+from tapestry_plan.search.caps.least import LeastMemory, find_small, list_same, may_idle
+from tapestry_plan.search.caps.needed import find_overfull
 from tapestry_plan.search.moving import count_better
-from tapestry_plan.search.needed import find_overfull
 from tapestry_plan.search.prices.memory import Memory, MemoryOfEach, MemoryOfMany
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray, evaluate, minimize

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode
 from tapestry_plan.search import tuning
-from tapestry_plan.search.granted import Granted, ReadTensor, find_granted
+from tapestry_plan.search.expansions.granted import Granted, ReadTensor, find_granted
 from tapestry_plan.search.prices.blocks import take_out
 from tapestry_plan.search.prices.cost import Held
 from tapestry_plan.search.prices.problem import Problem

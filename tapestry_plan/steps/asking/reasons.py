@@ -8,9 +8,9 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.ir import Graph
+from tapestry_plan.steps.asking.transfers import PlannedTransfer, PlannedTransfers
 from tapestry_plan.steps.layouts.cells import unite
 from tapestry_plan.steps.layouts.reads import Reads
-from tapestry_plan.steps.transfers import PlannedTransfer, PlannedTransfers
 from tapestry_sets.limits import escape_controls
 from tapestry_sets.regions import Box
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
-from tapestry_plan.onnx import windows as onnx_windows
+from tapestry_plan.onnx.importers import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
 from tapestry_plan.ops import Operator, expansions
 from tapestry_sets.limits import quote

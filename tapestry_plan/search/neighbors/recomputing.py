@@ -20,7 +20,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, OpNode
 from tapestry_plan.rewrite import Draft, list_readers, recompute
 from tapestry_plan.search import tuning
-from tapestry_plan.search.fusing import is_product_node
+from tapestry_plan.search.neighbors.fusing import is_product_node
 from tapestry_plan.steps import list_stored
 from tapestry_sets.limits import FrozenDict, put_fields
 

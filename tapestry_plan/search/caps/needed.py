@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.search.least import LeastMemory
+from tapestry_plan.search.caps.least import LeastMemory
 from tapestry_plan.search.prices.memory import MemoryOfMany
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.sums.elimination import Factor

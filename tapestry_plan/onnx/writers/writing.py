@@ -15,8 +15,8 @@ import numpy as np
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.sharding import add_shardings
-from tapestry_plan.onnx.view_writing import NotWritten, write_view
+from tapestry_plan.onnx.writers.sharding import add_shardings
+from tapestry_plan.onnx.writers.view_writing import NotWritten, write_view
 from tapestry_plan.steps import ShardPlan
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
 

@@ -1,0 +1,4 @@
+"""What stands in the place of a node?
+
+Bodies, taken branches, local functions, known values, folded normalizations, and what runs whole.
+"""
