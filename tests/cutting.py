@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tapestry_plan.ir.graph import Op, Shard
+from tapestry_plan.ir import Op, Shard
 from tapestry_plan.ir.signature import Operand, Signature, parts_of
 from tapestry_sets import AffineMap, Box, IndexProjection
 

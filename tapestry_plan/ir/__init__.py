@@ -6,6 +6,7 @@ From the ground up; each row stands on rows above it:
                      signature                         index axes and projections
         boundary  cover  selection  tensors            padding, exact partitions, views, what a graph is made of
                  blocks  document                      what is computed of a shard; tensors and operators in JSON
+                        op                             the declaration of an operator
                        graph                           operators, tensors and selections; adds and checks them
                operation  isomorphism                  shards of an operator; whether two graphs are the same
 """
@@ -26,23 +27,21 @@ from tapestry_plan.ir.forms import (
     Scatter,
     Softmax,
 )
-from tapestry_plan.ir.graph import (
+from tapestry_plan.ir.graph import Graph, Tensor, concat
+from tapestry_plan.ir.isomorphism import mark_of, same_graph
+from tapestry_plan.ir.monoids import MONOIDS, Monoid, NoMonoid, check_monoid, components_of, merge_states
+from tapestry_plan.ir.op import (
     BUILTIN_OPS,
     DERIVED,
     Adjoint,
     Backward,
     DtypeNotTaken,
     Expansion,
-    Graph,
     NotApplicable,
     Op,
-    Tensor,
     UnsupportedOp,
-    concat,
     take_no_workspace,
 )
-from tapestry_plan.ir.isomorphism import mark_of, same_graph
-from tapestry_plan.ir.monoids import MONOIDS, Monoid, NoMonoid, check_monoid, components_of, merge_states
 from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, operation
 from tapestry_plan.ir.pictures import Parts, Pictures, Shown, fill_pictures
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of

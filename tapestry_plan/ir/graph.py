@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate, pairwise
 from types import ModuleType
-from typing import Any, Literal, Self, cast
-from weakref import WeakKeyDictionary
+from typing import Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -18,24 +17,26 @@ from msgspec.structs import replace
 from tapestry_plan.ir import document as documents
 from tapestry_plan.ir import pictures
 from tapestry_plan.ir.arithmetic import Arithmetic
-from tapestry_plan.ir.blocks import Block, CellBlock, Shard
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
-from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods
-from tapestry_plan.ir.monoids import MONOIDS, Monoid
+from tapestry_plan.ir.op import (
+    BUILTIN_OPS,
+    DERIVED,
+    DtypeNotTaken,
+    NotApplicable,
+    Op,
+    UnsupportedOp,
+)
 from tapestry_plan.ir.pictures import Parts, Shown
 from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
 from tapestry_sets.draw import Picture
 from tapestry_sets.limits import (
-    ANYTHING,
     FrozenDict,
     Guarded,
-    Kind,
     check_arguments,
     check_cell,
-    check_fields,
     conform,
     cut_text,
     describe,
@@ -54,290 +55,6 @@ from tapestry_sets.limits import (
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
 _validate = skip_checks(Signature.validate)
-
-
-class UnsupportedOp(ValueError):
-    """A model asks for operators that have no declaration.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph
-    >>> g = Graph()
-    >>> g.op("sofmax", g.input("x", (4, 6)))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    tapestry_plan.ir.graph.UnsupportedOp: operator 'sofmax' has no declaration; nearest of ... operators: 'softmax', ...
-    """
-
-
-class NotApplicable(ValueError):
-    """The conditions of a rule or an expansion fail at a place; the message says which and why.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph, ops, rewrite
-    >>> g = Graph()
-    >>> _ = g.output(ops.add(g.input("x", (4, 6)), 1.0), "y")
-    >>> rewrite.expand.apply(g, "add", into="sum_div")
-    Traceback (most recent call last):
-        ...
-    tapestry_plan.ir.graph.NotApplicable: expand at 'add': the declaration of add lists no expansion 'sum_div';
-    there are no expansions
-    """
-
-
-class DtypeNotTaken(ValueError):
-    """An operator has no such results for operands of these dtypes."""
-
-
-Expansion = Callable[[Sequence["Tensor"], Attrs], Any]
-"""Builds a graph equal to an operator: from its inputs, present ones only, and its attributes to its outputs."""
-
-
-Adjoint = Callable[["Backward"], Sequence["Tensor | None"]]
-"""The gradient that each input of an operator receives, or None."""
-
-
-class Backward(Struct, frozen=True):
-    """The arguments of an operator's adjoint.
-
-    Parameters
-    ----------
-    inputs, outputs : tuple of Tensor
-        Of the node, as the graph has them.
-    grads : tuple of (Tensor or None)
-        The gradient of each output; None for those that the result does not depend on.
-    attrs : mapping
-        The node's attributes.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Backward, Graph, Tensor, gradient, ops
-    >>> def thrice(back: Backward) -> list[Tensor]:
-    ...     return [back.grad * 3.0]
-    >>> @ops.operator(block=lambda xp, ins, outs, shard: xp.multiply(ins[0], 3, out=outs[0]), adjoint=thrice)
-    ... def triple(x: Tensor, *, name: str | None = None) -> Tensor:
-    ...     '''3 x.'''
-    >>> g = Graph()
-    >>> x = g.input("x", (4,))
-    >>> (slope,) = gradient(triple(x).sum(), [x])
-    >>> slope.shape, list(g.nodes)
-    ((4,), ['triple', 'sum', 'multiply'])
-    """
-
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    grads: tuple[Tensor | None, ...]
-    attrs: Attrs
-
-    @property
-    def grad(self) -> Tensor:
-        """The gradient of the only output."""
-        (grad,) = self.grads
-        assert grad is not None, "an adjoint is asked where some output has a gradient"
-        return grad
-
-    @property
-    def out(self) -> Tensor:
-        """The first output."""
-        return self.outputs[0]
-
-    def op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
-        """Add an operator to the graph, by name."""
-        return cast(Tensor, self.inputs[0].graph.op(name, *inputs, **attrs))
-
-
-def take_first_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """The dtype of an operator whose one result has that of its first operand."""
-    return (dtypes[0],)
-
-
-def take_no_workspace(shard: Shard, itemsize: int) -> int:
-    """Bytes of scratch memory of operators that declare none: zero."""
-    return 0
-
-
-_DESCRIBED: WeakKeyDictionary[Callable[[Shard], Form | None], Block] = WeakKeyDictionary()
-"""The block function that each `Op.work` was declared with first."""
-
-
-class Op(Shown, Struct, frozen=True):
-    """The one declaration of an operator.
-
-    Parameters
-    ----------
-    name : str
-        What graphs and plans call it.
-    signature : callable
-        ``(input shapes, attrs) -> Signature``; raises ValueError for shapes that do not fit.
-    block : callable
-        ``(xp, inputs, outputs, shard)``: writes the output blocks, in place, with functions of the array
-        namespace `xp`. With a sharded reduction it writes the partial result of its part.
-    flop : float or callable
-        Floating-point operations for each index point, or ``(signature, attrs) -> float``.
-    reduction : Monoid, or the name of one of `MONOIDS`, optional
-        How partial results merge; needed for signatures with reduction axes. Where the monoid's state is not the
-        result itself, the block writes states always, component by component, and the only output is unwrapped from
-        the merged ones.
-    dtype : callable
-        ``(input dtypes, attrs) -> output dtypes``; the first input's by default.
-    workspace : callable
-        ``(shard, itemsize) -> nbytes`` of scratch memory that the block wants.
-    attributes : tuple of str
-        Names of the attributes that it takes; any other is an error.
-    defaults : tuple of (str, value)
-        Attributes that nodes have where they are not given.
-    kinds : tuple of (str, Kind)
-        What attributes may be; those not named here are not checked.
-    needed : tuple of str
-        Attributes that every node must be given.
-    expansions : tuple of callable
-        Functions ``(inputs, attrs) -> tensor``, or a tuple of tensors, that say the operator in other ones and in
-        views, and raise NotApplicable where they cannot; rewrites know them by their names.
-    adjoint : callable, optional
-        ``(Backward) -> gradients``: for each input the gradient that it receives, or None; a gradient of a larger shape
-        is summed to the input's. Without it, gradients go through the first expansion.
-    host_only : bool
-        Whether the block needs NumPy arrays: then it runs on no GPU.
-    work : callable, optional
-        ``(shard) -> Form or None``: the block's work in words that backends may have kernels for. It is of the block
-        function that it was declared with: an operator that has it with another one has none.
-    points_per_launch : callable, optional
-        ``(signature, attrs) -> int``: index points of each launch, where the block launches work of one size again and
-        again; by default a shard is one launch.
-    local : callable, optional
-        ``(shard, shapes of its input blocks) -> attrs or None``: the attributes with which the operator, applied to
-        the blocks alone, gives what the shard does; None where that depends on where the blocks lie. Without it that is
-        taken to be so, but of operators that work cell by cell.
-    opaque : bool
-        Whether it runs whole, whatever it is given: plans tell what moves for it, and no plan splits it.
-    rows : bool
-        Whether results have the same bits where rows of blocks, their runs along the last axis, lie apart in memory.
-        Plans make blocks inside others only where that is so, or where these lie side by side.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph, Op, ops
-    >>> cube = Op(
-    ...     "cube",
-    ...     signature=ops.relu.op.signature,  # cell by cell, as relu
-    ...     block=lambda xp, inputs, outputs, shard: xp.power(inputs[0], 3, out=outputs[0]),
-    ...     flop=2.0,
-    ... )
-    >>> g = Graph()
-    >>> g.op(cube, g.input("x", (4, 6))), g.signature("cube")
-    (Tensor('cube', (4, 6), float32), Signature(i0:4, i1:6; 1 input, 1 output))
-    """
-
-    name: str
-    signature: Callable[[Sequence[Shape], Attrs], Signature]
-    block: Block
-    flop: float | Callable[[Signature, Attrs], float] = 1.0
-    reduction: str | Monoid | None = None
-    dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = take_first_dtype
-    workspace: Callable[[Shard, int], int] = take_no_workspace
-    attributes: tuple[str, ...] = ()
-    expansions: tuple[Expansion, ...] = ()
-    adjoint: Adjoint | None = None
-    host_only: bool = False
-    work: Callable[[Shard], Form | None] | None = None
-    defaults: tuple[tuple[str, Any], ...] = ()
-    kinds: tuple[tuple[str, Kind], ...] = ()
-    needed: tuple[str, ...] = ()
-    points_per_launch: Callable[[Signature, Attrs], int] | None = None
-    local: Callable[[Shard, Sequence[Shape]], Attrs | None] | None = None
-    rows: bool = False
-    opaque: bool = False
-
-    def __repr__(self) -> str:
-        merged = "" if self.monoid is None else f", parts merge by {self.monoid.name}"
-        return f"{type(self).__name__}({cut_text(quote(self.name), 80)}{merged})"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
-            raise ValueError(
-                f"operator {quote(self.name)}: reduction {quote(self.reduction)} is not one of the monoids; "
-                + list_names(sorted(MONOIDS), self.reduction, "monoids")
-            )
-        if self.work is not None:
-            with suppress(TypeError):  # what cannot be referred to weakly is declared once, as it is
-                _DESCRIBED.setdefault(self.work, self.block)
-
-    def __reduce__(self) -> Any:
-        """A built-in operator is pickled by its name, and by what is replaced of it.
-
-        Its functions may be made where it is declared.
-        """
-        base = BUILTIN_OPS.get(self.name)
-        if base is None or type(self) is not Op:
-            return super().__reduce__()
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return _built_in, (self.name, {name: one for name, one in values.items() if one is not getattr(base, name)})
-
-    @property
-    def monoid(self) -> Monoid | None:
-        """How partial results merge."""
-        return MONOIDS[self.reduction] if isinstance(self.reduction, str) else self.reduction
-
-    @property
-    def has_states(self) -> bool:
-        """Whether the block writes states, which are not results yet."""
-        return self.monoid is not None and not self.monoid.is_plain
-
-    @check_arguments
-    def flop_per_point(self, signature: Signature, attrs: Attrs) -> float:
-        """Floating-point operations at each index point."""
-        return self.flop(signature, attrs) if callable(self.flop) else self.flop
-
-    @check_arguments
-    def count_launches(self, signature: Signature, attrs: Attrs, points: int) -> int:
-        """How often a shard of so many index points launches work, at least once."""
-        return 1 if self.points_per_launch is None else max(1, -(-points // self.points_per_launch(signature, attrs)))
-
-    def form_of(self, shard: Shard) -> Form | None:
-        """The work of a shard in words, if there are any that are of this block function."""
-        if self.work is None or _DESCRIBED.get(self.work, self.block) is not self.block:
-            return None
-        return self.work(shard)
-
-    def attributes_of_blocks(self, shard: Shard, shapes: Sequence[Shape]) -> Attrs | None:
-        """The attributes with which the operator, applied to a shard's blocks alone, gives what the shard does.
-
-        None where that depends on where the blocks lie, or is not known.
-        """
-        if self.local is not None:
-            return self.local(shard, shapes)
-        return shard.attrs if isinstance(self.block, CellBlock) else None
-
-    @check_arguments
-    def complete(self, attrs: Attrs) -> dict[str, Any]:
-        """Attributes in the order of their names, with the defaults of those not given."""
-        return dict(sorted({**dict(self.defaults), **attrs}.items()))
-
-    @check_arguments
-    def check_attributes(self, attrs: Attrs, what: str) -> dict[str, Any]:
-        """Attributes as the operator takes them, without those that are None, which is to say that they are not given.
-
-        Raises
-        ------
-        ValueError
-            For an attribute that the operator does not take.
-        TypeError
-            For a value of a type that the attribute may not have.
-        """
-        unknown = [name for name in attrs if name not in self.attributes and name != AROUND]
-        if unknown:
-            raise ValueError(
-                f"{what}: there is no attribute {quote(unknown[0])}; "
-                + list_names(self.attributes, unknown[0], f"attributes of {self.name}")
-            )
-        missing = [name for name in self.needed if attrs.get(name) is None]
-        if missing:
-            raise ValueError(f"{what}: the attribute {missing[0]} is missing; give {missing[0]}=…")
-        kinds = dict(self.kinds)
-        taken = {name: conform(value, kinds.get(name, ANYTHING), f"{what}: {name}") for name, value in attrs.items()}
-        return {name: value for name, value in taken.items() if value is not None or name not in kinds}
 
 
 class Graph(Guarded):
@@ -1307,18 +1024,6 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     if not tensors:
         raise ValueError("concat: no tensors given; give at least one")
     return tensors[0].graph.select(Concat(axis), *tensors)
-
-
-def _built_in(name: str, others: Mapping[str, Any]) -> Op:
-    base = BUILTIN_OPS[name]
-    return replace(base, **others) if others else base
-
-
-BUILTIN_OPS: dict[str, Op] = FrozenDict()
-"""The declared operators by name; `tapestry_plan.ops` fills it."""
-
-DERIVED: dict[str, Callable[..., Op]] = {}
-"""How operators are made of other ones, by the word before the brackets; `tapestry_plan.rewrite.derived` fills it."""
 
 
 def _plain(value: Any, what: str) -> Any:

@@ -16,6 +16,7 @@ From the ground up; each row stands on rows above it:
     choices  inside                       all that a plan decides; what devices compute of operators inside of blocks
     asking/lookups                        blocks and expansions of a plan, by operator
     documents                             plain data of plans and programs
+    stages                                what each operator costs, which expansions and blocks were compared
     schedule                              when each step runs, where copies run beside work
     collectives                           steps that are one operation of a group
     lowering  arenas/timeline             a graph and its layouts as steps; when each buffer is used
@@ -37,7 +38,7 @@ from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
 from tapestry_plan.steps.arenas.packing import KnownPlaces, Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
-from tapestry_plan.steps.asking.alternatives import Alternative, Cause, Sample, tell_seconds
+from tapestry_plan.steps.asking.alternatives import Alternative, Cause, OnDemand, Sample, tell_seconds
 from tapestry_plan.steps.asking.differences import ChangedOperator, ChangedTransfer, PlanDifference
 from tapestry_plan.steps.asking.explaining import Explanation, tell_reasons, tell_standing
 from tapestry_plan.steps.asking.memory_use import HeldBuffer, MemoryUse
@@ -97,15 +98,9 @@ from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, split_steps
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
 from tapestry_plan.steps.schemas import DocumentKind, describe_document, describe_type
-from tapestry_plan.steps.shard_plan import (
-    Expansions,
-    Fused,
-    NotFound,
-    OnDemand,
-    ShardPlan,
-    Stage,
-)
+from tapestry_plan.steps.shard_plan import NotFound, ShardPlan
 from tapestry_plan.steps.showing import DeviceCounts, MeasuredRun, fill_comparison, fill_report
+from tapestry_plan.steps.stages import Expansions, Fused, Stage
 from tapestry_plan.steps.step import (
     HOST,
     READ,

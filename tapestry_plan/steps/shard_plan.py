@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, force_setattr, replace
 
-from tapestry_plan.ir import Graph, Op, Shown, same_graph
+from tapestry_plan.ir import Graph, Op, same_graph
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import showing
-from tapestry_plan.steps.asking.alternatives import Alternative
+from tapestry_plan.steps.asking.alternatives import Alternative, OnDemand
 from tapestry_plan.steps.asking.differences import PlanDifference
 from tapestry_plan.steps.asking.explaining import Explanation, check_known, explain
 from tapestry_plan.steps.asking.lookups import Lookups
@@ -41,23 +40,21 @@ from tapestry_plan.steps.documents import (
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, call_axes, list_readers_inside, open_blocks
-from tapestry_plan.steps.layouts.layout import SplitAxis, tell_rule, tell_sharding
+from tapestry_plan.steps.layouts.layout import tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.showing import MeasuredRun
+from tapestry_plan.steps.stages import Expansions, Fused, Stage, fill_columns, write_stages
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
 from tapestry_sets.limits import (
     FrozenDict,
-    Guarded,
     Units,
     check_arguments,
     check_target,
-    cut_text,
     freeze_dicts,
-    put_fields,
     tell_count,
 )
 from tapestry_sets.regions import Box
@@ -66,139 +63,6 @@ if TYPE_CHECKING:
     from tapestry_plan.report import Report
 
 PLAN_FORMAT = "tapestry-plan/7"
-T = TypeVar("T")
-
-
-class Stage(Shown, msgspec.Struct, frozen=True):
-    """The costs of one operator in the plan.
-
-    Parameters
-    ----------
-    node, op : str
-    sharding : dict of str to int
-        Parts of each split index axis.
-    nbytes_received : tuple of int
-        By device, from other devices.
-    nbytes_shared : int
-        Bytes that more than one device reads of the same cells: Σ bytes read by each − bytes of their union.
-    flop : tuple of float
-        By device.
-    seconds : float
-        Modeled: slowest device's compute, plus transfers, merges and copies of own cells beside what comes.
-    work_seconds : tuple of float
-        Modeled, by device: its own compute, without transfers and merges; of a stage that brings an output home none.
-    """
-
-    node: str
-    op: str
-    sharding: dict[str, int]
-    nbytes_received: tuple[int, ...]
-    nbytes_shared: int
-    flop: tuple[float, ...]
-    seconds: float
-    work_seconds: tuple[float, ...] = ()
-
-    def __repr__(self) -> str:
-        return (
-            f"Stage({cut_text(self.node, 50)} ({cut_text(self.op, 40)}) {tell_sharding(self.sharding)}: receives "
-            f"{sum(self.nbytes_received):,} B, shares {self.nbytes_shared:,} B, {Units().seconds(self.seconds)})"
-        )
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "sharding", freeze_dicts(self.sharding))
-
-
-class Expansions(msgspec.Struct, frozen=True):
-    """The ways to say an operator in other ones that the search compared with the operator itself.
-
-    Parameters
-    ----------
-    node : str
-        The operator. Where an expansion was chosen the plan's graph has it no more; its outputs keep their names.
-    considered : tuple of str
-        Expansions that its declaration lists, by name.
-    chosen : str or None
-        The one that the plan has in its place.
-    nodes : tuple of str
-        The operators that stand for it then; some of them may have been expanded in turn.
-    left_out : tuple of str
-        Expansions that were not compared: who reads the operator would read through too many combinations of views, or
-        the time was up, or the fastest plan does not keep the memory cap.
-    split : tuple of SplitAxis
-        Of an operator that is not expanded, but works over more index axes: as the rule `split_axes` makes them.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph, Mesh, ops, plan
-    >>> g = Graph()
-    >>> _ = g.output(ops.softmax(g.input("x", (4, 6))), "y")
-    >>> found = plan(g, Mesh(2)).expansions[0]
-    >>> found.node, found.considered, found.chosen
-    ('softmax', ('exp_sum',), None)
-    """
-
-    node: str
-    considered: tuple[str, ...]
-    chosen: str | None = None
-    nodes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    split: tuple[SplitAxis, ...] = ()
-
-
-class Fused(msgspec.Struct, frozen=True):
-    """Two operators that are one block in the plan, under the name of the second one: as the rule `fuse` makes it.
-
-    Parameters
-    ----------
-    first, second : str
-    operand : int
-        The input of the second one that the first one makes.
-    """
-
-    first: str
-    second: str
-    operand: int
-
-
-class OnDemand(Guarded, Mapping[str, T]):
-    """A mapping whose values are made when they are asked for, each once; equal to the dict of all of them.
-
-    Parameters
-    ----------
-    keys : iterable of str
-    make : callable
-        ``(key) -> value``.
-    made : mapping, optional
-        Values that are there already.
-    """
-
-    make: Callable[[str], T]
-
-    def __init__(self, keys: Iterable[str], make: Callable[[str], T], made: Mapping[str, T] | None = None) -> None:
-        self._keys = dict.fromkeys(keys)
-        put_fields(self, make=make)
-        self._made: dict[str, T] = dict(made or {})
-
-    def __getitem__(self, key: str) -> T:
-        if key not in self._made:
-            if key not in self._keys:
-                raise KeyError(key)
-            self._made[key] = self.make(key)
-        return self._made[key]
-
-    @property
-    def made(self) -> dict[str, T]:
-        """The values that were asked for so far."""
-        return dict(self._made)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
 
 
 class NotFound(ValueError):
@@ -1095,7 +959,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         others = self.alternatives
         own = {
             "graph": self.graph.to_dict(),
-            "stages": _write_stages(self.stages),
+            "stages": write_stages(self.stages),
             "nbytes_by_link": links,
             "alternatives": others.made if isinstance(others, OnDemand) else others,
         }
@@ -1163,36 +1027,6 @@ def _check_fit(plan: ShardPlan) -> None:
         raise ValueError(f"{error} - at `$.choices`") from None
 
 
-def _write_stages(stages: Sequence[Stage]) -> list[dict[str, Any]]:
-    """Stages as plain data: numbers by device that an earlier stage has, too, are told by that stage's number."""
-    first: dict[tuple[str, tuple[float, ...]], int] = {}
-    out = []
-    for k, stage in enumerate(stages):
-        entry = asdict(stage)
-        for name in COLUMNS:
-            at = first.setdefault((name, entry[name]), k)
-            entry[name] = at if at < k else entry[name]
-        out.append(entry)
-    return out
-
-
-def _fill_columns(entries: Any) -> list[Any]:
-    """The entries of stages, each with its own numbers by device."""
-    out: list[Any] = []
-    for k, entry in enumerate(read_list(entries)):
-        filled = dict(entry)
-        for name in COLUMNS:
-            at = filled.get(name)
-            if type(at) is int:
-                if not 0 <= at < k:
-                    raise ValueError(f"stages[{k}].{name} is {at}; it is a list, or the number of an earlier stage")
-                filled[name] = out[at].get(name)
-        out.append(filled)
-    return out
-
-
-COLUMNS = ("nbytes_received", "flop", "work_seconds")
-"""Of stages: numbers by device, which alike stages have alike."""
 READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled", "nbytes_local"), read_list
@@ -1200,7 +1034,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "mesh": read_mesh,
     "choices": read_choices,
     "explicit": lambda entry: None if entry is None else read_written(entry, Step),
-    "stages": lambda entries: read_each(Stage, _fill_columns(entries)),
+    "stages": lambda entries: read_each(Stage, fill_columns(entries)),
     "nbytes_by_link": lambda links: {(a, b): nbytes for a, b, nbytes in links},
     "alternatives": lambda all_: {node: read_all(read_alternative, entries) for node, entries in all_.items()},
     "expansions": partial(read_each, Expansions),

@@ -15,7 +15,8 @@ from tapestry_plan.steps.arenas.spilling import evict_all, find_reach, find_tigh
 from tapestry_plan.steps.arenas.timeline import find_widest, list_timelines
 from tapestry_plan.steps.deriving import derive_apart
 from tapestry_plan.steps.layouts.rates import Link
-from tapestry_plan.steps.shard_plan import ShardPlan, Stage
+from tapestry_plan.steps.shard_plan import ShardPlan
+from tapestry_plan.steps.stages import Stage
 from tapestry_plan.steps.step import Compute, Copy, Reduce, Written
 from tapestry_sets.limits import check_arguments, quote
 

@@ -5,13 +5,16 @@ Nothing here knows operators by name: a cause is a tensor and who reads it, with
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tapestry_plan.steps import tuning
-from tapestry_sets.limits import escape_controls, freeze_dicts, tell_count
+from tapestry_sets.limits import Guarded, escape_controls, freeze_dicts, put_fields, tell_count
+
+T = TypeVar("T")
 
 
 class Sample(Struct, frozen=True):
@@ -206,3 +209,44 @@ def tell_seconds(one: Alternative, than: float = 0.0) -> str:
     if one.is_counted_short:
         return f"{tuning.MAX_STAGE_SECONDS:,.0f} s or more"
     return f"{(one.seconds - than) * 1e6:{'+' if than else ''}.2f} us"
+
+
+class OnDemand(Guarded, Mapping[str, T]):
+    """A mapping whose values are made when they are asked for, each once; equal to the dict of all of them.
+
+    Parameters
+    ----------
+    keys : iterable of str
+    make : callable
+        ``(key) -> value``.
+    made : mapping, optional
+        Values that are there already.
+    """
+
+    make: Callable[[str], T]
+
+    def __init__(self, keys: Iterable[str], make: Callable[[str], T], made: Mapping[str, T] | None = None) -> None:
+        self._keys = dict.fromkeys(keys)
+        put_fields(self, make=make)
+        self._made: dict[str, T] = dict(made or {})
+
+    def __getitem__(self, key: str) -> T:
+        if key not in self._made:
+            if key not in self._keys:
+                raise KeyError(key)
+            self._made[key] = self.make(key)
+        return self._made[key]
+
+    @property
+    def made(self) -> dict[str, T]:
+        """The values that were asked for so far."""
+        return dict(self._made)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)

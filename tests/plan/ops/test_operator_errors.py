@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tapestry_plan import ops
-from tapestry_plan.ir.graph import BUILTIN_OPS, Graph, Tensor
+from tapestry_plan.ir import BUILTIN_OPS, Graph, Tensor
 from tests.cutting import run_cut
 
 

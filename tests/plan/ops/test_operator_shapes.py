@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tapestry_exec import evaluate
 from tapestry_plan import Graph
-from tapestry_plan.ir.graph import BUILTIN_OPS
+from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import einsum
 from tapestry_plan.ops.operands import common_shape
 from tests.cutting import any_cut, broadcastable, close, run_cut

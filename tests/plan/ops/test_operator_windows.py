@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tapestry_plan.ir.graph import BUILTIN_OPS
+from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ir.signature import Signature
 from tapestry_sets import Box
 from tests.cutting import Array, close, ort, run_cut

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tapestry_exec import evaluate
 from tapestry_plan import ops
-from tapestry_plan.ir.graph import BUILTIN_OPS, Graph, Op, Shard, Tensor
+from tapestry_plan.ir import BUILTIN_OPS, Graph, Op, Shard, Tensor
 from tapestry_plan.ir.signature import Signature
 from tapestry_plan.ops import bernoulli, dropout, integers, normal, uniform
 from tapestry_plan.ops.cells.error_function import error_function
