@@ -1,4 +1,4 @@
-"""What becomes of a run whose devices are killed, stopped or raise? Real signals, on processes and on Dask's workers.
+"""What becomes of a run whose devices are killed, stopped, cut off or raise? On processes and on Dask's workers.
 
 python tests/bench/bench_faults.py            prints the table
 python tests/bench/bench_faults.py --write    also writes it to tests/bench/results/bench_faults.md
@@ -11,12 +11,14 @@ three seconds here; a worker of Dask's is woken again behind the run, and counts
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from time import perf_counter
@@ -47,6 +49,9 @@ KINDS = {
     "stopping": "stopped for good",
     "raising": "a step raises",
 }
+OF_WORKERS = {"eating": "takes more memory than its worker may have"}
+CUTS = {"cut for 1 s": 0, "cut for longer than the patience of 8 s": 1}
+"""Of a worker's network; with the place of each in what `tests.exec.dask.cut_network` prints."""
 DEVICES, ROUNDS, RETRIES, PATIENCE = 3, 20, 3, 3.0
 
 
@@ -78,19 +83,37 @@ def try_once(kind: str, backend: Any) -> Tried:
     return Tried(same, seconds, sum(sent or 0 for fault in found.faults for sent in fault.nbytes_sent))
 
 
-def measure(what: str, make: Callable[[str], Any], rounds: int) -> list[str]:
+def measure(what: str, make: Callable[[str], Any], rounds: int, kinds: Mapping[str, str] = KINDS) -> list[str]:
     """Rows of the table."""
-    rows = []
-    for kind, words in KINDS.items():
-        tried = [try_once(kind, make(kind)) for _ in range(rounds)]
-        seconds = [one.seconds for one in tried]
-        beyond = [one.beyond for one in tried]
-        rows.append(
-            f"| {what} | {words} | {rounds} | {sum(one.recovered for one in tried)} | {np.median(seconds):.1f} "
-            f"({max(seconds):.1f}) | {int(np.median(beyond)):,} ({max(beyond):,}) |"
+    return [tell(what, words, [try_once(kind, make(kind)) for _ in range(rounds)]) for kind, words in kinds.items()]
+
+
+def tell(what: str, words: str, tried: Sequence[Tried]) -> str:
+    seconds, beyond = [one.seconds for one in tried], [one.beyond for one in tried]
+    row = (
+        f"| {what} | {words} | {len(tried)} | {sum(one.recovered for one in tried)} | {np.median(seconds):.1f} "
+        f"({max(seconds):.1f}) | {int(np.median(beyond)):,} ({max(beyond):,}) |"
+    )
+    print(row, flush=True)
+    return row
+
+
+def measure_cuts(rounds: int) -> list[str]:
+    """Rows of workers in network namespaces of their own, whose cables are cut."""
+    every: list[list[dict[str, Any]]] = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["unshare", "--net", sys.executable, "-m", "tests.exec.dask.cut_network", folder]
+            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+            every.append([json.loads(line) for line in done.stdout.splitlines()])
+    return [
+        tell(
+            "Dask, 3 networks",
+            words,
+            [Tried(a[k]["same"] and len(a[k]["faults"]) == k, a[k]["seconds"], a[k]["in vain"]) for a in every],
         )
-        print(rows[-1], flush=True)
-    return rows
+        for words, k in CUTS.items()
+    ]
 
 
 def main() -> None:
@@ -108,6 +131,7 @@ def main() -> None:
         LocalCluster(
             n_workers=DEVICES + 1,
             threads_per_worker=1,
+            memory_limit="1GB",
             resources={"tapestry": 1},
             dashboard_address=":0",
             silence_logs=logging.CRITICAL,
@@ -120,7 +144,9 @@ def main() -> None:
             client.wait_for_workers(DEVICES, timeout=120)  # Dask may take minutes to bring the spare one back
             return DaskBackend(client, retries=RETRIES, patience=PATIENCE if kind == "stopping" else 20)
 
-        rows += measure("Dask, a cluster", place, args.rounds)
+        rows += measure("Dask, a cluster", place, args.rounds, KINDS | OF_WORKERS)
+    if subprocess.run(["unshare", "--net", "true"]).returncode == 0:
+        rows += measure_cuts(args.rounds)
     load = os.getloadavg()[1]
     text = "\n".join(
         [

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from tapestry_exec.run import Member
@@ -52,7 +53,8 @@ class Sabotage:
     Parameters
     ----------
     kinds : sequence of str
-        "computing", "sending", "receiving", "last": killed there; "stopping", "raising", "never": it does not return.
+        "computing", "sending", "receiving", "last": killed there; "eating": it takes more and more memory; "stopping",
+        "raising", "never": it does not return; "waiting": until the folder has a file "go on".
     folder : str
         Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time.
     """
@@ -84,6 +86,14 @@ class Sabotage:
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "raising":
                 raise FloatingPointError("too hot")
+            case "eating":
+                eaten = []
+                while True:
+                    eaten.append(np.ones(1 << 22))
+                    time.sleep(0.01)
+            case "waiting":
+                while not os.path.exists(f"{self.folder}/go on"):
+                    time.sleep(0.01)
             case "never":
                 time.sleep(3600)
             case "last":

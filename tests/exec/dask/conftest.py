@@ -20,6 +20,7 @@ def client() -> Iterator[Any]:
         distributed.LocalCluster(
             n_workers=4,
             threads_per_worker=1,
+            memory_limit="1GB",
             resources={"tapestry": 1},
             dashboard_address=":0",
             silence_logs=logging.CRITICAL,

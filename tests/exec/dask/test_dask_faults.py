@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from tests.exec.processes.test_processes import wait_until
 from tests.exec.run.test_side_by_side import made
 from tests.ways_of_running import assert_same
 
-KINDS = ("computing", "sending", "receiving", "last", "raising")
+KINDS = ("computing", "sending", "receiving", "last", "eating", "raising")
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -126,6 +128,19 @@ def list_children() -> set[int]:
             if parent == os.getpid():
                 found.add(int(folder.name))
     return found
+
+
+def test_a_network_that_is_cut_for_a_while(tmp_path: Path) -> None:
+    """TCP sends again what a short cut lost; where it takes longer than anyone waits, all begin again elsewhere."""
+    unshare = ["unshare", "--net"]
+    allowed = shutil.which("ip") and shutil.which("nsenter") and shutil.which("unshare")
+    if not allowed or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("network namespaces are not allowed here")
+    command = [*unshare, sys.executable, "-m", "tests.exec.dask.cut_network", str(tmp_path)]
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
+    short, long, whole = map(json.loads, done.stdout.splitlines())
+    assert short["same"] and whole["same"] and not short["faults"] and not whole["faults"]
+    assert long["same"] and len(long["faults"]) == 1 and "was silent for 8 s" in long["faults"][0]
 
 
 @pytest.mark.heavy
