@@ -68,13 +68,17 @@ class OutputFigures(Struct, forbid_unknown_fields=True):
 
 
 class RunFigures(Struct, forbid_unknown_fields=True):
-    """What a run counted, each equal to what the plan predicted; links are [source, target, bytes]."""
+    """What a run counted, each equal to what the plan predicted; links are [source, target, bytes].
+
+    `waited_for` are [device, seconds that others stood still for what it sent], the longest first.
+    """
 
     seconds: float
     nbytes_moved: int
     links: list[tuple[int, int, int]]
     devices: list[DeviceFigures]
     outputs: list[OutputFigures]
+    waited_for: list[tuple[int, float]]
 
     @classmethod
     def of(cls, r: RunResult) -> RunFigures:
@@ -84,7 +88,7 @@ class RunFigures(Struct, forbid_unknown_fields=True):
             for name, value in r.outputs.items()
         ]
         links = [(a, b, nbytes) for (a, b), nbytes in r.nbytes_by_link.items()]
-        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs)
+        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, list(r.waited_for.items()))
 
 
 class _Answer(Struct, forbid_unknown_fields=True, tag_field="format"):

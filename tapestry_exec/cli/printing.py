@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapestry_exec.cli.terminal import echo, print_table
+from tapestry_exec.cli.tuning import LONG_WAIT
 from tapestry_exec.run import RunResult
 from tapestry_plan.steps import ShardPlan, tell_block, tell_sharding
 from tapestry_sets.limits import Units, cut_text, escape_controls, tell_count
@@ -133,4 +134,7 @@ def print_run(p: ShardPlan, r: RunResult, units: Units) -> None:
         echo(
             f"generation {fault.generation} ended, and all devices began again: {escape_controls(fault.error, keep='')}"
         )
+    device, waited = next(iter(r.waited_for.items()), (0, 0.0))
+    if waited > LONG_WAIT * r.seconds:
+        echo(f"device {device} was waited for most: others stood still for {units.seconds(waited)} in all")
     echo(f"took {units.seconds(r.seconds)}, modeled {units.seconds(p.seconds)}")

@@ -63,7 +63,7 @@ from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, free_nbytes
 from tapestry_exec.run.stages import StagedResult, run_stages
-from tapestry_exec.run.trace import Phase, TraceEvent, write_trace
+from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
 from tapestry_exec.run.ways import name_place, name_step, one_blas_thread
 from tapestry_sets.limits import check_target, replace_file

@@ -146,7 +146,7 @@ class Interpreter:
             kind, node, nbytes, flop = told
             self.flop += flop
             self.timeline.append(
-                _new((at.number, kind, node, self.device, perf_counter() - self.begin, 0.0, nbytes, ()))
+                _new((at.number, kind, node, self.device, perf_counter() - self.begin, 0.0, nbytes, (), 0.0))
             )
             return
         event = _WAYS[type(at.step)](self, at.number, at.step, perf_counter())
@@ -182,7 +182,7 @@ class Interpreter:
     # -- steps: each gives its event, but for a `Send`, which is told by the `Recv` of the other device ---------
 
     def _told(self, k: int, kind: str, node: str, start: float, nbytes: int = 0) -> TraceEvent:
-        return _new((k, kind, node, self.device, start - self.begin, perf_counter() - start, nbytes, ()))
+        return _new((k, kind, node, self.device, start - self.begin, perf_counter() - start, nbytes, (), 0.0))
 
     def _alloc(self, k: int, step: Alloc, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
@@ -221,6 +221,7 @@ class Interpreter:
 
     def _recv(self, k: int, step: Recv, start: float) -> TraceEvent:
         parcel, peer = self.transport.recv(step.tag, step.peer), step.peer
+        waited = perf_counter() - start
         nbytes = int(parcel.cells.nbytes)
         arrived = self.backend.move(parcel.cells, peer, self.device)
         unpacking = perf_counter()
@@ -232,7 +233,8 @@ class Interpreter:
             Phase("move", self.device, moving - begin, unpacking - moving),
             Phase("unpack", self.device, unpacking - begin, end - unpacking),
         )
-        return TraceEvent(k, "copy", step.node, self.device, parcel.packed - begin, end - parcel.packed, nbytes, phases)
+        packed = parcel.packed
+        return TraceEvent(k, "copy", step.node, self.device, packed - begin, end - packed, nbytes, phases, waited)
 
     def _spill(self, k: int, step: Spill, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from msgspec import Struct
 from tapestry_exec.copies import Array, read_view, unpack
 from tapestry_exec.run import tuning
 from tapestry_exec.run.evaluate import difference, evaluate_with_scale, most_apart
-from tapestry_exec.run.trace import TraceEvent
+from tapestry_exec.run.trace import TraceEvent, Wait, list_waits
 from tapestry_plan.report import show_run
 from tapestry_plan.steps import DeviceCounts, ShardPlan
 from tapestry_sets.limits import FrozenDict, Units, cut_text, quote
@@ -199,6 +200,46 @@ class RunResult(Struct, frozen=True):
         True
         """
         return sum(self.nbytes_received)
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """For whom each device stood still, copy by copy, the longest wait first.
+
+        Where a deployment runs again without a timeline there are none. On GPUs devices wait for each other in their
+        queues, of which the timeline has the host's side alone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tapestry_exec import run
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> run(p, {"x": np.ones((4, 6), np.float32)}).waits[0].node
+        'columns'
+        """
+        return list_waits(self.timeline)
+
+    @property
+    def waited_for(self) -> dict[int, float]:
+        """By device: seconds that all others together waited for what it sent, the one that was waited for most first.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tapestry_exec import run
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+        >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> sorted(run(p, {"x": np.ones((4, 6), np.float32)}).waited_for)
+        [0, 1]
+        """
+        seconds: defaultdict[int, float] = defaultdict(float)
+        for wait in self.waits:
+            seconds[wait.peer] += wait.seconds
+        return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
 def assemble_outputs(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array]:

@@ -43,7 +43,7 @@ class TraceEvent(NamedTuple):
 
     The kinds are place (inputs and constants from the host), alloc, copy, compute, reduce, free, spill (to the
     host for want of room) and fetch (back from there). A copy between devices has phases; the event's device
-    is the one that receives.
+    is the one that receives, and `waited` are the seconds that it stood still until the cells were there.
 
     Examples
     --------
@@ -65,6 +65,65 @@ class TraceEvent(NamedTuple):
     seconds: float
     nbytes: int
     phases: tuple[Phase, ...] = ()
+    waited: float = 0.0
+
+
+class Wait(NamedTuple):
+    """A device that stood still until cells of another one were there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tapestry_exec import run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"), "y")
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    >>> waits = run(p, {"x": np.ones((4, 6), np.float32)}).waits
+    >>> sorted((wait.device, wait.peer, wait.node, wait.nbytes) for wait in waits)
+    [(0, 1, 'columns', 24), (1, 0, 'columns', 24)]
+    """
+
+    device: int
+    """The one that waited."""
+    peer: int
+    """The one whose cells it waited for."""
+    step: int
+    """The copy, by the plan's number."""
+    node: str
+    nbytes: int
+    start: float
+    """In seconds since the run's first step."""
+    seconds: float
+
+
+def list_waits(timeline: Sequence[TraceEvent]) -> tuple[Wait, ...]:
+    """For whom devices waited at each copy between two of them, the longest wait first.
+
+    Parameters
+    ----------
+    timeline : sequence of TraceEvent
+
+    Returns
+    -------
+    tuple of Wait
+        In one loop over all devices nobody waits: what comes is there already, and the times are near 0.
+    """
+    waits = [
+        Wait(
+            event.device,
+            event.phases[0].device,
+            event.step,
+            event.node,
+            event.nbytes,
+            came - event.waited,
+            event.waited,
+        )
+        for event in timeline
+        if event.phases
+        for came in [event.phases[-1].start]
+    ]
+    return tuple(sorted(waits, key=lambda wait: -wait.seconds))
 
 
 def on_devices(timeline: Sequence[TraceEvent], times: Sequence[Phase], counts: Sequence[int]) -> list[TraceEvent]:
@@ -172,7 +231,7 @@ def _spans(event: TraceEvent) -> Iterator[dict[str, Any]]:
     """An event's bars: one for each phase, or one."""
     told: dict[str, Any] = {"step": event.step, "nbytes": event.nbytes}
     if event.phases:
-        told |= {"src": event.phases[0].device, "dst": event.device}
+        told |= {"src": event.phases[0].device, "dst": event.device, "waited_us": event.waited * 1e6}
     for part in event.phases or (Phase(event.kind, event.device, event.start, event.seconds),):
         yield {
             "name": event.node,

@@ -54,7 +54,8 @@ class Sabotage:
     ----------
     kinds : sequence of str
         "computing", "sending", "receiving", "last": killed there; "eating": it takes more and more memory; "stopping",
-        "raising", "never": it does not return; "waiting": until the folder has a file "go on".
+        "raising", "never": it does not return; "dozing": for a fifth of a second; "waiting": until the folder has a
+        file "go on".
     folder : str
         Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time.
     """
@@ -94,6 +95,8 @@ class Sabotage:
             case "waiting":
                 while not os.path.exists(f"{self.folder}/go on"):
                     time.sleep(0.01)
+            case "dozing":
+                time.sleep(0.2)
             case "never":
                 time.sleep(3600)
             case "last":

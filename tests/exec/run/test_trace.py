@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import CupyBackend, RunResult, TraceEvent, run, write_trace
+from tapestry_exec import CupyBackend, ProcessBackend, RunResult, TraceEvent, run, write_trace
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
 from tapestry_plan.ops import conv, relu
 from tapestry_plan.steps import Alloc, Copy, Free
+from tests.exec.own_ops import Sabotage, as_relu
 from tests.exec.run.test_progress import made
+from tests.exec.run.test_side_by_side import made as partial_sums
+from tests.ways_of_running import Threads
 
 SLACK = 1e-3
 """Microseconds by which rounding may move the end of a bar."""
@@ -236,3 +239,24 @@ def test_a_lost_move_is_found(backend: str | CupyBackend, tmp_path: Path) -> Non
     lost = next(event for event in r.timeline if event.phases)
     with pytest.raises(AssertionError, match="bytes received"):
         check(written([event for event in r.timeline if event is not lost], tmp_path / "t.json"), r)
+
+
+@pytest.mark.parametrize("way", ["threads", "processes"])
+def test_who_was_waited_for(way: str, tmp_path: Path) -> None:
+    """Device 0 dozes before it sends what the others need: they stand still for it, it does not for them."""
+    p, inputs = partial_sums(3)
+    backend = Threads() if way == "threads" else ProcessBackend()
+    r = run(p, inputs, backend=backend, ops=as_relu(Sabotage(["dozing"], str(tmp_path))))
+    first = {device: max(wait.seconds for wait in r.waits if wait.device == device) for device in range(3)}
+    assert min(first[1], first[2]) > 0.1 and {wait.peer for wait in r.waits[:2]} == {0}
+    device, seconds = next(iter(r.waited_for.items()))
+    assert device == 0 and 0.2 < seconds < 2 * r.seconds
+    received = {event.step: event.nbytes for event in r.timeline if event.phases}
+    assert {wait.step: wait.nbytes for wait in r.waits} == received and sum(received.values()) == p.nbytes_moved
+    assert all(0 <= wait.start <= wait.start + wait.seconds <= r.seconds for wait in r.waits)
+
+
+def test_nobody_waits_in_one_loop(tmp_path: Path) -> None:
+    p, inputs = partial_sums(3)
+    r = run(p, inputs, backend="serial", ops=as_relu(Sabotage(["dozing"], str(tmp_path))))
+    assert r.seconds > 0.2 and len(r.waits) > 3 and sum(r.waited_for.values()) < 0.1
