@@ -412,7 +412,7 @@ class Sett(Explicit, Value):
         Raises
         ------
         ValueError
-            If `step` is 0.
+            If ``step`` is 0.
 
         Examples
         --------
