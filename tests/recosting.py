@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan import Graph, ShardPlan
 from tapestry_plan.steps import HOST, Buffer, Compute, Copy, Reduce
+from tapestry_sets import Region
 from tests.oracles import cell_read
 from tests.tiny_plans import stage_seconds
 
 Read = dict[tuple[int, ...], tuple[int, str, tuple[int, ...]] | None]
 """By cell of a block, the stored tensor's cell that it is, and through which piece of the view; None for padding."""
+
+
+def count_runs_by_cells(regions: Sequence[Region], start: Sequence[int], shape: Sequence[int]) -> int:
+    """The runs of cells in a row-major buffer over a box: each cell's place is listed."""
+    cells = np.concatenate([region.points() for region in regions])
+    strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
+    places = np.sort(((cells - np.array(start, np.int64)) * np.array(strides, np.int64)).sum(axis=1))
+    return int((np.diff(places) != 1).sum()) + 1
 
 
 class Recosting:
@@ -28,6 +39,7 @@ class Recosting:
         self.buffers: dict[int, Buffer] = {each.id: each for each in plan.buffers}
         self.known: dict[Any, Read] = {}
         self.sent: defaultdict[Any, defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
+        self.runs: defaultdict[Any, defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         self.merged: defaultdict[Any, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.worked: defaultdict[str, list[float]] = defaultdict(list)
         self.assembled: defaultdict[Any, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -43,7 +55,9 @@ class Recosting:
             elif isinstance(step, Compute):
                 self.worked[step.node].append(self._work(step))
         self.nbytes = sum(n for each in self.sent.values() for n in each.values())
-        self.ticks = sum(round(stage_seconds(self.mesh, each) * 1e12) for each in self.sent.values())
+        self.ticks = sum(
+            round(stage_seconds(self.mesh, each, self.runs[key]) * 1e12) for key, each in self.sent.items()
+        )
         self.ticks += sum(round(max(map(self._merge, each.items())) * 1e12) for each in self.merged.values())
         self.ticks += sum(round(max(each) * 1e12) for each in self.worked.values())
         self.ticks += sum(round(max(map(self._assemble, each.items())) * 1e12) for each in self.assembled.values())
@@ -55,6 +69,9 @@ class Recosting:
         is_inside = all(a >= 0 and a + m <= n for a, m, n in zip(target.start, target.shape, shape, strict=True))
         if source.device != target.device:
             self.sent[step.node, step.tensor][source.device, target.device] += nbytes
+            if self.mesh.prices_runs:
+                pieces = sum(count_runs_by_cells(step.regions, end.start, end.shape) for end in (source, target))
+                self.runs[step.node, step.tensor][source.device, target.device] += pieces
         elif is_inside and step.node != "(place)":  # what has padding is written anew, all of it: see `_work`
             self.assembled[step.node, step.tensor][target.device] += nbytes
 

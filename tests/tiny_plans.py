@@ -92,20 +92,22 @@ def senders(mesh: Mesh, holders: list[tuple[int, tuple[int, ...], set]], receive
     return chosen
 
 
-def stage_seconds(mesh: Mesh, sent: dict[tuple[int, int], int]) -> float:
-    """A stage's messages: by axis, the rounds that they take and the bytes of the busiest device."""
+def stage_seconds(mesh: Mesh, sent: dict[tuple[int, int], int], runs: Mapping[tuple[int, int], int] = {}) -> float:
+    """A stage's messages: by axis, the rounds that they take, the bytes of the busiest device, and the most runs."""
     links = [mesh.link] if isinstance(mesh.link, Link) else list(mesh.link)
     slowest = 0.0
     for port, link in enumerate(links):
         mine = {pair: n for pair, n in sent.items() if n and (len(links) == 1 or hop(mesh, *pair) == port)}
-        ends = [{}, {}]  # type: list[dict[int, list[int]]]
+        ends = [{}, {}]  # type: list[dict[int, list[tuple[int, int]]]]
         for pair, n in mine.items():
             for end in (0, 1):
-                ends[end].setdefault(pair[end], []).append(n)
+                ends[end].setdefault(pair[end], []).append((n, runs.get(pair, 0)))
         loads = [counts for end in ends for counts in end.values()]
         if loads:
-            rounds, most = max(map(len, loads)), max(map(sum, loads))
-            slowest = max(slowest, rounds * link.latency_seconds + most / link.nbytes_per_second)
+            rounds, most = max(map(len, loads)), max(sum(n for n, _ in load) for load in loads)
+            pieces = max(sum(n for _, n in load) for load in loads)
+            took = rounds * link.latency_seconds + most / link.nbytes_per_second
+            slowest = max(slowest, took + pieces * link.run_seconds)
     return slowest
 
 

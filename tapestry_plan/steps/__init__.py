@@ -12,6 +12,7 @@ From the ground up; each row stands on rows above it:
     layouts/holders  layouts/reads        who holds a tensor, by device; which cells operators read
     layouts/local  layouts/merging        which blocks a device must write anew to read them; parts merged in stages
     layouts/places  arenas/first_fit      where a block lies inside another one; an arena, filled as steps are written
+    layouts/runs                          of how many pieces of memory the cells of a message are
     arenas/nesting                        blocks that are made inside the block for which they would be copied
     choices  inside                       all that a plan decides; what devices compute of operators inside of blocks
     asking/lookups                        blocks and expansions of a plan, by operator
@@ -93,6 +94,7 @@ from tapestry_plan.steps.layouts.reads import (
     pull_back,
 )
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
+from tapestry_plan.steps.layouts.runs import count_runs
 from tapestry_plan.steps.lowering import Lowered, Tags, lower, name_stage, shard_of
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, split_steps

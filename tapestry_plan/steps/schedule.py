@@ -28,6 +28,7 @@ from msgspec.structs import force_setattr
 from tapestry_plan.steps.layouts.local import is_assembling
 from tapestry_plan.steps.layouts.mesh import Mesh, align
 from tapestry_plan.steps.layouts.routes import number_ports
+from tapestry_plan.steps.layouts.runs import count_copy_runs
 from tapestry_plan.steps.step import (
     HOST,
     READ,
@@ -252,7 +253,8 @@ class _Lister:
         link = self.mesh.ports[port]
         wait = link.latency_seconds if self._starts("message", step.node, step.tensor, sender, target.device) else 0.0
         queues: list[Queue] = [("send", sender, port), ("receive", target.device, port)]
-        return wait + nbytes / link.nbytes_per_second, queues
+        pieces = count_copy_runs(step, self.buffers) * link.run_seconds if link.run_seconds else 0.0
+        return wait + nbytes / link.nbytes_per_second + pieces, queues
 
     def _time_merge(self, step: Reduce) -> float:
         if len(step.inputs) == 1:

@@ -358,8 +358,11 @@ class Granting(Problem):
         more = np.full((int(free.sum()), self.mesh.size), cost.list_largest(use)[0])
         share = self.known.share
         numbers, *apart = (share(np.concatenate([each, more])) for each in (use.numbers, *use.apart))
-        padded = tuple(share(np.concatenate([each, np.zeros_like(more)])) for each in use.padded)
-        return msgspec.structs.replace(use, numbers=numbers, free=free, apart=tuple(apart), padded=padded)
+        padded, loose = (
+            tuple(share(np.concatenate([each, np.zeros_like(more)])) for each in every)
+            for every in (use.padded, use.loose)
+        )
+        return msgspec.structs.replace(use, numbers=numbers, free=free, apart=tuple(apart), padded=padded, loose=loose)
 
     def _beside(
         self,

@@ -164,6 +164,7 @@ class Exchanged(Struct, frozen=True):
     cells: IntArray
     busiest: IntArray
     rounds: IntArray
+    runs: IntArray
 
 
 def count_along(
@@ -190,7 +191,7 @@ def count_along(
     """
     counter = _Counter(holders, consumers, spreads, sizes)
     shape, ports = (len(holders), len(consumers)), len(mesh.ports)
-    found = Exchanged(np.zeros(shape, np.int64), *np.zeros((2, ports, *shape), np.int64))
+    found = Exchanged(np.zeros(shape, np.int64), *np.zeros((3, ports, *shape), np.int64))
     of_level = mesh.ports_of_axes if ports > 1 else (0,)
     outer, whole = spreads.outer, spreads.outer[-1]
     for row, holder in enumerate(holders):

@@ -12,8 +12,8 @@ from tapestry_plan.search.prices.cost import Held, assembly_ticks, merge_ticks, 
 from tapestry_plan.search.prices.merging import count_merging
 from tapestry_plan.search.prices.tensors import Known, TensorCost, Use, hold_whole
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import MergeOrder, MergeStage, Mesh, list_senders, number_ports, unite
-from tapestry_sets.regions import DisjointRegions, Region
+from tapestry_plan.steps import Bounds, MergeOrder, MergeStage, Mesh, count_runs, list_senders, number_ports, unite
+from tapestry_sets.regions import Box, DisjointRegions, Region
 
 
 class Moved(Struct, frozen=True):
@@ -23,6 +23,20 @@ class Moved(Struct, frozen=True):
     links: dict[tuple[int, int], int]
     """Bytes from device to device, where there are any."""
     ticks: int
+
+
+class Block(Struct, frozen=True):
+    """What a device brings for one operand: cells, and the box of the buffer that they come to."""
+
+    fresh: DisjointRegions
+    box: Box
+
+
+class Merging(Struct, frozen=True):
+    """A stage of merging, and the boxes of what devices had before."""
+
+    stage: MergeStage
+    before: Bounds
 
 
 class Delivery(Struct, frozen=True):
@@ -36,12 +50,15 @@ class Delivery(Struct, frozen=True):
         By device the cells that it needs and was not given before.
     copied : array of int64
         By device bytes of its own that it copies beside them.
+    blocks : sequence of sequence of Block
+        By device the buffers that fresh cells come to.
     """
 
     held: Held
     row: int
     fresh: Sequence[DisjointRegions]
     copied: IntArray
+    blocks: Sequence[Sequence[Block]]
 
 
 class Assembling:
@@ -95,7 +112,7 @@ def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
         if isinstance(one, Delivery):
             yield _count_exchanged(mesh, cost, one)
         else:
-            found = count_merging(one, cost.part_itemsize, mesh)
+            found = count_merging(one.stage, one.before, cost.part_itemsize, mesh)
             yield Moved(found.nbytes, found.links, found.ticks)
 
 
@@ -108,13 +125,11 @@ def find_cells(
     if isinstance(one, Delivery):
         had = cost.table.regions[int(one.held.numbers[one.row][source])]
         return list((had & one.fresh[target]).regions)
-    _, low, high = one.bounds
+    _, low, high = one.stage.bounds
     return [Region.full((high - low)[target].tolist(), low[target].tolist())]
 
 
-def _list_deliveries(
-    cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
-) -> Iterator[Delivery | MergeStage]:
+def _list_deliveries(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known) -> Iterator[Delivery | Merging]:
     """Where a tensor moves: the stages in which it lands, then one consumer after the other."""
     table, shape, devices = cost.table, cost.tensor.shape, range(mesh.size)
     held, row = cost.held, choice[cost.producer]
@@ -127,7 +142,10 @@ def _list_deliveries(
         if order is None or cost.merges is None:
             yield _land_at_once(cost, choice)
         else:
-            yield from cost.merges.makers.list_stages(row, place, order)
+            before, _ = cost.merges.makers.find_made(row)
+            for stage in cost.merges.makers.list_stages(row, place, order):
+                yield Merging(stage, before)
+                before = stage.bounds
         # From here on the tensor is complete and lies there; what a device had complete before it has still.
         if held.parts[row] == 1:
             given = [table.regions[number] for number in held.numbers[row].tolist()]
@@ -137,12 +155,32 @@ def _list_deliveries(
     for k, use in enumerate(cost.uses):
         value = choice[use.variable]
         fresh, copied = [nothing] * mesh.size, np.zeros(mesh.size, np.int64)
+        blocks: Sequence[Sequence[Block]] = [()] * mesh.size
         if k not in cost.only_partial or held.parts[row] > 1:
             copied = near.take(use, value)
             wanted = use.numbers[value].tolist()
             fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
+            if mesh.prices_runs:
+                blocks = [list(_list_blocks(cost, use, value, d, given[d], held.parts[row] > 1)) for d in devices]
             given = [unite([given[device], fresh[device]], shape) for device in devices]
-        yield Delivery(held, row, fresh, copied)
+        yield Delivery(held, row, fresh, copied, blocks)
+
+
+def _list_blocks(
+    cost: TensorCost, use: Use, value: int, device: int, given: DisjointRegions, is_part: bool
+) -> Iterator[Block]:
+    """What a device brings for each operand, in turn, that it was not given before."""
+    regions = cost.table.regions
+    for k, numbers in enumerate(use.apart or (use.numbers,)):
+        need = regions[numbers[value, device]]
+        fresh = need - given
+        bounds = (fresh if is_part else need).bounds()
+        if not fresh or bounds is None:
+            continue
+        given = unite([given, fresh], cost.tensor.shape)
+        loose = int(use.loose[k][value, device]) if use.loose and not is_part else 0
+        sides = [(a - (loose >> axis & 1), b) for axis, (a, b) in enumerate(zip(*bounds, strict=True))]
+        yield Block(fresh, Box.from_bounds([a for a, _ in sides], [b for _, b in sides]))
 
 
 def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> MergeOrder | None:
@@ -164,7 +202,10 @@ def _land_at_once(cost: TensorCost, choice: Sequence[int]) -> Delivery:
     assert cost.landing is not None, "it may land"
     row, place = choice[cost.producer], choice[cost.landing.variable]
     landed = [cost.table.regions[number] for number in cost.landing.numbers[place].tolist()]
-    return Delivery(cost.held, row, landed, Assembling(cost, row).take(cost.landing, place))
+    copied = Assembling(cost, row).take(cost.landing, place)
+    boxes = [cells.bounds() for cells in landed]
+    blocks = [[Block(n, Box.from_bounds(*b))] if b else [] for n, b in zip(landed, boxes, strict=True)]
+    return Delivery(cost.held, row, landed, copied, blocks)
 
 
 def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Delivery) -> Moved:
@@ -178,9 +219,25 @@ def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Delivery) -> Moved:
     through = [np.where(ports == port, cells, 0) for port in range(len(mesh.ports))]
     busiest = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
     rounds = np.array([max((n > 0).sum(axis=0).max(), (n > 0).sum(axis=1).max()) for n in through])
+    pieces = _count_runs(cost, one, cells) if mesh.prices_runs else np.zeros_like(cells)
+    through = [np.where(ports == port, pieces, 0) for port in range(len(mesh.ports))]
+    runs = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
     most = np.array([max(fresh[device].size for device in mine) for _, mine in mesh.kinds])
-    ticks = transfer_ticks(busiest, rounds, size, mesh) + merge_ticks(most, np.array(parts), size, mesh)
+    ticks = transfer_ticks(busiest, rounds, runs, size, mesh) + merge_ticks(most, np.array(parts), size, mesh)
     most = np.array([copied[list(mine)].max() for _, mine in mesh.kinds])
     ticks += assembly_ticks(most, mesh)
     links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
     return Moved(cells.sum(axis=0) * size, links, int(ticks))
+
+
+def _count_runs(cost: TensorCost, one: Delivery, cells: IntArray) -> IntArray:
+    """The runs at both ends of each message, by sender and receiver, where any cells go."""
+    found, regions = np.zeros_like(cells), cost.table.regions
+    for source, target in np.argwhere(cells).tolist():
+        had = regions[int(one.held.numbers[one.row][source])]
+        bounds = had.bounds()
+        assert bounds is not None, "who sends cells has some"
+        for block in one.blocks[target]:
+            sent = (had & block.fresh).regions
+            found[source, target] += count_runs(sent, Box.from_bounds(*bounds)) + count_runs(sent, block.box)
+    return found

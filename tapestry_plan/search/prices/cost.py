@@ -8,7 +8,7 @@ thousands of pairs of layouts are array arithmetic, at a cost that does not depe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from tapestry_plan.ir import Attrs, Op, Signature
 from tapestry_plan.rewrite import open_block
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along, list_own, part_operands
+from tapestry_plan.search.prices.runs import NOWHERE, Signed, count_message_runs
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import MAX_STAGE_SECONDS, Mesh, list_senders, number_ports, unite
 from tapestry_sets.batch import RegionArray
@@ -86,6 +87,9 @@ class RegionTable(Struct):
     _bounds: dict[int, tuple[IntArray, NDArray[np.bool_]]] = field(default_factory=dict)
     _batches: dict[int, tuple[RegionArray, IntArray]] = field(default_factory=dict)
     _spreads: dict[tuple[tuple[int, ...], bool], Spreads] = field(default_factory=dict)
+    _hulls: IntArray = field(default_factory=lambda: np.zeros((0, 1, 2), np.int64))
+    _followed: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """By an axis and the numbers of two of its sets: places of the one whose next one is of the other."""
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
@@ -148,9 +152,57 @@ class RegionTable(Struct):
         """The ways in which the tensor's axes are laid along the axes of a mesh of some shape."""
         return self._spreads.setdefault((shape, finely), Spreads(shape, finely=finely))
 
-    def count_along_axis(self, axis: int, one: IntArray, two: IntArray) -> IntArray:
-        """Cells along an axis that two sets of it have in common, by their numbers: arrays that broadcast."""
-        return self._axis_sizes(axis, [one, two])
+    def count_along_axis(self, axis: int, *sets: IntArray) -> IntArray:
+        """Cells along an axis that sets of it have in common, by their numbers: arrays that broadcast."""
+        return self._axis_sizes(axis, sets)
+
+    def count_followed(self, axis: int, ones: Sequence[IntArray], others: Sequence[IntArray]) -> IntArray:
+        """Cells along an axis that some sets of it have in common, and whose next one others have."""
+        bounds, odd = self._list_bounds(axis)
+        low, high = (reduce(pick, [bounds[i, k] for i in ones]) for k, pick in ((0, np.maximum), (1, np.minimum)))
+        first, end = (reduce(pick, [bounds[i, k] for i in others]) for k, pick in ((0, np.maximum), (1, np.minimum)))
+        steps: IntArray = np.maximum(np.minimum(high, end - 1) - np.maximum(low, first - 1), 0)
+        if odd.any():
+            mixed = reduce(np.logical_or, [odd[i] for i in (*ones, *others)])
+            met = [
+                reduce(partial(self._number_meets, axis), [np.broadcast_to(i, steps.shape)[mixed] for i in some])
+                for some in (ones, others)
+            ]
+            rows, codes = _list_tuples(met, [len(self._axis_list[axis])] * 2)
+            steps[mixed] = np.array([self._count_set_followed(axis, *row) for row in rows.tolist()], np.int64)[codes]
+        return steps
+
+    def _count_set_followed(self, axis: int, one: int, other: int) -> int:
+        key = axis, one, other
+        if key not in self._followed:
+            mine, theirs = (self._axis_list[axis][k] for k in (one, other))
+            last = (self.shape[axis] if self.shape else 1) - 1
+            self._followed[key] = mine.count_common(theirs.shift(-1), 0, last) if last > 0 else 0
+        return self._followed[key]
+
+    def has_place(self, axis: int, sets: Sequence[IntArray], at: IntArray) -> Flags:
+        """Whether sets of an axis, by their numbers, all have a place on it."""
+        bounds, odd = self._list_bounds(axis)
+        has: Flags = reduce(np.logical_and, [(bounds[i, 0] <= at) & (at < bounds[i, 1]) | odd[i] for i in sets])
+        has &= (at >= 0) & (at < (self.shape[axis] if self.shape else 1))
+        for i in sets if odd.any() else ():
+            numbers, places = (np.broadcast_to(each, has.shape) for each in (i, at))
+            for spot in zip(*np.nonzero(has & odd[numbers]), strict=True):
+                has[spot] = int(places[spot]) in self._axis_list[axis][numbers[spot]]
+        return has
+
+    def list_members(self, numbers: IntArray) -> IntArray:
+        """By region the numbers of the sets whose products it is, (…, members, axes), all 0 behind the last one."""
+        return _leave_out_missing(self._rows()[numbers])
+
+    def list_hulls(self, numbers: IntArray) -> IntArray:
+        """The boxes around regions, by first place and end, (…, axes, 2); all 0 for nothing."""
+        new = [region.bounds() for region in self.regions[len(self._hulls) :]]
+        if new:
+            axes = len(self._axes)
+            rows = [[(0, 0)] * axes if each is None else [*zip(*each, strict=True)] or [(0, 1)] for each in new]
+            self._hulls = np.concatenate([self._hulls.reshape(-1, axes, 2), np.array(rows, np.int64)])
+        return self._hulls[numbers]
 
     def take(self, numbers: IntArray) -> Meets:
         """Some regions by number, to be met with others."""
@@ -416,10 +468,14 @@ class OperandBlocks(Struct, frozen=True):
     padded : tuple of array of int64, (classes, devices)
         For each operand 1 where the block has cells outside of the tensor: it is written anew in any case, which is
         counted with the operator's work (`count_copied`). Empty where none has.
+    loose : tuple of array of int64, (classes, devices)
+        For each operand the axes, as bits of a number, on which its buffer reaches further than the tensor's cells that
+        it takes: no run goes on past their ends. Empty where none does.
     """
 
     numbers: tuple[IntArray, ...]
     padded: tuple[IntArray, ...] = ()
+    loose: tuple[IntArray, ...] = ()
 
 
 class Transfers(Struct, frozen=True):
@@ -437,6 +493,8 @@ class Transfers(Struct, frozen=True):
     """By port, then by class: the most cells that one device sends through it, or receives."""
     rounds: IntArray
     """By port, then by class: the most messages that one device sends through it, or receives."""
+    runs: IntArray
+    """Likewise: the most runs of these messages, at both of their ends together; 0 where they take no time."""
     assembled: IntArray
     """By kind of device, then by class: the most bytes of its own cells that one copies beside others."""
     columns: IntArray
@@ -444,10 +502,9 @@ class Transfers(Struct, frozen=True):
 
     def spread(self) -> Transfers:
         """The same with an axis for the classes of each consumer in turn."""
-        every = self.cells, self.fresh, self.busiest, self.rounds, self.assembled
+        every = self.cells, self.fresh, self.busiest, self.rounds, self.runs, self.assembled
         columns = np.arange(self.columns.size).reshape(self.columns.shape)
-        cells, fresh, busiest, rounds, assembled = (each[..., self.columns] for each in every)
-        return Transfers(cells, fresh, busiest, rounds, assembled, columns)
+        return Transfers(*(each[..., self.columns] for each in every), columns)
 
 
 def count_transfers(
@@ -468,6 +525,9 @@ def count_transfers(
     together, and the cells that the device has of it, |N_k ∩ (H ∪ ∪ N_i)|, are copied; of its own part of a sum those
     that are to be merged, where it has not all of them.
 
+    Where runs take time (`Link.run_seconds`) those of each message are counted in the boxes around H and around what
+    each operand takes of N_k; of parts of a sum around what of it is to be merged.
+
     Parameters
     ----------
     table : RegionTable
@@ -481,7 +541,7 @@ def count_transfers(
         Bytes of a complete cell, and of a cell of a partial result.
     """
     blocks = blocks or [OperandBlocks((need,)) for need in needs]
-    if len(needs) == 1 and mesh.size >= tuning.MIN_ALONG_DEVICES:
+    if len(needs) == 1 and mesh.size >= tuning.MIN_ALONG_DEVICES and not mesh.prices_runs:
         return _count_one_consumer(table, held, needs[0], mesh, blocks[0], itemsizes)
     return _count_by_pairs(table, held, needs, mesh, blocks, itemsizes)
 
@@ -544,7 +604,7 @@ def _count_one_consumer(
             assembled[:, rows[:, None], columns] = found.assembled
     fresh = _list_most(table.sizes(need), mesh)
     fresh = np.broadcast_to(fresh[:, None, :], (len(fresh), *shape))
-    return Transfers(cells, fresh, busiest, rounds, assembled, np.arange(len(need)))
+    return Transfers(cells, fresh, busiest, rounds, np.zeros_like(rounds), assembled, np.arange(len(need)))
 
 
 def _part(found: Sequence[object]) -> tuple[IntArray, IntArray]:
@@ -582,19 +642,35 @@ def _count_by_pairs(
         taken.append([*range(len(listed), len(listed) + len(mine))] or [k])
         listed += mine
     padded = [_spread(one, last, many) for one in blocks[last].padded]
-    wanted, at = _list_tuples([*listed, *padded], [len(table.regions)] * len(listed) + [2] * len(padded))
+    loose = [_spread(one, last, many) for one in blocks[last].loose] if mesh.prices_runs else []
+    sides = [len(table.regions)] * len(listed) + [2] * len(padded) + [1 << len(table.shape)] * len(loose)
+    wanted, at = _list_tuples([*listed, *padded, *loose], sides)
     holding, holds = np.unique(held.numbers, return_inverse=True)
     holds = holds.reshape(held.numbers.shape)
     others = np.append(holding, table.number(DisjointRegions.full(table.shape)))
     fresh = counts, numbers = _count_fresh(table, wanted[:, :many], others)
-    copied, ways = _list_copied(table, wanted, taken, len(listed), others, fresh, itemsizes)
+    copied, ways = _list_copied(
+        table, wanted[:, : len(sides) - len(loose)], taken, len(listed), others, fresh, itemsizes
+    )
+    runs = None
+    if mesh.prices_runs:
+        # Holders of parts of a sum come behind the others: what these send is not put into a block with padding.
+        reads = _RunReads(table, wanted, taken, wanted[:, len(sides) - len(loose) :])
+        every = [reads.count(holding, fresh, is_part=False)]
+        if (held.parts > 1).any():
+            every.append(reads.count(holding, fresh, is_part=True))
+        found, which = list_classes(np.ascontiguousarray(np.concatenate(every).T))
+        both, numbers = _list_tuples([numbers, which], [counts.shape[1], len(found)])
+        counts, runs = counts[:, both[:, 0]], found.T[:, both[:, 1]]
     # Where all devices receive the same some may copy other cells: such classes have columns of their own.
     pairs, ways = _list_tuples([numbers, ways], [counts.shape[1], copied.shape[1]])
     rows, columns = _list_tuples(list(np.moveaxis(ways[at], -1, 0)), [len(pairs)] * mesh.size)
     received, same = pairs[rows, 0], np.arange(len(rows))
     if len(pairs) > counts.shape[1]:
         received, same = _list_tuples(list(received.T), [counts.shape[1]] * mesh.size)
-    exchanged = _Exchange(counts[:-1], holds, received, held.groups, mesh).count()
+    sends = holds if runs is None else holds + np.where(held.parts > 1, len(holding), 0)[:, None]
+    given = counts[:-1] if runs is None else np.tile(counts[:-1], (len(runs) // len(holding), 1))
+    exchanged = _Exchange(given, sends, received, held.groups, mesh, runs).count()
     assembled = np.zeros((len(mesh.kinds), len(holds), len(rows)), np.int64)
     if copied.any():
         holds = holds + np.where(held.parts > 1, len(holding), 0)[:, None]
@@ -603,11 +679,78 @@ def _count_by_pairs(
                 here = copied[holds[:, device, None], pairs[rows[:, device], 1]]
                 np.maximum(assembled[kind], here, out=assembled[kind])
     most = _list_most(counts[-1][received], mesh)
-    cells, most, busiest, rounds = (
-        each[..., same] for each in (exchanged.cells, most, exchanged.busiest, exchanged.rounds)
+    cells, most, busiest, rounds, load = (
+        each[..., same] for each in (exchanged.cells, most, exchanged.busiest, exchanged.rounds, exchanged.runs)
     )
     most = np.broadcast_to(most[:, None], assembled.shape)
-    return Transfers(cells, most, busiest, rounds, assembled, columns)
+    return Transfers(cells, most, busiest, rounds, load, assembled, columns)
+
+
+class _RunReads:
+    """The runs of messages that bring what a consumer needs, by what their senders hold.
+
+    Parameters
+    ----------
+    table : RegionTable
+    wanted : array of int64, (tuples, columns)
+    taken : sequence of sequence of int
+        As of `_list_copied`.
+    loose : array of int64, (tuples, operands)
+        As of `OperandBlocks`; without columns where no buffer reaches further.
+    """
+
+    def __init__(self, table: RegionTable, wanted: IntArray, taken: Sequence[Sequence[int]], loose: IntArray) -> None:
+        self.table, self.wanted, self.loose = table, wanted, loose
+        *before, self.mine = taken
+        self.before = list(range(len(before)))
+
+    def count(self, holding: IntArray, fresh: tuple[IntArray, IntArray], is_part: bool) -> IntArray:
+        """Runs at both ends together, (holdings, tuples).
+
+        Parameters
+        ----------
+        holding : array of int64
+            Region numbers of what devices hold.
+        fresh : tuple
+            Of the tuples, what `_count_fresh` says.
+        is_part : bool
+            Whether that is of parts of a sum.
+        """
+        table = self.table
+        found = np.zeros((len(holding), len(self.wanted)), np.int64)
+        some = np.flatnonzero(fresh[0][:-1].any(axis=0)[fresh[1]])
+        if not some.size:
+            return found
+        members, around = table.list_members(holding), table.list_hulls(holding)
+        for k, column in enumerate(self.mine):
+            given = self.wanted[np.ix_(some, [*self.before, *self.mine[:k], column])]
+            terms = [Signed(sign, each.members[each.at]) for sign, each in _list_fresh(table, given)]
+            frames = self._list_frames(given, None if is_part or not self.loose.size else self.loose[some, k], is_part)
+            found[:, some] += count_message_runs(table, members, around, terms, frames)
+        return found
+
+    def _list_frames(self, given: IntArray, loose: IntArray | None, is_part: bool) -> IntArray:
+        """The boxes of the buffers that cells come to, (tuples, axes, 2), where an operand is given some columns."""
+        last = given[:, -1]
+        if is_part and given.shape[1] > 1:
+            last = _subtract_numbers(self.table, given)
+        frames = self.table.list_hulls(last)
+        if loose is not None:
+            axes = np.arange(frames.shape[1])
+            frames = np.where((loose[:, None] >> axes & 1)[..., None] > 0, NOWHERE, frames)
+        return frames
+
+
+def _subtract_numbers(table: RegionTable, given: IntArray) -> IntArray:
+    """Numbers of the last regions of rows less those before."""
+    rows, at = np.unique(given, axis=0, return_inverse=True)
+    regions = table.regions
+    made = [
+        table.number(reduce(lambda left, n: left - regions[n], before, regions[last]))
+        for *before, last in rows.tolist()
+    ]
+    found: IntArray = np.array(made, np.int64)[at.reshape(-1)]
+    return found
 
 
 def _list_copied(
@@ -701,22 +844,34 @@ class _Exchange:
     groups : array of int64, (classes, devices)
         As in `Held`.
     mesh : Mesh
+    runs : array of int64, (holdings, needs), optional
+        The runs of what the one gives to the other.
     """
 
-    def __init__(self, counts: IntArray, holds: IntArray, needs: IntArray, groups: IntArray, mesh: Mesh) -> None:
+    def __init__(
+        self,
+        counts: IntArray,
+        holds: IntArray,
+        needs: IntArray,
+        groups: IntArray,
+        mesh: Mesh,
+        runs: IntArray | None = None,
+    ) -> None:
         self.holds, self.needs, self.mesh = holds, needs, mesh
         self.sends = np.array([list_senders(each, mesh) for each in groups.tolist()])
         # Cells and messages are summed in one, as digits of a number; behind the holdings is one of nothing.
         self.bits = (int(counts.max(initial=0)) * mesh.size).bit_length()
         is_one = self.bits + mesh.size.bit_length() < 63
         both = [counts + ((counts > 0).astype(np.int64) << self.bits)] if is_one else [counts, np.sign(counts)]
+        self.is_one = is_one
+        both += [] if runs is None else [runs]
         self.given = [np.concatenate([each, np.zeros_like(each[:1])]) for each in both]
 
     def count(self) -> Exchanged:
         """The same for all classes and columns."""
         classes, columns, ports = len(self.holds), len(self.needs), number_ports(self.mesh)
         cells = np.zeros((classes, columns), np.int64)
-        busiest, rounds = np.zeros((2, len(self.mesh.ports), classes, columns), np.int64)
+        most = np.zeros((3, len(self.mesh.ports), classes, columns), np.int64)
         # A few classes and columns at a time, whose sums fit the processor's cache.
         wide = max(1, min(columns, tuning.MAX_EXCHANGES // self.mesh.size))
         high = max(1, tuning.MAX_EXCHANGES // (self.mesh.size * wide))
@@ -724,14 +879,17 @@ class _Exchange:
             at = slice(row, row + high), slice(column, column + wide)
             for port in range(len(self.mesh.ports)):
                 links = self.sends[at[0]] & (ports == port)
-                (sent, messages), (received, got) = self._add_up(links, *at)
-                cells[at] += received.sum(axis=1)
-                busiest[port][at] = np.maximum(sent.max(axis=1), received.max(axis=1))
-                rounds[port][at] = np.maximum(messages.max(axis=1), got.max(axis=1))
-        return Exchanged(cells, busiest, rounds)
+                sent, received = self._add_up(links, *at)
+                cells[at] += received[0].sum(axis=1)
+                for kind, (mine, got) in enumerate(zip(sent, received, strict=True)):
+                    most[kind, port][at] = np.maximum(mine.max(axis=1), got.max(axis=1))
+        return Exchanged(cells, *most)
 
-    def _add_up(self, links: NDArray[np.bool_], classes: slice, columns: slice) -> Iterator[tuple[IntArray, IntArray]]:
-        """Cells and messages that each device sends, then those that it receives, (classes, devices, columns)."""
+    def _add_up(self, links: NDArray[np.bool_], classes: slice, columns: slice) -> Iterator[list[IntArray]]:
+        """Cells, messages and runs that each device sends, then what it receives, each (classes, devices, columns).
+
+        Runs are told where they are counted.
+        """
         holds, needs = self.holds[classes], self.needs[columns]
         ends = []
         for given in self.given:
@@ -746,10 +904,8 @@ class _Exchange:
                     received[:, device] = given[who].sum(axis=1)[:, needed] if few else picked.sum(axis=1)
             ends.append((sent, received))
         for k in range(2):
-            if len(ends) == 1:
-                yield ends[0][k] & ((1 << self.bits) - 1), ends[0][k] >> self.bits
-            else:
-                yield ends[0][k], ends[1][k]
+            told = [end[k] for end in ends]
+            yield [told[0] & ((1 << self.bits) - 1), told[0] >> self.bits, *told[1:]] if self.is_one else told
 
 
 def _spread(numbers: IntArray, axis: int, count: int) -> IntArray:
@@ -767,12 +923,7 @@ def _count_fresh(table: RegionTable, wanted: IntArray, others: IntArray) -> tupl
     counts, numbers : arrays (others, columns) and (rows,)
         What a row shares with other regions is in the column of its number.
     """
-    *earlier, last = wanted.T
-    signed = [(1, table.take(last))]
-    for column in earlier:
-        met = [(-sign, table.meet(some, column)) for sign, some in signed]
-        signed += [(sign, some) for sign, some in met if some.members.any()]
-    terms = [(sign, *table.count_shared(some, others)) for sign, some in signed]
+    terms = [(sign, *table.count_shared(some, others)) for sign, some in _list_fresh(table, wanted)]
     tuples, numbers = _list_tuples([n for _, _, n in terms], [sizes.shape[1] for _, sizes, _ in terms])
     counts = np.zeros((len(others), len(tuples)), np.int64)
     for (sign, sizes, _), column in zip(terms, tuples.T, strict=True):
@@ -781,25 +932,38 @@ def _count_fresh(table: RegionTable, wanted: IntArray, others: IntArray) -> tupl
     return distinct.T, alike[numbers]
 
 
-def transfer_ticks(busiest: IntArray, rounds: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
+def _list_fresh(table: RegionTable, wanted: IntArray) -> list[tuple[int, Meets]]:
+    """last − ∪ earlier for rows of regions, by inclusion and exclusion: terms with their signs."""
+    *earlier, last = wanted.T
+    signed = [(1, table.take(last))]
+    for column in earlier:
+        met = [(-sign, table.meet(some, column)) for sign, some in signed]
+        signed += [(sign, some) for sign, some in met if some.members.any()]
+    return signed
+
+
+def transfer_ticks(
+    busiest: IntArray, rounds: IntArray, runs: IntArray, itemsize: int | IntArray, mesh: Mesh
+) -> IntArray:
     """Modeled time of transfer stages, in picoseconds: the slowest of the ports, which work at the same time.
 
-    A port takes its latency for each round of messages, and the bytes of the device that sends or receives the most
-    through it. Messages of which no device sends, nor receives, more than k are sent in k rounds: in each round every
-    device sends at most one and receives at most one, as the edges of a bipartite graph are colored (Kőnig 1916).
+    A port takes its latency for each round of messages, the bytes of the device that sends or receives the most through
+    it, and the runs of the one whose messages have the most of them. Messages of which no device sends, nor receives,
+    more than k are sent in k rounds: in each round every device sends at most one and receives at most one, as the
+    edges of a bipartite graph are colored (Kőnig 1916).
 
     Parameters
     ----------
-    busiest, rounds : arrays of int64, (ports, …)
+    busiest, rounds, runs : arrays of int64, (ports, …)
         As in `Transfers`.
     itemsize : int or array that broadcasts to the stages
         Bytes of a cell.
     mesh : Mesh
     """
     seconds = np.zeros(busiest.shape[1:])
-    for link, most, messages in zip(mesh.ports, busiest, rounds, strict=True):
-        nbytes = most.astype(np.float64) * itemsize
-        seconds = np.maximum(seconds, messages * link.latency_seconds + nbytes / link.nbytes_per_second)
+    for link, most, messages, pieces in zip(mesh.ports, busiest, rounds, runs, strict=True):
+        taken = messages * link.latency_seconds + most.astype(np.float64) * itemsize / link.nbytes_per_second
+        seconds = np.maximum(seconds, taken + pieces * link.run_seconds if link.run_seconds else taken)
     return to_ticks(seconds)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tapestry_plan.ir import Monoid, Operand
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.cost import Held, RegionTable, merge_ticks, transfer_ticks
+from tapestry_plan.search.prices.runs import count_box_runs
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (
     Bounds,
@@ -235,7 +236,7 @@ def price_merges(
         if places.size and key not in known:
             seats = find_part_table(bounds, parts)
             orders = makers.orders if seats else ()
-            known[key] = [_price_places(seats, boxes[places], one, itemsize, mesh) for one in orders if seats]
+            known[key] = [_price_places(bounds, seats, boxes[places], one, itemsize, mesh) for one in orders if seats]
         for number, (took, moved) in enumerate(known.get(key, ()) if places.size else ()):
             best = ticks[row, places], nbytes[row, places]
             better = places[(took < best[0]) | ((took == best[0]) & (moved < best[1]))]
@@ -245,43 +246,50 @@ def price_merges(
 
 
 def _price_places(
-    seats: PartTable, boxes: IntArray, order: MergeOrder, itemsize: int, mesh: Mesh
+    bounds: Bounds, seats: PartTable, boxes: IntArray, order: MergeOrder, itemsize: int, mesh: Mesh
 ) -> tuple[IntArray, IntArray]:
     """Picoseconds and bytes of all stages, by place; `NEVER` where there are none."""
     devices = np.sort(seats.table.reshape(-1))
     hulls, fits = seats.list_hulls(boxes, order)
     ticks, nbytes = np.zeros((2, len(boxes)), np.int64)
+    before = np.concatenate(bounds[1:], axis=1)[None]
     for axis, hull in zip(seats.order_axes(order), hulls, strict=True):
-        cells = _count_cells(hull)
         siblings = seats.list_siblings(axis, mesh.size)[devices]
-        took, moved = _price_stage(cells, devices, siblings, itemsize, mesh)
-        ticks, nbytes = ticks + took, nbytes + moved
+        took, moved = _price_stage(hull, before, devices, siblings, itemsize, mesh)
+        ticks, nbytes, before = ticks + took, nbytes + moved, hull
     return np.where(fits, ticks, NEVER), nbytes
 
 
 def _price_stage(
-    cells: IntArray, devices: IntArray, siblings: IntArray, itemsize: int, mesh: Mesh
+    boxes: IntArray, before: IntArray, devices: IntArray, siblings: IntArray, itemsize: int, mesh: Mesh
 ) -> tuple[IntArray, IntArray]:
     """Picoseconds and bytes of one stage, by place: the busiest device through each port, and who merges the most.
 
-    Siblings read from each other what they will have, (places, devices): what one sends is what the others get.
+    Siblings read from each other what they will have, boxes (places, devices, 2 × rank), out of what they had before:
+    what one sends is what the others get.
     """
+    cells, sent, received = _count_cells(boxes), *np.zeros((2, 1, len(devices), siblings.shape[1]), np.int64)
+    if mesh.prices_runs:  # at the end to which they come they are one run, as a block of their own
+        whole = np.sign(cells)
+        sent = count_box_runs(boxes[:, siblings], before[:, devices, None]) + whole[:, siblings]
+        received = count_box_runs(boxes[:, devices, None], before[:, siblings]) + whole[:, devices, None]
     ports, others = number_ports(mesh)[devices[:, None], siblings], siblings != devices[:, None]
-    busiest, rounds = [], []
+    busiest, rounds, runs = [], [], []
     for port in range(len(mesh.ports)):
         through = others & (ports == port)
-        received = cells[:, devices] * through.sum(axis=1)
-        sent = (cells[:, siblings] * through).sum(axis=2)
-        busiest.append(np.maximum(received.max(axis=1), sent.max(axis=1)))
+        gets, gives = cells[:, devices] * through.sum(axis=1), (cells[:, siblings] * through).sum(axis=2)
+        busiest.append(np.maximum(gets.max(axis=1), gives.max(axis=1)))
         rounds.append([through.sum(axis=1).max()])
+        ends = [(each * through).sum(axis=2).max(axis=1) for each in (sent, received)]
+        runs.append(np.maximum(*ends))
     most = np.array([cells[:, list(mine)].max(axis=1) for _, mine in mesh.kinds])
-    ticks = transfer_ticks(np.array(busiest), np.array(rounds), itemsize, mesh)
+    ticks = transfer_ticks(np.array(busiest), np.array(rounds), np.array(runs), itemsize, mesh)
     ticks = ticks + merge_ticks(most, np.array(siblings.shape[1]), itemsize, mesh)
     return ticks, cells[:, devices].sum(axis=1) * (siblings.shape[1] - 1) * itemsize
 
 
-def count_merging(stage: MergeStage, itemsize: int, mesh: Mesh) -> MergeTraffic:
-    """What one stage moves, device by device."""
+def count_merging(stage: MergeStage, before: Bounds, itemsize: int, mesh: Mesh) -> MergeTraffic:
+    """What one stage moves, device by device, of what they had before."""
     busy, low, high = stage.bounds
     cells, devices = (high - low).prod(axis=1), np.flatnonzero(busy)
     nbytes = np.where(busy, cells * (stage.sources.shape[1] - 1) * itemsize, 0)
@@ -291,5 +299,6 @@ def count_merging(stage: MergeStage, itemsize: int, mesh: Mesh) -> MergeTraffic:
         for source in stage.sources[device].tolist()
         if source != device
     }
-    ticks, _ = _price_stage(cells[None, :], devices, stage.sources[devices], itemsize, mesh)
+    boxes, had = (np.concatenate(each[1:], axis=1)[None] for each in (stage.bounds, before))
+    ticks, _ = _price_stage(boxes, had, devices, stage.sources[devices], itemsize, mesh)
     return MergeTraffic(nbytes, links, int(ticks[0]))

@@ -436,8 +436,12 @@ class Problem:
         """How an operator reads each stored tensor behind its inputs."""
         viewed = list_viewed(self.graph, node.inputs)
         for name, numbers in self._number_read(node).items():
-            apart, padded = self.number_apart(node, name), self._list_padded(node, name)
-            yield Use(at, numbers, given, viewed=name in viewed, apart=apart, padded=padded), name
+            apart, padded, loose = (
+                self.number_apart(node, name),
+                self._list_padded(node, name),
+                self._list_loose(node, name),
+            )
+            yield Use(at, numbers, given, viewed=name in viewed, apart=apart, padded=padded, loose=loose), name
 
     def _number_read(self, node: OpNode) -> dict[str, IntArray]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
@@ -498,6 +502,37 @@ class Problem:
 
         behind = list_stored(self.graph, node.inputs).index(stored)
         return self.known.fact(("padded", self.kind(node), behind), made)
+
+    def _list_loose(self, node: OpNode, stored: str) -> tuple[IntArray, ...]:
+        """For each operand that reads a tensor on which axes its buffer reaches further than the cells that it takes.
+
+        Axes are bits of a number, by layout and device. None where runs take no time.
+        """
+        reading = [k for k, name in enumerate(node.inputs) if stored in self.graph.source(name).stored]
+        if not self.mesh.prices_runs or not any(self.graph.source(node.inputs[k]).direct for k in reading):
+            return ()
+
+        def made() -> tuple[IntArray, ...]:
+            blocks, places = self._list_blocks(self._variable("operator", node.name).layouts)
+            found = []
+            for k in reading:
+                # What is behind a view is brought into the box around it.
+                direct = self.graph.source(node.inputs[k]).direct
+                each = [self._find_loose(node, k, stored, block) if direct else 0 for block in blocks]
+                found.append(self.known.share(np.array([*each, 0], np.int64)[places]))
+            return tuple(found) if any(each.any() for each in found) else ()
+
+        behind = list_stored(self.graph, node.inputs).index(stored)
+        return self.known.fact(("loose", self.kind(node), behind), made)
+
+    def _find_loose(self, node: OpNode, operand: int, stored: str, block: IndexBlock) -> int:
+        """The axes, as bits, on which an operand's block reaches further than the cells of a tensor that it takes."""
+        box = self.graph.signature(node.name).input_box(operand, block) if isinstance(block, Box) else None
+        bounds = None if box is None else self.reads.of_operand(node, operand, block)[stored].bounds()
+        if box is None or bounds is None:
+            return 0
+        sides = zip(box.start, box.stop, *bounds, strict=True)
+        return sum((low < first or end < high) << axis for axis, (low, high, first, end) in enumerate(sides))
 
     def _list_blocks(self, options: Sequence[Layout]) -> tuple[list[IndexBlock], IntArray]:
         """The blocks of some layouts, each once, and their places in that list by (layout, device); -1 where idle."""
@@ -872,7 +907,7 @@ class Problem:
         found = count_transfers(cost.table, held, needs, self.mesh, blocks, sizes)
         parts = held.parts[:, None]
         itemsize = cost.itemsizes(parts)
-        ticks = transfer_ticks(found.busiest, found.rounds, itemsize, self.mesh)
+        ticks = transfer_ticks(found.busiest, found.rounds, found.runs, itemsize, self.mesh)
         ticks += merge_ticks(found.fresh, parts, itemsize, self.mesh)
         copying = assembly_ticks(found.assembled, self.mesh)
         nbytes = found.cells * itemsize
@@ -942,11 +977,12 @@ class Problem:
 
 def _list_taken(use: Use) -> tuple[IntArray, OperandBlocks, IntArray]:
     """What a consumer needs, and what its operands take, by class of its layouts; and the class of each."""
-    every = (use.numbers, *use.apart, *use.padded)
+    every = (use.numbers, *use.apart, *use.padded, *use.loose)
     rows, classes = list_classes(np.column_stack(every))
     need, *others = np.split(rows, len(every), axis=1)
-    apart = tuple(others[: len(use.apart)]) or (need,)
-    return need, OperandBlocks(apart, tuple(others[len(use.apart) :])), classes
+    first, second = len(use.apart), len(use.apart) + len(use.padded)
+    blocks = OperandBlocks(tuple(others[:first]) or (need,), tuple(others[first:second]), tuple(others[second:]))
+    return need, blocks, classes
 
 
 def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layout, ...]:

@@ -62,18 +62,22 @@ class Use(Struct):
     """What each operand reads of it, where several operands of one operator do."""
     padded: tuple[IntArray, ...] = ()
     """For each operand that reads it 1 where its block has cells outside of it, see `OperandBlocks`."""
+    loose: tuple[IntArray, ...] = ()
+    """For each operand that reads it on which axes its buffer reaches further than what it takes, likewise."""
 
     @property
     def structure(self) -> tuple[int, ...]:
         """All that tables depend on: arrays are shared, so ids say which."""
         free = () if self.free is None else (-1, id(self.free))
-        return (id(self.numbers), *map(id, self.apart), *map(id, self.padded), *free)
+        return (id(self.numbers), *map(id, self.apart), *map(id, self.padded), *map(id, self.loose), *free)
 
     def cut(self, rows: IntArray, share: Callable[[IntArray], IntArray]) -> Use:
         """The same in some layouts."""
         free = None if self.free is None else share(self.free[rows])
-        apart, padded = (tuple(share(each[rows]) for each in every) for every in (self.apart, self.padded))
-        return replace(self, numbers=share(self.numbers[rows]), free=free, apart=apart, padded=padded)
+        apart, padded, loose = (
+            tuple(share(each[rows]) for each in every) for every in (self.apart, self.padded, self.loose)
+        )
+        return replace(self, numbers=share(self.numbers[rows]), free=free, apart=apart, padded=padded, loose=loose)
 
 
 class TensorCost(Struct):

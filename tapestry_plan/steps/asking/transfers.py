@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps.documents import to_plain
+from tapestry_plan.steps.layouts.runs import count_copy_runs
 from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
@@ -45,6 +46,8 @@ class PlannedTransfer(Struct, frozen=True):
     regions : tuple of Region
         The cells; no two have one in common.
     nbytes : int
+    runs : int
+        Of how many contiguous runs of memory the cells are where they are packed and where they are unpacked, together.
     part : int
         Which partial result they are of; -1 of complete values.
     why : str
@@ -58,6 +61,8 @@ class PlannedTransfer(Struct, frozen=True):
     >>> row = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}).transfers(source=1)[0]
     >>> row.source, row.target, row.tensor, row.nbytes, row.cells
     (1, 0, 'rows', 24, 'cells [2, 4)×[0, 3)')
+    >>> row.runs  # half of each of two rows, out of whole ones; half of two rows of four halves
+    3
     >>> [region.bounds() for region in row.regions]
     [((2, 0), (4, 3))]
     """
@@ -70,6 +75,7 @@ class PlannedTransfer(Struct, frozen=True):
     consumer: str
     regions: tuple[Region, ...]
     nbytes: int
+    runs: int
     part: int
     why: str
 
@@ -196,7 +202,7 @@ class PlannedTransfers(Struct, frozen=True, dict=True):
         >>> p.transfers().nbytes_by("tensor"), p.transfers().nbytes_by("source", "target")
         ({'rows': 48}, {(1, 0): 24, (0, 1): 24})
         """
-        allowed = [name for name in COLUMNS if name not in ("regions", "nbytes", "why")]
+        allowed = [name for name in COLUMNS if name not in ("regions", "nbytes", "runs", "why")]
         wrong = [name for name in columns if name not in allowed]
         if wrong or not columns:
             raise ValueError(
@@ -287,8 +293,8 @@ def list_transfers(graph: Graph, buffers: Mapping[int, Buffer], steps: Sequence[
         nbytes = sum(region.size for region in step.regions) * np.dtype(source.dtype).itemsize
         producer = makers.get(step.tensor, graph.stored[step.tensor].kind)
         yield PlannedTransfer(
-            number, source.device, target.device, step.tensor, producer, step.node, step.regions, nbytes, source.part,
-            _tell_why(graph, step, source, target, producer),
+            number, source.device, target.device, step.tensor, producer, step.node, step.regions, nbytes,
+            count_copy_runs(step, buffers), source.part, _tell_why(graph, step, source, target, producer),
         )  # fmt: skip
 
 

@@ -207,6 +207,18 @@ class Mesh(Shown, Struct, frozen=True):
         return (self.link,) if isinstance(self.link, Link) else tuple(one for one in self.link if isinstance(one, Link))
 
     @property
+    def prices_runs(self) -> bool:
+        """Whether the runs of which messages are take time over some link.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Link, Mesh
+        >>> Mesh(2).prices_runs, Mesh(2, link=Link(run_seconds=1e-9)).prices_runs
+        (False, True)
+        """
+        return any(link.run_seconds for link in self.ports)
+
+    @property
     def ports_of_axes(self) -> tuple[int, ...]:
         """For each axis the number, in `ports`, of the link that what crosses the axis goes over.
 

@@ -81,6 +81,9 @@ class Link(Struct, frozen=True):
         Before the first byte of each message.
     nbytes_per_second : float
         In each of the two directions.
+    run_seconds : float
+        For each contiguous run of cells that is packed at one end of a message, or unpacked at its other end: what
+        processors take that copy them, where devices share a memory. Networks and GPUs have none, which is the default.
 
     Examples
     --------
@@ -92,23 +95,26 @@ class Link(Struct, frozen=True):
 
     latency_seconds: float = tuning.LATENCY_SECONDS
     nbytes_per_second: float = tuning.NBYTES_PER_SECOND
+    run_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         check_fields(self)
         _check_wait("Link", "latency_seconds", self.latency_seconds)
         _check_rate("Link", "nbytes_per_second", self.nbytes_per_second)
+        _check_wait("Link", "run_seconds", self.run_seconds)
 
 
 def tell_link(link: Link) -> str:
-    """How long a message takes to begin, and how fast it is then.
+    """How long a message takes to begin, how fast it is then, and what a run takes beside its bytes, if anything.
 
     Examples
     --------
     >>> from tapestry_plan import Link
-    >>> tell_link(Link(2e-5, 3e11))
-    '20 us + 300 GB/s'
+    >>> tell_link(Link(2e-5, 3e11)), tell_link(Link(2e-5, 1e10, 2e-9))
+    ('20 us + 300 GB/s', '20 us + 10 GB/s + 2 ns a run')
     """
-    return f"{Units().seconds(link.latency_seconds)} + {link.nbytes_per_second / 1e9:g} GB/s"
+    told = f"{Units().seconds(link.latency_seconds)} + {link.nbytes_per_second / 1e9:g} GB/s"
+    return told + (f" + {link.run_seconds * 1e9:g} ns a run" if link.run_seconds else "")
 
 
 def _check_rate(what: str, name: str, value: float) -> None:

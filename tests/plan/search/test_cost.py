@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
 from tapestry_plan.search.prices.cost import (
     Held,
+    OperandBlocks,
     RegionTable,
     compute_seconds,
     count_transfers,
@@ -58,6 +59,8 @@ MESHES = [
     Mesh((2, 2)),
     Mesh((2, 2), link=[Link(1e-6, 1e9), Link(0.0, 1e10)]),
     Mesh((2, 1, 2), link={"x": Link(), "y": Link(), "z": Link(1e-5, 1e8)}),
+    Mesh((3,), link=Link(run_seconds=1e-9)),
+    Mesh((2, 2), link=[Link(1e-6, 1e9), Link(0.0, 1e10, 1e-9)]),
 ]
 
 
@@ -71,26 +74,49 @@ def test_exchanged_cells(data: st.DataObject, mesh: Mesh, consumers: int) -> Non
     places = np.array([data.draw(which) for _ in range(2 * (1 + consumers))]).reshape(1 + consumers, 2, mesh.size)
     numbers = np.array([table.number(region) for region, _ in drawn])
     kinds = np.array(data.draw(st.lists(which, min_size=2, max_size=2)))
-    held = Held(numbers[places[0]], np.ones(2, np.int64), kinds)
-    found = count_transfers(table, held, [numbers[at] for at in places[1:]], mesh).spread()
+    parts = np.array(data.draw(st.lists(st.sampled_from([1, 1, 3]), min_size=2, max_size=2)))
+    held = Held(numbers[places[0]], parts, kinds)
+    needs = [numbers[at] for at in places[1:]]
+    loose = np.array(data.draw(st.lists(which, min_size=2, max_size=2)))
+    blocks = [OperandBlocks((need,)) for need in needs]
+    blocks[-1] = OperandBlocks((needs[-1],), (), (loose,) if data.draw(st.booleans()) else ())
+    found = count_transfers(table, held, needs, mesh, blocks).spread()
     ports, axes = number_ports(mesh), [a for a, _ in enumerate(mesh.ports)]
     for choice in np.ndindex(*found.cells.shape):
         sends = list_senders(kinds[choice[0]].tolist(), mesh)
-        sent = np.zeros((len(axes), mesh.size, mesh.size), int)
-        most = 0
+        sent, runs = np.zeros((2, len(axes), mesh.size, mesh.size), int)
+        most, is_part = 0, bool(parts[choice[0]] > 1)
         for d in devices:
             mine = [drawn[places[1 + k, row, d]][1] for k, row in enumerate(choice[1:])]
             fresh = mine[-1] & ~np.logical_or.reduce([np.zeros(SHAPE, bool), *mine[:-1]])
             most = max(most, int(fresh.sum()))
             for s in devices:
                 if s != d and sends[s, d]:
-                    sent[ports[s, d], s, d] = (fresh & drawn[places[0, choice[0], s]][1]).sum()
+                    has = drawn[places[0, choice[0], s]][1]
+                    sent[ports[s, d], s, d] = (fresh & has).sum()
+                    bits = int(loose[choice[-1], d]) if blocks[-1].loose and not is_part else 0
+                    into = fresh if is_part else mine[-1]
+                    runs[ports[s, d], s, d] = sum(
+                        runs_of_mask(fresh & has, around, each) for around, each in ((has, 0), (into, bits))
+                    )
         assert found.cells[choice] == sent.sum() and found.fresh[0][choice] == most
         for port in axes:
             ends = sent[port].sum(axis=0), sent[port].sum(axis=1)
             assert found.busiest[port][choice] == max(map(np.max, ends))
             messages = (sent[port] > 0).sum(axis=0), (sent[port] > 0).sum(axis=1)
             assert found.rounds[port][choice] == max(map(np.max, messages))
+            pieces = runs[port].sum(axis=0), runs[port].sum(axis=1)
+            assert found.runs[port][choice] == (max(map(np.max, pieces)) if mesh.prices_runs else 0)
+
+
+def runs_of_mask(cells: np.ndarray, around: np.ndarray, loose: int) -> int:
+    """Runs of cells in the box around others, one cell longer along the axes that bits of a number say."""
+    if not cells.any():
+        return 0
+    at = [np.flatnonzero(around.any(axis=1 - axis)) for axis in (0, 1)]
+    block = cells[at[0][0] : at[0][-1] + 1, at[1][0] : at[1][-1] + 1]
+    flat = np.pad(block, [(loose & 1, 0), (loose >> 1 & 1, 0)]).reshape(-1).astype(int)
+    return int((np.diff(flat, prepend=0) == 1).sum())
 
 
 def test_a_device_that_sends_to_all_others_takes_its_time() -> None:
@@ -133,8 +159,10 @@ def test_the_cost_of_tables_does_not_grow_with_the_tensor() -> None:
 
 def test_times() -> None:
     mesh = Mesh((2,), link=Link(1e-6, 1e9), device=Device(1e12, 1e11))
-    ticks = transfer_ticks(np.array([[0, 250]]), np.array([[0, 3]]), 4, mesh)
-    assert ticks.tolist() == [0, 4_000_000]  # 3 us of latency and 1,000 bytes at 1 GB/s
+    sent = np.array([[0, 250]]), np.array([[0, 3]]), np.array([[0, 50]])
+    assert transfer_ticks(*sent, 4, mesh).tolist() == [0, 4_000_000]  # 3 us of latency and 1,000 bytes at 1 GB/s
+    slow = Mesh((2,), link=Link(1e-6, 1e9, 2e-9))
+    assert transfer_ticks(*sent, 4, slow).tolist() == [0, 4_100_000]  # and 50 runs of 2 ns
     assert compute_seconds(np.array([1e12, 1.0]), np.array([10, 10**11]), mesh).tolist() == [1.0, 1.0]
     fresh, parts = np.array([[0, 250, 250]]), np.array([2, 1, 2])
     assert merge_ticks(fresh, parts, 4, mesh).tolist() == [0, 0, 20_000]  # 2,000 bytes at 100 GB/s
@@ -143,7 +171,7 @@ def test_times() -> None:
 def test_the_slowest_port_takes_a_stage_s_time() -> None:
     mesh = Mesh((2, 2), link=(Link(1e-6, 1e9), Link(0.0, 1e10)))
     busiest, rounds = np.array([[250, 250], [1000, 10_000]]), np.array([[1, 1], [1, 1]])
-    assert transfer_ticks(busiest, rounds, 4, mesh).tolist() == [2_000_000, 4_000_000]
+    assert transfer_ticks(busiest, rounds, rounds, 4, mesh).tolist() == [2_000_000, 4_000_000]
 
 
 def test_starting_takes_its_time() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_exec import run
 from tapestry_plan import Device, Graph, Link, Mesh, Placed, ShardPlan, ops, plan
@@ -238,6 +239,8 @@ def test_whatever_is_chosen_costs_what_its_steps_do() -> None:
         g = make_graph(rng)
         mesh = Mesh((rng.choice([2, 3, 4, 6, 8]),), link=Link(rng.choice([1e-9, 1e-6]), 1e9), device=Device(1e7, 1e12))
         given = [name for name, tensor in g.stored.items() if tensor.kind == "input" and rng.random() < 0.5]
+        if seed % 3 == 0:  # who shared out a larger block still sends from that, which runs are not counted in
+            given, mesh = [], replace(mesh, link=replace(mesh.link, run_seconds=3e-9))
         layout = {name: Placed({rng.randrange(mesh.size): np.s_[:]}) for name in given}
         fix = {name: {g.signature(name).axes[0].name: rng.choice([1, 2])} for name in g.nodes if rng.random() < 0.2}
         problem = Problem(g, Asked(mesh, placement=rng.choice(["free", "single"]), layout=layout, fix=fix))

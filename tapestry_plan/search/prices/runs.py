@@ -1,0 +1,149 @@
+"""Runs that devices pack and unpack, for all layouts at once: `steps.layouts.runs` in numbers of sets.
+
+Which cells a message brings is a sum of signs: of the cells needed, less those that came before, each met with what the
+sender has. Whether a cell is among them and its next one too is the product of two such sums, so that both are counted
+pair of terms by pair of terms, each in closed form by the sets of the axes. A device has its cells in the box around
+them, and brings others into the box around what an operand takes; where that has padding on an axis, or reaches
+further, no run goes on past the axis' end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tapestry_plan.search import tuning
+from tapestry_plan.search.sums.elimination import IntArray
+
+NOWHERE = -1
+"""A place that no set has."""
+
+
+class Sets(Protocol):
+    """What is asked of a table of regions about the sets of its axes, by number: arrays that broadcast."""
+
+    def count_along_axis(self, axis: int, *sets: IntArray) -> IntArray:
+        """The coordinates that all have."""
+
+    def count_followed(self, axis: int, ones: Sequence[IntArray], others: Sequence[IntArray]) -> IntArray:
+        """The coordinates that all of some have, and whose next one all of others have."""
+
+    def has_place(self, axis: int, sets: Sequence[IntArray], at: IntArray) -> NDArray[np.bool_]:
+        """Whether all have a coordinate."""
+
+
+class Signed(Struct, frozen=True):
+    """A term of what is brought: products of sets with a sign.
+
+    Parameters
+    ----------
+    sign : int
+    members : array of int64, (rows, members, axes)
+        By row the numbers of sets, all 0 behind the last member.
+    """
+
+    sign: int
+    members: IntArray
+
+
+def count_message_runs(
+    sets: Sets, held: IntArray, around: IntArray, terms: Sequence[Signed], frames: IntArray
+) -> IntArray:
+    """Runs at both ends of messages that bring some terms of what devices hold, (holdings, rows).
+
+    Parameters
+    ----------
+    sets : Sets
+    held : array of int64, (holdings, members, axes)
+        By holding the numbers of sets, all 0 behind the last member.
+    around : array of int64, (holdings, axes, 2)
+        The boxes around them: first coordinates and ends.
+    terms : sequence of Signed
+    frames : array of int64, (rows, axes, 2)
+        By row the box of the buffer that the cells come to; `NOWHERE` where its end on an axis is no place of a cell.
+    """
+    rows = len(frames)
+    found = np.zeros((len(held), rows), np.int64)
+    step = max(1, tuning.MAX_EXCHANGES // max(1, len(held)))
+    for first in range(0, rows, step):
+        at = slice(first, first + step)
+        some = [Signed(term.sign, term.members[at]) for term in terms]
+        some = [term for term in some if term.members.any()]
+        for one in some:
+            for k, mine in _list_members(one.members, held):
+                found[:, at] += 2 * one.sign * _multiply(sets, held[:, k], mine)
+        for one, other in product(some, repeat=2):
+            for (k, mine), (j, theirs) in product(_list_members(one.members, held), _list_members(other.members, held)):
+                ends = _count_followed(sets, (held[:, k], held[:, j]), around, (mine, theirs), frames[at])
+                found[:, at] -= one.sign * other.sign * ends
+    return found
+
+
+def _list_members(members: IntArray, held: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Each of the products of a term with each of those that devices hold, by number."""
+    for k, j in product(range(held.shape[1]), range(members.shape[1])):
+        if members[:, j].any() and held[:, k].any():
+            yield k, members[:, j]
+
+
+def _multiply(sets: Sets, held: IntArray, mine: IntArray) -> IntArray:
+    """Cells that products of sets have in common, (holdings, rows)."""
+    cells = np.ones((len(held), len(mine)), np.int64)
+    for axis in range(held.shape[1]):
+        (some, here), (others, there) = _find_different(held[:, [axis]]), _find_different(mine[:, [axis]])
+        cells *= sets.count_along_axis(axis, some[:, 0, None], others[:, 0])[here[:, None], there]
+    return cells
+
+
+def _count_followed(
+    sets: Sets, held: tuple[IntArray, IntArray], around: IntArray, terms: tuple[IntArray, IntArray], frames: IntArray
+) -> IntArray:
+    """Cells of one term whose next one is of another, in the buffers of both ends together, (holdings, rows)."""
+    shape = len(around), len(frames)
+    common, source, target = np.ones(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for axis in range(around.shape[1]):
+        # Few rows differ in what they have of one axis: each combination is counted once.
+        mine = np.column_stack([held[0][:, axis], held[1][:, axis], around[:, axis]])
+        theirs = np.column_stack([terms[0][:, axis], terms[1][:, axis], frames[:, axis]])
+        (some, here), (others, there) = _find_different(mine), _find_different(theirs)
+        a, b, begin, end = (some[:, k, None] for k in range(4))
+        c, d, low, high = others.T
+        at = here[:, None], there
+        steps = sets.count_followed(axis, (a, c), (b, d))[at]
+        goes_on = sets.has_place(axis, (a, c), end - 1) & sets.has_place(axis, (b, d), begin)
+        comes_on = sets.has_place(axis, (a, c), high - 1) & sets.has_place(axis, (b, d), low)
+        source = common * steps + np.where(goes_on[at], source, 0)
+        target = common * steps + np.where(comes_on[at], target, 0)
+        common *= sets.count_along_axis(axis, a, b, c, d)[at]
+    return source + target
+
+
+def _find_different(rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows that differ, and which of these each row is."""
+    found, which = np.unique(rows, axis=0, return_inverse=True)
+    return found, which.reshape(-1)
+
+
+def count_box_runs(boxes: IntArray, around: IntArray) -> IntArray:
+    """Of how many runs boxes are in the row-major buffers over others that they lie in, (…, 2 × rank).
+
+    Examples
+    --------
+    >>> columns, rows = [0, 2, 4, 6], [1, 0, 3, 8]
+    >>> count_box_runs(np.array([columns, rows]), np.array([0, 0, 4, 8])).tolist()
+    [4, 1]
+    """
+    (low, high), (first, end) = (np.split(each, 2, axis=-1) for each in (boxes, around))
+    extents, is_whole = high - low, (low == first) & (high == end)
+    followed, common = np.zeros(extents.shape[:-1], np.int64), np.ones(extents.shape[:-1], np.int64)
+    for axis in range(extents.shape[-1]):
+        steps = np.maximum(extents[..., axis] - 1, 0)
+        followed = common * steps + np.where(is_whole[..., axis], followed, 0)
+        common = common * extents[..., axis]
+    found: IntArray = np.where(common > 0, common - followed, 0)
+    return found
