@@ -7,7 +7,8 @@ The model has a few numbers for a device, and one kind of operator says each bes
     cell_flop_per_second               rows: softmax, normalization                    t - start = flop / rate
     memory_nbytes_per_second           sums of two tensors                             t - start = bytes / rate
     link                               halves of rows that go to another device        t = latency + bytes / rate
-    host                               inputs that are placed
+                                       short halves of many rows                           + runs * s
+    host                               inputs that are placed                          t = latency + bytes / rate
 
 The memory's rate is also what copies within a device are priced at: blocks written anew for views
 (`ShardPlan.nbytes_local`), own cells copied beside those that come, and parts that are merged. A byte that is copied
@@ -177,22 +178,24 @@ def _count_nbytes(g: Graph, name: str) -> float:
 
 
 def _measure_copies(backend: str) -> tuple[Link, Link]:
-    """Rows on two devices become columns: each sends a quarter, in pieces of half a row.
+    """Rows on two devices become columns: each sends half of some, in a run for each row, which come to one run.
 
-    A message takes what packing and unpacking it take: in between it lies there until its receiver comes for it.
+    A message takes what packing and unpacking it take: in between it lies there until its receiver comes for it. Short
+    messages and long ones follow on each other, as in a network.
     """
     g, fix = Graph(), dict[str, dict[str, int]]()
-    for side in tuning.COPIED_SIDES:
-        made = ops.relu(g.input(f"x{side}", (side, side)), name=f"rows{side}")
-        g.output(ops.relu(made, name=f"columns{side}"))
-        fix |= {f"rows{side}": {"i0": 2}, f"columns{side}": {"i1": 2}}
-    events = _run(plan(g, Mesh((2,)), fix=fix, expand=False), backend)
+    for turn, (rows, length, read) in enumerate(tuning.COPIED_SHAPES):
+        made = ops.relu(g.input(f"x{turn}", (rows, length)), name=f"rows{turn}")
+        g.output(ops.relu(made[:, :read], name=f"columns{turn}"))
+        fix |= {f"rows{turn}": {"i0": 2}, f"columns{turn}": {"i1": 2}}
+    p = plan(g, Mesh((2,)), fix=fix, expand=False)
+    events, runs = _run(p, backend), {row.step: row.runs for row in p.transfers()}
     across = [
-        (e.nbytes, sum(phase.seconds for phase in e.phases if phase.kind != "move"))
+        (e.nbytes, runs[e.step], sum(phase.seconds for phase in e.phases if phase.kind != "move"))
         for e in events
         if e.kind == "copy" and e.phases
     ]
-    return _fit_link(across), _fit_link([(e.nbytes, e.seconds) for e in events if e.kind == "place"])
+    return _fit_link(across), _fit_link([(e.nbytes, 0, e.seconds) for e in events if e.kind == "place"])
 
 
 # -- running and fitting ---------------------------------------------------------------------------------------
@@ -230,13 +233,22 @@ def _find_rate(found: Iterable[tuple[float, float, float]]) -> float:
     return _round(exp(sum(map(log, rates)) / len(rates)))
 
 
-def _fit_link(found: Sequence[tuple[int, float]]) -> Link:
-    """Latency from the smallest messages, bandwidth from the largest ones."""
-    sizes = sorted({nbytes for nbytes, _ in found})
-    small, large = ([seconds for nbytes, seconds in found if nbytes == size] for size in (sizes[0], sizes[-1]))
-    latency = float(np.median(small))
-    longest = float(np.median(large))
-    return Link(_round(latency), _round(sizes[-1] / max(longest - latency, longest * tuning.MIN_WORKING)))
+def _fit_link(found: Sequence[tuple[int, int, float]]) -> Link:
+    """What messages of some bytes and runs take, from the seconds of some: the least sum of squares of relative errors.
+
+    None of the rates is below zero: of those fits in which some are left out the best one that has no such rate.
+    """
+    nbytes, runs, seconds = np.array(found, float).T
+    told = np.column_stack([np.ones_like(nbytes), nbytes, runs]) / seconds[:, None]
+    best, least = np.array([0.0, 0.0, 0.0]), float("inf")
+    for kept in ([0, 1, 2], [0, 1], [1, 2], [1]):
+        rates = np.zeros(3)
+        rates[kept] = np.linalg.lstsq(told[:, kept], np.ones_like(nbytes), rcond=None)[0]
+        error = float(((told @ rates - 1) ** 2).sum())
+        if (rates >= 0).all() and rates[1] > 0 and error < least:
+            best, least = rates, error
+    latency, each, run = best.tolist()
+    return Link(_round(latency), _round(1 / each), _round(run))
 
 
 def _round(value: float) -> float:

@@ -48,7 +48,14 @@ CALIBRATION_RUNS = 7
 """How many times each kernel and copy is run, besides once before: the fastest counts."""
 CALIBRATION_REPEATS = 10
 """How many kernels there are of each kind."""
-COPIED_SIDES = (8, 64, 512, 2048)
-"""Rows and columns of the square tensors of which quarters are sent: 64 bytes to 4 MiB."""
+COPIED_SHAPES = (
+    *((8, 8, 8), (512, 512, 512), (2048, 56, 2), (64, 64, 64), (8192, 56, 2), (256, 256, 256), (4096, 56, 8)) * 2,
+    *((1024, 256, 256), (16384, 28, 2), (1024, 128, 32)) * 2,
+    (2048, 2048, 2048),
+)
+"""Tensors of which parts are sent, as rows, their length, and how many columns are read: 64 bytes to 4 MiB.
+
+Runs have 4 bytes to 4 KiB. Short ones lie as far apart as in the planes of a network, each in a line of the cache.
+"""
 MIN_WORKING = 0.25
 """The least share of a kernel's time that is not taken for its start."""

@@ -37,14 +37,26 @@ def test_rates_are_found_again(rate: float, start: float, amounts: list[int]) ->
         assert found == pytest.approx(rate, rel=0.01)
 
 
-@given(SECONDS, RATES)
-@example(1e-6, 1e9)
-def test_links_are_found_again(latency: float, rate: float) -> None:
-    link = calibration._fit_link([(nbytes, latency + nbytes / rate) for nbytes in (64, 64, 4096, 1 << 22, 1 << 22)])
-    exact = Link(latency + 64 / rate, rate)
-    assert link.latency_seconds == pytest.approx(exact.latency_seconds, rel=0.01)
-    if latency * 3 < (1 << 22) / rate:
-        assert link.nbytes_per_second == pytest.approx(rate, rel=0.01)
+@given(st.floats(1e-7, 1e-4), st.floats(1e8, 1e11), st.just(0.0) | st.floats(1e-10, 1e-7))
+@example(1e-6, 1e9, 0.0)
+def test_links_are_found_again(latency: float, rate: float, run: float) -> None:
+    sent = (64, 5), (4096, 33), (16384, 4097), (1 << 22, 1025), (1 << 22, 3)
+    timed = [(nbytes, runs, latency + nbytes / rate + runs * run) for nbytes, runs in sent]
+    link = calibration._fit_link(timed)
+    assert link.latency_seconds == pytest.approx(latency, rel=0.01)
+    assert link.nbytes_per_second == pytest.approx(rate, rel=0.01)
+    assert link.run_seconds == pytest.approx(run, rel=0.01, abs=1e-13)
+
+
+@given(st.lists(st.tuples(st.integers(1, 1 << 22), st.integers(0, 10**4), st.floats(1e-7, 1e-1)), min_size=1))
+def test_no_rate_of_a_link_is_below_zero(timed: list[tuple[int, int, float]]) -> None:
+    """Whatever was measured: a link takes no negative ones, and no rate of zero."""
+    link = calibration._fit_link(timed)
+    told = [link.latency_seconds + n / link.nbytes_per_second + runs * link.run_seconds for n, runs, _ in timed]
+    without = sum(n / s for n, _, s in timed) / sum((n / s) ** 2 for n, _, s in timed)  # seconds a byte, by itself
+    error = sum((mine / s - 1) ** 2 for mine, (_, _, s) in zip(told, timed, strict=True))
+    alone = sum((n * without / s - 1) ** 2 for n, _, s in timed)
+    assert error <= alone * 1.01 + 0.01 * len(timed)
 
 
 def test_this_machine_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +106,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 # -- files ---------------------------------------------------------------------------------------------------
 
-LINKS = st.builds(Link, st.floats(0, 1), st.floats(1, 1e20))
+LINKS = st.builds(Link, st.floats(0, 1), st.floats(1, 1e20), st.just(0.0) | st.floats(0, 1))
 DEVICES = st.builds(
     Device,
     st.floats(1, 1e20),
