@@ -153,8 +153,8 @@ class NumpyDevice:
 
     def __init__(self, memory: NDArray[np.uint8]) -> None:
         self.memory = memory
-        self._known: dict[int, tuple[Buffer, Array, Array]] = {}
-        """Arrays of buffers in the arena, by number, as they were allocated last; and all from first to last cell."""
+        self._known: dict[int, tuple[Buffer, Array, Array, int]] = {}
+        """Arrays of buffers in the arena, by number, as they were allocated last; from first to last cell; the end."""
         self._launches: dict[int, Launched] = {}
         """By the identity of a step's inputs."""
         self._packs: dict[tuple[int, int], copies.Strips] = {}
@@ -192,10 +192,11 @@ class NumpyDevice:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
         known = self._known.get(buffer.id)
         if known is None or known[0] is not buffer:
-            known = self._known[buffer.id] = buffer, *_lay(buffer, self.memory)
+            known = self._known[buffer.id] = buffer, *_lay(buffer, self.memory), buffer.offset + buffer.room
         self._arrays[buffer.id] = known[1]
         if buffer.within is None:
-            self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + buffer.offset + buffer.room)
+            if self._held_nbytes + known[3] > self.peak_nbytes:
+                self.peak_nbytes = self._held_nbytes + known[3]
             # Poisoned just before the first use, unless that writes every cell.
             self._fresh[buffer.id] = tuple(tensor_shape)
         elif (host := buffer.within.buffer) in self._fresh:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -187,12 +188,12 @@ class Interpreter:
     def _alloc(self, k: int, step: Alloc, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
         self.memory.alloc(buffer, self.work.shapes.get(buffer.tensor, buffer.shape))
-        return self._told(k, "alloc", buffer.tensor, start, buffer.nbytes if buffer.room else 0)
+        return self._told(k, "alloc", buffer.tensor, start, buffer.nbytes if buffer.within is None else 0)
 
     def _free(self, k: int, step: Free, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
         self.memory.free(buffer)
-        return self._told(k, "free", buffer.tensor, start, buffer.nbytes if buffer.room else 0)
+        return self._told(k, "free", buffer.tensor, start, buffer.nbytes if buffer.within is None else 0)
 
     def _copy(self, k: int, step: Copy, start: float) -> TraceEvent:
         #   with a piece     a view's block is filled where it lies    the device counts what it copies
@@ -293,8 +294,8 @@ def find_blocks(work: StepFacts, step: Compute, shard: Shard) -> tuple[Reads, Wr
     return found
 
 
-_new: Callable[[tuple[Any, ...]], TraceEvent] = TraceEvent._make
-"""An event of its fields; there is one for each step."""
+_new: Callable[[tuple[Any, ...]], TraceEvent] = partial(tuple.__new__, TraceEvent)
+"""An event of all its fields, which nothing counts again; there is one for each step."""
 _WAYS: dict[type, Callable[[Interpreter, int, Any, float], TraceEvent | None]] = {
     Alloc: Interpreter._alloc,
     Free: Interpreter._free,
