@@ -1,6 +1,6 @@
 """The NumPy executor: regions packed against np.copyto, a step's cost, networks, ways of running, and the check.
 
-    python tests/bench/bench_exec.py [--parts pack,steps,networks,ways,check] [--rounds 101] [--write]
+    python tests/bench/bench_exec.py [--parts pack,steps,networks,ways,processor,check] [--rounds 101] [--write]
 
 Everything is compared with a peer in the same process, ours and theirs in turns, and medians are compared. A peer's
 views are made before its clock starts, and so are a device's, in the run before; it finds them again on the clock.
@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -622,6 +623,90 @@ def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
     return lines
 
 
+# ------------------------------------------------------------------------------------- where processor time goes
+
+Product = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+def processor(name: str, devices: int, rounds: int) -> dict[str, Any]:
+    """Processor seconds of a network behind placing, unsharded and in one loop; and of its products alone.
+
+    These are the calls of `np.matmul` that a run made, on the same arrays, again without anything of ours around them.
+    """
+    _, graph = open_model(name)
+    inputs = random_inputs(graph, 0)
+    with (
+        deploy(plan(graph, Mesh((1,))), backend="serial") as one,
+        deploy(plan(graph, Mesh((devices,))), backend="serial") as many,
+    ):
+        products = [list_products(lambda placed=placed: placed.run(inputs)) for placed in (one, many)]
+        calls: dict[str, Callable[[], object]] = {
+            "unsharded": lambda: evaluate(graph, inputs),
+            "sharded": lambda: many.run(inputs),
+            "products": partial(multiply, products[0]),
+            "sharded products": partial(multiply, products[1]),
+        }
+        found: dict[str, list[float]] = {key: [] for key in calls}
+        kinds = list[Counter[str]]()
+        with np.errstate(all="ignore"):  # between runs arrays hold what was left there
+            for _ in range(rounds):
+                for key, call in calls.items():
+                    begin = process_time()
+                    last = call()
+                    found[key].append(process_time() - begin)
+                    if isinstance(last, RunResult) and key == "sharded":
+                        kinds.append(seconds_by_kind(last))
+    told = {f"in {kind}": min(one[kind] for one in kinds) for kind in KINDS}  # by the clock: the least disturbed one
+    return {"name": shown(name), **{key: median(each) for key, each in found.items()}, **told}
+
+
+def list_products(call: Callable[[], object]) -> list[Product]:
+    """The products of matrices that a run makes, in order: what is read, and where they go."""
+    call()
+    made, multiply_now = list[Product](), np.matmul
+
+    def note(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        product = multiply_now(a, b) if out is None else multiply_now(a, b, out=out)
+        made.append((a, b, np.empty_like(product) if out is None else out))
+        return product
+
+    with mock.patch.object(np, "matmul", note):
+        call()
+    return made
+
+
+def multiply(products: Sequence[Product]) -> None:
+    for a, b, out in products:
+        np.matmul(a, b, out=out)
+
+
+def processor_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
+    lines = [
+        f"## Processor time on {devices} devices",
+        "",
+        "Medians in milliseconds of processor time behind placing, in turns, BLAS on one thread; all devices in one "
+        "loop. Products are a run's calls of `np.matmul`, alone, on the same arrays: what BLAS takes longer for small "
+        "matrices. Copies are packed, moved and unpacked between devices, or within one; places are taken and given "
+        "back (`alloc`, `free`). What is left are further NumPy calls, and Python around them.",
+        "",
+        "| network | unsharded | sharded | sharded / unsharded | products | sharded products | more for products | "
+        "copies and merges | places | more for the rest |",
+        "|" + "---|" * 10,
+    ]
+    for row in rows:
+        more = row["sharded products"] - row["products"]
+        copies = sum(row[f"in {kind}"] for kind in ("place", "pack", "move", "unpack", "copy", "reduce"))
+        places = row["in alloc"] + row["in free"]
+        rest = row["sharded"] - row["unsharded"] - more - copies - places
+        first = row["unsharded"], row["sharded"]
+        times = [f"{seconds * 1e3:.1f}" for seconds in first]
+        times.append(f"{row['sharded'] / row['unsharded']:.2f}")
+        parts = row["products"], row["sharded products"], more, copies, places, rest
+        times += [f"{seconds * 1e3:.1f}" for seconds in parts]
+        lines.append(f"| {row['name']} | " + " | ".join(times) + " |")
+    return lines
+
+
 def check_table(devices: int = 256) -> list[str]:
     """What checking a product takes whose parts all devices merge."""
     g = Graph()
@@ -642,7 +727,7 @@ def check_table(devices: int = 256) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="pack,steps,networks,ways,check")
+    parser.add_argument("--parts", default="pack,steps,networks,ways,processor,check")
     parser.add_argument("--rounds", type=int, default=101)
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--networks", default="squeezenet,resnet50")
@@ -658,7 +743,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.only:
         part, name = args.only.split(":", 1)
-        print(json.dumps({"network": network, "ways": ways}[part](name, args.devices, args.rounds)))
+        measures = {"network": network, "ways": ways, "processor": processor}
+        print(json.dumps(measures[part](name, args.devices, args.rounds)))
         return
     parts, tables = args.parts.split(","), [head()]
     if "pack" in parts:
@@ -677,6 +763,12 @@ def main() -> None:
         names = [*args.networks.split(","), "shufflenet", "gpt", *args.models]
         rows = [in_own_process(f"ways:{name}", args.devices, rounds) for name in names]
         tables.append(ways_table(rows, args.devices))
+    if "processor" in parts:
+        rounds = max(5, args.rounds // 4)
+        names = [*args.networks.split(","), "gpt", *args.models]
+        rows = [in_own_process(f"processor:{name}", args.devices, rounds) for name in names]
+        tables.append(processor_table(rows, args.devices))
+        print("\n".join(tables[-1]))
     if "check" in parts:
         tables.append(check_table())
     if args.write:

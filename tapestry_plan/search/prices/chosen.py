@@ -25,7 +25,7 @@ class Moved(Struct, frozen=True):
     ticks: int
 
 
-class Block(Struct, frozen=True):
+class Brought(Struct, frozen=True):
     """What a device brings for one operand: cells, and the box of the buffer that they come to."""
 
     fresh: DisjointRegions
@@ -50,7 +50,7 @@ class Delivery(Struct, frozen=True):
         By device the cells that it needs and was not given before.
     copied : array of int64
         By device bytes of its own that it copies beside them.
-    blocks : sequence of sequence of Block
+    blocks : sequence of sequence of Brought
         By device the buffers that fresh cells come to.
     """
 
@@ -58,7 +58,7 @@ class Delivery(Struct, frozen=True):
     row: int
     fresh: Sequence[DisjointRegions]
     copied: IntArray
-    blocks: Sequence[Sequence[Block]]
+    blocks: Sequence[Sequence[Brought]]
 
 
 class Assembling:
@@ -155,7 +155,7 @@ def _list_deliveries(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known:
     for k, use in enumerate(cost.uses):
         value = choice[use.variable]
         fresh, copied = [nothing] * mesh.size, np.zeros(mesh.size, np.int64)
-        blocks: Sequence[Sequence[Block]] = [()] * mesh.size
+        blocks: Sequence[Sequence[Brought]] = [()] * mesh.size
         if k not in cost.only_partial or held.parts[row] > 1:
             copied = near.take(use, value)
             wanted = use.numbers[value].tolist()
@@ -168,7 +168,7 @@ def _list_deliveries(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known:
 
 def _list_blocks(
     cost: TensorCost, use: Use, value: int, device: int, given: DisjointRegions, is_part: bool
-) -> Iterator[Block]:
+) -> Iterator[Brought]:
     """What a device brings for each operand, in turn, that it was not given before."""
     regions = cost.table.regions
     for k, numbers in enumerate(use.apart or (use.numbers,)):
@@ -180,7 +180,7 @@ def _list_blocks(
         given = unite([given, fresh], cost.tensor.shape)
         loose = int(use.loose[k][value, device]) if use.loose and not is_part else 0
         sides = [(a - (loose >> axis & 1), b) for axis, (a, b) in enumerate(zip(*bounds, strict=True))]
-        yield Block(fresh, Box.from_bounds([a for a, _ in sides], [b for _, b in sides]))
+        yield Brought(fresh, Box.from_bounds([a for a, _ in sides], [b for _, b in sides]))
 
 
 def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh) -> MergeOrder | None:
@@ -204,7 +204,7 @@ def _land_at_once(cost: TensorCost, choice: Sequence[int]) -> Delivery:
     landed = [cost.table.regions[number] for number in cost.landing.numbers[place].tolist()]
     copied = Assembling(cost, row).take(cost.landing, place)
     boxes = [cells.bounds() for cells in landed]
-    blocks = [[Block(n, Box.from_bounds(*b))] if b else [] for n, b in zip(landed, boxes, strict=True)]
+    blocks = [[Brought(n, Box.from_bounds(*b))] if b else [] for n, b in zip(landed, boxes, strict=True)]
     return Delivery(cost.held, row, landed, copied, blocks)
 
 

@@ -20,7 +20,7 @@ from tapestry_plan.ir import Attrs, Op, Signature
 from tapestry_plan.rewrite import open_block
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along, list_own, part_operands
-from tapestry_plan.search.prices.runs import NOWHERE, Signed, count_message_runs
+from tapestry_plan.search.prices.runs import Signed, count_message_runs
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import MAX_STAGE_SECONDS, Mesh, list_senders, number_ports, unite
 from tapestry_sets.batch import RegionArray
@@ -504,7 +504,8 @@ class Transfers(Struct, frozen=True):
         """The same with an axis for the classes of each consumer in turn."""
         every = self.cells, self.fresh, self.busiest, self.rounds, self.runs, self.assembled
         columns = np.arange(self.columns.size).reshape(self.columns.shape)
-        return Transfers(*(each[..., self.columns] for each in every), columns)
+        cells, fresh, busiest, rounds, runs, assembled = (each[..., self.columns] for each in every)
+        return Transfers(cells, fresh, busiest, rounds, runs, assembled, columns)
 
 
 def count_transfers(
@@ -718,12 +719,14 @@ class _RunReads:
         """
         table = self.table
         found = np.zeros((len(holding), len(self.wanted)), np.int64)
-        some = np.flatnonzero(fresh[0][:-1].any(axis=0)[fresh[1]])
+        counts, numbers = fresh
+        some = np.flatnonzero(np.any(counts[:-1] > 0, axis=0)[numbers])
         if not some.size:
             return found
         members, around = table.list_members(holding), table.list_hulls(holding)
         for k, column in enumerate(self.mine):
-            given = self.wanted[np.ix_(some, [*self.before, *self.mine[:k], column])]
+            columns = [*self.before, *self.mine[:k], column]
+            given = self.wanted[some][:, columns]
             terms = [Signed(sign, each.members[each.at]) for sign, each in _list_fresh(table, given)]
             frames = self._list_frames(given, None if is_part or not self.loose.size else self.loose[some, k], is_part)
             found[:, some] += count_message_runs(table, members, around, terms, frames)
@@ -737,7 +740,7 @@ class _RunReads:
         frames = self.table.list_hulls(last)
         if loose is not None:
             axes = np.arange(frames.shape[1])
-            frames = np.where((loose[:, None] >> axes & 1)[..., None] > 0, NOWHERE, frames)
+            frames = np.where((loose[:, None] >> axes & 1)[..., None] > 0, -1, frames)
         return frames
 
 

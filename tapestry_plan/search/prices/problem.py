@@ -527,8 +527,10 @@ class Problem:
 
     def _find_loose(self, node: OpNode, operand: int, stored: str, block: IndexBlock) -> int:
         """The axes, as bits, on which an operand's block reaches further than the cells of a tensor that it takes."""
-        box = self.graph.signature(node.name).input_box(operand, block) if isinstance(block, Box) else None
-        bounds = None if box is None else self.reads.of_operand(node, operand, block)[stored].bounds()
+        if not isinstance(block, Box):  # only operators that work cell by cell have others: these take just their cells
+            return 0
+        box = self.graph.signature(node.name).input_box(operand, block)
+        bounds = self.reads.of_operand(node, operand, block)[stored].bounds()
         if box is None or bounds is None:
             return 0
         sides = zip(box.start, box.stop, *bounds, strict=True)

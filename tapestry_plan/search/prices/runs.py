@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sums.elimination import IntArray
 
-NOWHERE = -1
-"""A place that no set has."""
-
 
 class Sets(Protocol):
     """What is asked of a table of regions about the sets of its axes, by number: arrays that broadcast."""
@@ -65,7 +62,7 @@ def count_message_runs(
         The boxes around them: first coordinates and ends.
     terms : sequence of Signed
     frames : array of int64, (rows, axes, 2)
-        By row the box of the buffer that the cells come to; `NOWHERE` where its end on an axis is no place of a cell.
+        By row the box of the buffer that the cells come to; -1 where no cell can lie at its end on an axis.
     """
     rows = len(frames)
     found = np.zeros((len(held), rows), np.int64)
