@@ -9,7 +9,7 @@ From the ground up; each row stands on rows above it:
     sums/elimination  sums/tables        least sums of tables; sums of tables, and bounds
     sums/pruning                         values that no sum below a plan's has
     sums/frontier                        sums of picoseconds within a cap on bytes
-    prices/along  prices/runs            what devices exchange along the axes of a mesh, and in how many pieces
+    prices/along  prices/runs            what devices exchange along the axes of a mesh; in how many pieces of memory
     prices/variants                      a graph with its expansions
     prices/cost  prices/splits           bytes and seconds of layouts, as numbers; cuts that neighbors' views ask for
     prices/merging                       what merging partial results in stages takes

@@ -40,7 +40,7 @@ from tapestry_plan import Device, Graph, Mesh, load_onnx, plan  # noqa: E402
 from tapestry_plan.onnx import light_model  # noqa: E402
 
 RESULTS = SETS_RESULTS.with_name("bench_model.md")
-RUNS, TRANSFER_RUNS, AIM = 12, 40, 0.9
+RUNS, TRANSFER_RUNS, AIM = 12, 25, 0.9
 MESHES = (2, 3, 4)
 """Numbers of devices whose transfers are compared, with each other too: a GPT on four has stages of two kinds alone."""
 MODELS: dict[str, Callable[[], Graph]] = {

@@ -20,7 +20,7 @@ from tapestry_plan.ir import Attrs, Op, Signature
 from tapestry_plan.rewrite import open_block
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Exchanged, Spreads, count_along, list_own, part_operands
-from tapestry_plan.search.prices.runs import Signed, count_message_runs
+from tapestry_plan.search.prices.runs import RunReads
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import MAX_STAGE_SECONDS, Mesh, list_senders, number_ports, unite
 from tapestry_sets.batch import RegionArray
@@ -656,7 +656,7 @@ def _count_by_pairs(
     runs = None
     if mesh.prices_runs:
         # Holders of parts of a sum come behind the others: what these send is not put into a block with padding.
-        reads = _RunReads(table, wanted, taken, wanted[:, len(sides) - len(loose) :])
+        reads = RunReads(table, _list_fresh, wanted, taken, wanted[:, len(sides) - len(loose) :])
         every = [reads.count(holding, fresh, is_part=False)]
         if (held.parts > 1).any():
             every.append(reads.count(holding, fresh, is_part=True))
@@ -685,75 +685,6 @@ def _count_by_pairs(
     )
     most = np.broadcast_to(most[:, None], assembled.shape)
     return Transfers(cells, most, busiest, rounds, load, assembled, columns)
-
-
-class _RunReads:
-    """The runs of messages that bring what a consumer needs, by what their senders hold.
-
-    Parameters
-    ----------
-    table : RegionTable
-    wanted : array of int64, (tuples, columns)
-    taken : sequence of sequence of int
-        As of `_list_copied`.
-    loose : array of int64, (tuples, operands)
-        As of `OperandBlocks`; without columns where no buffer reaches further.
-    """
-
-    def __init__(self, table: RegionTable, wanted: IntArray, taken: Sequence[Sequence[int]], loose: IntArray) -> None:
-        self.table, self.wanted, self.loose = table, wanted, loose
-        *before, self.mine = taken
-        self.before = list(range(len(before)))
-
-    def count(self, holding: IntArray, fresh: tuple[IntArray, IntArray], is_part: bool) -> IntArray:
-        """Runs at both ends together, (holdings, tuples).
-
-        Parameters
-        ----------
-        holding : array of int64
-            Region numbers of what devices hold.
-        fresh : tuple
-            Of the tuples, what `_count_fresh` says.
-        is_part : bool
-            Whether that is of parts of a sum.
-        """
-        table = self.table
-        found = np.zeros((len(holding), len(self.wanted)), np.int64)
-        counts, numbers = fresh
-        some = np.flatnonzero(np.any(counts[:-1] > 0, axis=0)[numbers])
-        if not some.size:
-            return found
-        members, around = table.list_members(holding), table.list_hulls(holding)
-        for k, column in enumerate(self.mine):
-            columns = [*self.before, *self.mine[:k], column]
-            given = self.wanted[some][:, columns]
-            terms = [Signed(sign, each.members[each.at]) for sign, each in _list_fresh(table, given)]
-            frames = self._list_frames(given, None if is_part or not self.loose.size else self.loose[some, k], is_part)
-            found[:, some] += count_message_runs(table, members, around, terms, frames)
-        return found
-
-    def _list_frames(self, given: IntArray, loose: IntArray | None, is_part: bool) -> IntArray:
-        """The boxes of the buffers that cells come to, (tuples, axes, 2), where an operand is given some columns."""
-        last = given[:, -1]
-        if is_part and given.shape[1] > 1:
-            last = _subtract_numbers(self.table, given)
-        frames = self.table.list_hulls(last)
-        if loose is not None:
-            axes = np.arange(frames.shape[1])
-            frames = np.where((loose[:, None] >> axes & 1)[..., None] > 0, -1, frames)
-        return frames
-
-
-def _subtract_numbers(table: RegionTable, given: IntArray) -> IntArray:
-    """Numbers of the last regions of rows less those before."""
-    rows, at = np.unique(given, axis=0, return_inverse=True)
-    regions = table.regions
-    made = [
-        table.number(reduce(lambda left, n: left - regions[n], before, regions[last]))
-        for *before, last in rows.tolist()
-    ]
-    found: IntArray = np.array(made, np.int64)[at.reshape(-1)]
-    return found
 
 
 def _list_copied(

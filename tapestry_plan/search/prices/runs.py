@@ -4,14 +4,15 @@ Which cells a message brings is a sum of signs: of the cells needed, less those 
 sender has. Whether a cell is among them and its next one too is the product of two such sums, so that both are counted
 pair of terms by pair of terms, each in closed form by the sets of the axes. A device has its cells in the box around
 them, and brings others into the box around what an operand takes; where that has padding on an axis, or reaches
-further, no run goes on past the axis' end.
+further, a run ends at the end of the axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from itertools import product
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sums.elimination import IntArray
+from tapestry_sets.regions import DisjointRegions
 
 
 class Sets(Protocol):
@@ -32,6 +34,27 @@ class Sets(Protocol):
 
     def has_place(self, axis: int, sets: Sequence[IntArray], at: IntArray) -> NDArray[np.bool_]:
         """Whether all have a coordinate."""
+
+    regions: list[DisjointRegions]
+    """By number those that are products of such sets, or unions of them."""
+
+    def number(self, region: DisjointRegions) -> int:
+        """The number of a region."""
+
+    def list_members(self, numbers: IntArray) -> IntArray:
+        """By region the numbers of the sets whose products it is, (…, members, axes), all 0 behind the last one."""
+
+    def list_hulls(self, numbers: IntArray) -> IntArray:
+        """The boxes around regions, by first place and end, (…, axes, 2)."""
+
+
+class Met(Protocol):
+    """Intersections of regions: the members of different ones, and which of these each row is."""
+
+    @property
+    def members(self) -> IntArray: ...
+    @property
+    def at(self) -> IntArray: ...
 
 
 class Signed(Struct, frozen=True):
@@ -124,6 +147,85 @@ def _find_different(rows: IntArray) -> tuple[IntArray, IntArray]:
     """Rows that differ, and which of these each row is."""
     found, which = np.unique(rows, axis=0, return_inverse=True)
     return found, which.reshape(-1)
+
+
+class RunReads:
+    """The runs of messages that bring what a consumer needs, by what their senders hold.
+
+    Parameters
+    ----------
+    table : Sets
+        Of regions, and of the sets of its axes.
+    list_fresh : callable
+        What rows of regions have in their last one and in none before, as terms with signs.
+    wanted : array of int64, (tuples, columns)
+    taken : sequence of sequence of int
+        What consumers need, and what their operands take; and by consumer the columns with the latter.
+    loose : array of int64, (tuples, operands)
+        As of `OperandBlocks`; without columns where no buffer reaches further.
+    """
+
+    def __init__(
+        self,
+        table: Sets,
+        list_fresh: Callable[[Any, IntArray], Sequence[tuple[int, Met]]],
+        wanted: IntArray,
+        taken: Sequence[Sequence[int]],
+        loose: IntArray,
+    ) -> None:
+        self.table, self.list_fresh, self.wanted, self.loose = table, list_fresh, wanted, loose
+        *before, self.mine = taken
+        self.before = list(range(len(before)))
+
+    def count(self, holding: IntArray, fresh: tuple[IntArray, IntArray], is_part: bool) -> IntArray:
+        """Runs at both ends together, (holdings, tuples).
+
+        Parameters
+        ----------
+        holding : array of int64
+            Region numbers of what devices hold.
+        fresh : tuple
+            What holders of regions give, a row each and one more, by column, and the column of each tuple.
+        is_part : bool
+            Whether that is of parts of a sum.
+        """
+        table = self.table
+        found = np.zeros((len(holding), len(self.wanted)), np.int64)
+        counts, numbers = fresh
+        some = np.flatnonzero(np.any(counts[:-1] > 0, axis=0)[numbers])
+        if not some.size:
+            return found
+        members, around = table.list_members(holding), table.list_hulls(holding)
+        for k, column in enumerate(self.mine):
+            columns = [*self.before, *self.mine[:k], column]
+            given = self.wanted[some][:, columns]
+            terms = [Signed(sign, each.members[each.at]) for sign, each in self.list_fresh(table, given)]
+            frames = self._list_frames(given, None if is_part or not self.loose.size else self.loose[some, k], is_part)
+            found[:, some] += count_message_runs(table, members, around, terms, frames)
+        return found
+
+    def _list_frames(self, given: IntArray, loose: IntArray | None, is_part: bool) -> IntArray:
+        """The boxes of the buffers that cells come to, (tuples, axes, 2), where an operand is given some columns."""
+        last = given[:, -1]
+        if is_part and given.shape[1] > 1:
+            last = _subtract_numbers(self.table, given)
+        frames = self.table.list_hulls(last)
+        if loose is not None:
+            axes = np.arange(frames.shape[1])
+            frames = np.where((loose[:, None] >> axes & 1)[..., None] > 0, -1, frames)
+        return frames
+
+
+def _subtract_numbers(table: Sets, given: IntArray) -> IntArray:
+    """Numbers of the last regions of rows less those before."""
+    rows, at = np.unique(given, axis=0, return_inverse=True)
+    regions = table.regions
+    made = [
+        table.number(reduce(lambda left, n: left - regions[n], before, regions[last]))
+        for *before, last in rows.tolist()
+    ]
+    found: IntArray = np.array(made, np.int64)[at.reshape(-1)]
+    return found
 
 
 def count_box_runs(boxes: IntArray, around: IntArray) -> IntArray:
