@@ -154,7 +154,7 @@ def test_a_data_frame_has_a_column_for_each_field(monkeypatch: pytest.MonkeyPatc
     table = turned().transfers()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict))
     frame = table.to_pandas()
-    assert frame["nbytes"] == [row.nbytes for row in table] and len(frame) == 10
+    assert frame["nbytes"] == [row.nbytes for row in table] and len(frame) == 11
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError):
         table.to_pandas()
