@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import document as documents
+from tapestry_plan.ir import op as operators
 from tapestry_plan.ir import pictures
 from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
@@ -988,6 +989,9 @@ class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True):
         Tensor('upside down', (4, 6), float32)
         """
         return self.graph.select(kind, self, *others, name=name)
+
+
+vars(operators)["Tensor"] = Tensor  # annotations there name it, and are read when arguments are checked
 
 
 @check_arguments
