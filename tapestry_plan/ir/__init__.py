@@ -3,6 +3,7 @@
 From the ground up; each row stands on rows above it:
 
     arithmetic  methods  forms  monoids  pictures    signs, NumPy's methods, a block's work, merges, a hook
+    open_axes                                        sizes by symbol
                      signature                         index axes and projections
         boundary  cover  selection  tensors            padding, exact partitions, views, what a graph is made of
                  blocks  document                      what is computed of a shard; tensors and operators in JSON
@@ -42,6 +43,7 @@ from tapestry_plan.ir.op import (
     UnsupportedOp,
     take_no_workspace,
 )
+from tapestry_plan.ir.open_axes import AtSizes, freeze_sizes, read_sizes
 from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, operation
 from tapestry_plan.ir.pictures import Parts, Pictures, Shown, fill_pictures
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of

@@ -28,6 +28,7 @@ from tapestry_plan.ir.op import (
     Op,
     UnsupportedOp,
 )
+from tapestry_plan.ir.open_axes import AtSizes, read_sizes
 from tapestry_plan.ir.pictures import Parts, Shown
 from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
@@ -81,11 +82,14 @@ class Graph(Guarded):
     nodes: dict[str, OpNode]
     outputs: dict[str, str]
     unread: dict[str, Unread]
+    sizes: dict[str, int]
+    """Of a graph that was read from a model with open axes: their symbols, and the sizes that they have here."""
 
     @check_arguments
     def __init__(self, name: str = "graph", ops: Mapping[str, Op] | None = None) -> None:
         put_fields(self, name=name, ops=FrozenDict(ops or {}), stored=FrozenDict(), selections=FrozenDict())
-        put_fields(self, nodes=FrozenDict(), outputs=FrozenDict(), unread=FrozenDict())
+        put_fields(self, nodes=FrozenDict(), outputs=FrozenDict(), unread=FrozenDict(), sizes=FrozenDict())
+        self._model: AtSizes | None = None
         self._sources: dict[str, Source] = {}
         self._signatures: dict[str, Signature] = {}
         self._numbered: dict[tuple[str, str], int] = {}
@@ -538,6 +542,40 @@ class Graph(Guarded):
             f"<Graph {cut_text(quote(self.name), 80)}: {tell_count(len(self.nodes), 'operator')}, "
             f"{tell_count(len(self.selections), 'selection')}, {tell_count(len(self.stored), 'stored tensor')}>"
         )
+
+    # -- at other sizes ----------------------------------------------------------------------------------
+
+    @check_arguments
+    def bind(self, sizes: Mapping[str, int] | None = None, /, **more: int) -> Graph:
+        """The graph of the same model with other sizes of its open axes, read from the model again.
+
+        Parameters
+        ----------
+        sizes : mapping of str to int, optional
+            Sizes by symbol, as ``{"batch": 32}``. Symbols that are not named keep the sizes that they have in `sizes`.
+        **more : int
+            The same, by name.
+
+        Raises
+        ------
+        ValueError
+            For a graph without a model that it could be read from again, for symbols that the model does not have,
+            that are given twice, or sizes below 1, and for sizes at which the model contradicts itself.
+
+        Examples
+        --------
+        >>> from onnx import parser
+        >>> from tapestry_plan import load_onnx
+        >>> text = 'agraph (float[batch, 4] x) => (float[batch, 4] y) { y = Relu(x) }'
+        >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
+        >>> g = load_onnx(model, shapes={"batch": 8})
+        >>> g.sizes, g.bind(batch=32).stored["x"].shape
+        ({'batch': 8}, (32, 4))
+        """
+        found = read_sizes(self.sizes, self._model, sizes, more, "bind")
+        assert self._model is not None, "that was checked"
+        made: Graph = self._model({**self.sizes, **found})
+        return made
 
     # -- as a document -----------------------------------------------------------------------------------
 

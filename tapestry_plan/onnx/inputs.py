@@ -96,7 +96,7 @@ class InputShapes:
     def _take(self, name: str, size: int | Sequence[int], symbols: set[str]) -> None:
         """Note a size by symbol, or a shape by input."""
         what = f"shapes[{quote(name)}]"
-        is_number = not isinstance(size, Iterable) or getattr(size, "ndim", None) == 0  # NumPy's iterate, but raise
+        is_number = _is_number(size)
         extents = (size,) if is_number else as_items(cast("Iterable[int]", size), what, "shape, or one number")
         if name in symbols and len(extents) == 1 and (name not in self._inputs or is_number):
             self._note(name, check_positive(extents[0], what), f"{what} = {extents[0]}")
@@ -115,6 +115,11 @@ class InputShapes:
                 f"the symbol {quote(symbol)} is {found} by {first} and {extent} by {where}; "
                 "it stands for one size: give the same everywhere"
             )
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        """The symbols that have sizes, with these."""
+        return {name: size for name, (size, _) in self._symbols.items()}
 
     def compare(self, name: str, shape: tuple[int, ...], what: str) -> None:
         """Compare a shape with the declared axes, and note what it says of symbols."""
@@ -176,6 +181,26 @@ class InputShapes:
 
     def _extent(self, dim: Any) -> int | None:
         return int(dim.dim_value) if _is_fixed(dim) else self._symbols.get(_symbol(dim), (None, ""))[0]
+
+
+def say_again(inputs: Sequence[Any], sizes: Sizes, symbols: Mapping[str, int]) -> dict[str, int | Sequence[int]]:
+    """What was given as shapes and sizes, with other sizes of some symbols wherever they stand."""
+    declared = {value.name: dims_of(value) or [] for value in inputs}
+    found: dict[str, int | Sequence[int]] = dict(symbols)
+    for name, size in sizes.items():
+        extents = (size,) if _is_number(size) else tuple(cast("Sequence[int]", size))
+        if name in symbols and _is_number(size):
+            continue
+        dims = declared.get(name, [])
+        if len(dims) == len(extents):
+            extents = tuple(symbols.get(_symbol(dim), n) for dim, n in zip(dims, extents, strict=True))
+        found[name] = extents
+    return found
+
+
+def _is_number(size: Any) -> bool:
+    """Whether a size is one number: NumPy's have ``__iter__``, but raise."""
+    return not isinstance(size, Iterable) or getattr(size, "ndim", None) == 0
 
 
 def _mend(name: str, shown: Sequence[str], symbol: str = "") -> str:

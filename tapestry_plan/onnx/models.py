@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
-from tapestry_plan.ir import Graph, Unread, UnsupportedOp, sha256_of
+from tapestry_plan.ir import Graph, Unread, UnsupportedOp, freeze_sizes, sha256_of
 from tapestry_plan.onnx.adding import Placing, add_input
-from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
+from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, say_again, show_dims
 from tapestry_plan.onnx.nodes import Array, Import, Importing, Node
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
@@ -26,7 +27,7 @@ from tapestry_plan.onnx.replacing.branches import settle_branches
 from tapestry_plan.onnx.replacing.functions import inline_functions
 from tapestry_plan.onnx.replacing.normalizing import Folding
 from tapestry_plan.onnx.replacing.whole import reads_of
-from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, quote
+from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, put_fields, quote
 
 OLDEST_OPSET = 13
 """Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
@@ -304,7 +305,7 @@ def load_onnx(
     path_or_model : str, Path, bytes or onnx.ModelProto
     shapes : mapping of str to int or sequence of int, optional
         What the model leaves open: shapes by input, as ``{"x": (3, 224, 224)}``, and sizes by the symbols that the
-        model has for them, as ``{"batch": 3}``.
+        model has for them, as ``{"batch": 3}``. `Graph.bind` reads the model again with other sizes of these.
     values : mapping of str to array, optional
         Values of inputs that are known in advance. They become constants, so that shapes may depend on them: the shape
         of a Reshape, the bounds of a Slice. Numbers of Python take the input's dtype.
@@ -359,7 +360,37 @@ def load_onnx(
     importers = importers_of(ops or {})
     model, path = read_model(path_or_model)
     with about_model(path or "the model"):
-        return _graph_of(model, path, shapes or {}, values or {}, outputs, fold, importers, opaque)
+        graph = _graph_of(model, path, shapes or {}, values or {}, outputs, fold, importers, opaque)
+    if graph.sizes:
+        put_fields(graph, _model=OpenModel(path or model, shapes or {}, values or {}, outputs, fold, ops or {}, opaque))
+    return graph
+
+
+class OpenModel(Struct, frozen=True, eq=False):
+    """A model with open axes, and how it was read: it is read again, the same way, at other sizes of these.
+
+    Of a file it keeps the path: what is read again is what the file has then.
+    """
+
+    source: Any
+    shapes: Sizes
+    values: Mapping[str, Any]
+    outputs: Sequence[str] | None
+    fold: bool
+    ops: Mapping[str, Any]
+    opaque: bool
+
+    def __call__(self, sizes: Mapping[str, int]) -> Graph:
+        model, _ = read_model(self.source)
+        return load_onnx(
+            self.source,
+            shapes=say_again(model.graph.input, self.shapes, sizes),
+            values=self.values,
+            outputs=self.outputs,
+            fold=self.fold,
+            ops=self.ops,
+            opaque=self.opaque,
+        )
 
 
 def _graph_of(
@@ -402,6 +433,7 @@ def _graph_of(
     for name in names:
         at.graph.output(at.tensor(name), name)
     at.drop_unread_views()
+    put_fields(at.graph, sizes=freeze_sizes(shapes.symbols))
     dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
     if not sizes and not values:
         _check_declared_shapes(model, at)

@@ -33,6 +33,7 @@ From the ground up; each row stands on rows above it:
     writing                              chosen layouts as a plan
     neighbors/splitting                  bounds where readers of operators over split axes copy less
     kept/keeping                         plans that keep another one's choices
+    kept/binding                         plans with the same choices at other sizes of a model
     posing                               what is asked for; each graph's problem, posed and solved
     expansions/expanding                 operators as their declarations expand them, where that is better
     planner                              `plan`: all of that in stages
@@ -40,5 +41,6 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_plan.search.arguments import CapOptions, Options, ParetoOptions
+from tapestry_plan.search.kept.binding import bind_plan, bind_to, read_again, rewrite_again
 from tapestry_plan.search.pareto import pareto
 from tapestry_plan.search.planner import plan, plan_or_spill

@@ -941,6 +941,46 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """
         return PlanDifference(self, other)
 
+    # -- at other sizes ----------------------------------------------------------------------------------
+
+    @check_arguments(to="give sizes by symbol, as {'batch': 32}, or a graph, as load_onnx returns one")
+    def bind(self, to: Graph | Mapping[str, int] | None = None, /, **sizes: int) -> ShardPlan:
+        """The plan of the same model with other sizes of its open axes: all choices are kept, and counted anew.
+
+        Each part stays on its device. Even parts are as even as can be again; uneven ones share the new extent in
+        their proportions. So bytes, memory and time are those of this very plan at the new sizes, exactly. Nothing is
+        searched: `bound` is 0, and ``plan(p.graph.bind(batch=32), mesh)`` says whether another plan is better there.
+
+        Parameters
+        ----------
+        to : mapping of str to int, or Graph, optional
+            Sizes by symbol, as ``{"batch": 32}``; or the model's graph at the sizes that are wanted, for a plan that
+            was read from a document, or whose graph was changed after it was loaded.
+        **sizes : int
+            Sizes by symbol. Symbols that are not named keep their sizes.
+
+        Raises
+        ------
+        ValueError
+            For unknown symbols, those that are given twice, sizes below 1, or none; for a plan whose graph has no
+            model to be read again; and where an axis has fewer points than parts, or cannot be cut into so many.
+        NotFound
+            Where a device has less memory than the plan needs at these sizes.
+
+        Examples
+        --------
+        >>> from onnx import parser
+        >>> from tapestry_plan import Mesh, load_onnx, plan
+        >>> text = 'agraph (float[batch, 4] x) => (float[4, batch] y) { a = Relu(x) b = Transpose(a) y = Exp(b) }'
+        >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
+        >>> g = load_onnx(model, shapes={"batch": 8})
+        >>> p = plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}, "Exp_0": {"i0": 2}})
+        >>> p.nbytes_moved, p.bind(batch=32).nbytes_moved, p.bind(batch=32).sharding == p.sharding
+        (64, 256, True)
+        """
+        made: ShardPlan = showing.bind_plan(self, to, sizes)
+        return made
+
     # -- as a document -----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:

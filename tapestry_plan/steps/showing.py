@@ -38,10 +38,14 @@ WriteModel = Callable[..., Any]
 Compare = Callable[..., Callable[[str], Any]]
 """``(graph, mesh, choices, space) -> (operator) -> its alternatives``."""
 
+Bind = Callable[..., Any]
+"""``(plan, graph or sizes, more sizes) -> ShardPlan``."""
+
 make_report: MakeReport
 show_plan: ShowPlan
 write_model: WriteModel
 compare_choices: Compare
+bind_plan: Bind
 
 
 def fill_report(make: MakeReport, show: ShowPlan, write: WriteModel) -> None:
@@ -54,3 +58,9 @@ def fill_comparison(compare: Compare) -> None:
     """Let plans be compared with other shardings of their operators by this function; `search` calls it once."""
     global compare_choices
     compare_choices = compare
+
+
+def fill_binding(bind: Bind) -> None:
+    """Let plans be bound to other sizes by this function; `search` calls it once."""
+    global bind_plan
+    bind_plan = bind

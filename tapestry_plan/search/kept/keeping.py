@@ -20,6 +20,7 @@ from tapestry_plan.rewrite import Draft, fix_bits
 from tapestry_plan.search.arguments import CapOptions, check_least
 from tapestry_plan.search.caps.by_memory import keeps
 from tapestry_plan.search.kept.comparing import Comparison
+from tapestry_plan.search.prices.kept import KeptProblem
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import write_plan
 from tapestry_plan.steps import (
@@ -63,16 +64,29 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     meter = Meter(options.progress, len(planned.nodes))
     problem, choice = _compare(planned, kept).settle(wanted, exact)
     meter.enter("steps")
+    made = write_kept(kept, problem, choice, mesh.limit_memory(options.memory_nbytes), " with fix" * bool(fix))
+    meter.finish()
+    return replace(made, bound=min(made.seconds, kept.bound))
+
+
+def write_kept(
+    kept: ShardPlan, problem: KeptProblem, choice: tuple[int, ...], asked: tuple[int, ...] | None, told: str = ""
+) -> ShardPlan:
+    """The plan of some layouts that keeps what else another plan decided: memory, blocks, expansions.
+
+    Raises
+    ------
+    NotFound
+        Where it does not keep memory caps; it has the plan.
+    """
     fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
     made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, caps)
-    asked = mesh.limit_memory(options.memory_nbytes)
     if kept.choices.spill_nbytes is not None:
         made = spill(made, kept.choices.spill_nbytes)
     elif not keeps(made, asked if asked is not None else caps):
         made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, asked)
     made = replace(
         made,
-        bound=min(made.seconds, kept.bound),
         expansions=kept.expansions,
         fused=kept.fused,
         unified=kept.unified,
@@ -82,14 +96,13 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     if asked is not None and not keeps(made, asked):
         needed = max(made.peak_nbytes)
         raise NotFound(
-            f"plan: the choices of like{' with fix' * bool(fix)} need {needed:,} bytes on a device, and "
+            f"plan: the choices of like{told} need {needed:,} bytes on a device, and "
             f"{quote(list(asked)) if len(set(asked)) > 1 else f'{asked[0]:,}'} may be had; let idle buffers wait in "
             "host memory, as spill(error.fastest, memory_nbytes) does, or plan without like",
             made,
             0,
             needed,
         )
-    meter.finish()
     return made
 
 

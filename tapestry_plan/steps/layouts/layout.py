@@ -345,7 +345,7 @@ def _size_parts(layout: Layout, rate: Sequence[float]) -> Layout:
     sizes = []
     for axis, (n, parts) in enumerate(zip(layout.extents, layout.parts, strict=True)):
         wanted = [sum(mine for cell, mine in slowest.items() if cell[axis] == part) for part in range(parts)]
-        sizes.append(_share_out(n, wanted))
+        sizes.append(share_out(n, wanted))
     return replace(layout, sizes=leave_out_even(layout.extents, sizes))
 
 
@@ -362,12 +362,12 @@ def leave_out_even(extents: Sequence[int], sizes: Sequence[tuple[int, ...]]) -> 
     return () if list(sizes) == even else tuple(sizes)
 
 
-def _share_out(n: int, wanted: Sequence[float]) -> tuple[int, ...]:
+def share_out(n: int, wanted: Sequence[float]) -> tuple[int, ...]:
     """Whole numbers above zero whose sum is given, as near to some proportions as can be.
 
     Examples
     --------
-    >>> _share_out(10, [1, 3]), _share_out(4, [1e-9, 1, 1])
+    >>> share_out(10, [1, 3]), share_out(4, [1e-9, 1, 1])
     ((3, 7), (1, 2, 1))
     """
     most = max(wanted)

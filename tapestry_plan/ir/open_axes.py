@@ -1,0 +1,61 @@
+"""Sizes of the axes that a model leaves open, by the symbols that it has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tapestry_sets.limits import FrozenDict, check_positive, list_names, quote
+
+AtSizes = Callable[[Mapping[str, int]], Any]
+"""What reads the graph of a model again, at other sizes of its open axes."""
+
+
+def read_sizes(
+    known: Mapping[str, int],
+    model: AtSizes | None,
+    sizes: Mapping[str, int] | None,
+    more: Mapping[str, int],
+    verb: str,
+) -> dict[str, int]:
+    """The sizes that are asked for, checked: those that a mapping has, and those given by name.
+
+    Parameters
+    ----------
+    known : mapping
+        The symbols of a graph, with their sizes.
+    model : callable or None
+        What reads the graph again.
+    sizes, more : mapping
+    verb : str
+        Who asks, as errors call it.
+
+    Raises
+    ------
+    ValueError
+        Without a model, for none, and for unknown symbols, those that are given twice, and sizes below 1.
+    """
+    if model is None:
+        raise ValueError(
+            f"{verb}: this graph was not read from a model with open axes, or it was read from a document, so that it "
+            "cannot be read again at other sizes; load the model at these sizes, as load_onnx(model, "
+            "shapes={'batch': 32}), and give that graph to ShardPlan.bind"
+        )
+    found: dict[str, int] = {}
+    for given in (sizes or {}, more):
+        for name, size in given.items():
+            if name not in known:
+                raise ValueError(f"{verb}: {quote(name)} is not a symbol; {list_names(known, name, 'symbols')}")
+            if name in found:
+                raise ValueError(
+                    f"{verb}: the symbol {quote(name)} is given twice, as {found[name]} and {quote(size)}; give it once"
+                )
+            found[name] = check_positive(size, f"{verb}: {name}")
+    if not found:
+        raise ValueError(f"{verb}: no size is given; give some by symbol, as {next(iter(known))}=32")
+    return found
+
+
+def freeze_sizes(sizes: Mapping[str, int]) -> FrozenDict[str, int]:
+    """Sizes as a graph keeps them: by symbol, in the order of their names."""
+    return FrozenDict(sorted(sizes.items()))

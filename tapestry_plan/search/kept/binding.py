@@ -1,0 +1,168 @@
+"""Plans of a model at other sizes of its open axes, with all choices kept.
+
+::
+
+    plan p at batch=8 ─► the model read at batch=32, rewritten as p's graph was ─► p's layouts, cut anew ─► steps, bytes
+
+Parts keep their devices; even ones are as even as can be again, uneven ones share the new extent in their proportions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, read_sizes
+from tapestry_plan.rewrite import Draft, fix_bits
+from tapestry_plan.search.kept.keeping import write_kept
+from tapestry_plan.search.prices.cost import Held
+from tapestry_plan.search.prices.kept import KeptProblem
+from tapestry_plan.search.prices.merging import NEVER, ORDERS, Merges
+from tapestry_plan.search.prices.problem import Asked
+from tapestry_plan.search.prices.tensors import Known, Use
+from tapestry_plan.steps import Choices, Layout, ShardPlan, check_choices, fill_binding, leave_out_even, share_out
+from tapestry_sets.limits import FrozenDict, put_fields, quote, tell_count
+
+
+def bind_plan(plan: ShardPlan, to: Graph | Mapping[str, int] | None, more: Mapping[str, int]) -> ShardPlan:
+    """The plan of the same model at other sizes, or of a graph that was read at these, that keeps all choices."""
+    if isinstance(to, Graph):
+        if more:
+            raise ValueError("bind: a graph is given, which has its sizes, and sizes too; give one of them")
+        graph = to
+    else:
+        graph = read_again(plan, read_sizes(plan.graph.sizes, plan.graph._model, to, more, "bind"))
+    return bind_to(plan, graph)
+
+
+def read_again(plan: ShardPlan, sizes: Mapping[str, int]) -> Graph:
+    """The graph of a plan's model at other sizes of some symbols, as it is read."""
+    assert plan.graph._model is not None, "the caller checked"
+    made: Graph = plan.graph._model({**plan.graph.sizes, **sizes})
+    return made
+
+
+def bind_to(plan: ShardPlan, graph: Graph) -> ShardPlan:
+    """The plan with all its choices, of the graph of its model at other sizes.
+
+    Raises
+    ------
+    ValueError
+        For steps that somebody wrote, a graph of another structure, and sizes at which its parts cannot be.
+    NotFound
+        Where that does not keep the devices' memory.
+    """
+    if plan.explicit is not None:
+        raise ValueError("bind: this is a plan whose steps somebody wrote, which no choices say; bind one without them")
+    planned = rewrite_again(plan, graph)
+    choices = cut_again(plan, planned)
+    check_choices(planned, plan.mesh, choices)
+    asked = Asked(plan.mesh, space=plan.space, fan_in=choices.fan_in, known=Known())
+    problem = SettledProblem(planned, asked, choices)
+    made = write_kept(plan, problem, problem.kept, plan.mesh.limit_memory(None))
+    if made.choices != choices:
+        raise AssertionError(f"the plan has {made.choices}, {choices} were kept")
+    return made
+
+
+def rewrite_again(plan: ShardPlan, graph: Graph) -> Graph:
+    """A graph of the plan's model at other sizes, rewritten as the plan's own was, with its operators in their order."""
+    refused = ""
+    for same_bits in (False, True):
+        try:
+            made = plan.derivation.replay(fix_bits(graph) if same_bits else graph)
+        except NotApplicable as error:
+            refused = refused or str(error)
+            continue
+        if _is_alike(made, plan.graph):
+            put_fields(made := Draft(made).done(), nodes=FrozenDict((n, made.nodes[n]) for n in plan.graph.nodes))
+            return made
+    sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes.items()) or "the sizes of the graph given"
+    raise ValueError(
+        f"bind: at {sizes} the graph has not the operators that the plan is of{f' ({refused})' * bool(refused)}; "
+        "where it was changed after it was loaded, give bind the changed graph at the new sizes; else plan it anew"
+    )
+
+
+def _is_alike(one: Graph, other: Graph) -> bool:
+    """Whether two graphs have the same operators, by name, on tensors of the same names."""
+    if one.nodes.keys() != other.nodes.keys() or one.outputs != other.outputs:
+        return False
+    return all(
+        (mine.op, mine.inputs, mine.outputs) == (theirs.op, theirs.inputs, theirs.outputs)
+        for mine, theirs in ((one.nodes[name], other.nodes[name]) for name in one.nodes)
+    )
+
+
+def cut_again(plan: ShardPlan, graph: Graph) -> Choices:
+    """The plan's choices for the extents that its operators and tensors have in another graph."""
+    layouts: dict[tuple[str, str], Layout] = {}
+    same: dict[tuple[Layout, tuple[int, ...]], Layout] = {}
+    for (kind, name), layout in plan.choices.layouts.items():
+        if kind == "operator":
+            axes = graph.signature(name).axes
+        else:
+            axes = tuple(Axis(str(k), n) for k, n in enumerate(graph.stored[name].shape))
+        extents = tuple(axis.size for axis in axes)
+        if extents == layout.extents:
+            layouts[kind, name] = layout
+            continue
+        _check_parts(layout, axes, f"{kind} {quote(name)}")
+        key = layout, extents
+        if key not in same:
+            same[key] = _cut_layout(layout, extents)
+        layouts[kind, name] = same[key]
+    return replace(plan.choices, layouts=layouts)
+
+
+def _check_parts(layout: Layout, axes: tuple[Axis, ...], what: str) -> None:
+    """The parts of a layout must be possible along other axes."""
+    if layout.lots:
+        raise ValueError(
+            f"bind: {what} was placed in boxes by device, which say nothing of another shape; plan the graph at the "
+            "new sizes with a layout of its own"
+        )
+    for axis, parts in zip(axes, layout.parts, strict=True):
+        if parts > 1 and not axis.may_have(parts):
+            limit = tell_count(axis.size, "point") + ", not a multiple of that" * (parts <= axis.size)
+            raise ValueError(
+                f"bind: the plan cuts {what} into {parts} parts along axis {quote(axis.name)}, which has {limit} at "
+                "these sizes; bind larger ones, or plan the graph at these sizes anew"
+            )
+
+
+def _cut_layout(layout: Layout, extents: tuple[int, ...]) -> Layout:
+    sizes = layout.sizes
+    if sizes:
+        each = zip(sizes, layout.extents, extents, strict=True)
+        sizes = leave_out_even(extents, [mine if old == n else share_out(n, mine) for mine, old, n in each])
+    return replace(layout, extents=extents, sizes=sizes)
+
+
+class SettledProblem(KeptProblem):
+    """The problem of choices of which all are made, also in which stages parts are merged.
+
+    Parameters
+    ----------
+    graph : Graph
+    asked : Asked
+    choices : Choices
+    """
+
+    def __init__(self, graph: Graph, asked: Asked, choices: Choices) -> None:
+        self._merged = choices.merged
+        super().__init__(graph, asked, choices)
+
+    def _price_merges(self, node: OpNode, output: int, held: Held, landing: Use, itemsize: int) -> Merges | None:
+        order = self._merged.get(node.outputs[output])
+        found = None if order is None else super()._price_merges(node, output, held, landing, itemsize)
+        if found is None or order is None:
+            return None
+        # None is better than the one that was chosen, whatever the others take.
+        chosen = np.where(found.ticks < NEVER, -1, NEVER)
+        return replace(found, ticks=chosen, order=np.full_like(found.order, ORDERS.index(order)))
+
+
+fill_binding(bind_plan)

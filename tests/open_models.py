@@ -1,0 +1,56 @@
+"""The stored BERT and GPT-2, which were exported for two sequences, with an open axis of sequences: ``batch``.
+
+What an exporter writes of two sequences is said of any number: shapes of Reshape that begin with 2 copy that axis, or
+leave it to be inferred, an Expand to (2, 16) takes the shape of the input, and the mask, equal for both, is one that is
+broadcast.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+MODELS = Path(__file__).parent / "models"
+
+
+def open_batch(name: str) -> Any:
+    """A model of `tests/models` with the symbol ``batch`` in place of 2."""
+    model = onnx.load(MODELS / f"{name}.onnx")
+    graph = model.graph
+    (given,) = graph.input
+    given.type.tensor_type.shape.dim[0].dim_param = "batch"
+    del graph.value_info[:]
+    for value in graph.output:
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Expand":
+            node.input[1] = "shape_of_input"
+        elif node.op_type == "Reshape":
+            del node.attribute[:]  # with ``allowzero`` 0 would be an extent
+            _open_shape(known[node.input[1]])
+        elif node.op_type == "Add":
+            for tensor in (known[one] for one in node.input if one in known):
+                _open_mask(tensor)
+    if any("shape_of_input" in node.input for node in graph.node):
+        graph.node.insert(0, helper.make_node("Shape", [given.name], ["shape_of_input"], name="shape_of_input"))
+    onnx.checker.check_model(model)
+    return model
+
+
+def _open_shape(tensor: Any) -> None:
+    shape = numpy_helper.to_array(tensor).copy()
+    if shape[0] in (2, 32):
+        shape[0] = 0 if -1 in shape else -1
+        tensor.CopyFrom(numpy_helper.from_array(shape, tensor.name))
+
+
+def _open_mask(tensor: Any) -> None:
+    array = numpy_helper.to_array(tensor)
+    if array.ndim == 4 and array.shape[0] == 2:
+        assert np.array_equal(array[0], array[1]), "the mask is the same for both sequences"
+        tensor.CopyFrom(numpy_helper.from_array(array[:1].copy(), tensor.name))
