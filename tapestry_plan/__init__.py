@@ -51,6 +51,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     least_memory,
 )
+from tapestry_plan.symbolic import SymbolicTransfers
 from tapestry_sets.limits import quote
 
 if TYPE_CHECKING:  # loaded when it is asked for: see `__getattr__`
@@ -92,6 +93,7 @@ __all__ = [
     "ShardPlan",
     "Shardings",
     "Signature",
+    "SymbolicTransfers",
     "Tensor",
     "UnsupportedOp",
     "concat",

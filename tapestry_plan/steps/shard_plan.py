@@ -61,6 +61,7 @@ from tapestry_sets.regions import Box
 
 if TYPE_CHECKING:
     from tapestry_plan.report import Report
+    from tapestry_plan.symbolic import SymbolicTransfers
 
 PLAN_FORMAT = "tapestry-plan/7"
 
@@ -980,6 +981,44 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """
         made: ShardPlan = showing.bind_plan(self, to, sizes)
         return made
+
+    @check_arguments(confirm="give sizes, as range(8, 58)")
+    def symbolic_transfers(self, symbol: str | None = None, *, confirm: Sequence[int] = ()) -> SymbolicTransfers:
+        """The transfers with their bytes as polynomials in one size of the model, all choices kept.
+
+        The other symbols keep their sizes. In each class of remainders, as of N divided by 4 where N points are cut
+        into 4 parts, cells are a set whose parameter is the size, and the set engine counts them for all sizes at once.
+        How the model's extents and views depend on the size is read from it at several sizes, where they must be
+        affine; each `bind` reads them anew. What cannot be said so is in `SymbolicTransfers.refused`, with the reason.
+
+        Parameters
+        ----------
+        symbol : str, optional
+            The one that there is, by default.
+        confirm : sequence of int
+            Sizes at which the plan is bound too, and its bytes compared row by row, as those of the plan itself are.
+
+        Raises
+        ------
+        ValueError
+            For an unknown symbol, none of several, and a plan whose graph was not read from a model with open axes.
+        TooHard
+            Where parts differ in too many classes of sizes, or some bytes are no polynomial at any size.
+        ImportError
+            Without islpy or sympy.
+
+        Examples
+        --------
+        >>> from onnx import parser
+        >>> from tapestry_plan import Mesh, load_onnx, plan
+        >>> text = 'agraph (float[N, 4] x) => (float[4, N] y) { a = Relu(x) b = Transpose(a) y = Exp(b) }'
+        >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
+        >>> p = plan(load_onnx(model, shapes={"N": 8}), Mesh(2), fix={"Relu_0": {"i0": 2}, "Exp_0": {"i0": 2}})
+        >>> str(p.symbolic_transfers("N", confirm=range(4, 10)).nbytes)
+        '8·N'
+        """
+        found: SymbolicTransfers = showing.find_transfers(self, symbol, confirm)
+        return found
 
     # -- as a document -----------------------------------------------------------------------------------
 

@@ -40,12 +40,15 @@ Compare = Callable[..., Callable[[str], Any]]
 
 Bind = Callable[..., Any]
 """``(plan, graph or sizes, more sizes) -> ShardPlan``."""
+FindFormulas = Callable[..., Any]
+"""``(plan, symbol, sizes) -> SymbolicTransfers``."""
 
 make_report: MakeReport
 show_plan: ShowPlan
 write_model: WriteModel
 compare_choices: Compare
 bind_plan: Bind
+find_transfers: FindFormulas
 
 
 def fill_report(make: MakeReport, show: ShowPlan, write: WriteModel) -> None:
@@ -64,3 +67,9 @@ def fill_binding(bind: Bind) -> None:
     """Let plans be bound to other sizes by this function; `search` calls it once."""
     global bind_plan
     bind_plan = bind
+
+
+def fill_formulas(find: FindFormulas) -> None:
+    """Let plans say their transfers at any size by this function; `symbolic` calls it once."""
+    global find_transfers
+    find_transfers = find

@@ -20,7 +20,7 @@ from tapestry_sets.interop import symbolic_expressions as sizes
 from tapestry_sets.interop import tuning
 from tapestry_sets.interop.symbolic import SymbolicView, read_symbolic_cells, symbols_of_views
 from tapestry_sets.interop.symbolic_expressions import Expr, load_sympy
-from tapestry_sets.limits import TooHard, quote
+from tapestry_sets.limits import TooHard, list_names, quote
 from tapestry_sets.solvers import isl
 
 Classes = Sequence[tuple[int, int]]
@@ -115,6 +115,39 @@ def distinct_count(view: SymbolicView) -> Any:
     """
     _check_views("distinct_count", view)
     return overlap_count(view, view)
+
+
+def count_cells(cells: Any, symbols: Sequence[Expr]) -> Any:
+    """Return how many points a set of isl with parameters has, as an expression of these; see `overlap_count`.
+
+    Parameters
+    ----------
+    cells : islpy.Set
+        Bounded for all values of its parameters.
+    symbols : sequence of sympy.Symbol
+        All of its parameters, by name; their assumptions say which values they have.
+
+    Raises
+    ------
+    TooHard
+        As `overlap_count`.
+    ValueError
+        For a parameter that is none of the symbols.
+
+    Examples
+    --------
+    >>> import islpy
+    >>> from sympy import Symbol
+    >>> m = Symbol("m", integer=True, nonnegative=True)
+    >>> count_cells(islpy.Set("[m] -> { [x, y] : 0 <= x < 4m + 1 and 2 <= y < 5 }"), [m])
+    12*m + 3
+    """
+    known = {str(symbol): sizes.write_expr(symbol) for symbol in symbols}
+    foreign = [name for name in isl.parameters_of(cells) if name not in known]
+    if foreign:
+        raise ValueError(f"count_cells: parameter {quote(foreign[0])} is none of the symbols; {list_names(known, foreign[0], 'symbols')}")
+    named = isl.name_parameters(cells, [known[name] for name in isl.parameters_of(cells)])
+    return _ask_isl(lambda: _count(named, symbols), "count_cells")
 
 
 def _check_views(verb: str, *views: object) -> None:

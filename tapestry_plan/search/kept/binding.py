@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, read_sizes
+from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, parts_of, read_sizes
 from tapestry_plan.rewrite import Draft, fix_bits
 from tapestry_plan.search.kept.keeping import write_kept
 from tapestry_plan.search.prices.cost import Held
@@ -137,8 +137,15 @@ def _cut_layout(layout: Layout, extents: tuple[int, ...]) -> Layout:
     sizes = layout.sizes
     if sizes:
         each = zip(sizes, layout.extents, extents, strict=True)
-        sizes = leave_out_even(extents, [mine if old == n else share_out(n, mine) for mine, old, n in each])
+        sizes = leave_out_even(extents, [_cut_axis(mine, old, n) for mine, old, n in each])
     return replace(layout, extents=extents, sizes=sizes)
+
+
+def _cut_axis(sizes: tuple[int, ...], old: int, new: int) -> tuple[int, ...]:
+    if old == new:
+        return sizes
+    even = [tuple(high - low for low, high in parts_of(n, len(sizes))) for n in (old, new)]
+    return even[1] if sizes == even[0] else share_out(new, sizes)
 
 
 class SettledProblem(KeptProblem):

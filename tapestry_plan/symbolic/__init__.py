@@ -1,0 +1,12 @@
+"""What does a plan move at other sizes of its model, as formulas?
+
+From the ground up; each row stands on rows above it:
+
+    affine  polynomials      numbers that are affine in a size; polynomials, by remainder
+    relations                what operators read at any size, as relations of isl
+    exchanges                who gets which cells at any size
+    transfers  crossovers    bytes of transfers as polynomials; sizes at which another plan wins
+"""
+
+from tapestry_plan.symbolic.polynomials import Polynomials
+from tapestry_plan.symbolic.transfers import Refused, SymbolicTransfer, SymbolicTransfers, find_transfers

@@ -1,0 +1,14 @@
+"""How far formulas are looked for, which decides whether there is one, never what it says."""
+
+MAX_CLASSES = 64
+"""Into how many residue classes of a size bytes are told apart: as many as parts that do not divide its coefficients."""
+MAX_LEAST = 4096
+"""From which size on, at most, each transfer must be one polynomial in each class."""
+MAX_PASSES = 64
+"""How many values of a digit are written out where the digit behind it counts in steps of the size."""
+SAMPLES = (1, 2, 5, 9)
+"""By how much the sizes exceed a plan's own at which its model is read, to see how its extents depend on the size."""
+MIN_SAMPLES = 3
+"""At how many sizes the model must be readable: two say how a number depends on the size, more confirm it."""
+SHOWN_ROWS = 200
+"""How many rows a table shows."""
