@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import zip_longest
+from math import lcm
 from typing import Any
 
 from msgspec import Struct
@@ -176,9 +177,55 @@ def substitute(found: Sequence[Fraction], base: int, step: int) -> Coefficients:
     return trim(total)
 
 
-def read(expression: Any, symbol: Any) -> Coefficients | None:
-    """The coefficients of an expression of sympy, None where it is no polynomial."""
-    if not expression.is_polynomial(symbol):
+class FinerClasses(ValueError):
+    """An expression is a polynomial in classes of remainders only: so many for each value."""
+
+    def __init__(self, many: int) -> None:
+        super().__init__(f"it is a polynomial in each of {many} classes")
+        self.many = many
+
+
+def read(expression: Any, symbol: Any) -> tuple[Coefficients, int] | None:
+    """The polynomial that an expression of sympy is from some value of its symbol on, and the least such value >= 0.
+
+    Comparisons of the symbol with a number have one truth behind it. So the expression is a polynomial there; it may
+    have the same values before, which are looked at one by one.
+
+    Raises
+    ------
+    FinerClasses
+        Where it has floors or remainders of the symbol.
+
+    Examples
+    --------
+    >>> from sympy import Piecewise, Symbol
+    >>> m = Symbol("m", integer=True, nonnegative=True)
+    >>> read(m * Piecewise((3, m >= 1), (0, True)), m), read(Piecewise((3 * m, m >= 2), (0, True)), m)
+    (((Fraction(0, 1), Fraction(3, 1)), 0), ((Fraction(0, 1), Fraction(3, 1)), 2))
+    """
+    from sympy import Max, Min, Mod, Piecewise, floor
+    from sympy.core.relational import Relational
+
+    many = lcm(
+        *(int(one.args[0].coeff(symbol).q) for one in expression.atoms(floor)),
+        *(int(one.args[1]) for one in expression.atoms(Mod)),
+    )
+    if many > 1:
+        raise FinerClasses(many)
+    whole = expression.rewrite(Piecewise) if expression.has(Max, Min) else expression
+    least = 0
+    for one in whole.atoms(Relational):
+        apart = (one.lhs - one.rhs).as_poly(symbol)
+        if apart is None or apart.degree() > 1:
+            return None
+        if apart.degree() == 1:
+            slope, constant = apart.all_coeffs()
+            least = max(least, int(-constant // slope) + 1)
+    settled = whole.subs({one: one.subs(symbol, least) for one in whole.atoms(Relational)})
+    if not settled.is_polynomial(symbol):
         return None
-    each = expression.as_poly(symbol).all_coeffs() if expression.has(symbol) else [expression]
-    return trim([Fraction(int(one.p), int(one.q)) for one in reversed(each)])
+    each = settled.as_poly(symbol).all_coeffs() if settled.has(symbol) else [settled]
+    found = trim([Fraction(int(one.p), int(one.q)) for one in reversed(each)])
+    while least and int(expression.subs(symbol, least - 1)) == evaluate(found, least - 1):
+        least -= 1
+    return found, least

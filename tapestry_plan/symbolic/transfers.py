@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd, lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,7 @@ from tapestry_plan.steps import ShardPlan, fill_formulas
 from tapestry_plan.symbolic import tuning
 from tapestry_plan.symbolic.affine import PARAMETER, Affine, Frame, Samples
 from tapestry_plan.symbolic.exchanges import Coincidence, Exchanges, Route
-from tapestry_plan.symbolic.polynomials import Coefficients, Polynomials, add, read, substitute
+from tapestry_plan.symbolic.polynomials import Coefficients, FinerClasses, Polynomials, add, read, substitute
 from tapestry_sets.draw import align, as_html
 from tapestry_sets.interop import count_cells
 from tapestry_sets.limits import TooHard, escape_controls, freeze_dicts, list_names, quote, tell_count
@@ -192,21 +192,21 @@ def find_transfers(plan: ShardPlan, symbol: str | None, confirm: Iterable[int]) 
             "symbolic_transfers: this is a plan whose steps somebody wrote, which no choices say; ask one without them"
         )
     samples, graphs = _read_samples(plan, name)
-    period = _find_period(plan, samples, graphs)
-    least = _find_least(plan, samples, graphs)
-    while True:
+    period, least = _find_period(plan, samples, graphs), _find_least(plan, samples, graphs)
+    found = None
+    while found is None:
+        if period > tuning.MAX_CLASSES or least > tuning.MAX_LEAST:
+            raise TooHard(
+                f"symbolic_transfers: bytes are not one polynomial in each of {tuning.MAX_CLASSES} classes of {name}, "
+                f"for {name} up to {tuning.MAX_LEAST}; bind the plan at the sizes of interest"
+            )
         try:
             found = _find_all(plan, samples, graphs, period, least)
-        except Coincidence as error:
-            found, why = None, str(error)
-        else:
-            why = "some transfer has no polynomial"
-        if found is not None:
-            break
-        if least > tuning.MAX_LEAST:
-            raise TooHard(f"symbolic_transfers: for no {name} up to {least} the transfers are polynomials: {why}")
-        least = 2 * least
-    rows, total, refused = found
+        except FinerClasses as error:
+            period *= error.many
+        except Coincidence:
+            least = 2 * least
+    rows, total, refused, least = found
     nbytes = {route: Polynomials(name, classes, least) for route, classes in rows.items()}
     made = tuple(SymbolicTransfer(r.source, r.target, r.tensor, r.producer, r.consumer, r.part, nbytes[r]) for r in rows)
     fixed = {other: size for other, size in plan.graph.sizes.items() if other != name}
@@ -265,12 +265,7 @@ def _list_extents(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph]) ->
 
 def _find_period(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph]) -> int:
     """By what the size is divided, so that in each class of remainders parts have affine ends."""
-    found = lcm(*(parts // gcd(parts, e.slope) for e, parts, _ in _list_extents(plan, samples, graphs) if e.slope))
-    if found > tuning.MAX_CLASSES:
-        raise TooHard(
-            f"symbolic_transfers: parts of {found} classes of sizes differ, more than {tuning.MAX_CLASSES}; bind the plan"
-        )
-    return found
+    return lcm(*(parts // gcd(parts, e.slope) for e, parts, _ in _list_extents(plan, samples, graphs) if e.slope))
 
 
 def _find_least(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph]) -> int:
@@ -279,14 +274,21 @@ def _find_least(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph]) -> i
     return max(2, *each) if each else 2
 
 
-Found = tuple[dict[Route, tuple[Coefficients | None, ...]], tuple[Coefficients | None, ...], tuple[Refused, ...]]
+class Found(NamedTuple):
+    """The polynomials of all classes."""
+
+    rows: dict[Route, tuple[Coefficients | None, ...]]
+    total: tuple[Coefficients | None, ...]
+    refused: tuple[Refused, ...]
+    least: int
 
 
-def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period: int, least: int) -> Found | None:
-    """The polynomials of all classes from a size on; None where some transfer has none yet."""
+def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period: int, least: int) -> Found:
+    """The polynomials of all classes from a size on, and the size from which on they hold."""
     extents = list(_list_extents(plan, samples, graphs))
     by_class: list[dict[Route, Coefficients] | None] = []
     refused: dict[tuple[str, str], str] = {}
+    holds = least
     for remainder in range(period):
         base = least + (remainder - least) % period
         if any(equal and e.at(base) % parts for e, parts, equal in extents):
@@ -295,11 +297,10 @@ def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period
         frame = Frame(base, period)
         exchanges = Exchanges(plan.graph, graphs, samples, plan.mesh, plan.choices, frame)
         exchanges.run()
+        counted, first = _count_each(exchanges, frame)
         refused |= exchanges.refused
-        counted = _count_each(plan.graph, exchanges, frame)
-        if counted is None:
-            return None
         by_class.append(counted)
+        holds = max(holds, base + period * (first - 1) + 1)
     without = {tensor for tensor, _ in refused}
     routes = dict.fromkeys(r for each in by_class for r in each or () if r.tensor not in without)
     rows = {r: tuple(None if each is None else each.get(r, ()) for each in by_class) for r in routes}
@@ -307,13 +308,13 @@ def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period
         None if each is None else add(found for route, found in each.items() if route.tensor not in without)
         for each in by_class
     )
-    return rows, total, tuple(Refused(*where, why) for where, why in refused.items())
+    return Found(rows, total, tuple(Refused(*where, why) for where, why in refused.items()), holds)
 
 
-def _count_each(graph: Graph, exchanges: Exchanges, frame: Frame) -> dict[Route, Coefficients] | None:
-    """The bytes of each route, in the size; None where one is no polynomial."""
-    symbol = load_symbol()
-    counted: dict[str, Coefficients | None] = {}
+def _count_each(exchanges: Exchanges, frame: Frame) -> tuple[dict[Route, Coefficients], int]:
+    """The bytes of each route as polynomials in the size, and the m from which on all hold."""
+    symbol, least = load_symbol(), 0
+    counted: dict[str, tuple[Coefficients, int] | None] = {}
     found: dict[Route, Coefficients] = {}
     for route, sets in exchanges.found.items():
         cells = []
@@ -323,12 +324,14 @@ def _count_each(graph: Graph, exchanges: Exchanges, frame: Frame) -> dict[Route,
                 counted[text] = read(count_cells(points, [symbol]), symbol)
             one = counted[text]
             if one is None:
-                return None
-            cells.append(one)
+                exchanges.refused[route.tensor, route.consumer] = "the number of its cells is no polynomial"
+                break
+            cells.append(one[0])
+            least = max(least, one[1])
         itemsize = exchanges.itemsize(route)
         total = substitute(add(cells), frame.base, frame.step)
         found[route] = tuple(factor * itemsize for factor in total)
-    return found
+    return found, least
 
 
 def load_symbol() -> Any:
