@@ -54,3 +54,29 @@ def _open_mask(tensor: Any) -> None:
     if array.ndim == 4 and array.shape[0] == 2:
         assert np.array_equal(array[0], array[1]), "the mask is the same for both sequences"
         tensor.CopyFrom(numpy_helper.from_array(array[:1].copy(), tensor.name))
+
+
+def open_attention() -> Any:
+    """One layer of self-attention over ``batch`` sequences of ``seq`` tokens: two symbols, and a product of both."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in ("wq", "wk", "wv", "wo")}
+    shapes = {"heads": np.array([0, 0, 2, 4]), "joined": np.array([0, 0, 8])}
+    constants = [numpy_helper.from_array(array, name) for name, array in {**weights, **shapes}.items()]
+    nodes = []
+    for letter, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
+        nodes.append(helper.make_node("MatMul", ["x", f"w{letter}"], [letter], name=letter))
+        nodes.append(helper.make_node("Reshape", [letter, "heads"], [f"{letter}_heads"]))
+        nodes.append(helper.make_node("Transpose", [f"{letter}_heads"], [f"{letter}_turned"], perm=perm))
+    nodes += [
+        helper.make_node("MatMul", ["q_turned", "k_turned"], ["scores"], name="scores"),
+        helper.make_node("Softmax", ["scores"], ["shares"], name="shares", axis=-1),
+        helper.make_node("MatMul", ["shares", "v_turned"], ["mixed"], name="mixed"),
+        helper.make_node("Transpose", ["mixed"], ["back"], perm=(0, 2, 1, 3)),
+        helper.make_node("Reshape", ["back", "joined"], ["joined_heads"]),
+        helper.make_node("MatMul", ["joined_heads", "wo"], ["y"], name="y"),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", "seq", 8]) for name in ("x", "y")
+    )
+    graph = helper.make_graph(nodes, "attention", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)

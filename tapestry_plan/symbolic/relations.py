@@ -11,7 +11,7 @@ of equal products::
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import product
 from math import prod
 from operator import or_
@@ -30,6 +30,7 @@ Bounds = tuple[tuple[Affine, Affine], ...]
 """A box: first cell and end along each axis, in m."""
 
 
+@lru_cache(maxsize=tuning.KEPT_BOXES)
 def write_box(bounds: Bounds) -> Any:
     """A box as a set of isl, for m >= 0."""
     names = [f"x{k}" for k in range(len(bounds))]

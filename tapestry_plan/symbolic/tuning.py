@@ -12,3 +12,5 @@ MIN_SAMPLES = 3
 """At how many sizes the model must be readable: two say how a number depends on the size, more confirm it."""
 SHOWN_ROWS = 200
 """How many rows a table shows."""
+KEPT_BOXES = 4096
+"""How many boxes are kept as sets of isl."""
