@@ -51,7 +51,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     least_memory,
 )
-from tapestry_plan.symbolic import SymbolicTransfers
+from tapestry_plan.symbolic import Crossovers, SymbolicTransfers, crossovers
 from tapestry_sets.limits import quote
 
 if TYPE_CHECKING:  # loaded when it is asked for: see `__getattr__`
@@ -67,6 +67,7 @@ __all__ = [
     "Attrs",
     "Axis",
     "Backward",
+    "Crossovers",
     "Device",
     "Expansions",
     "Graph",
@@ -98,6 +99,7 @@ __all__ = [
     "UnsupportedOp",
     "concat",
     "count_shared",
+    "crossovers",
     "draw",
     "from_jaxpr",
     "gradient",

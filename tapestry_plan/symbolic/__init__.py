@@ -8,5 +8,6 @@ From the ground up; each row stands on rows above it:
     transfers  crossovers    bytes of transfers as polynomials; sizes at which another plan wins
 """
 
+from tapestry_plan.symbolic.crossovers import Crossover, Crossovers, crossovers
 from tapestry_plan.symbolic.polynomials import Polynomials
 from tapestry_plan.symbolic.transfers import Refused, SymbolicTransfer, SymbolicTransfers, find_transfers

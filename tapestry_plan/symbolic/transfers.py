@@ -100,7 +100,7 @@ class SymbolicTransfers(Struct, frozen=True, dict=True):
     from  to  tensor  made by  read by  bytes
        1   0  a       Relu_0   Exp_0    4·N for N mod 2 = 0; 4·N - 4 for N mod 2 = 1
        0   1  a       Relu_0   Exp_0    4·N for N mod 2 = 0; 4·N + 4 for N mod 2 = 1
-    8·N bytes in all, for N >= 4
+    8·N bytes in all, for N >= 2
     as plans at 1 size move them: 8
     >>> found.nbytes.at(1000), p.bind(N=1000).nbytes_moved
     (8000, 8000)
