@@ -16,6 +16,7 @@ from tapestry_exec.cli.terminal import echo, escape_json
 from tapestry_exec.run import RunResult
 from tapestry_plan.ir import Signature
 from tapestry_plan.steps import Cause, DocumentKind, PlannedTransfer, ShardPlan, describe_document, describe_type
+from tapestry_plan.symbolic import Crossovers, Polynomials, Refused, SymbolicTransfers
 
 
 class PlanFigures(Struct, forbid_unknown_fields=True):
@@ -171,6 +172,84 @@ class TransfersAnswer(_Answer, tag="tapestry-transfers/1"):
     transfers: list[PlannedTransfer]
 
 
+class PolynomialsEntry(Struct, forbid_unknown_fields=True):
+    """Bytes at any size: by remainder of the size the coefficients, that of the lowest power first, and in words."""
+
+    text: str
+    classes: list[list[str] | None]
+
+    @classmethod
+    def of(cls, found: Polynomials) -> PolynomialsEntry:
+        return cls(str(found), [None if each is None else list(map(str, each)) for each in found.classes])
+
+
+class SizedTransfer(Struct, forbid_unknown_fields=True):
+    """What goes from one device to another of a tensor, for an operator or a stage, at any size."""
+
+    source: int
+    target: int
+    tensor: str
+    producer: str
+    consumer: str
+    part: int
+    nbytes: PolynomialsEntry
+
+
+class BoundEntry(Struct, forbid_unknown_fields=True):
+    """What a plan comes to at a size; null where it cannot be bound to it."""
+
+    seconds: float
+    nbytes_moved: int
+
+
+class SizeEntry(Struct, forbid_unknown_fields=True):
+    """A size, what each plan comes to there, and which of them is the best, by number."""
+
+    size: int
+    plans: list[BoundEntry | None]
+    best: int | None
+
+
+class SizesAnswer(_Answer, tag="tapestry-sizes/1"):
+    """What a plan moves at any size of an open axis, and which of some plans is the best at some sizes."""
+
+    symbol: str
+    others: dict[str, int]
+    least: int
+    nbytes: PolynomialsEntry
+    transfers: list[SizedTransfer]
+    refused: list[Refused]
+    confirmed: list[int]
+    planned_at: list[int]
+    sizes: list[SizeEntry]
+    crossovers: list[int]
+
+    @classmethod
+    def of(cls, found: SymbolicTransfers, crossing: Crossovers) -> SizesAnswer:
+        rows = [
+            SizedTransfer(
+                row.source, row.target, row.tensor, row.producer, row.consumer, row.part, PolynomialsEntry.of(row.nbytes)
+            )
+            for row in found
+        ]
+        sizes = [
+            SizeEntry(size, [None if one is None else BoundEntry(one.seconds, one.nbytes_moved) for one in each], best)
+            for size, each, best in zip(crossing.sizes, crossing.found, crossing.best, strict=True)
+        ]
+        return cls(
+            found.symbol,
+            dict(found.sizes),
+            found.least,
+            PolynomialsEntry.of(found.nbytes),
+            rows,
+            list(found.refused),
+            list(found.confirmed),
+            list(crossing.planned_at),
+            sizes,
+            [point.size for point in crossing.points],
+        )
+
+
 class VerifyAnswer(_Answer, tag="tapestry-verify/1"):
     """That a saved plan is whole, and what it says."""
 
@@ -292,6 +371,7 @@ ANSWERS: dict[str, type[_Answer]] = {
     "pareto": ParetoAnswer,
     "explain": ExplainAnswer,
     "transfers": TransfersAnswer,
+    "sizes": SizesAnswer,
     "verify": VerifyAnswer,
     "export": ExportAnswer,
     "calibrate": CalibrateAnswer,

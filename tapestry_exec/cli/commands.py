@@ -127,9 +127,24 @@ def load_model(asked: Planning) -> Graph:
 
 
 def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
-    """The plan that fits the memory that there is, which may spill, with its progress shown."""
+    """The plan that fits the memory that there is, which may spill, with its progress shown.
+
+    A plan whose choices are kept is bound first where it is of the model at other sizes.
+    """
+    options, like = asked.options, asked.options.get("like")
+    if like is not None and has_other_sizes(graph, like.graph):
+        options = {**options, "like": like.bind(graph)}
     with timed_progress(f"planning {asked.model.name} for {tell_count(mesh.size, 'device')}", asked.quiet) as progress:
-        return plan_or_spill(graph, mesh, **asked.options, progress=progress)
+        return plan_or_spill(graph, mesh, **options, progress=progress)
+
+
+def has_other_sizes(graph: Graph, other: Graph) -> bool:
+    """Whether two graphs have the same inputs, some of them of other extents."""
+    both = [(one, other.stored[name]) for name, one in graph.stored.items() if name in other.stored]
+    given = [(one, there) for one, there in both if one.kind == "input"]
+    return bool(graph.sizes) and any(
+        len(one.shape) == len(there.shape) and one.shape != there.shape for one, there in given
+    )
 
 
 @main.command(
@@ -141,6 +156,7 @@ def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
         "tapestry plan model.onnx --mesh 2x2 --json > plan.json",
         "tapestry plan model.onnx --mesh 2x2 --html report.html",
         "tapestry plan model.onnx --like plan.json --fix conv=n:2",
+        "tapestry plan open.onnx --shape batch=32 --mesh 2",
     ],
 )
 @planning

@@ -55,7 +55,8 @@ WORDS = {
     "fix": ("OPERATOR=AXIS:PARTS", "Shard an operator so, as conv=h:2,w:2; axes that are not named stay whole."),
     "like": (
         "PLAN.json",
-        "Keep all that a saved plan of this model decided, as plan.json; only operators of --fix are sharded anew.",
+        "Keep all that a saved plan of this model decided, as plan.json, at other sizes of --shape too; only operators "
+        "of --fix are sharded anew.",
     ),
     "forbid": ("OPERATOR=AXIS:PARTS", "Do not shard an operator so, as conv=h:2, which leaves conv=h:2,w:2."),
     "expand": ("NAME", "Compare operators with expansions of this name, as exp_sum, and with no others."),
@@ -108,6 +109,8 @@ def parse_shapes(given: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
         if not sign or not name or not all(part.isdecimal() for part in parts):
             raise click.UsageError(f"--shape {quote(item)} is not of the form name=1,3,224,224 or symbol=3")
         sizes = tuple(int(part) for part in parts)
+        if name in out:
+            raise click.UsageError(f"--shape {quote(item)}: {quote(name)} is given twice; give it once")
         out[name] = sizes if len(sizes) > 1 else sizes[0]
     return out
 

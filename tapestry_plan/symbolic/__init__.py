@@ -10,4 +10,10 @@ From the ground up; each row stands on rows above it:
 
 from tapestry_plan.symbolic.crossovers import Crossover, Crossovers, crossovers
 from tapestry_plan.symbolic.polynomials import Polynomials
-from tapestry_plan.symbolic.transfers import Refused, SymbolicTransfer, SymbolicTransfers, find_transfers
+from tapestry_plan.symbolic.transfers import (
+    Refused,
+    SymbolicTransfer,
+    SymbolicTransfers,
+    choose_symbol,
+    find_transfers,
+)

@@ -64,7 +64,7 @@ def bind_to(plan: ShardPlan, graph: Graph) -> ShardPlan:
     made = write_kept(plan, problem, problem.kept, plan.mesh.limit_memory(None))
     if made.choices != choices:
         raise AssertionError(f"the plan has {made.choices}, {choices} were kept")
-    return made
+    return replace(made, bound=min(made.seconds, plan.bound) if choices == plan.choices else 0.0)
 
 
 def rewrite_again(plan: ShardPlan, graph: Graph) -> Graph:

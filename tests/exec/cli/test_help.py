@@ -16,7 +16,7 @@ from tapestry_exec.cli.terminal import Command
 from tests.exec.cli.test_cli import call, refused
 
 PRESENT = {"calibrate", "demo", "explain", "export", "ops", "overlap", "pareto", "plan", "run", "schema", "show"} | {
-    *("transfers", "verify")
+    *("sizes", "transfers", "verify")
 }
 EXAMPLES = [(name, line) for name, one in main.commands.items() for line in one.examples]  # type: ignore[attr-defined]
 ROOT = Path(__file__).resolve().parents[3]
@@ -103,7 +103,7 @@ def test_what_is_completed(folder: Path) -> None:
 
 
 def test_near_names_are_told(folder: Path) -> None:
-    refused(call("plann", "model.onnx"), "no such command 'plann'; nearest of 13 commands: 'plan'")
+    refused(call("plann", "model.onnx"), "no such command 'plann'; nearest of 14 commands: 'plan'")
     refused(call("plan", "model.onnx", "--mehs", 2), "No such option", "--mehs", "--mesh")
     refused(call("explain", "plan.json", "cnov"), "no operator 'cnov'", "'conv'")
     refused(call("plan", "model.onnx", "--machine", "h100x88"), "no machine 'h100x88'", "'h100x8'")

@@ -21,6 +21,7 @@ CALLS: dict[str, list[str]] = {
     "pareto": ["pareto", "model.onnx", "--mesh", "2", "--points", "2"],
     "explain": ["plan", "model.onnx", "--mesh", "2", "--explain", "conv"],
     "transfers": ["transfers", "plan.json"],
+    "sizes": ["sizes", "open.onnx", "--shape", "batch=4", "--mesh", "2", "--at", "1..4"],
     "verify": ["verify", "plan.json"],
     "export": ["export", "model.onnx", "--mesh", "2", "--space", "mesh", "--to", "dask"],
     "overlap": ["overlap", "A[9]; A[:4]; A[3:]; A[7:]"],

@@ -1,0 +1,100 @@
+"""What a plan moves at other sizes of its model's open axes, and where another plan is better."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from tapestry_exec.cli import tuning
+from tapestry_exec.cli.answers import SizesAnswer, print_answer
+from tapestry_exec.cli.commands import load_model, main, plan_model
+from tapestry_exec.cli.planning import Planning, planning
+from tapestry_exec.cli.terminal import echo, json_option, timed
+from tapestry_plan.ir import Graph
+from tapestry_plan.steps import Mesh, ShardPlan
+from tapestry_plan.symbolic import SymbolicTransfers, choose_symbol, crossovers
+from tapestry_sets.limits import quote, tell_count
+
+
+def parse_sizes(option: str, text: str) -> list[int]:
+    """Sizes from ``1..50``, ``8`` and ``1,8,32..40``, ascending.
+
+    Examples
+    --------
+    >>> parse_sizes("--at", "8,1..4")
+    [1, 2, 3, 4, 8]
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", part)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
+        if not 1 <= first <= last or last - first >= tuning.MOST_SIZES:
+            raise click.UsageError(
+                f"{option} {quote(text)}: {quote(part)} is not sizes, as 1..50 or 1,8,32: at least 1, ascending, and at "
+                f"most {tuning.MOST_SIZES}"
+            )
+        found |= set(range(first, last + 1))
+    return sorted(found)
+
+
+@main.command(
+    "sizes",
+    short_help="Print bytes as polynomials in an open size.",
+    examples=[
+        "tapestry sizes open.onnx --shape batch=4 --mesh 2",
+        "tapestry sizes open.onnx --shape batch=4 --mesh 2 --at 2..12 --plan-at 1,16",
+    ],
+)
+@planning
+@json_option
+@click.option("--symbol", metavar="NAME", help="The open axis, where the model has several, as batch.")
+@click.option(
+    "--at", "at", metavar="SIZES", default="1..50", show_default=True, help="Where plans are bound, as 1..50 or 1,8,32."
+)
+@click.option(
+    "--plan-at", "plan_at", metavar="SIZES", help="Where other plans are made; by default at the first and last of --at."
+)
+def sizes_command(
+    asked: Planning, mesh: Mesh | None, as_json: bool, symbol: str | None, at: str, plan_at: str | None
+) -> None:
+    """Print a plan's transfers as polynomials in a size that the model leaves open, and where another plan wins.
+
+    The plan keeps its choices at each size of --at, where its bytes are counted and compared with the polynomials. It is
+    also compared with plans made at the sizes of --plan-at, each bound to all of --at: nothing else is searched.
+    """
+    looked = parse_sizes("--at", at)
+    made_at = [looked[0], looked[-1]] if plan_at is None else parse_sizes("--plan-at", plan_at)
+    graph, devices = load_model(asked), asked.find_mesh(mesh)
+    name = choose_symbol(graph, symbol, "sizes")
+    p = plan_model(asked, graph, devices)
+    with timed(f"counting bytes at {tell_count(len(looked), 'size')} of {name}", asked.quiet):
+        found = p.symbolic_transfers(name)
+        found = p.symbolic_transfers(name, confirm=list_possible(found, looked))
+    plans = [p]
+    for size in made_at:
+        try:
+            plans += [plan_at_size(asked, graph, devices, name, size)] if size != graph.sizes[name] else []
+        except ValueError as error:  # of those that were not asked for by name one fewer is compared
+            if plan_at is not None:
+                raise ValueError(f"--plan-at: at {name}={size}: {error}") from None
+            echo(f"no plan at {name}={size} to compare with: {error}", err=True)
+    with timed(f"binding {tell_count(len(plans), 'plan')} to {tell_count(len(looked), 'size')}", asked.quiet):
+        crossing = crossovers(plans, name, looked)
+    if as_json:
+        return print_answer(SizesAnswer.of(found, crossing))
+    echo(str(found))
+    echo("")
+    echo(str(crossing))
+
+
+def plan_at_size(asked: Planning, graph: Graph, mesh: Mesh, symbol: str, size: int) -> ShardPlan:
+    """The plan of the model at another size."""
+    return plan_model(asked, graph.bind({symbol: size}), mesh)
+
+
+def list_possible(found: SymbolicTransfers, sizes: list[int]) -> list[int]:
+    """The sizes at which there is such a plan, and its polynomials hold."""
+    classes, remainders = len(found.nbytes.classes), found.nbytes.remainders
+    return [size for size in sizes if size >= found.least and size % classes in remainders]
+
