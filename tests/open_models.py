@@ -75,8 +75,6 @@ def open_attention() -> Any:
         helper.make_node("Reshape", ["back", "joined"], ["joined_heads"]),
         helper.make_node("MatMul", ["joined_heads", "wo"], ["y"], name="y"),
     ]
-    x, y = (
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", "seq", 8]) for name in ("x", "y")
-    )
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", "seq", 8]) for name in ("x", "y"))
     graph = helper.make_graph(nodes, "attention", [x], [y], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)

@@ -228,7 +228,13 @@ class SizesAnswer(_Answer, tag="tapestry-sizes/1"):
     def of(cls, found: SymbolicTransfers, crossing: Crossovers) -> SizesAnswer:
         rows = [
             SizedTransfer(
-                row.source, row.target, row.tensor, row.producer, row.consumer, row.part, PolynomialsEntry.of(row.nbytes)
+                row.source,
+                row.target,
+                row.tensor,
+                row.producer,
+                row.consumer,
+                row.part,
+                PolynomialsEntry.of(row.nbytes),
             )
             for row in found
         ]

@@ -29,10 +29,10 @@ def parse_sizes(option: str, text: str) -> list[int]:
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", part)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
-        if not 1 <= first <= last or last - first >= tuning.MOST_SIZES:
+        if not 1 <= first <= last or last - first >= tuning.MAX_SIZES:
             raise click.UsageError(
-                f"{option} {quote(text)}: {quote(part)} is not sizes, as 1..50 or 1,8,32: at least 1, ascending, and at "
-                f"most {tuning.MOST_SIZES}"
+                f"{option} {quote(text)}: {quote(part)} is not sizes, as 1..50 or 1,8,32; give such, from 1 "
+                f"on, at most {tuning.MAX_SIZES}"
             )
         found |= set(range(first, last + 1))
     return sorted(found)
@@ -53,15 +53,18 @@ def parse_sizes(option: str, text: str) -> list[int]:
     "--at", "at", metavar="SIZES", default="1..50", show_default=True, help="Where plans are bound, as 1..50 or 1,8,32."
 )
 @click.option(
-    "--plan-at", "plan_at", metavar="SIZES", help="Where other plans are made; by default at the first and last of --at."
+    "--plan-at",
+    "plan_at",
+    metavar="SIZES",
+    help="Where other plans are made; by default at the first and last of --at.",
 )
 def sizes_command(
     asked: Planning, mesh: Mesh | None, as_json: bool, symbol: str | None, at: str, plan_at: str | None
 ) -> None:
     """Print a plan's transfers as polynomials in a size that the model leaves open, and where another plan wins.
 
-    The plan keeps its choices at each size of --at, where its bytes are counted and compared with the polynomials. It is
-    also compared with plans made at the sizes of --plan-at, each bound to all of --at: nothing else is searched.
+    The plan keeps its choices at each size of --at, where its bytes are counted and compared with the polynomials. It
+    is also compared with plans made at the sizes of --plan-at, each bound to all of --at: nothing else is searched.
     """
     looked = parse_sizes("--at", at)
     made_at = [looked[0], looked[-1]] if plan_at is None else parse_sizes("--plan-at", plan_at)
@@ -97,4 +100,3 @@ def list_possible(found: SymbolicTransfers, sizes: list[int]) -> list[int]:
     """The sizes at which there is such a plan, and its polynomials hold."""
     classes, remainders = len(found.nbytes.classes), found.nbytes.remainders
     return [size for size in sizes if size >= found.least and size % classes in remainders]
-

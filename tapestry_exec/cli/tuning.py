@@ -13,5 +13,5 @@ PIPED_WIDTH = 110
 
 LONG_WAIT = 0.01
 """Seconds that devices stood still for another one are printed where they are more than this share of the run's."""
-MOST_SIZES = 1000
+MAX_SIZES = 1000
 """At how many sizes of a model plans may be bound in one call."""

@@ -188,7 +188,7 @@ def say_again(inputs: Sequence[Any], sizes: Sizes, symbols: Mapping[str, int]) -
     declared = {value.name: dims_of(value) or [] for value in inputs}
     found: dict[str, int | Sequence[int]] = dict(symbols)
     for name, size in sizes.items():
-        extents = (size,) if _is_number(size) else tuple(cast("Sequence[int]", size))
+        extents = (cast(int, size),) if _is_number(size) else tuple(cast("Sequence[int]", size))
         if name in symbols and _is_number(size):
             continue
         dims = declared.get(name, [])

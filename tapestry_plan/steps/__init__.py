@@ -102,7 +102,14 @@ from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, spl
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
 from tapestry_plan.steps.schemas import DocumentKind, describe_document, describe_type
 from tapestry_plan.steps.shard_plan import NotFound, ShardPlan
-from tapestry_plan.steps.showing import DeviceCounts, MeasuredRun, fill_binding, fill_comparison, fill_formulas, fill_report
+from tapestry_plan.steps.showing import (
+    DeviceCounts,
+    MeasuredRun,
+    fill_binding,
+    fill_comparison,
+    fill_formulas,
+    fill_report,
+)
 from tapestry_plan.steps.stages import Expansions, Fused, Stage
 from tapestry_plan.steps.step import (
     HOST,

@@ -1003,7 +1003,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         ValueError
             For an unknown symbol, none of several, and a plan whose graph was not read from a model with open axes.
         TooHard
-            Where parts differ in too many classes of sizes, or some bytes are no polynomial at any size.
+            Where parts differ in too many classes of sizes, or the set engine cannot count some cells.
         ImportError
             Without islpy or sympy.
 

@@ -5,7 +5,8 @@ From the ground up; each row stands on rows above it:
     affine  polynomials      numbers that are affine in a size; polynomials, by remainder
     relations                what operators read at any size, as relations of isl
     exchanges                who gets which cells at any size
-    transfers  crossovers    bytes of transfers as polynomials; sizes at which another plan wins
+    transfers                bytes of transfers as polynomials
+    crossovers               sizes at which another plan wins
 """
 
 from tapestry_plan.symbolic.crossovers import Crossover, Crossovers, crossovers

@@ -176,7 +176,8 @@ def crossovers(
     Parameters
     ----------
     plans : sequence of ShardPlan
-        Of one model, as at several sizes: ``[plan(g.bind(batch=n), mesh) for n in (1, 8, 64)]``. The first ones win ties.
+        Of one model, as at several sizes: ``[plan(g.bind(batch=n), mesh) for n in (1, 8, 64)]``. Of equal ones the
+        first is the best.
     symbol : str, optional
         The one that there is, by default.
     sizes : sequence of int
@@ -207,7 +208,9 @@ def crossovers(
     if not plans:
         raise ValueError("crossovers: no plan is given; give some of one model, as planned at several sizes")
     name = choose_symbol(plans[0].graph, symbol, "crossovers")
-    looked = tuple(dict.fromkeys(check_positive(n, "crossovers: sizes") for n in as_items(sizes, "sizes", "of numbers")))
+    looked = tuple(
+        dict.fromkeys(check_positive(n, "crossovers: sizes") for n in as_items(sizes, "sizes", "of numbers"))
+    )
     if not looked:
         raise ValueError(f"crossovers: no size is given; give those of {quote(name)} to look at, as range(1, 51)")
     fixed = [_list_others(one, name) for one in plans]
@@ -216,7 +219,8 @@ def crossovers(
             raise ValueError(
                 f"crossovers: plan {k} is of {quote(one)}, plan 0 of {quote(fixed[0])}; bind the other symbols alike"
             )
-    found, refused = [], {}
+    found: list[tuple[Bound | None, ...]] = []
+    refused: dict[int, str] = {}
     for size in sorted(looked):
         graph = read_again(plans[0], {name: size})
         found.append(tuple(_bind(one, graph, refused, k) for k, one in enumerate(plans)))

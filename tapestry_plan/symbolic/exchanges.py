@@ -1,10 +1,10 @@
-"""What goes from device to device at any size: the cells of each transfer as a set of isl whose parameter is the size.
+"""What goes from device to device at any size: the cells of each transfer as a set whose parameter is the size.
 
 The same rules as where steps are written (`steps/lowering.py`), said of sets that hold for all sizes of a class::
 
     need    what the device's part of the index space reads            one box, through projection and views
     had     what it made, or received for operators before             a union
-    a holder's cells of need − had come from it, if it is nearest      `list_senders`, on boxes that are equal at all sizes
+    a holder's cells of need − had come from it, if it is nearest     `list_senders`, on boxes equal at all sizes
 
 So a transfer's cells are right at every size of the class, and so is their number.
 """
@@ -12,7 +12,9 @@ So a transfer's cells are right at every size of the class, and so is their numb
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -32,7 +34,7 @@ from tapestry_plan.steps import (
     project_bounds,
 )
 from tapestry_plan.symbolic.affine import Affine, Frame, Samples
-from tapestry_plan.symbolic.relations import Bounds, Relations, write_box
+from tapestry_plan.symbolic.relations import AffineBox, Relations, write_box
 from tapestry_sets.interop import NonAffineSize
 from tapestry_sets.limits import quote
 from tapestry_sets.solvers import isl
@@ -49,10 +51,10 @@ class Route(NamedTuple):
     part: int
 
 
-class Held(Struct, frozen=True):
+class Holding(Struct, frozen=True):
     """What each device has of a tensor: boxes, of which partial results, or lots."""
 
-    boxes: tuple[Bounds | None, ...]
+    boxes: tuple[AffineBox | None, ...]
     parts: tuple[int, ...] | None = None
     lots: tuple[Lot | None, ...] = ()
 
@@ -89,7 +91,7 @@ class Coincidence(NonAffineSize):
     """Two boxes are the same at one size alone, from which on they differ: formulas begin behind it."""
 
 
-def _tell_apart(one: Bounds, other: Bounds) -> None:
+def _tell_apart(one: AffineBox, other: AffineBox) -> None:
     """Raise Coincidence where two boxes that differ as formulas are the same for some m >= 0."""
     where: int | None = None
     for a, b in zip((n for pair in one for n in pair), (n for pair in other for n in pair), strict=True):
@@ -134,15 +136,15 @@ class Exchanges:
         self._graph, self._mesh, self._choices = graph, mesh, choices
         self._relations = Relations(graphs, samples, frame)
         self._makers = {name: node for node in self._graph.nodes.values() for name in node.outputs}
-        self._held: dict[str, Held] = {}
-        self._kept: dict[str, Held] = {}
+        self._held: dict[str, Holding] = {}
+        self._kept: dict[str, Holding] = {}
         self._had: dict[tuple[str, int], Any] = {}
         self._landed: set[str] = set()
-        self._known: dict[Any, Any] = {}
+        self._seen: dict[Any, Any] = {}
         self.found: defaultdict[Route, list[Any]] = defaultdict(list)
         """The cells of each route, step by step."""
         self.refused: dict[tuple[str, str], str] = {}
-        """By tensor and consumer: why its transfers have no formula."""
+        """By tensor and consumer, why its transfers have no formula, from there on."""
 
     def itemsize(self, route: Route) -> int:
         """Bytes of a cell of what goes: of the tensor, or of what its maker writes as a part."""
@@ -153,36 +155,33 @@ class Exchanges:
 
     # -- boxes -------------------------------------------------------------------------------------------
 
-    def _cut(self, layout: Layout, extents: Sequence[Affine], what: str) -> Held:
+    def _cut(self, layout: Layout, extents: Sequence[Affine], what: str) -> Holding:
         """What each device has of an index space, or of a tensor, in a layout."""
         cuts = [_cut_axis(layout, axis, extent, what) for axis, extent in enumerate(extents)]
         if layout.lots:
             whole = tuple((Affine(0, 0), extent) for extent in extents)
-            return Held(tuple(None if lot is None else whole for lot in layout.lots), lots=layout.lots)
-        return Held(
+            return Holding(tuple(None if lot is None else whole for lot in layout.lots), lots=layout.lots)
+        return Holding(
             tuple(
                 None if cell is None else tuple(cut[part] for cut, part in zip(cuts, cell, strict=True))
                 for cell in layout.cells
             )
         )
 
-    def _cut_tensor(self, kind: str, name: str, layout: Layout) -> Held:
+    def _cut_tensor(self, kind: str, name: str, layout: Layout) -> Holding:
         return self._cut(layout, self._relations.shape(name), f"{kind} {quote(name)}")
 
-    def _shards(self, node: OpNode) -> Held:
+    def _shards(self, node: OpNode) -> Holding:
         layout = self._choices.layouts["operator", node.name]
         return self._cut(layout, self._relations.index_shape(node.name), f"operator {quote(node.name)}")
 
-    def _hold_output(self, node: OpNode, k: int) -> Held:
+    def _hold_output(self, node: OpNode, k: int) -> Holding:
         """What each device makes of an output."""
         signature, layout = self._graph.signature(node.name), self._choices.layouts["operator", node.name]
-        cut = signature.reductions
-        in_parts = self._in_parts(node)
-        boxes = []
-        for box in self._shards(node).boxes:
-            boxes.append(None if box is None else self._relations.hull(node.name, k, box))
-        parts = tuple(layout.number_parts(cut).tolist()) if in_parts else None
-        return Held(tuple(boxes), parts)
+        boxes = self._shards(node).boxes
+        made = tuple(None if box is None else self._relations.hull(node.name, k, box) for box in boxes)
+        parts = tuple(layout.number_parts(signature.reductions).tolist()) if self._in_parts(node) else None
+        return Holding(made, parts)
 
     def _in_parts(self, node: OpNode) -> bool:
         layout = self._choices.layouts["operator", node.name]
@@ -197,18 +196,20 @@ class Exchanges:
         for name, tensor in self._graph.stored.items():
             layout = self._choices.layouts.get(("source", name))
             if tensor.kind != "result" and layout is not None and (name in used or name in outputs):
-                self._hold(name, self._cut_tensor("source", name, layout))
+                with self._refusing(name, name_stage("source", name)):
+                    self._hold(name, self._cut_tensor("source", name, layout))
         for node in self._graph.order():
             for operand in range(len(node.inputs)):
                 self._read(node, operand)
             for k, name in enumerate(node.outputs):
-                with_refusal(self, name, node.name, lambda k=k, name=name: self._hold(name, self._hold_output(node, k)))
+                with self._refusing(name, node.name):
+                    self._hold(name, self._hold_output(node, k))
             for name in node.outputs:
                 self._land(name)
         for name in outputs:
             self._bring_output(name)
 
-    def _hold(self, name: str, held: Held) -> None:
+    def _hold(self, name: str, held: Holding) -> None:
         """A tensor is there; who has complete cells has them for good."""
         self._held[name] = held
         if held.parts is None:
@@ -223,30 +224,33 @@ class Exchanges:
         for stored in self._graph.source(node.inputs[operand]).stored:
             self._land_given(stored)
             if stored in self._held:
-                with_refusal(self, stored, node.name, lambda stored=stored: self._read_of(node, operand, stored))
-            elif any(tensor == stored for tensor, _ in self.refused):
-                self.refused.setdefault((stored, node.name), next(w for (t, _), w in self.refused.items() if t == stored))
+                with self._refusing(stored, node.name):
+                    self._read_of(node, operand, stored)
 
     def _read_of(self, node: OpNode, operand: int, stored: str) -> None:
         relation = self._relations.reads(node.name, operand).get(stored)
         if relation is None:
             return
-        starts = [self._graph.signature(node.name).axis(a) for a in self._graph.signature(node.name).inputs[operand].at_start_of]
-        needs = {}
-        for device, box in enumerate(self._shards(node).boxes):
-            if box is not None and all(box[axis][0] == (0, 0) for axis in starts):
-                needs[device] = self._once(("reads", node.name, operand, stored, box), lambda box=box: write_box(box).apply(relation))
+        signature = self._graph.signature(node.name)
+        starts = [signature.axis(name) for name in signature.inputs[operand].at_start_of]
+        needs = {
+            device: self._look(box, relation)
+            for device, box in enumerate(self._shards(node).boxes)
+            if box is not None and all(box[axis][0] == (0, 0) for axis in starts)
+        }
         self._gather(node.name, stored, needs)
 
-    def _once(self, key: Any, make: Any) -> Any:
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]
+    def _look(self, box: AffineBox, relation: Any) -> Any:
+        """The cells that an index box reads; of devices with one box, once."""
+        key = box, id(relation)
+        if key not in self._seen:
+            self._seen[key] = write_box(box).apply(relation)
+        return self._seen[key]
 
     def _gather(self, label: str, name: str, needs: dict[int, Any]) -> None:
         """Send each device what it needs and has not, from the nearest of those that hold it."""
         held = self._held[name]
-        sends = self._once(("sends", name, id(held)), lambda: list_senders(held.list_groups(), self._mesh))
+        sends = list_senders(held.list_groups(), self._mesh)
         cells = {d: held.cells(d) for d, box in enumerate(held.boxes) if box is not None}
         producer = self._makers[name].name if name in self._makers else self._graph.stored[name].kind
         for device, need in needs.items():
@@ -273,8 +277,8 @@ class Exchanges:
         layout = self._choices.layouts.get(("landing", name))
         if layout is None or name not in self._held or not any(cell is not None for cell in layout.cells):
             return
-        label = name_stage("landing", name)
-        with_refusal(self, name, label, lambda: self._land_in(name, layout))
+        with self._refusing(name, name_stage("landing", name)):
+            self._land_in(name, layout)
 
     def _land_in(self, name: str, layout: Layout) -> None:
         rests, held = self._cut_tensor("landing", name, layout), self._held[name]
@@ -291,18 +295,20 @@ class Exchanges:
         if held.parts is None:
             self._kept[name] = held
 
-    def _bring(self, label: str, name: str, rests: Held) -> None:
+    def _bring(self, label: str, name: str, rests: Holding) -> None:
         self._gather(label, name, {d: rests.cells(d) for d, box in enumerate(rests.boxes) if box is not None})
         self._held[name] = rests
 
-    def _merge(self, name: str, rests: Held, stages: Sequence[MergeStage]) -> None:
+    def _merge(self, name: str, rests: Holding, stages: Sequence[MergeStage]) -> None:
         """Parts are merged stage by stage: what a device has after one is what rests on those that it sends to."""
         boxes = list(rests.boxes)
-        after: list[list[Bounds | None]] = []
+        after: list[list[AffineBox | None]] = []
         for stage in reversed(stages):
             after.append(boxes)
             boxes = [
-                None if box is None else _hull_all(boxes[d] for d in range(len(boxes)) if k in stage.sources[d].tolist())
+                None
+                if box is None
+                else _hull_all(boxes[d] for d in range(len(boxes)) if k in stage.sources[d].tolist())
                 for k, box in enumerate(boxes)
             ]
         for number, (stage, mine) in enumerate(zip(stages, reversed(after), strict=True), 1):
@@ -323,22 +329,21 @@ class Exchanges:
             return
         if layout is not None and (held.parts is not None or name in self._choices.asked_outputs):
             label = name_stage("output", name)
-            with_refusal(
-                self, name, label, lambda: self._bring(label, name, self._cut_tensor("output", name, layout))
-            )
+            with self._refusing(name, label):
+                self._bring(label, name, self._cut_tensor("output", name, layout))
         elif name in self._kept:
             self._held[name] = self._kept.pop(name)
 
-
-def with_refusal(exchanges: Exchanges, tensor: str, consumer: str, find: Any) -> None:
-    """Find something of a tensor; where it cannot be said, the tensor has no formulas from there on."""
-    try:
-        find()
-    except Coincidence:
-        raise
-    except NonAffineSize as error:
-        exchanges.refused[tensor, consumer] = str(error)
-        exchanges._held.pop(tensor, None)
+    @contextmanager
+    def _refusing(self, tensor: str, consumer: str) -> Iterator[None]:
+        """Note where something cannot be said of a tensor: it has no formulas from there on."""
+        try:
+            yield
+        except Coincidence:
+            raise
+        except NonAffineSize as error:
+            self.refused[tensor, consumer] = str(error)
+            self._held.pop(tensor, None)
 
 
 def _cut_axis(layout: Layout, axis: int, extent: Affine, what: str) -> tuple[tuple[Affine, Affine], ...]:
@@ -353,10 +358,10 @@ def _cut_axis(layout: Layout, axis: int, extent: Affine, what: str) -> tuple[tup
     slope, constant, rest = extent.slope // parts, *divmod(extent.constant, parts)
     assert extent.slope % parts == 0, "the frame's step is a multiple of the parts"
     ends = [Affine(slope * k, constant * k + min(k, rest)) for k in range(parts + 1)]
-    return tuple(zip(ends[:-1], ends[1:], strict=True))
+    return tuple(pairwise(ends))
 
 
-def _hull_all(boxes: Iterable[Bounds | None]) -> Bounds:
+def _hull_all(boxes: Iterable[AffineBox | None]) -> AffineBox:
     some = [box for box in boxes if box is not None]
     return tuple(
         (_extreme([low for low, _ in ends], -1), _extreme([high for _, high in ends], 1))
@@ -370,4 +375,3 @@ def _extreme(numbers: Sequence[Affine], sign: int) -> Affine:
         if all(sign * (one.slope - n.slope) >= 0 and sign * (one.constant - n.constant) >= 0 for n in numbers):
             return one
     raise Coincidence("which of two ends is further depends on the size")
-

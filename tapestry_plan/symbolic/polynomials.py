@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import zip_longest
-from math import lcm
-from typing import Any
 
 from msgspec import Struct
 
@@ -140,7 +138,9 @@ def write(found: Sequence[Fraction], symbol: str) -> str:
         if factor:
             name = "" if not power else symbol + (str(power).translate(_RAISED) if power > 1 else "")
             size = abs(factor)
-            number = "" if name and size == 1 else f"{size.numerator:,}" + f"/{size.denominator}" * (size.denominator > 1)
+            number = (
+                "" if name and size == 1 else f"{size.numerator:,}" + f"/{size.denominator}" * (size.denominator > 1)
+            )
             parts.append(("- " if factor < 0 else "+ ") + "·".join(part for part in (number, name) if part))
     text = " ".join(parts) or "0"
     return text[2:] if text.startswith("+ ") else text.replace("- ", "-", 1)
@@ -175,57 +175,3 @@ def substitute(found: Sequence[Fraction], base: int, step: int) -> Coefficients:
         total = [a + b for a, b in zip(moved, kept, strict=True)]
         total[0] += factor
     return trim(total)
-
-
-class FinerClasses(ValueError):
-    """An expression is a polynomial in classes of remainders only: so many for each value."""
-
-    def __init__(self, many: int) -> None:
-        super().__init__(f"it is a polynomial in each of {many} classes")
-        self.many = many
-
-
-def read(expression: Any, symbol: Any) -> tuple[Coefficients, int] | None:
-    """The polynomial that an expression of sympy is from some value of its symbol on, and the least such value >= 0.
-
-    Comparisons of the symbol with a number have one truth behind it. So the expression is a polynomial there; it may
-    have the same values before, which are looked at one by one.
-
-    Raises
-    ------
-    FinerClasses
-        Where it has floors or remainders of the symbol.
-
-    Examples
-    --------
-    >>> from sympy import Piecewise, Symbol
-    >>> m = Symbol("m", integer=True, nonnegative=True)
-    >>> read(m * Piecewise((3, m >= 1), (0, True)), m), read(Piecewise((3 * m, m >= 2), (0, True)), m)
-    (((Fraction(0, 1), Fraction(3, 1)), 0), ((Fraction(0, 1), Fraction(3, 1)), 2))
-    """
-    from sympy import Max, Min, Mod, Piecewise, floor
-    from sympy.core.relational import Relational
-
-    many = lcm(
-        *(int(one.args[0].coeff(symbol).q) for one in expression.atoms(floor)),
-        *(int(one.args[1]) for one in expression.atoms(Mod)),
-    )
-    if many > 1:
-        raise FinerClasses(many)
-    whole = expression.rewrite(Piecewise) if expression.has(Max, Min) else expression
-    least = 0
-    for one in whole.atoms(Relational):
-        apart = (one.lhs - one.rhs).as_poly(symbol)
-        if apart is None or apart.degree() > 1:
-            return None
-        if apart.degree() == 1:
-            slope, constant = apart.all_coeffs()
-            least = max(least, int(-constant // slope) + 1)
-    settled = whole.subs({one: one.subs(symbol, least) for one in whole.atoms(Relational)})
-    if not settled.is_polynomial(symbol):
-        return None
-    each = settled.as_poly(symbol).all_coeffs() if settled.has(symbol) else [settled]
-    found = trim([Fraction(int(one.p), int(one.q)) for one in reversed(each)])
-    while least and int(expression.subs(symbol, least - 1)) == evaluate(found, least - 1):
-        least -= 1
-    return found, least

@@ -26,12 +26,12 @@ from tapestry_sets.regions import AffineMap, Box, IndexProjection, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Lookup, Piece, Relinearize
 
-Bounds = tuple[tuple[Affine, Affine], ...]
+AffineBox = tuple[tuple[Affine, Affine], ...]
 """A box: first cell and end along each axis, in m."""
 
 
 @lru_cache(maxsize=tuning.KEPT_BOXES)
-def write_box(bounds: Bounds) -> Any:
+def write_box(bounds: AffineBox) -> Any:
     """A box as a set of isl, for m >= 0."""
     names = [f"x{k}" for k in range(len(bounds))]
     conditions = [f"{low} <= {x} < {high}" for x, (low, high) in zip(names, bounds, strict=True)]
@@ -104,7 +104,7 @@ class Relations:
             found[stored[k]] = found[stored[k]] | read if stored[k] in found else read
         return found
 
-    def hull(self, node: str, output: int, box: Bounds) -> Bounds:
+    def hull(self, node: str, output: int, box: AffineBox) -> AffineBox:
         """The box around what an index box writes of an output."""
         what = f"output {output} of {quote(node)}"
         projections = [graph.signature(node).outputs[output].projection for graph in self._graphs]
@@ -115,7 +115,9 @@ class Relations:
         if first.splits:
             if any(n.slope for pair in box for n in pair) or any(n.slope for n in (*offsets, *widths)):
                 raise NonAffineSize(f"{what} splits an index axis")
-            found = first.bounding_box(Box.from_bounds([low.constant for low, _ in box], [high.constant for _, high in box]))
+            found = first.bounding_box(
+                Box.from_bounds([low.constant for low, _ in box], [high.constant for _, high in box])
+            )
             return tuple((Affine(0, a), Affine(0, b)) for a, b in zip(found.start, found.stop, strict=True))
         ends = []
         for row, offset, width in zip(first.map.matrix, offsets, widths, strict=True):
@@ -243,9 +245,7 @@ def _write_renumbering(old: Sequence[Affine], new: Sequence[Affine], what: str) 
     return reduce(or_, parts)
 
 
-def _find_group(
-    old: Sequence[Affine], new: Sequence[Affine], at: int, to: int, what: str
-) -> tuple[int, int]:
+def _find_group(old: Sequence[Affine], new: Sequence[Affine], at: int, to: int, what: str) -> tuple[int, int]:
     """Where the next axes end whose products are equal; axes of one point join the group before them."""
     here, there = min(at + 1, len(old)), min(to + 1, len(new))
     while not _same_product(old[at:here], new[to:there]):
@@ -306,8 +306,7 @@ def _write_equation(sums: Sequence[Sequence[tuple[str, Affine]]], values: Mappin
     sides = []
     for terms in sums:
         parts = [
-            str(factor.times(values[name])) if name in values else f"{factor.constant}*{name}"
-            for name, factor in terms
+            str(factor.times(values[name])) if name in values else f"{factor.constant}*{name}" for name, factor in terms
         ]
         sides.append(" + ".join(parts) or "0")
     given = [f"{name} = {value}" for name, value in values.items()]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd, lcm
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -24,9 +24,9 @@ from tapestry_plan.steps import ShardPlan, fill_formulas
 from tapestry_plan.symbolic import tuning
 from tapestry_plan.symbolic.affine import PARAMETER, Affine, Frame, Samples
 from tapestry_plan.symbolic.exchanges import Coincidence, Exchanges, Route
-from tapestry_plan.symbolic.polynomials import Coefficients, FinerClasses, Polynomials, add, read, substitute
+from tapestry_plan.symbolic.polynomials import Coefficients, Polynomials, add, substitute
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.interop import count_cells
+from tapestry_sets.interop import FinerClasses, count_polynomial
 from tapestry_sets.limits import TooHard, escape_controls, freeze_dicts, list_names, quote, tell_count
 
 
@@ -58,7 +58,8 @@ class SymbolicTransfer(Struct, frozen=True):
 
 
 NAMES = {
-    "source": "from", "target": "to", "tensor": "tensor", "producer": "made by", "consumer": "read by", "nbytes": "bytes",
+    "source": "from", "target": "to", "tensor": "tensor", "producer": "made by", "consumer": "read by",
+    "nbytes": "bytes",
 }  # fmt: skip
 NUMBERS = [0, 1]
 """Columns of numbers."""
@@ -75,8 +76,8 @@ class Refused(Struct, frozen=True):
 class SymbolicTransfers(Struct, frozen=True, dict=True):
     """The transfers of a plan with their bytes as polynomials in one size of its model.
 
-    Each polynomial is counted, not fitted: the cells of a transfer are a set with the size as its parameter, made by the
-    rules by which steps are written, and its points are counted for all sizes at once. How the model's extents and
+    Each polynomial is counted, not fitted: the cells of a transfer are a set with the size as its parameter, made by
+    the rules by which steps are written, and its points are counted for all sizes at once. How the model's extents and
     views depend on the size is read from the model at several sizes.
 
     Parameters
@@ -208,7 +209,9 @@ def find_transfers(plan: ShardPlan, symbol: str | None, confirm: Iterable[int]) 
             least = 2 * least
     rows, total, refused, least = found
     nbytes = {route: Polynomials(name, classes, least) for route, classes in rows.items()}
-    made = tuple(SymbolicTransfer(r.source, r.target, r.tensor, r.producer, r.consumer, r.part, nbytes[r]) for r in rows)
+    made = tuple(
+        SymbolicTransfer(r.source, r.target, r.tensor, r.producer, r.consumer, r.part, nbytes[r]) for r in rows
+    )
     fixed = {other: size for other, size in plan.graph.sizes.items() if other != name}
     result = SymbolicTransfers(name, fixed, least, made, Polynomials(name, total, least), refused)
     return msgspec.structs.replace(result, confirmed=tuple(_confirm(plan, result, confirm)))
@@ -269,7 +272,7 @@ def _find_period(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph]) -> 
 
 
 def _find_least(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph]) -> int:
-    """The least size from which on each axis has as many points as parts; 1 may be broadcast, so that it is left out."""
+    """The least size from which on each axis has as many points as parts; 1 is left out, as it may be broadcast."""
     each = [-((e.constant - parts) // e.slope) for e, parts, _ in _list_extents(plan, samples, graphs) if e.slope > 0]
     return max(2, *each) if each else 2
 
@@ -313,36 +316,25 @@ def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period
 
 def _count_each(exchanges: Exchanges, frame: Frame) -> tuple[dict[Route, Coefficients], int]:
     """The bytes of each route as polynomials in the size, and the m from which on all hold."""
-    symbol, least = load_symbol(), 0
-    counted: dict[str, tuple[Coefficients, int] | None] = {}
+    least = 0
+    counted: dict[str, tuple[Coefficients, int]] = {}
     found: dict[Route, Coefficients] = {}
     for route, sets in exchanges.found.items():
         cells = []
         for points in sets:
             text = str(points)
-            if text not in counted:
-                counted[text] = read(count_cells(points, [symbol]), symbol)
-            one = counted[text]
-            if one is None:
-                exchanges.refused[route.tensor, route.consumer] = "the number of its cells is no polynomial"
+            try:
+                if text not in counted:
+                    counted[text] = count_polynomial(points, PARAMETER)
+            except TooHard as error:
+                exchanges.refused[route.tensor, route.consumer] = str(error)
                 break
-            cells.append(one[0])
-            least = max(least, one[1])
+            cells.append(counted[text][0])
+            least = max(least, counted[text][1])
         itemsize = exchanges.itemsize(route)
         total = substitute(add(cells), frame.base, frame.step)
         found[route] = tuple(factor * itemsize for factor in total)
     return found, least
-
-
-def load_symbol() -> Any:
-    """The parameter m, as sympy has it."""
-    try:
-        from sympy import Symbol
-    except ImportError as error:
-        raise ImportError(
-            "bytes as polynomials need the package sympy, which is not installed: pip install 'tapestry-tensor[symbols]'"
-        ) from error
-    return Symbol(PARAMETER, integer=True, nonnegative=True)
 
 
 def _confirm(plan: ShardPlan, found: SymbolicTransfers, sizes: Iterable[int]) -> Iterator[int]:
@@ -352,6 +344,7 @@ def _confirm(plan: ShardPlan, found: SymbolicTransfers, sizes: Iterable[int]) ->
     for size in dict.fromkeys((own, *sizes)):
         if size == own and (size < found.least or size % len(found.nbytes.classes) not in found.nbytes.remainders):
             continue
+        found.nbytes.at(size)  # refuses a size of which nothing is said
         bound = plan if size == own else bind_to(plan, read_again(plan, {found.symbol: size}))
         moved: Counter[Route] = Counter()
         for row in bound.transfers():

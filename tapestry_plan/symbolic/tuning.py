@@ -1,7 +1,7 @@
 """How far formulas are looked for, which decides whether there is one, never what it says."""
 
 MAX_CLASSES = 64
-"""Into how many residue classes of a size bytes are told apart: as many as parts that do not divide its coefficients."""
+"""Into how many classes of a size's remainders bytes are told apart, as where it is divided into parts."""
 MAX_LEAST = 4096
 """From which size on, at most, each transfer must be one polynomial in each class."""
 MAX_PASSES = 64

@@ -10,5 +10,6 @@ from tapestry_sets.interop.cute_layouts import CuteLayout
 from tapestry_sets.interop.from_isl import from_isl
 from tapestry_sets.interop.mlir import from_mlir, to_mlir
 from tapestry_sets.interop.symbolic import SymbolicView, symbolic_allocate
-from tapestry_sets.interop.symbolic_counts import count_cells, distinct_count, overlap_condition, overlap_count
+from tapestry_sets.interop.symbolic_counts import distinct_count, overlap_condition, overlap_count
 from tapestry_sets.interop.symbolic_expressions import NonAffineSize
+from tapestry_sets.interop.symbolic_polynomials import FinerClasses, count_polynomial

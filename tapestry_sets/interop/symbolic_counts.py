@@ -145,7 +145,10 @@ def count_cells(cells: Any, symbols: Sequence[Expr]) -> Any:
     known = {str(symbol): sizes.write_expr(symbol) for symbol in symbols}
     foreign = [name for name in isl.parameters_of(cells) if name not in known]
     if foreign:
-        raise ValueError(f"count_cells: parameter {quote(foreign[0])} is none of the symbols; {list_names(known, foreign[0], 'symbols')}")
+        raise ValueError(
+            f"count_cells: parameter {quote(foreign[0])} is none of the symbols; "
+            + list_names(known, foreign[0], "symbols")
+        )
     named = isl.name_parameters(cells, [known[name] for name in isl.parameters_of(cells)])
     return _ask_isl(lambda: _count(named, symbols), "count_cells")
 

@@ -41,6 +41,7 @@ from tapestry_plan import (
     UnsupportedOp,
     concat,
     count_shared,
+    crossovers,
     draw,
     from_jaxpr,
     gradient,
@@ -125,6 +126,21 @@ def model() -> bytes:
     return made
 
 
+@cache
+def opened() -> Graph:
+    """A graph that knows the model that it was read from, whose rows are left open."""
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ("N", 4)) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
+    return load_onnx(helper.make_model(graph), shapes={"N": 4})
+
+
+@cache
+def open_plan() -> ShardPlan:
+    return plan(opened(), Mesh((2,)))
+
+
 def traced() -> Any:
     one = recorded()["layers"]
     return SimpleNamespace(jaxpr=read(one["jaxpr"]), consts=[])
@@ -179,6 +195,13 @@ ROWS: dict[str, Row] = {
         lambda: (lambda g: {"self": g, "kind": PermuteDims((1, 0)), "inputs": (g.tensor("x"),)})(small()),
     ),
     "Graph.output": Row(Graph.output, lambda: (lambda g: {"self": g, "tensor": g.tensor("x"), "name": "z"})(small())),
+    "Graph.bind": Row(
+        Graph.bind,
+        lambda: {"self": opened(), "sizes": {"N": 3}},
+        refuses={"sizes": ({"N": 0}, {"N": True}, {"M": 2}, {}, {"N": "x"})},
+        says={"sizes": "sizes?|N|symbol"},
+        skips=["more"],
+    ),
     "Graph.tensor": Row(Graph.tensor, of_graph(name="x"), refuses={"name": ("none",)}, says=NAMED),
     "Graph.source": Row(Graph.source, of_graph(name="x"), refuses={"name": ("none",)}, says=NAMED),
     "Graph.signature": Row(Graph.signature, of_graph(node="fc"), refuses={"node": ("none",)}, says=NAMED),
@@ -243,6 +266,19 @@ ROWS: dict[str, Row] = {
     ),
     "Shard.length": Row(Shard.length, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "axis": "m"}),
     "Shard.extent": Row(Shard.extent, lambda: {"self": Shard(BOX, linear_signature(), {}, (), (), None), "axis": "m"}),
+    "ShardPlan.bind": Row(
+        ShardPlan.bind,
+        lambda: {"self": open_plan(), "to": {"N": 6}},
+        refuses={"to": ({"N": 0}, {"M": 2}, {}, {"N": 2.5})},
+        says={"to": "to|size|N|symbol"},
+        skips=["sizes"],
+    ),
+    "ShardPlan.symbolic_transfers": Row(
+        ShardPlan.symbolic_transfers,
+        lambda: {"self": open_plan(), "symbol": "N", "confirm": (6,)},
+        refuses={"symbol": ("M",), "confirm": ((0,), (1,), (2.5,))},
+        says={"confirm": "confirm|N"},
+    ),
     "ShardPlan.diff": Row(ShardPlan.diff, lambda: {"self": planned(), "other": planned()}),
     "ShardPlan.explain": Row(ShardPlan.explain, lambda: {"self": planned(), "node": "fc"}, says=NAMED),
     "ShardPlan.from_json": Row(ShardPlan.from_json, lambda: {"text": text_of_plan()}, says={"text": "text|plan"}),
@@ -307,6 +343,12 @@ ROWS: dict[str, Row] = {
     "concat": Row(concat, lambda: {"tensors": [small().tensor("x")], "axis": 0}, refuses={"axis": (2, -3)}),
     "count_shared": Row(
         count_shared, lambda: {"op": conv(), "axis": "m", "parts": 2}, refuses={"parts": (0, -1, 9), "axis": ("none",)}
+    ),
+    "crossovers": Row(
+        crossovers,
+        lambda: {"plans": [open_plan()], "symbol": "N", "sizes": (4, 5)},
+        refuses={"plans": ([], [planned()]), "symbol": ("M",), "sizes": ((), (0,), (2.5,)), "by": ("none",)},
+        says={"plans": "plan", "sizes": "size"},
     ),
     "gradient": Row(
         gradient,
@@ -434,6 +476,7 @@ ROWS: dict[str, Row] = {
 NOT_WALKED = {
     "Alternative": "the planner makes it",
     "Backward": "made for each call of an adjoint",
+    "Crossovers": "the function crossovers makes it",
     "Expansions": "the planner makes it",
     "Shard": "made for each call of a block",
     "ShardPlan": "plan and from_json make it",
@@ -447,6 +490,7 @@ NOT_WALKED = {
     "PlanDifference": "plans make it",
     "MeshPlacement": "plans make it",
     "Shardings": "plans make it",
+    "SymbolicTransfers": "plans make it",
     "ShardPlan.report": "writes files; tests/plan/report/test_report.py",
     "ShardPlan.to_jax": "takes a mesh of JAX, which need not be there; tests/plan/steps/test_exports.py",
     "Shardings.get": "a mapping's: takes any name",

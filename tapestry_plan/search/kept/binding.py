@@ -62,26 +62,26 @@ def bind_to(plan: ShardPlan, graph: Graph) -> ShardPlan:
     asked = Asked(plan.mesh, space=plan.space, fan_in=choices.fan_in, known=Known())
     problem = SettledProblem(planned, asked, choices)
     made = write_kept(plan, problem, problem.kept, plan.mesh.limit_memory(None))
-    if made.choices != choices:
+    if (made.choices.layouts, made.choices.merged) != (choices.layouts, choices.merged):
         raise AssertionError(f"the plan has {made.choices}, {choices} were kept")
     return replace(made, bound=min(made.seconds, plan.bound) if choices == plan.choices else 0.0)
 
 
 def rewrite_again(plan: ShardPlan, graph: Graph) -> Graph:
-    """A graph of the plan's model at other sizes, rewritten as the plan's own was, with its operators in their order."""
+    """A graph of the plan's model at other sizes, rewritten as the plan's own was, its operators in their order."""
     refused = ""
     for same_bits in (False, True):
         try:
             made = plan.derivation.replay(fix_bits(graph) if same_bits else graph)
         except NotApplicable as error:
-            refused = refused or str(error)
+            refused = refused if same_bits else f" ({error})"
             continue
         if _is_alike(made, plan.graph):
             put_fields(made := Draft(made).done(), nodes=FrozenDict((n, made.nodes[n]) for n in plan.graph.nodes))
             return made
     sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes.items()) or "the sizes of the graph given"
     raise ValueError(
-        f"bind: at {sizes} the graph has not the operators that the plan is of{f' ({refused})' * bool(refused)}; "
+        f"bind: at {sizes} the graph has not the operators that the plan is of{refused}; "
         "where it was changed after it was loaded, give bind the changed graph at the new sizes; else plan it anew"
     )
 

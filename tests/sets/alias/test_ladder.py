@@ -201,6 +201,8 @@ SWALLOW = {
     "tapestry_plan/onnx/writers/view_writing.py: _makes",
     "tapestry_plan/report/home.py: _tell_onnx",
     "tapestry_plan/search/caps/by_memory.py: _tell_more_devices",
+    "tapestry_plan/symbolic/crossovers.py: _bind",
+    "tapestry_plan/symbolic/transfers.py: _read_samples",
     "tapestry_sets/alias/overlap.py: _meet",
     "tapestry_sets/limits/printable.py: _write",
     "tapestry_sets/views/view.py: width_of",

@@ -1,0 +1,201 @@
+"""Plans at other sizes of a model's open axes: the choices are kept, the bytes are those of a run, the values ONNX's."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tapestry_exec import run
+from tapestry_plan import Device, Graph, Mesh, NotFound, Placed, ShardPlan, load_onnx, ops, plan
+from tests.onnx_models import ort
+from tests.open_models import open_attention, open_batch
+
+SIZES = {"batch": 2, "seq": 6}
+APART = {"fuse": False, "expand": False}
+WAYS: dict[str, tuple[Mesh, dict[str, Any]]] = {
+    "two devices": (Mesh(2), {}),
+    "rows of scores": (Mesh(3), {"fix": {"scores": {"m": 3}, "shares": {"i2": 3}}, **APART}),
+    "columns of scores": (Mesh(3), {"fix": {"scores": {"n": 3}, "shares": {"i2": 3}, "mixed": {"k": 3}}, **APART}),
+    "parts merged in stages": (Mesh(4), {"fix": {"scores": {"k": 4}, "shares": {"i2": 4}}, **APART}),
+    "one copy of inputs": (Mesh((2, 2)), {"placement": "single", "fix": {"y": {"m": 4}}}),
+    "an output brought home": (Mesh(2), {"layout": {"y": {1: 2}}, "fix": {"y": {"b0": 2}}}),
+    "the same bits": (Mesh(2), {"same_bits": True}),
+    "unlike devices": (
+        Mesh(2, device=[Device(1e12, 1e11), Device(3e12, 3e11)]),
+        {"fix": {"scores": {"m": 2}}, "expand": False},
+    ),
+}
+
+
+def attention(**sizes: int) -> Graph:
+    return load_onnx(open_attention(), shapes={**SIZES, **sizes})
+
+
+def cells_of(p: ShardPlan) -> dict[tuple[str, str], Any]:
+    return {place: layout.cells for place, layout in p.choices.layouts.items()}
+
+
+def check_kept(p: ShardPlan, bound: ShardPlan) -> None:
+    """Each part is on the device on which it was."""
+    assert bound.sharding == p.sharding and cells_of(bound) == cells_of(p)
+    for name in ("fan_in", "merged", "asked_outputs", "memory_nbytes", "spill_nbytes"):
+        assert getattr(bound.choices, name) == getattr(p.choices, name)
+    for name in ("mesh", "fused", "unified", "recomputed", "space", "made_by"):
+        assert getattr(bound, name) == getattr(p, name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_bound_plan_runs_as_onnx_runtime_does(way: str) -> None:
+    mesh, options = WAYS[way]
+    p = plan(attention(), mesh, **options)
+    assert p.bind(batch=2) == p and p.bind(batch=2, seq=6).bound == p.bound
+    odd = 0 if way == "the same bits" else 1  # whose leaves are cut into equal parts
+    for batch, seq in ((2, 6 + odd), (3, 12), (4, 8 + odd)):
+        bound = p.bind(batch=batch, seq=seq)
+        check_kept(p, bound)
+        assert bound.graph.sizes == {"batch": batch, "seq": seq} and bound.bound == 0.0
+        x = np.random.default_rng(batch).standard_normal((batch, seq, 8)).astype(np.float32)
+        found = run(bound, {"x": x}, backend="serial")
+        assert found.nbytes_moved == bound.nbytes_moved and found.peak_nbytes == bound.peak_nbytes
+        (wanted,) = ort(open_attention(), {"x": x})
+        np.testing.assert_allclose(found.outputs["y"], wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+        if way != "unlike devices":  # whose shares are rounded to cells
+            again = bound.bind(SIZES)
+            assert (again.choices, again.steps, again.seconds) == (p.choices, p.steps, p.seconds)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_transformers_of_any_batch(name: str) -> None:
+    model = open_batch(name)
+    p = plan(load_onnx(model, shapes={"batch": 2}), Mesh(2))
+    bound = p.bind(batch=5)
+    check_kept(p, bound)
+    ids = np.random.default_rng(5).integers(0, 100, (5, 16))
+    found = run(bound, {"input_ids": ids})
+    assert found.nbytes_moved == bound.nbytes_moved
+    for label, wanted in zip(bound.graph.outputs, ort(model, {"input_ids": ids}), strict=True):
+        np.testing.assert_allclose(found.outputs[label], wanted, rtol=0, atol=2e-5 * float(np.abs(wanted).max()))
+
+
+def test_uneven_parts_keep_their_proportions() -> None:
+    mesh, _ = WAYS["unlike devices"]
+    p = plan(attention(batch=1, seq=400), mesh)
+    bound, uneven = p.bind(seq=4000), 0
+    for place, layout in p.choices.layouts.items():
+        for mine, n, there in zip(layout.sizes, layout.extents, bound.choices.layouts[place].sizes, strict=False):
+            assert there == (tuple(10 * k for k in mine) if n == 400 else mine)
+            uneven += n == 400 and len(set(mine)) > 1
+    assert uneven
+
+
+def test_a_graph_is_read_again_as_it_was_first(tmp_path: Any) -> None:
+    """By whichever way sizes were said, with the outputs and the values that were asked for."""
+    onnx.save(open_attention(), tmp_path / "m.onnx")
+    for shapes in (SIZES, {"x": (2, 6, 8)}, {"x": [2, 6, 8], "batch": 2}, {"seq": np.int64(6), "batch": 2}):
+        g = load_onnx(tmp_path / "m.onnx", shapes=shapes, outputs=["scores"])
+        assert g.sizes == SIZES
+        again = g.bind(seq=7)
+        assert again.sizes == {"batch": 2, "seq": 7} and list(again.outputs) == ["scores"]
+        assert again.stored["x"].shape == (2, 7, 8) and again.bind(seq=6).stored["x"].shape == (2, 6, 8)
+    assert load_onnx(tmp_path / "m.onnx", shapes=SIZES).stored["wq"].path == f"{tmp_path / 'm.onnx'}#wq"
+
+
+def test_graphs_with_their_models_are_copied_and_pickled() -> None:
+    g = attention()
+    for copied in (pickle.loads(pickle.dumps(g)), deepcopy(g)):
+        assert copied.bind(batch=3).stored["x"].shape == (3, 6, 8)
+    p = pickle.loads(pickle.dumps(plan(g, Mesh(2))))
+    assert p.bind(batch=3).graph.sizes["batch"] == 3
+
+
+def test_a_saved_plan_is_bound_to_a_graph() -> None:
+    p = plan(attention(), Mesh(2))
+    saved = ShardPlan.from_json(p.to_json())
+    with pytest.raises(ValueError, match=r"bind: this graph was not read .* document, .*give that graph to ShardPlan"):
+        saved.bind(batch=4)
+    with pytest.raises(ValueError, match="symbolic_transfers: .*read from a document; load the model"):
+        saved.symbolic_transfers()
+    bound = saved.bind(attention(batch=4))
+    assert bound == p.bind(batch=4)
+    assert bound.bind(batch=3) == p.bind(batch=3)  # it knows its model again
+
+
+def test_a_changed_graph_is_bound_by_one_changed_alike() -> None:
+    def changed(**sizes: int) -> Graph:
+        g = attention(**sizes)
+        g.output(ops.relu(g.tensor("y"), name="more"), "z")
+        return g
+
+    p = plan(changed(), Mesh(2))
+    with pytest.raises(ValueError, match="has not the operators that the plan is of; where it was changed"):
+        p.bind(batch=4)
+    assert p.bind(changed(batch=4)).sharding == p.sharding
+
+
+WRONG: dict[str, tuple[Callable[[ShardPlan], Any], str]] = {
+    "unknown": (lambda p: p.bind(bach=3), "'bach' is not a symbol; known symbols: 'batch', 'seq'"),
+    "zero": (lambda p: p.bind(batch=0), "bind: batch must be at least 1, not 0"),
+    "negative": (lambda p: p.bind({"seq": -4}), "bind: seq must be at least 1, not -4"),
+    "twice": (lambda p: p.bind({"batch": 3}, batch=4), "the symbol 'batch' is given twice, as 3 and 4; give it once"),
+    "none": (lambda p: p.bind(), "no size is given; give some by symbol, as batch=32"),
+    "graph and sizes": (lambda p: p.bind(p.graph, batch=3), "a graph is given, which has its sizes, and sizes too"),
+    "too few points": (lambda p: p.bind(seq=2), r"into 3 parts along axis '\w+', which has 2 points at these sizes"),
+    "written steps": (lambda p: p.with_steps(steps=p.steps[1:]).bind(batch=3), "whose steps somebody wrote"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_sizes(what: str) -> None:
+    mesh, options = WAYS["rows of scores"]
+    ask, said = WRONG[what]
+    with pytest.raises(ValueError, match=said):
+        ask(plan(attention(), mesh, **options))
+
+
+def test_sizes_that_are_no_integers() -> None:
+    p = plan(attention(), Mesh(2))
+    for wrong in (2.5, True, "3", None):
+        with pytest.raises(TypeError, match=r"batch'?\]? must be an integer"):
+            p.bind({"batch": wrong})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="bind: to.*give sizes by symbol"):
+        p.bind(3)  # type: ignore[arg-type]
+
+
+def test_a_symbol_that_is_left_open() -> None:
+    with pytest.raises(ValueError, match=r"dynamic on axis 1 \(seq\); fix it with .* shapes=\{'seq': …\}"):
+        load_onnx(open_attention(), shapes={"batch": 2})
+    with pytest.raises(ValueError, match="the symbol 'batch' is 3 by .* and 2 by .*it stands for one size"):
+        load_onnx(open_attention(), shapes={"batch": 3, "x": (2, 6, 8)})
+
+
+def test_boxes_by_device_say_nothing_of_other_shapes() -> None:
+    corners = [(slice(0, 1), slice(0, 3)), (slice(1, 2), slice(3, 6))]
+    others = [(slice(0, 1), slice(3, 6)), (slice(1, 2), slice(0, 3))]
+    placed = Placed({0: corners, 1: others})
+    p = plan(attention(), Mesh(2), layout={"x": placed})
+    assert p.bind(batch=2) == p
+    with pytest.raises(ValueError, match="bind: source 'x' was placed in boxes by device"):
+        p.bind(batch=4)
+
+
+def test_axes_that_are_cut_into_equal_parts_only() -> None:
+    """A kernel of grouped queries: 2 parts of heads are no parts of 3 of them; of sequences there are always."""
+    g = attention()
+    p = plan(g, Mesh(2), fix={"mixed": {"b0": 2}})
+    assert p.bind(batch=3).choices.layouts["operator", "mixed"].cuts[0] == ((0, 2), (2, 3))
+
+
+def test_memory_that_a_device_has() -> None:
+    """Arenas are laid out anew within the memory; where that is too little the plan is told."""
+    mesh = Mesh(2, device=Device(1e12, 1e11, memory_nbytes=4096))
+    p = plan(attention(), mesh)
+    assert max(p.bind(batch=3).peak_nbytes) <= 4096
+    with pytest.raises(NotFound, match="need .* bytes on a device") as caught:
+        p.bind(batch=64)
+    assert caught.value.fastest.graph.sizes["batch"] == 64
