@@ -26,7 +26,7 @@ from tapestry_plan.symbolic.affine import PARAMETER, Affine, Frame, Samples
 from tapestry_plan.symbolic.exchanges import Coincidence, Exchanges, Route
 from tapestry_plan.symbolic.polynomials import Coefficients, Polynomials, add, substitute
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.interop import FinerClasses, count_polynomial
+from tapestry_sets.interop import FinerClasses, NonAffineSize, count_polynomial
 from tapestry_sets.limits import TooHard, escape_controls, freeze_dicts, list_names, quote, tell_count
 
 
@@ -192,29 +192,36 @@ def find_transfers(plan: ShardPlan, symbol: str | None, confirm: Iterable[int]) 
         raise ValueError(
             "symbolic_transfers: this is a plan whose steps somebody wrote, which no choices say; ask one without them"
         )
+    try:
+        found = _find_formulas(plan, name)
+    except NonAffineSize as error:
+        raise NonAffineSize(f"symbolic_transfers: {error}; bind the plan at the sizes of interest") from None
+    nbytes = {route: Polynomials(name, classes, found.least) for route, classes in found.rows.items()}
+    made = tuple(
+        SymbolicTransfer(r.source, r.target, r.tensor, r.producer, r.consumer, r.part, nbytes[r]) for r in nbytes
+    )
+    fixed = {other: size for other, size in plan.graph.sizes.items() if other != name}
+    total = Polynomials(name, found.total, found.least)
+    result = SymbolicTransfers(name, fixed, found.least, made, total, found.refused)
+    return msgspec.structs.replace(result, confirmed=tuple(_confirm(plan, result, confirm)))
+
+
+def _find_formulas(plan: ShardPlan, name: str) -> Found:
+    """The polynomials of a plan in one symbol, in as many classes as they need."""
     samples, graphs = _read_samples(plan, name)
     period, least = _find_period(plan, samples, graphs), _find_least(plan, samples, graphs)
-    found = None
-    while found is None:
+    while True:
         if period > tuning.MAX_CLASSES or least > tuning.MAX_LEAST:
             raise TooHard(
                 f"symbolic_transfers: bytes are not one polynomial in each of {tuning.MAX_CLASSES} classes of {name}, "
                 f"for {name} up to {tuning.MAX_LEAST}; bind the plan at the sizes of interest"
             )
         try:
-            found = _find_all(plan, samples, graphs, period, least)
+            return _find_all(plan, samples, graphs, period, least)
         except FinerClasses as error:
             period *= error.many
         except Coincidence:
             least = 2 * least
-    rows, total, refused, least = found
-    nbytes = {route: Polynomials(name, classes, least) for route, classes in rows.items()}
-    made = tuple(
-        SymbolicTransfer(r.source, r.target, r.tensor, r.producer, r.consumer, r.part, nbytes[r]) for r in rows
-    )
-    fixed = {other: size for other, size in plan.graph.sizes.items() if other != name}
-    result = SymbolicTransfers(name, fixed, least, made, Polynomials(name, total, least), refused)
-    return msgspec.structs.replace(result, confirmed=tuple(_confirm(plan, result, confirm)))
 
 
 def choose_symbol(graph: Graph, symbol: str | None, verb: str) -> str:
@@ -307,6 +314,7 @@ def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period
     without = {tensor for tensor, _ in refused}
     routes = dict.fromkeys(r for each in by_class for r in each or () if r.tensor not in without)
     rows = {r: tuple(None if each is None else each.get(r, ()) for each in by_class) for r in routes}
+    rows = {r: classes for r, classes in rows.items() if any(classes)}  # some are of sizes before these hold
     total = tuple(
         None if each is None else add(found for route, found in each.items() if route.tensor not in without)
         for each in by_class

@@ -106,6 +106,11 @@ def cut_again(plan: ShardPlan, graph: Graph) -> Choices:
         else:
             axes = tuple(Axis(str(k), n) for k, n in enumerate(graph.stored[name].shape))
         extents = tuple(axis.size for axis in axes)
+        if len(extents) != len(layout.extents):
+            raise ValueError(
+                f"bind: {kind} {quote(name)} has rank {len(extents)} at these sizes, and "
+                f"{len(layout.extents)} in the plan, as leaves of the same bits follow from sizes; plan the graph anew"
+            )
         if extents == layout.extents:
             layouts[kind, name] = layout
             continue
