@@ -51,7 +51,7 @@ class Route(NamedTuple):
     part: int
 
 
-class Holding(Struct, frozen=True):
+class HeldBoxes(Struct, frozen=True):
     """What each device has of a tensor: boxes, of which partial results, or lots."""
 
     boxes: tuple[AffineBox | None, ...]
@@ -136,8 +136,8 @@ class Exchanges:
         self._graph, self._mesh, self._choices = graph, mesh, choices
         self._relations = Relations(graphs, samples, frame)
         self._makers = {name: node for node in self._graph.nodes.values() for name in node.outputs}
-        self._held: dict[str, Holding] = {}
-        self._kept: dict[str, Holding] = {}
+        self._held: dict[str, HeldBoxes] = {}
+        self._kept: dict[str, HeldBoxes] = {}
         self._had: dict[tuple[str, int], Any] = {}
         self._landed: set[str] = set()
         self._seen: dict[Any, Any] = {}
@@ -155,33 +155,33 @@ class Exchanges:
 
     # -- boxes -------------------------------------------------------------------------------------------
 
-    def _cut(self, layout: Layout, extents: Sequence[Affine], what: str) -> Holding:
+    def _cut(self, layout: Layout, extents: Sequence[Affine], what: str) -> HeldBoxes:
         """What each device has of an index space, or of a tensor, in a layout."""
         cuts = [_cut_axis(layout, axis, extent, what) for axis, extent in enumerate(extents)]
         if layout.lots:
             whole = tuple((Affine(0, 0), extent) for extent in extents)
-            return Holding(tuple(None if lot is None else whole for lot in layout.lots), lots=layout.lots)
-        return Holding(
+            return HeldBoxes(tuple(None if lot is None else whole for lot in layout.lots), lots=layout.lots)
+        return HeldBoxes(
             tuple(
                 None if cell is None else tuple(cut[part] for cut, part in zip(cuts, cell, strict=True))
                 for cell in layout.cells
             )
         )
 
-    def _cut_tensor(self, kind: str, name: str, layout: Layout) -> Holding:
+    def _cut_tensor(self, kind: str, name: str, layout: Layout) -> HeldBoxes:
         return self._cut(layout, self._relations.shape(name), f"{kind} {quote(name)}")
 
-    def _shards(self, node: OpNode) -> Holding:
+    def _shards(self, node: OpNode) -> HeldBoxes:
         layout = self._choices.layouts["operator", node.name]
         return self._cut(layout, self._relations.index_shape(node.name), f"operator {quote(node.name)}")
 
-    def _hold_output(self, node: OpNode, k: int) -> Holding:
+    def _hold_output(self, node: OpNode, k: int) -> HeldBoxes:
         """What each device makes of an output."""
         signature, layout = self._graph.signature(node.name), self._choices.layouts["operator", node.name]
         boxes = self._shards(node).boxes
         made = tuple(None if box is None else self._relations.hull(node.name, k, box) for box in boxes)
         parts = tuple(layout.number_parts(signature.reductions).tolist()) if self._in_parts(node) else None
-        return Holding(made, parts)
+        return HeldBoxes(made, parts)
 
     def _in_parts(self, node: OpNode) -> bool:
         layout = self._choices.layouts["operator", node.name]
@@ -209,7 +209,7 @@ class Exchanges:
         for name in outputs:
             self._bring_output(name)
 
-    def _hold(self, name: str, held: Holding) -> None:
+    def _hold(self, name: str, held: HeldBoxes) -> None:
         """A tensor is there; who has complete cells has them for good."""
         self._held[name] = held
         if held.parts is None:
@@ -295,11 +295,11 @@ class Exchanges:
         if held.parts is None:
             self._kept[name] = held
 
-    def _bring(self, label: str, name: str, rests: Holding) -> None:
+    def _bring(self, label: str, name: str, rests: HeldBoxes) -> None:
         self._gather(label, name, {d: rests.cells(d) for d, box in enumerate(rests.boxes) if box is not None})
         self._held[name] = rests
 
-    def _merge(self, name: str, rests: Holding, stages: Sequence[MergeStage]) -> None:
+    def _merge(self, name: str, rests: HeldBoxes, stages: Sequence[MergeStage]) -> None:
         """Parts are merged stage by stage: what a device has after one is what rests on those that it sends to."""
         boxes = list(rests.boxes)
         after: list[list[AffineBox | None]] = []

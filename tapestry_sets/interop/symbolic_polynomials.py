@@ -11,7 +11,7 @@ from tapestry_sets.interop.symbolic_counts import count_cells
 from tapestry_sets.interop.symbolic_expressions import load_sympy
 from tapestry_sets.limits import TooHard, quote
 
-Coefficients = tuple[Fraction, ...]
+PolynomialTerms = tuple[Fraction, ...]
 """Of a polynomial, that of the lowest power first; none for 0."""
 
 
@@ -23,7 +23,7 @@ class FinerClasses(ValueError):
         self.many = many
 
 
-def count_polynomial(cells: Any, parameter: str) -> tuple[Coefficients, int]:
+def count_polynomial(cells: Any, parameter: str) -> tuple[PolynomialTerms, int]:
     """Return the number of points of a set of isl as a polynomial of its parameter, and the value from which on it is.
 
     Parameters
@@ -54,7 +54,7 @@ def count_polynomial(cells: Any, parameter: str) -> tuple[Coefficients, int]:
     return found
 
 
-def read_polynomial(expression: Any, symbol: Any) -> tuple[Coefficients, int] | None:
+def read_polynomial(expression: Any, symbol: Any) -> tuple[PolynomialTerms, int] | None:
     """The polynomial that an expression of sympy is from some value of its symbol on, and the least such value >= 0.
 
     Comparisons of the symbol with a number have one truth behind it. So the expression is a polynomial there; it may
@@ -100,7 +100,7 @@ def read_polynomial(expression: Any, symbol: Any) -> tuple[Coefficients, int] | 
     return found, least
 
 
-def _trim(found: Sequence[Fraction]) -> Coefficients:
+def _trim(found: Sequence[Fraction]) -> PolynomialTerms:
     last = max((k for k, factor in enumerate(found) if factor), default=-1)
     return tuple(found[: last + 1])
 
