@@ -14,7 +14,16 @@ from tapestry_plan.steps import ShardPlan
 from tapestry_plan.symbolic import tuning
 from tapestry_plan.symbolic.transfers import choose_symbol
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.limits import Units, as_items, check_arguments, check_positive, freeze_dicts, quote, tell_count
+from tapestry_sets.limits import (
+    Units,
+    as_items,
+    check_arguments,
+    check_positive,
+    escape_controls,
+    freeze_dicts,
+    quote,
+    tell_count,
+)
 
 
 class Bound(Struct, frozen=True):
@@ -138,24 +147,29 @@ class Crossovers(Struct, frozen=True):
 
     def _list_cells(self) -> list[list[str]]:
         units, rows = Units(), []
-        gains = {point.size: f"{point.gain:.1%}" for point in self.points}
+        gains = {point.size: "" if point.before is None else f"{point.gain:.1%}" for point in self.points}
         for k, size in enumerate(self.sizes):
             if k and size not in gains:
                 continue
             best = self.best[k]
             one = None if best is None else self.found[k][best]
-            told = "none can be bound" if best is None else f"planned at {self.symbol}={self.planned_at[best]}"
+            symbol = escape_controls(self.symbol, "")
+            told = "none can be bound" if best is None else f"planned at {symbol}={self.planned_at[best]}"
             costs = ["", ""] if one is None else [units.seconds(one.seconds), units.nbytes(one.nbytes_moved)]
             rows.append([str(size), told, *costs, gains.get(size, "")])
-        return [[f"from {self.symbol}", "best plan", "seconds", "moved", "better by"], *rows[: tuning.SHOWN_ROWS]]
+        return [
+            [escape_controls(f"from {self.symbol}", ""), "best plan", "seconds", "moved", "better by"],
+            *rows[: tuning.SHOWN_ROWS],
+        ]
 
     def _tell_rest(self) -> list[str]:
         fixed = "".join(f", {name}={size}" for name, size in self.others.items())
         first, last = min(self.sizes), max(self.sizes)
-        return [
+        told = (
             f"by {self.by}, of {tell_count(len(self.planned_at), 'plan')} bound at each of "
             f"{tell_count(len(self.sizes), 'size')}, {first} to {last}{fixed}"
-        ]
+        )
+        return [escape_controls(told, "")]
 
 
 def _read(one: Bound, by: str) -> float:

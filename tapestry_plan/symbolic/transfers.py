@@ -27,7 +27,17 @@ from tapestry_plan.symbolic.exchanges import Coincidence, Exchanges, Route
 from tapestry_plan.symbolic.polynomials import Coefficients, Polynomials, add, substitute
 from tapestry_sets.draw import align, as_html
 from tapestry_sets.interop import FinerClasses, NonAffineSize, count_polynomial
-from tapestry_sets.limits import TooHard, escape_controls, freeze_dicts, list_names, quote, tell_count
+from tapestry_sets.limits import (
+    REFUSALS,
+    Open,
+    TooHard,
+    ask_one,
+    escape_controls,
+    freeze_dicts,
+    list_names,
+    quote,
+    tell_count,
+)
 
 
 class SymbolicTransfer(Struct, frozen=True):
@@ -174,7 +184,8 @@ class SymbolicTransfers(Struct, frozen=True, dict=True):
             total,
             *([f"as plans at {tell_count(len(checked), 'size')} move them: {_tell_range(checked)}"] if checked else []),
         ]
-        return told + [f"no polynomial of {one.tensor} for {one.consumer}: {one.why}" for one in self.refused]
+        told += [f"no polynomial of {one.tensor} for {one.consumer}: {one.why}" for one in self.refused]
+        return [escape_controls(line, "") for line in told]
 
 
 def _tell_range(sizes: Sequence[int]) -> str:
@@ -325,20 +336,20 @@ def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period
 def _count_each(exchanges: Exchanges, frame: Frame) -> tuple[dict[Route, Coefficients], int]:
     """The bytes of each route as polynomials in the size, and the m from which on all hold."""
     least = 0
-    counted: dict[str, tuple[Coefficients, int]] = {}
+    counted: dict[str, tuple[Coefficients, int] | Open] = {}
     found: dict[Route, Coefficients] = {}
     for route, sets in exchanges.found.items():
         cells = []
         for points in sets:
             text = str(points)
-            try:
-                if text not in counted:
-                    counted[text] = count_polynomial(points, PARAMETER)
-            except TooHard as error:
-                exchanges.refused[route.tensor, route.consumer] = str(error)
+            if text not in counted:
+                counted[text] = ask_one(REFUSALS, count_polynomial, points, PARAMETER)
+            one = counted[text]
+            if isinstance(one, Open):
+                exchanges.refused[route.tensor, route.consumer] = "the set engine does not count its cells at any size"
                 break
-            cells.append(counted[text][0])
-            least = max(least, counted[text][1])
+            cells.append(one[0])
+            least = max(least, one[1])
         itemsize = exchanges.itemsize(route)
         total = substitute(add(cells), frame.base, frame.step)
         found[route] = tuple(factor * itemsize for factor in total)
