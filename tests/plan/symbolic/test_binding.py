@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -191,12 +192,19 @@ def test_axes_that_are_cut_into_equal_parts_only() -> None:
 
 def test_leaves_of_the_same_bits_follow_from_sizes() -> None:
     """So that not all sizes have the plan's parts; where they are kept, bits are those of one device."""
-    p, alone = (plan(attention(), Mesh(n), same_bits=True) for n in (2, 1))
-    with pytest.raises(ValueError, match=r"not a multiple of that|as leaves of the same bits follow from sizes"):
-        p.bind(seq=7)
-    x = np.random.default_rng(3).standard_normal((4, 6, 8)).astype(np.float32)
-    found = [run(one.bind(batch=4), {"x": x}, backend="serial").outputs["y"] for one in (p, alone)]
-    np.testing.assert_array_equal(*found)
+    p, kept = plan(attention(), Mesh(2), same_bits=True), []
+    for batch, seq in ((2, 6), (2, 7), (4, 6), (1, 4), (1, 6), (5, 6)):
+        try:
+            bound = p.bind(batch=batch, seq=seq)
+        except ValueError as error:
+            assert re.search("not a multiple of that|as leaves of the same bits follow from sizes", str(error))
+            continue
+        kept.append((batch, seq))
+        alone = plan(attention(batch=batch, seq=seq), Mesh(1), same_bits=True)
+        x = np.random.default_rng(3).standard_normal((batch, seq, 8)).astype(np.float32)
+        found = [run(one, {"x": x}, backend="serial").outputs["y"] for one in (bound, alone)]
+        np.testing.assert_array_equal(*found)
+    assert kept == [(2, 6), (1, 4), (1, 6), (5, 6)]
 
 
 def test_memory_that_a_device_has() -> None:
