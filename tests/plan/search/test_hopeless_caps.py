@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, ShardPlan, load_onnx, ops, pareto, plan
-from tapestry_plan.search import by_memory
+from tapestry_plan.search.caps import by_memory
 from tapestry_plan.search.caps.least import find_small, list_same
 from tapestry_plan.search.caps.needed import find_overfull, find_unrunnable
 from tapestry_plan.search.neighbors.fusing import fuse_neighbors, join_neighbors

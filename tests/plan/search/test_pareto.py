@@ -10,7 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, ops, pareto, plan
-from tapestry_plan.search import by_memory
+from tapestry_plan.search.caps import by_memory
 from tapestry_plan.search.caps.capped import solve_capped
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.steps import Alloc, Choices, Free, lower
