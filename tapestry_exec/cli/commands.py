@@ -178,7 +178,7 @@ def plan_command(
     short_help="Say where tensors lie, for JAX, PyTorch, Dask, ONNX.",
     examples=[
         "tapestry export model.onnx --mesh 2 --space mesh --to dask",
-        "tapestry export model.onnx --mesh 2 --space mesh --no-fuse --to onnx --output sharded.onnx",
+        "tapestry export model.onnx --mesh 2 --space mesh --to onnx --output sharded.onnx",
     ],
 )
 @planning
@@ -195,7 +195,7 @@ def export_command(asked: Planning, mesh: Mesh | None, as_json: bool, library: s
     """Say where a plan's tensors lie, as other libraries do: lines of Python that run, or a model of ONNX.
 
     Exact. Tensors that the library cannot say are named with the reason, and the exit status is then 1. A model of ONNX
-    is written where all can be said, of a plan without blocks of several operators.
+    is written where all can be said; blocks of several operators are written as these.
     """
     if library == "onnx" and output is None:
         raise click.UsageError("--to onnx writes a model; name its file with --output")

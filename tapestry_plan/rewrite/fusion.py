@@ -165,6 +165,10 @@ class Fusion(Struct, frozen=True, dict=True):
         sizes = self.second_signature.index_shape
         return not projection.map.offset[c] and projection.shape[c] == 1 and sizes[terms[0][0]] == self.shape[c]
 
+    def operands_of_second(self, others: Sequence[T], between: T) -> list[T]:
+        """What the second operator reads, in its order: its other operands, and the result between."""
+        return _with_between(others, self.at, between)
+
     def cells(self, box: Box) -> Box | None:
         """The block of the result between that an index box of the second operator reads, cut to the tensor."""
         return window(self.second_signature, self.at[0], box, self.shape)

@@ -49,7 +49,7 @@ from tapestry_plan.steps.deriving import cut_program, derive_program, derive_ste
 from tapestry_plan.steps.documents import PlanVersionError
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
 from tapestry_plan.steps.exports.shardings import Shardings, check_even, import_library
-from tapestry_plan.steps.inside import tell_block
+from tapestry_plan.steps.inside import take_apart, tell_block
 from tapestry_plan.steps.layouts.cells import Facts, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import (

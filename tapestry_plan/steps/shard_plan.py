@@ -643,6 +643,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def to_onnx(self) -> Any:
         """The plan as an ONNX model, whose nodes say by `ShardingSpecProto`s where they read and make tensors.
 
+        Blocks of several operators are written as these, each with shardings of its own.
+
         Returns
         -------
         onnx.ModelProto
@@ -650,7 +652,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         UnsupportedOp
-            For operators and views that ONNX does not have, and blocks of several operators: plan with ``fuse=False``.
+            For operators and views that ONNX does not have.
         NotExported
             With the reasons, where tensors lie as ONNX cannot say.
 
@@ -658,10 +660,10 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         --------
         >>> from tapestry_plan import Graph, Mesh, ops, plan
         >>> g = Graph()
-        >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
-        >>> model = plan(g, Mesh(2), fuse=False).to_onnx()
-        >>> [node.op_type for node in model.graph.node], len(model.configuration)
-        (['Relu'], 1)
+        >>> _ = g.output(ops.exp(ops.relu(g.input("x", (8, 4)))), "y")
+        >>> p = plan(g, Mesh(2))
+        >>> [node.op for node in p.graph.nodes.values()], [node.op_type for node in p.to_onnx().graph.node]
+        (['fused(relu,exp)'], ['Relu', 'Exp'])
 
         References
         ----------
