@@ -106,7 +106,7 @@ def _draw_plan(name: str, options: Mapping[str, Any]) -> Drawing:
     op = _find_node(p.graph, options["node"])
     parts = options["parts"]
     return Drawing.of(
-        options["node"], show_projection(op, p.stage[options["node"]].sharding if parts is None else parts)
+        options["node"], show_projection(op, p.sharding[options["node"]] if parts is None else parts)
     )
 
 

@@ -23,7 +23,7 @@ from tapestry_sets.limits import cut_text
 
 def describe_graph(plan: ShardPlan) -> dict[str, Any]:
     """The operators of a plan, inputs and outputs that begin and end it, edges with bytes, and the tree of blocks."""
-    graph, shares = plan.graph, {name: tell_sharding(plan.stage[name].sharding) for name in plan.graph.nodes}
+    graph, shares = plan.graph, {name: tell_sharding(plan.sharding[name]) for name in plan.graph.nodes}
     frequent = [share for share, _ in Counter(shares.values()).most_common() if share != WHOLE][:SHOWN_SHARES]
     colors = {share: k for k, share in enumerate(frequent)}
     moved = _count_moved(plan)
@@ -197,7 +197,7 @@ def _fill(plan: ShardPlan, place: dict[str, int], body: Iterable[Any], items: It
 def _form(plan: ShardPlan, member: Iterable[Any]) -> tuple[object, ...]:
     """What repetitions that are shown as one have in common."""
     return tuple(
-        (tell_sharding(plan.stage[item.name].sharding), plan.stage[item.name].nbytes_received)
+        (tell_sharding(plan.sharding[item.name]), plan.stage[item.name].nbytes_received)
         for item in member
         if isinstance(item, OpNode)
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tapestry_plan.ir import Attrs, Axis, Graph, Op
 from tapestry_plan.rewrite import Draft, list_readers, open_block, unfuse
@@ -68,7 +67,7 @@ def open_blocks(
         cells = [None if box is None else block.cells(box) for box in parts[second][2]]
         mine = tuple(None if one is None else block.made_by(one) for one in cells)
         parts[first] = block.first, block.first_attrs, mine
-        found[first] = Inside(call_axes(block.first, block.first_attrs, block.first_signature.axes), mine)
+        found[first] = Inside(block.first_signature.axes, mine)
     return dict(reversed(found.items()))
 
 
@@ -93,20 +92,6 @@ def take_apart(graph: Graph, fused: Sequence[tuple[str, str]], made_by: Mapping[
         if wanted not in draft.stored and wanted not in draft.selections:
             draft.rename(between, wanted)
     return draft.done()
-
-
-def call_axes(op: Op, attrs: Attrs, axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Index axes as an operator calls them: those of a block as its last operator does, after which it is named.
-
-    Parameters
-    ----------
-    op, attrs
-    axes : sequence of Axis
-        Of the operator's signature.
-    """
-    block = open_block(op, attrs)
-    own = axes if block is None else block.small.axes
-    return tuple(replace(axis, name=mine.name) for axis, mine in zip(axes, own, strict=True))
 
 
 def list_readers_inside(graph: Graph, fused: Sequence[tuple[str, str]], name: str) -> list[str]:

@@ -39,7 +39,7 @@ from tapestry_plan.steps.documents import (
 )
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
-from tapestry_plan.steps.inside import Inside, call_axes, list_readers_inside, open_blocks
+from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
 from tapestry_plan.steps.layouts.layout import tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
@@ -298,8 +298,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def sharding(self) -> dict[str, dict[str, int]]:
         """For each operator, its split index axes and their numbers of parts; those inside of blocks come last.
 
-        Axes are called as the operators call them, for `fix`: of a block, which is named after its last operator, as
-        that one does. `Stage.sharding` has them under the block's own names.
+        Axes are called as the operators call them, as `fix` takes them: of a block, which is named after its last
+        operator, as that one does. `Stage.sharding`, `explain` and reports have the same names.
 
         Examples
         --------
@@ -312,8 +312,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         found = {
             name: {axis.name: n for axis, n in zip(axes, layout.parts, strict=True) if n > 1}
             for name, layout in self.choices.of_kind("operator").items()
-            for node in [self.graph.nodes[name]]
-            for axes in [call_axes(self.graph.ops[node.op], node.attrs, self.graph.signature(name).axes)]
+            for axes in [self.graph.signature(name).axes]
         }
         found |= {name: one.sharding for name, one in self._inside.items()}
         return FrozenDict((name, FrozenDict(each)) for name, each in found.items())

@@ -188,7 +188,8 @@ def tell_reasons(plan: Any, node: str) -> list[str]:
     stage, told, known = plan.stage[node], _show(node), plan._lookups
     lines = []
     if inside := known.inside.get(node):
-        names = ", ".join(map(_show, inside))
+        cuts = {one: tell_sharding(plan.sharding[one]) for one in (*inside, node)}
+        names = ", ".join(_show(one) + f" ({cuts[one]})" * (cuts[one] != cuts[node]) for one in inside)
         lines.append(f"one block of {names} and {told}: what is between them is not stored")
     lines.append(_tell_costs(stage))
     if node in plan.opaque:

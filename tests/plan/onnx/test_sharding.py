@@ -20,7 +20,6 @@ from tests.exec.run.test_every_kind_of_plan import make_graph
 from tests.exec.run.test_same_bits import of_floats
 from tests.plan.steps.test_exports import held
 
-
 POINTS = 400
 """Of operators with more index points so many are looked at."""
 
