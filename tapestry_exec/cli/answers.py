@@ -15,7 +15,15 @@ from msgspec import Struct
 from tapestry_exec.cli.terminal import echo, escape_json
 from tapestry_exec.run import RunResult
 from tapestry_plan.ir import Signature
-from tapestry_plan.steps import Cause, DocumentKind, PlannedTransfer, ShardPlan, describe_document, describe_type
+from tapestry_plan.steps import (
+    Cause,
+    DocumentKind,
+    MemoryNeed,
+    PlannedTransfer,
+    ShardPlan,
+    describe_document,
+    describe_type,
+)
 
 
 class PlanFigures(Struct, forbid_unknown_fields=True):
@@ -119,7 +127,10 @@ class ParetoAnswer(_Answer, tag="tapestry-pareto/1"):
 
 
 class AlternativeEntry(Struct, forbid_unknown_fields=True):
-    """A sharding of an operator: what the whole graph would take so, and why, in words and in numbers."""
+    """A sharding of an operator: what the whole graph would take so, and why, in words and in numbers.
+
+    Devices are those of one that is whole; memory is of plans in limited memory.
+    """
 
     sharding: dict[str, int]
     seconds: float
@@ -127,6 +138,8 @@ class AlternativeEntry(Struct, forbid_unknown_fields=True):
     is_chosen: bool
     reasons: list[str]
     causes: tuple[Cause, ...]
+    devices: tuple[int, ...]
+    memory: MemoryNeed | None
 
 
 class Explained(Struct, forbid_unknown_fields=True):
@@ -152,17 +165,24 @@ class ExplainAnswer(_Answer, tag="tapestry-explain/1"):
 
 
 def _explain(p: ShardPlan, node: str) -> Explained:
-    text, stage = str(p.explain(node)), p.stage.get(node)
+    text, stage = p.explain(node), p.stage.get(node)
     if stage is None:
-        return Explained(node, text, None, None, None, None, [])
+        return Explained(node, str(text), None, None, None, None, [])
     others = [
         AlternativeEntry(
-            dict(one.sharding), one.seconds, one.nbytes_moved, one.is_chosen, list(one.reasons), one.causes
+            dict(one.sharding),
+            one.seconds,
+            one.nbytes_moved,
+            one.is_chosen,
+            list(one.reasons),
+            one.causes,
+            one.devices,
+            next(iter(text.needs[k : k + 1]), None),
         )
-        for one in p.alternatives.get(stage.node, ())
+        for k, one in enumerate(text.alternatives)
     ]
     received = list(stage.nbytes_received)
-    return Explained(node, text, dict(stage.sharding), received, stage.nbytes_shared, stage.seconds, others)
+    return Explained(node, str(text), dict(stage.sharding), received, stage.nbytes_shared, stage.seconds, others)
 
 
 class TransfersAnswer(_Answer, tag="tapestry-transfers/1"):

@@ -39,9 +39,10 @@ from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
 from tapestry_plan.steps.arenas.packing import KnownPlaces, Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
-from tapestry_plan.steps.asking.alternatives import Alternative, Cause, OnDemand, Sample, tell_seconds
+from tapestry_plan.steps.asking.alternatives import Alternative, Cause, MemoryNeed, OnDemand, Sample, tell_seconds
 from tapestry_plan.steps.asking.differences import ChangedOperator, ChangedTransfer, PlanDifference
 from tapestry_plan.steps.asking.explaining import Explanation, tell_reasons, tell_standing
+from tapestry_plan.steps.asking.lookups import tell_cut
 from tapestry_plan.steps.asking.memory_use import HeldBuffer, MemoryUse
 from tapestry_plan.steps.asking.transfers import PlannedTransfer, PlannedTransfers, tell_cells
 from tapestry_plan.steps.choices import Choices, check_choices
@@ -53,7 +54,6 @@ from tapestry_plan.steps.inside import take_apart, tell_block
 from tapestry_plan.steps.layouts.cells import Facts, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import (
-    WHOLE,
     Bounds,
     Layout,
     Lot,
@@ -101,7 +101,7 @@ from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, spl
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
 from tapestry_plan.steps.schemas import DocumentKind, describe_document, describe_type
 from tapestry_plan.steps.shard_plan import NotFound, ShardPlan
-from tapestry_plan.steps.showing import DeviceCounts, MeasuredRun, fill_comparison, fill_report
+from tapestry_plan.steps.showing import DeviceCounts, MeasuredRun, fill_comparison, fill_report, fill_weighing
 from tapestry_plan.steps.stages import Expansions, Fused, Stage
 from tapestry_plan.steps.step import (
     HOST,

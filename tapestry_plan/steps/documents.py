@@ -186,7 +186,7 @@ def read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
 
 def read_alternative(entry: dict[str, Any]) -> Alternative:
     """Another sharding of an operator, with what makes the difference."""
-    made: Alternative = _read(Alternative, entry, {"causes": partial(read_all, _read_cause)})
+    made: Alternative = _read(Alternative, entry, {"causes": partial(read_all, _read_cause), "devices": read_list})
     return made
 
 

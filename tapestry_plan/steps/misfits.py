@@ -110,6 +110,8 @@ def _list_contradictions(plan: ShardPlan) -> Iterator[str]:
         lists += [(f"plan.stages[{k}].{name}", getattr(stage, name)) for name in ("nbytes_received", "flop")]
         if stage.work_seconds:
             lists.append((f"plan.stages[{k}].work_seconds", stage.work_seconds))
+    if plan.limit_nbytes is not None:
+        lists.append(("plan.limit_nbytes", plan.limit_nbytes))
     for name, entries in lists:
         if len(entries) != size:
             yield f"{name} has {len(entries)} entries; the mesh has {size} devices"

@@ -169,6 +169,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     They are inside of a block, expanded, or equal to others; those that are called like their operators are left out.
     """
+    limit_nbytes: tuple[int, ...] | None = None
+    """By device the bytes that its arena may have, as it was asked; None where nothing was. It is not compared."""
     explicit: Written | None = None
     """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
 
@@ -509,7 +511,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Whether two plans are of the same graph and say the same: so a plan that was written and read is."""
         if not isinstance(other, ShardPlan):
             return NotImplemented
-        derived = ("graph", "explicit", "alternatives")  # what was compared beside the choices says nothing of them
+        # What was compared beside the choices, or might have kept others from being made, says nothing of them.
+        derived = ("graph", "explicit", "alternatives", "limit_nbytes")
         fields = [name for name in self.__struct_fields__ if name not in derived]
         if any(getattr(self, name) != getattr(other, name) for name in fields):
             return False
@@ -1032,6 +1035,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled", "nbytes_local"), read_list
     ),
+    "limit_nbytes": lambda entry: None if entry is None else read_list(entry),
     "mesh": read_mesh,
     "choices": read_choices,
     "explicit": lambda entry: None if entry is None else read_written(entry, Step),

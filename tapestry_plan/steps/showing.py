@@ -41,7 +41,11 @@ Compare = Callable[..., Callable[[str], Any]]
 make_report: MakeReport
 show_plan: ShowPlan
 write_model: WriteModel
+Weigh = Callable[..., Sequence[Any]]
+"""``(plan, operator) -> what each of its alternatives takes of memory``."""
+
 compare_choices: Compare
+weigh_choices: Weigh
 
 
 def fill_report(make: MakeReport, show: ShowPlan, write: WriteModel) -> None:
@@ -54,3 +58,9 @@ def fill_comparison(compare: Compare) -> None:
     """Let plans be compared with other shardings of their operators by this function; `search` calls it once."""
     global compare_choices
     compare_choices = compare
+
+
+def fill_weighing(weigh: Weigh) -> None:
+    """Let alternatives be weighed against limits of memory by this function; `search` calls it once."""
+    global weigh_choices
+    weigh_choices = weigh

@@ -273,8 +273,10 @@ class _Surroundings:
             else one
             for k, one in enumerate(found)
         )
-        sharding = summarize(variable.axes, variable.layouts[choice[self.at]])
-        return Alternative(sharding, ticks / TICKS_PER_SECOND, nbytes, self.node, is_chosen, causes)
+        layout = variable.layouts[choice[self.at]]
+        sharding = summarize(variable.axes, layout)
+        on = () if sharding else tuple(device for device, cell in enumerate(layout.cells) if cell is not None)
+        return Alternative(sharding, ticks / TICKS_PER_SECOND, nbytes, self.node, is_chosen, causes, on)
 
     def _list_moved(
         self, after: Mapping[tuple[str, str], _Arrival], choice: Sequence[int], is_chosen: bool

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as with_data
 from itertools import chain
 from typing import Any
@@ -20,15 +20,20 @@ from tapestry_plan.rewrite import Draft, fix_bits
 from tapestry_plan.search.arguments import CapOptions, check_least
 from tapestry_plan.search.caps.by_memory import keeps
 from tapestry_plan.search.kept.comparing import Comparison
+from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import write_plan
 from tapestry_plan.steps import (
+    InfeasiblePlan,
     Layout,
+    MemoryNeed,
     Mesh,
     NotFound,
     OnDemand,
     ShardPlan,
     check_choices,
+    fill_weighing,
+    least_memory,
     parse_layout,
     spill,
     tell_standing,
@@ -61,15 +66,10 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     check_choices(planned, mesh, kept.choices)
     wanted, exact = _read_fix(planned, kept, fix)
     meter = Meter(options.progress, len(planned.nodes))
-    problem, choice = _compare(planned, kept).settle(wanted, exact)
-    meter.enter("steps")
-    fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
-    made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, caps)
     asked = mesh.limit_memory(options.memory_nbytes)
+    made = _write_kept(kept, asked, *_compare(planned, kept).settle(wanted, exact), meter)
     if kept.choices.spill_nbytes is not None:
         made = spill(made, kept.choices.spill_nbytes)
-    elif not keeps(made, asked if asked is not None else caps):
-        made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, asked)
     made = replace(
         made,
         bound=min(made.seconds, kept.bound),
@@ -78,6 +78,7 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         unified=kept.unified,
         recomputed=kept.recomputed,
         made_by=kept.made_by,
+        limit_nbytes=kept.limit_nbytes if asked is None else asked,
     )
     if asked is not None and not keeps(made, asked):
         needed = max(made.peak_nbytes)
@@ -91,6 +92,53 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         )
     meter.finish()
     return made
+
+
+def _write_kept(
+    kept: ShardPlan, asked: Sequence[int] | None, problem: Problem, choice: Sequence[int], meter: Meter
+) -> ShardPlan:
+    """The plan of some choices in arenas like those of the plan that is kept, or in such as are asked for."""
+    meter.enter("steps")
+    fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
+    ticks = problem.count_cost(choice)[0]
+    made = write_plan(problem, choice, ticks, fan_in, caps)
+    if kept.choices.spill_nbytes is None and not keeps(made, asked if asked is not None else caps):
+        made = write_plan(problem, choice, ticks, fan_in, asked)
+    return made
+
+
+def weigh_alternatives(plan: ShardPlan, node: str) -> tuple[MemoryNeed, ...]:
+    """What each alternative of an operator takes of the memory to which its plan is limited, as these are listed.
+
+    It is that of ``plan(graph, mesh, like=p, fix={node: one.sharding}, memory_nbytes=…)`` with these limits.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+        With limits.
+    node : str
+        An operator of its graph.
+    """
+    limits, found = plan.limit_nbytes, list[MemoryNeed]()
+    assert limits is not None, "the caller has some"
+    for one in plan.alternatives[node]:
+        if one.is_chosen:
+            peaks: Sequence[int] = plan.peak_nbytes
+        else:
+            wanted, exact = _read_fix(plan.graph, plan, {node: one.sharding})
+            settled = _compare(plan.graph, plan).settle(wanted, exact)
+            made = _write_kept(plan, limits, *settled, Meter())
+            room = plan.choices.spill_nbytes
+            try:
+                peaks = (made if room is None else spill(made, room)).peak_nbytes
+            except InfeasiblePlan:  # on some device one step needs more, whatever waits elsewhere
+                peaks = tuple(map(min, made.peak_nbytes, map(max, limits, least_memory(made))))
+        over = max(0, *(peak - limit for peak, limit in zip(peaks, limits, strict=True)))
+        found.append(MemoryNeed(max(peaks), over))
+    return tuple(found)
+
+
+fill_weighing(weigh_alternatives)
 
 
 def _compare(planned: Graph, kept: ShardPlan) -> Comparison:

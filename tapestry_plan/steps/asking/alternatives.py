@@ -156,6 +156,8 @@ class Alternative(Struct, frozen=True):
     causes : tuple of Cause
         What differs, the largest difference of seconds first: their differences make up those of the totals. Of the
         plan's own sharding what moves around the operator.
+    devices : tuple of int
+        Of one that is not cut, those that compute it, each all of it.
 
     Examples
     --------
@@ -175,6 +177,7 @@ class Alternative(Struct, frozen=True):
     node: str = ""
     is_chosen: bool = False
     causes: tuple[Cause, ...] = ()
+    devices: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
@@ -202,6 +205,27 @@ class Alternative(Struct, frozen=True):
         told = [one.tell(self.node, is_chosen=self.is_chosen) for one in self.causes[: tuning.TOLD_CAUSES]]
         left = len(self.causes) - len(told)
         return (*told, f"and {tell_count(left, 'smaller difference')}") if left else tuple(told)
+
+
+class MemoryNeed(Struct, frozen=True):
+    """What the plan with another sharding takes of its devices' memory, where that is limited.
+
+    Parameters
+    ----------
+    peak_nbytes : int
+        The most that a device holds at once; of a plan that spills after idle buffers wait in host memory, as far as
+        that helps.
+    over_nbytes : int
+        By how much more some device would hold than it may have; 0 where each has room.
+    """
+
+    peak_nbytes: int
+    over_nbytes: int
+
+    def __str__(self) -> str:
+        if not self.over_nbytes:
+            return f"at most {self.peak_nbytes:,} B on a device"
+        return f"exceeds the memory: {self.peak_nbytes:,} B on a device, {self.over_nbytes:,} B more than it may have"
 
 
 def tell_seconds(one: Alternative, than: float = 0.0) -> str:
