@@ -97,14 +97,18 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
 def _write_kept(
     kept: ShardPlan, asked: Sequence[int] | None, problem: Problem, choice: Sequence[int], meter: Meter
 ) -> ShardPlan:
-    """The plan of some choices in arenas like those of the plan that is kept, or in such as are asked for."""
+    """The plan of some choices in arenas like those of the plan that is kept, or in such as are asked for, or in any.
+
+    The first that keeps the memory; where none does that which takes the least, or of no memory that is asked for any.
+    """
     meter.enter("steps")
     fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
-    ticks = problem.count_cost(choice)[0]
-    made = write_plan(problem, choice, ticks, fan_in, caps)
-    if kept.choices.spill_nbytes is None and not keeps(made, asked if asked is not None else caps):
-        made = write_plan(problem, choice, ticks, fan_in, asked)
-    return made
+    ticks, tried = problem.count_cost(choice)[0], list[ShardPlan]()
+    for room in dict.fromkeys((caps, None if asked is None else tuple(asked), None)):
+        tried.append(write_plan(problem, choice, ticks, fan_in, room))
+        if kept.choices.spill_nbytes is not None or keeps(tried[-1], asked if asked is not None else caps):
+            return tried[-1]
+    return tried[-1] if asked is None else min(tried, key=lambda made: max(made.peak_nbytes))
 
 
 def weigh_alternatives(plan: ShardPlan, node: str) -> tuple[MemoryNeed, ...]:

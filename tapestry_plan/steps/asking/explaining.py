@@ -35,6 +35,7 @@ class Explanation(Guarded, str):
     """The operator of the plan's graph that they are of."""
     alternatives: tuple[Alternative, ...]
     """The shardings that were compared, from best to worst."""
+    _rows: Sequence[_Row]
     needs: tuple[MemoryNeed, ...]
     """What each of these takes of the devices' memory, of a plan in memory that is limited; else none."""
 
