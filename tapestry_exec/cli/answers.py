@@ -165,7 +165,8 @@ class ExplainAnswer(_Answer, tag="tapestry-explain/1"):
 
 
 def _explain(p: ShardPlan, node: str) -> Explained:
-    text, stage = p.explain(node), p.stage.get(node)
+    text = p.explain(node)
+    stage = p.stage.get(text.node)
     if stage is None:
         return Explained(node, str(text), None, None, None, None, [])
     others = [

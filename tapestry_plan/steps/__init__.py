@@ -23,6 +23,7 @@ From the ground up; each row stands on rows above it:
     lowering  arenas/timeline             a graph and its layouts as steps; when each buffer is used
     asking/transfers  asking/memory_use   what goes from device to device, and why; what arenas hold, step by step
     asking/reasons  asking/differences    what an operator's shards read, and from where; what plans have otherwise
+    asking/tensors                        where inputs, constants and views lie, who reads them, what moves for these
     asking/explaining                     why an operator is sharded as it is
     programs  alike                       the steps of one device; devices that need as much memory as others
     arenas/packing                        arenas of written steps, laid out anew

@@ -894,7 +894,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def explain(self, node: str) -> Explanation:
         """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
 
-        An operator may be asked for by a tensor that it makes, as an ONNX file calls it.
+        An operator may be asked for by a tensor that it makes, as an ONNX file calls it, and by an output. Of an input,
+        a constant or a view it tells where it lies, who reads it, and what moves because of it.
 
         Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
         on up to 64 devices.
@@ -911,7 +912,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ValueError
-            When the plan has no operator or stage of that name.
+            When the plan has no operator, stage, input, constant, view or output of that name.
 
         Examples
         --------
@@ -921,6 +922,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
         >>> print(p.explain("columns").splitlines()[2])
           reads 96 B of result rows; 48 B come from other devices, as cells [2, 4)×[0, 3) from device 1 to 0
+        >>> print(p.explain("x"))
+        x: input, float32 of 4×6, 96 B
+          placed: 48 B on each of 2 devices
+          rows reads 96 B of input x, all of it where it is placed
+          nothing moves because of it
         """
         return explain(self, node)
 

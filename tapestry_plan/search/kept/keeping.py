@@ -186,7 +186,8 @@ def _find_graph(graph: Graph, kept: ShardPlan) -> Graph:
     missing = [
         name
         for name, each in kept.graph.stored.items()
-        if each.kind == "constant" and each.data is None and each.path is None and name in data
+        if each.kind == "constant" and each.data is None and name in data
+        if data[name].data is not None or each.path is None
     ]
     if not missing:
         return kept.graph

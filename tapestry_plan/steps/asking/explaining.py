@@ -1,4 +1,4 @@
-"""Why an operator of a plan is sharded as it is, in words made from the plan's numbers."""
+"""Why an operator of a plan is sharded as it is, in words made from the plan's numbers; what tensors are read for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tapestry_plan.steps import showing, tuning
 from tapestry_plan.steps.asking.alternatives import Alternative, MemoryNeed, tell_seconds
 from tapestry_plan.steps.asking.lookups import Lookups, tell_cut
 from tapestry_plan.steps.asking.reasons import OperandReads, list_reads
+from tapestry_plan.steps.asking.tensors import is_explained, tell_tensor
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
@@ -106,7 +107,7 @@ def explain(plan: Any, node: str) -> Explanation:
     node = find_operator(plan, node)
     told = _show(node)
     same = plan.unified.get(node)
-    if same is not None and node not in plan.stage and (same in plan.stage or same in plan.expanded):
+    if same is not None and node not in plan.stage and _is_known(plan, same):
         return explain(plan, same).after(
             f"{told}: the same as {_show(same)}, which is computed once and stands for both"
         )
@@ -120,8 +121,7 @@ def explain(plan: Any, node: str) -> Explanation:
         head = f"{told}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
         return Explanation.of([head], node)
     if node not in plan.stage:
-        near = list_names(plan.stage, node, "operators")
-        raise ValueError(f"explain: the plan has no operator {quote(node)}; {near}")
+        return _explain_tensor(plan, node)
     stage = plan.stage[node]
     if node not in plan.placement:
         said = [f"  {line}" for line in _tell_stage(plan, stage)]
@@ -150,6 +150,26 @@ def _weigh(plan: Any, node: str) -> Sequence[MemoryNeed]:
 def _tell_limit(limits: Sequence[int]) -> str:
     least, most = min(limits), max(limits)
     return f"a device may have {f'{least:,}' if least == most else f'{least:,} to {most:,}'} B"
+
+
+def _is_known(plan: Any, name: str) -> bool:
+    return name in plan.stage or name in plan.expanded or is_explained(plan.graph, name)
+
+
+def _explain_tensor(plan: Any, name: str) -> Explanation:
+    """Of an input, a constant, a view, or an output by its label, which is one of these or what an operator makes."""
+    graph = plan.graph
+    if is_explained(graph, name):
+        first, *lines = tell_tensor(plan, name)
+        return Explanation.of([first, *(f"  {line}" for line in lines)], name)
+    if name in graph.outputs:
+        tensor = graph.outputs[name]
+        found = explain(plan, tensor)
+        made = f", which {_show(found.node)} makes" if found.node in plan.stage else ""
+        return found.after(f"{_show(name)}: output, tensor {_show(tensor)}{made}")
+    views = [one for one in (*graph.stored, *graph.selections) if is_explained(graph, one)]
+    near = list_names([*plan.stage, *views, *graph.outputs], name, "names")
+    raise ValueError(f"explain: the plan has no operator, input, constant, view or output {quote(name)}; {near}")
 
 
 def find_operator(plan: Any, name: str) -> str:
