@@ -191,7 +191,12 @@ def read_alternative(entry: dict[str, Any]) -> Alternative:
 
 
 def _read_cause(entry: dict[str, Any]) -> Any:
-    readers = {"seconds": read_list, "nbytes": read_list, "sample": lambda one: one and _read(Sample, one)}
+    readers = {
+        "seconds": read_list,
+        "nbytes": read_list,
+        "sample": lambda one: one and _read(Sample, one),
+        "stage_nbytes": partial(read_all, read_list),
+    }
     return _read(Cause, entry, readers)
 
 

@@ -5,7 +5,7 @@ Nothing here knows operators by name: a cause is a tensor and who reads it, with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -58,6 +58,9 @@ class Cause(Struct, frozen=True):
         How many partial results of each cell there are with that sharding; 1 of complete cells.
     sample : Sample, optional
         The largest of the transfers with that sharding, of causes that are told; None where nothing moves.
+    stage_nbytes : tuple of two tuples of int
+        Where partial results are merged in several stages before they are read, the bytes of each stage, in the plan
+        and with that sharding; else empty.
 
     Examples
     --------
@@ -78,6 +81,7 @@ class Cause(Struct, frozen=True):
     size: int = 0
     parts: int = 1
     sample: Sample | None = None
+    stage_nbytes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
     def more_seconds(self) -> float:
@@ -111,7 +115,9 @@ class Cause(Struct, frozen=True):
             return f"{verb} nothing of {tensor}, {before:,} B now{took}"
         much = f"the same {after:,} B" if before == after else f"{after:,} B"
         much = f"{after:,} B" if is_chosen else much
-        of = f"{tensor} in {self.parts} parts, which are merged" if self.what == "merges" else tensor
+        stages = self.stage_nbytes[1]
+        in_stages = f" in {len(stages)} stages of {_tell_each(stages)}" if stages else ""
+        of = f"{tensor} in {self.parts} parts, which are merged{in_stages}" if self.what == "merges" else tensor
         now = f", {before:,} B now" if before and before != after else ""
         seen = ""
         if self.sample is not None:
@@ -128,6 +134,13 @@ class Cause(Struct, frozen=True):
                 return f"would replicate {tensor}: {after:,} copies, {before:,} now"
             return f"would need fewer copies of {tensor}: {after:,}, {before:,} now"
         return f"would place {after:,} B of {tensor} on devices, {before:,} B now"
+
+
+def _tell_each(nbytes: Sequence[int]) -> str:
+    """The bytes of some stages: once where all have as many."""
+    if len(set(nbytes)) == 1:
+        return f"{nbytes[0]:,} B each"
+    return f"{', '.join(f'{n:,} B' for n in nbytes[:-1])} and {nbytes[-1]:,} B"
 
 
 def _tell_more(seconds: float) -> str:
