@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
-from tapestry_plan.draw import show_spaces
+from tapestry_plan.draw import draw_spaces
 from tapestry_plan.ir import OpNode, operation
 from tapestry_plan.report.markup import UNITS, element, escape
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
@@ -101,16 +101,14 @@ def _draw(plan: ShardPlan, node: str) -> str:
     for device, boxes in plan.placement[node].items():
         for box in boxes:
             devices.setdefault(box, []).append(device)
-    pictures = ask_one(REFUSALS, show_spaces, operation(plan.graph, node), list(devices))
+    pictures = ask_one(REFUSALS, draw_spaces, operation(plan.graph, node), list(devices))
     if pictures is OPEN:
         return element("p", "There is no picture: what the parts read is too hard to say.", class_="tp-note")
     parts = [
         f"part {k + 1} on device{'s' * (len(mine) > 1)} {', '.join(map(str, mine))}"
         for k, mine in enumerate(devices.values())
     ]
-    return element("p", escape("; ".join(parts)), class_="tp-note") + element(
-        "div", *(picture.svg for picture in pictures), class_="tp-pictures"
-    )
+    return element("p", escape("; ".join(parts)), class_="tp-note") + element("div", *pictures, class_="tp-pictures")
 
 
 def _list_reasons(plan: ShardPlan, node: str) -> str:

@@ -46,19 +46,17 @@ def add_shardings(model: Any, plan: ShardPlan, graph: Graph, names: Mapping[str,
     ImportError
         For an onnx package that has no shardings.
     NotExported
-        Where some tensor lies as cannot be said; with all reasons.
+        As `list_shardings`.
     """
     try:
         from onnx import DeviceConfigurationProto, NodeDeviceConfigurationProto
     except ImportError:
         raise ImportError("onnx has no ShardingSpecProto before its version 1.18; pip install --upgrade onnx") from None
 
-    refused: list[str] = []
-    made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
-    specs = {name: dict(_list_specs(plan, graph, made, node, names, refused)) for name, node in graph.nodes.items()}
-    if refused:
-        told = tell_count(len(refused), "tensor")
-        raise NotExported(f"to_onnx: {told} not in even blocks: {'; '.join(refused)}")
+    specs = {
+        operator: {names[tensor]: _write_spec(names[tensor], blocks) for tensor, blocks in found.items()}
+        for operator, found in list_shardings(plan, graph).items()
+    }
     model.ir_version = max(model.ir_version, tuning.SHARDED_IR_VERSION)
     devices = [f"device {device}" for device in range(plan.mesh.size)]
     model.configuration.append(DeviceConfigurationProto(name=CONFIGURATION, num_devices=plan.mesh.size, device=devices))
@@ -71,14 +69,31 @@ def add_shardings(model: Any, plan: ShardPlan, graph: Graph, names: Mapping[str,
             )
 
 
-def _list_specs(
-    plan: ShardPlan,
-    graph: Graph,
-    made: Shardings[Any],
-    node: OpNode,
-    names: Mapping[str, str],
-    refused: list[str],
-) -> Iterator[tuple[str, Any]]:
+def list_shardings(plan: ShardPlan, graph: Graph) -> dict[str, dict[str, TensorBlocks]]:
+    """By operator of a graph the blocks of the tensors that it reads or makes, as a plan cuts it.
+
+    Parameters
+    ----------
+    plan, graph
+        As of `add_shardings`.
+
+    Raises
+    ------
+    NotExported
+        Where some tensor lies as cannot be said; with all reasons.
+    """
+    refused: list[str] = []
+    made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
+    found = {name: dict(_list_blocks(plan, graph, made, node, refused)) for name, node in graph.nodes.items()}
+    if refused:
+        told = tell_count(len(refused), "tensor")
+        raise NotExported(f"to_onnx: {told} not in even blocks: {'; '.join(refused)}")
+    return found
+
+
+def _list_blocks(
+    plan: ShardPlan, graph: Graph, made: Shardings[Any], node: OpNode, refused: list[str]
+) -> Iterator[tuple[str, TensorBlocks]]:
     """What is said of each tensor that an operator reads or makes; reasons where nothing can be are put to others."""
     found = dict[str, TensorBlocks | str]()
     for k, name in enumerate(node.outputs):
@@ -97,7 +112,7 @@ def _list_specs(
         except NotExported as error:
             refused.append(f"{quote(name)} at operator {quote(node.name)}: {error}")
             continue
-        yield names[name], _write_spec(names[name], blocks)
+        yield name, blocks
 
 
 def _find_made(plan: ShardPlan, graph: Graph, node: OpNode, output: int) -> TensorBlocks | str:
