@@ -27,7 +27,11 @@ from tapestry_plan.steps import (
 
 
 class PlanFigures(Struct, forbid_unknown_fields=True):
-    """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one."""
+    """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one.
+
+    `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them;
+    `apart` those whose expansions the bound has with their operators apart.
+    """
 
     mesh: list[int]
     seconds: float
@@ -38,12 +42,28 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
     nbytes_moved: int
     peak_nbytes: int
     sharding: dict[str, dict[str, int]]
+    makespan_seconds: float
+    opaque: dict[str, int]
+    apart: list[str]
 
     @classmethod
     def of(cls, p: ShardPlan) -> PlanFigures:
         peak, shape = max(p.peak_nbytes, default=0), list(p.mesh.shape)
         sharding = {node: dict(parts) for node, parts in p.sharding.items()}
-        return cls(shape, p.seconds, p.bound, p.gap, p.space, sum(p.flop), p.nbytes_moved, peak, sharding)
+        return cls(
+            shape,
+            p.seconds,
+            p.bound,
+            p.gap,
+            p.space,
+            sum(p.flop),
+            p.nbytes_moved,
+            peak,
+            sharding,
+            p.makespan_seconds,
+            dict(p.opaque),
+            list(p.apart),
+        )
 
 
 class DeviceFigures(Struct, forbid_unknown_fields=True):
@@ -75,6 +95,13 @@ class OutputFigures(Struct, forbid_unknown_fields=True):
     difference: float | None
 
 
+class FaultEntry(Struct, forbid_unknown_fields=True):
+    """That all devices began again, and the error that ended a generation."""
+
+    generation: int
+    error: str
+
+
 class RunFigures(Struct, forbid_unknown_fields=True):
     """What a run counted, each equal to what the plan predicted; links are [source, target, bytes].
 
@@ -87,6 +114,7 @@ class RunFigures(Struct, forbid_unknown_fields=True):
     devices: list[DeviceFigures]
     outputs: list[OutputFigures]
     waited_for: list[tuple[int, float]]
+    faults: list[FaultEntry]
 
     @classmethod
     def of(cls, r: RunResult) -> RunFigures:
@@ -96,7 +124,8 @@ class RunFigures(Struct, forbid_unknown_fields=True):
             for name, value in r.outputs.items()
         ]
         links = [(a, b, nbytes) for (a, b), nbytes in r.nbytes_by_link.items()]
-        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, list(r.waited_for.items()))
+        waited, faults = list(r.waited_for.items()), [FaultEntry(one.generation, one.error) for one in r.faults]
+        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, waited, faults)
 
 
 class _Answer(Struct, forbid_unknown_fields=True, tag_field="format"):
@@ -187,9 +216,11 @@ def _explain(p: ShardPlan, node: str) -> Explained:
 
 
 class TransfersAnswer(_Answer, tag="tapestry-transfers/1"):
-    """What a plan moves from device to device."""
+    """What a plan moves from device to device: bytes of these transfers, and of all that the plan has."""
 
     transfers: list[PlannedTransfer]
+    nbytes: int
+    nbytes_moved: int
 
 
 class VerifyAnswer(_Answer, tag="tapestry-verify/1"):

@@ -89,7 +89,8 @@ def transfers_command(
     p = read_plan(file)
     found = p.transfers(source, target, tensor=tensor, producer=producer, consumer=consumer)
     if as_json:
-        return print_answer(TransfersAnswer(cast(Any, Raw(found.to_json().encode()))))
+        rows = cast(Any, Raw(found.to_json().encode()))
+        return print_answer(TransfersAnswer(rows, found.nbytes, p.nbytes_moved))
     table = [
         (
             str(row.step),
