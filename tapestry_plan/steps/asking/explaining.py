@@ -36,7 +36,7 @@ class Explanation(Guarded, str):
     """The operator of the plan's graph that they are of."""
     alternatives: tuple[Alternative, ...]
     """The shardings that were compared, from best to worst."""
-    _rows: Sequence[_Row]
+    _rows: Sequence[_ToldSharding]
     needs: tuple[MemoryNeed, ...]
     """What each of these takes of the devices' memory, of a plan in memory that is limited; else none."""
 
@@ -77,7 +77,7 @@ class Explanation(Guarded, str):
 HEADS = "sharding", "time", "moved", "difference", "why"
 
 
-class _Row(NamedTuple):
+class _ToldSharding(NamedTuple):
     """A sharding that was compared, in words."""
 
     one: Alternative
@@ -92,14 +92,16 @@ class _Row(NamedTuple):
         yield from (f"      {reason}" for reason in self.reasons)
 
 
-def _list_rows(alternatives: Sequence[Alternative], needs: Sequence[MemoryNeed], devices: int) -> Iterator[_Row]:
+def _list_rows(
+    alternatives: Sequence[Alternative], needs: Sequence[MemoryNeed], devices: int
+) -> Iterator[_ToldSharding]:
     chosen = next((one for one in alternatives if one.is_chosen), None)
     for k, one in enumerate(alternatives):
         change = "chosen" if one.is_chosen else ""
         if chosen is not None and not one.is_chosen:
             change = f"{tell_seconds(one, chosen.seconds)}, {one.nbytes_moved - chosen.nbytes_moved:+,} B"
         reasons = (*one.reasons, *map(str, needs[k : k + 1]))
-        yield _Row(one, tell_sharding(one.sharding, one.devices, devices), change, reasons)
+        yield _ToldSharding(one, tell_sharding(one.sharding, one.devices, devices), change, reasons)
 
 
 def explain(plan: Any, node: str) -> Explanation:
