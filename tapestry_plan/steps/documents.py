@@ -191,7 +191,7 @@ def read_alternative(entry: dict[str, Any]) -> Alternative:
 
 
 def _read_cause(entry: dict[str, Any]) -> Any:
-    readers = {
+    readers: dict[str, Callable[[Any], Any]] = {
         "seconds": read_list,
         "nbytes": read_list,
         "sample": lambda one: one and _read(Sample, one),
