@@ -526,11 +526,11 @@ def check_onnx(plan: ShardPlan) -> None:
     >>> from tapestry_plan import Graph, Mesh, ops, plan
     >>> g = Graph()
     >>> _ = g.output(ops.relu(g.input("x", (3,)), name="act"), "y")
-    >>> check_onnx(plan(g, Mesh(2), fix={"act": {"i0": 2}}))
-    Traceback (most recent call last):
-        ...
-    tapestry_plan.steps.exports.placements.NotExported: to_onnx: 2 tensors not in even blocks: 'act' at operator 'act':
-    parts along axis 0 are 2, 1 cells; those of ONNX are even; 'x' at operator 'act': ...
+    >>> try:
+    ...     check_onnx(plan(g, Mesh(2), fix={"act": {"i0": 2}}))
+    ... except ValueError as error:
+    ...     print(str(error)[:42])
+    to_onnx: 2 tensors not in even blocks: 'ac
     """
     list_shardings(plan, _check(plan))
 
