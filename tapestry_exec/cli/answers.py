@@ -15,12 +15,24 @@ from msgspec import Struct
 from tapestry_exec.cli.terminal import echo, escape_json
 from tapestry_exec.run import RunResult
 from tapestry_plan.ir import Signature
-from tapestry_plan.steps import Cause, DocumentKind, PlannedTransfer, ShardPlan, describe_document, describe_type
+from tapestry_plan.steps import (
+    Cause,
+    DocumentKind,
+    MemoryNeed,
+    PlannedTransfer,
+    ShardPlan,
+    describe_document,
+    describe_type,
+)
 from tapestry_plan.symbolic import Crossovers, Polynomials, Refused, SymbolicTransfers
 
 
 class PlanFigures(Struct, forbid_unknown_fields=True):
-    """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one."""
+    """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one.
+
+    `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them;
+    `apart` those whose expansions the bound has with their operators apart.
+    """
 
     mesh: list[int]
     seconds: float
@@ -31,12 +43,28 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
     nbytes_moved: int
     peak_nbytes: int
     sharding: dict[str, dict[str, int]]
+    makespan_seconds: float
+    opaque: dict[str, int]
+    apart: list[str]
 
     @classmethod
     def of(cls, p: ShardPlan) -> PlanFigures:
         peak, shape = max(p.peak_nbytes, default=0), list(p.mesh.shape)
         sharding = {node: dict(parts) for node, parts in p.sharding.items()}
-        return cls(shape, p.seconds, p.bound, p.gap, p.space, sum(p.flop), p.nbytes_moved, peak, sharding)
+        return cls(
+            shape,
+            p.seconds,
+            p.bound,
+            p.gap,
+            p.space,
+            sum(p.flop),
+            p.nbytes_moved,
+            peak,
+            sharding,
+            p.makespan_seconds,
+            dict(p.opaque),
+            list(p.apart),
+        )
 
 
 class DeviceFigures(Struct, forbid_unknown_fields=True):
@@ -68,6 +96,13 @@ class OutputFigures(Struct, forbid_unknown_fields=True):
     difference: float | None
 
 
+class FaultEntry(Struct, forbid_unknown_fields=True):
+    """That all devices began again, and the error that ended a generation."""
+
+    generation: int
+    error: str
+
+
 class RunFigures(Struct, forbid_unknown_fields=True):
     """What a run counted, each equal to what the plan predicted; links are [source, target, bytes].
 
@@ -80,6 +115,7 @@ class RunFigures(Struct, forbid_unknown_fields=True):
     devices: list[DeviceFigures]
     outputs: list[OutputFigures]
     waited_for: list[tuple[int, float]]
+    faults: list[FaultEntry]
 
     @classmethod
     def of(cls, r: RunResult) -> RunFigures:
@@ -89,7 +125,8 @@ class RunFigures(Struct, forbid_unknown_fields=True):
             for name, value in r.outputs.items()
         ]
         links = [(a, b, nbytes) for (a, b), nbytes in r.nbytes_by_link.items()]
-        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, list(r.waited_for.items()))
+        waited, faults = list(r.waited_for.items()), [FaultEntry(one.generation, one.error) for one in r.faults]
+        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, waited, faults)
 
 
 class _Answer(Struct, forbid_unknown_fields=True, tag_field="format"):
@@ -120,7 +157,10 @@ class ParetoAnswer(_Answer, tag="tapestry-pareto/1"):
 
 
 class AlternativeEntry(Struct, forbid_unknown_fields=True):
-    """A sharding of an operator: what the whole graph would take so, and why, in words and in numbers."""
+    """A sharding of an operator: what the whole graph would take so, and why, in words and in numbers.
+
+    Devices are those of one that is whole; memory is of plans in limited memory.
+    """
 
     sharding: dict[str, int]
     seconds: float
@@ -128,6 +168,8 @@ class AlternativeEntry(Struct, forbid_unknown_fields=True):
     is_chosen: bool
     reasons: list[str]
     causes: tuple[Cause, ...]
+    devices: tuple[int, ...]
+    memory: MemoryNeed | None
 
 
 class Explained(Struct, forbid_unknown_fields=True):
@@ -153,23 +195,33 @@ class ExplainAnswer(_Answer, tag="tapestry-explain/1"):
 
 
 def _explain(p: ShardPlan, node: str) -> Explained:
-    text, stage = str(p.explain(node)), p.stage.get(node)
+    text = p.explain(node)
+    stage = p.stage.get(text.node)
     if stage is None:
-        return Explained(node, text, None, None, None, None, [])
+        return Explained(node, str(text), None, None, None, None, [])
     others = [
         AlternativeEntry(
-            dict(one.sharding), one.seconds, one.nbytes_moved, one.is_chosen, list(one.reasons), one.causes
+            dict(one.sharding),
+            one.seconds,
+            one.nbytes_moved,
+            one.is_chosen,
+            list(one.reasons),
+            one.causes,
+            one.devices,
+            next(iter(text.needs[k : k + 1]), None),
         )
-        for one in p.alternatives.get(stage.node, ())
+        for k, one in enumerate(text.alternatives)
     ]
     received = list(stage.nbytes_received)
-    return Explained(node, text, dict(stage.sharding), received, stage.nbytes_shared, stage.seconds, others)
+    return Explained(node, str(text), dict(stage.sharding), received, stage.nbytes_shared, stage.seconds, others)
 
 
 class TransfersAnswer(_Answer, tag="tapestry-transfers/1"):
-    """What a plan moves from device to device."""
+    """What a plan moves from device to device: bytes of these transfers, and of all that the plan has."""
 
     transfers: list[PlannedTransfer]
+    nbytes: int
+    nbytes_moved: int
 
 
 class PolynomialsEntry(Struct, forbid_unknown_fields=True):

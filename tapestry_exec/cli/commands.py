@@ -7,6 +7,7 @@ from datetime import date
 from functools import partial
 from os import cpu_count
 from pathlib import Path
+from shlex import quote as quote_word
 from typing import Any
 
 import click
@@ -24,7 +25,7 @@ from tapestry_exec.cli.answers import (
     print_answer,
 )
 from tapestry_exec.cli.models import check_seed, first_difference, random_inputs, read_inputs, reference_outputs
-from tapestry_exec.cli.planning import PATH, Planning, find_file, html_option, planning
+from tapestry_exec.cli.planning import PATH, Planning, find_file, html_option, is_document, planning, read_plan
 from tapestry_exec.cli.printing import (
     print_counted,
     print_devices,
@@ -123,6 +124,11 @@ def demo_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bool
 
 def load_model(asked: Planning) -> Graph:
     """The graph of the model that is asked for."""
+    if is_document(asked.model):
+        raise click.UsageError(
+            f"{quote(str(asked.model))} is a document, as tapestry plan --json writes plans, not a model of ONNX; give "
+            f"the model, and the plan by --plan to run it or by --like to keep its choices"
+        )
     return load_onnx(find_file(asked.model), shapes=asked.shapes, values=asked.values, opaque=asked.opaque)
 
 
@@ -194,7 +200,8 @@ def plan_command(
     short_help="Say where tensors lie, for JAX, PyTorch, Dask, ONNX.",
     examples=[
         "tapestry export model.onnx --mesh 2 --space mesh --to dask",
-        "tapestry export model.onnx --mesh 2 --space mesh --no-fuse --to onnx --output sharded.onnx",
+        "tapestry export plan.json --to jax",
+        "tapestry export model.onnx --mesh 2 --space mesh --to onnx --output sharded.onnx",
     ],
 )
 @planning
@@ -210,14 +217,16 @@ def plan_command(
 def export_command(asked: Planning, mesh: Mesh | None, as_json: bool, library: str, output: Path | None) -> None:
     """Say where a plan's tensors lie, as other libraries do: lines of Python that run, or a model of ONNX.
 
-    Exact. Tensors that the library cannot say are named with the reason, and the exit status is then 1. A model of ONNX
-    is written where all can be said, of a plan without blocks of several operators.
+    MODEL may be a plan, too, that `plan --json` saved. Tensors that the library cannot say are named with the reason,
+    and the exit status is then 1; what is said is exact. A model of ONNX is written where all can be said; blocks of
+    several operators are written as these.
     """
     if library == "onnx" and output is None:
         raise click.UsageError("--to onnx writes a model; name its file with --output")
     target = None if output is None else check_target(output, "--output")
-    p = plan_model(asked, load_model(asked), asked.find_mesh(mesh))
+    p = _plan_to_export(asked, mesh)
     if library == "onnx" and target is not None:
+        _check_values(p, asked.model)
         model = to_onnx(p).SerializeToString()
         with replace_file(target) as file:
             file.write(model)
@@ -239,6 +248,31 @@ def export_command(asked: Planning, mesh: Mesh | None, as_json: bool, library: s
     if refused:
         told = len(found) + len(found.outputs)
         fail(f"{len(refused)} of {told + len(refused)} tensors and outputs are not told by {library}", 1)
+
+
+def _check_values(p: ShardPlan, file: Path) -> None:
+    """Refuse to write a model of a saved plan with constants, whose values only the model has."""
+    absent = [name for name, one in p.graph.stored.items() if one.kind == "constant" and one.data is None]
+    if absent:
+        raise click.UsageError(
+            f"--to onnx: {quote(str(file))} names constants, as {quote(absent[0])}, without their values; give the "
+            f"model, which has them: tapestry export MODEL --like {quote_word(str(file))} --to onnx --output FILE"
+        )
+
+
+def _plan_to_export(asked: Planning, mesh: Mesh | None) -> ShardPlan:
+    """The plan of a model, or one that was saved."""
+    if not is_document(asked.model):
+        return plan_model(asked, load_model(asked), asked.find_mesh(mesh))
+    given = [("--mesh", mesh), ("--machine", asked.machine), ("--shape", asked.shapes), ("--value", asked.values)]
+    changed = [*asked.changed, *(name for name, value in given if value), *["--no-opaque"] * (not asked.opaque)]
+    if changed:
+        raise click.UsageError(
+            f"{', '.join(changed)} {'are' if len(changed) > 1 else 'is'} for making a plan, and "
+            f"{quote(str(asked.model))} is one that is made: leave {'them' if len(changed) > 1 else 'it'} out, or give "
+            "the model, and the plan by --like"
+        )
+    return read_plan(asked.model)
 
 
 @main.command(
@@ -404,7 +438,7 @@ def _npz_target(path: Path, *read: Path | None) -> Path:
 
 def _planned_before(asked: Planning, file: Path) -> tuple[ShardPlan, Graph]:
     """The plan in a file, in the memory that there is, and the model's graph, if the plan was made for that."""
-    p = ShardPlan.from_json(find_file(file).read_bytes())
+    p = read_plan(file)
     graph, memory_nbytes = load_model(asked), asked.options["memory_nbytes"]
     if any(node.op.startswith("leaves(") for node in p.graph.nodes.values()):  # made with --same-bits
         graph = fix_bits(graph)

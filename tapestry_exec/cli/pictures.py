@@ -105,9 +105,7 @@ def _draw_plan(name: str, options: Mapping[str, Any]) -> Drawing:
         return Drawing.of(Path(name).name, show_placement(p, title=Path(name).name))
     op = _find_node(p.graph, options["node"])
     parts = options["parts"]
-    return Drawing.of(
-        options["node"], show_projection(op, p.stage[options["node"]].sharding if parts is None else parts)
-    )
+    return Drawing.of(options["node"], show_projection(op, p.sharding[options["node"]] if parts is None else parts))
 
 
 def _draw_expression(text: str, parts: Mapping[str, int] | None) -> Drawing:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce, wraps
 from pathlib import Path
+from shlex import quote as quote_word
 from types import NoneType
 from typing import Any, get_args
 
@@ -285,8 +286,19 @@ def _read_index(index: ast.expr) -> Any:
     raise ValueError("neither a slice nor ...")
 
 
+def is_document(file: Path) -> bool:
+    """Whether a file begins as documents do, such as plans, and models of ONNX do not."""
+    with find_file(file).open("rb") as opened:
+        return opened.read(256).lstrip()[:1] == b"{"
+
+
 def read_plan(file: Path) -> ShardPlan:
     """The plan of a document that fits itself: its digest, its fields, and its figures."""
+    if file.suffix == ".onnx" and not is_document(file):
+        raise click.UsageError(
+            f"{quote(str(file))} is a model of ONNX, not a plan; make one, as tapestry plan {quote_word(str(file))} "
+            "--json > plan.json, and give that"
+        )
     try:
         return ShardPlan.from_json(find_file(file).read_bytes())
     except ValueError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tapestry_exec.cli.terminal import echo, print_table
 from tapestry_exec.cli.tuning import LONG_WAIT
 from tapestry_exec.run import RunResult
-from tapestry_plan.steps import ShardPlan, tell_block, tell_sharding
+from tapestry_plan.steps import ShardPlan, tell_block, tell_cut
 from tapestry_sets.limits import Units, cut_text, escape_controls, tell_count
 
 QUEUES = {
@@ -20,7 +20,8 @@ QUEUES = {
 """The queues of a schedule, in words."""
 OPERATOR_LEGEND = (
     "tensor, shape: what the operator makes, under its own name unless one is told; sharding: parts along its index "
-    "axes; pulled: what its devices get from others; shared: what several of them read"
+    "axes, or which devices compute all of it; pulled: what its devices get from others; shared: what several of them "
+    "read"
 )
 DEVICE_LEGEND = "received: from other devices; peak: most held at once; spilled: to host memory and back"
 
@@ -38,7 +39,7 @@ def print_operators(p: ShardPlan, title: str, units: Units) -> None:
                 tell_block(one.op),
                 f"{'' if label == one.node else label}{more}",
                 tell_shape(p.graph.stored[made[0]].shape) if made else "",
-                tell_sharding(one.sharding),
+                tell_cut(p, one.node),
                 units.nbytes(sum(one.nbytes_received)),
                 units.nbytes(one.nbytes_shared),
             )

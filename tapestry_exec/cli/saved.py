@@ -44,13 +44,15 @@ def complete_stages(ctx: click.Context, param: click.Parameter, incomplete: str)
 @main.command(
     "explain",
     short_help="Say why operators of a saved plan are sharded so.",
-    examples=["tapestry explain plan.json conv act", "tapestry explain plan.json conv --json"],
+    examples=["tapestry explain plan.json conv act x", "tapestry explain plan.json conv --json"],
 )
 @plan_argument
-@click.argument("operators", nargs=-1, required=True, metavar="OPERATOR...", shell_complete=complete_stages)
+@click.argument("operators", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_stages)
 @json_option
 def explain_command(file: Path, operators: tuple[str, ...], as_json: bool) -> None:
     """Say why operators of a saved plan are sharded as they are, and what they would cost otherwise, and why.
+
+    Of an input, a weight or a view: where it lies, who reads it, and what moves because of it.
 
     `tapestry plan MODEL --like PLAN.json --fix OPERATOR=AXIS:PARTS` makes the plan that has one of the others.
     """
@@ -87,7 +89,8 @@ def transfers_command(
     p = read_plan(file)
     found = p.transfers(source, target, tensor=tensor, producer=producer, consumer=consumer)
     if as_json:
-        return print_answer(TransfersAnswer(cast(Any, Raw(found.to_json().encode()))))
+        rows = cast(Any, Raw(found.to_json().encode()))
+        return print_answer(TransfersAnswer(rows, found.nbytes, p.nbytes_moved))
     table = [
         (
             str(row.step),

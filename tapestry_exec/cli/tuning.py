@@ -2,7 +2,7 @@
 
 SHOWN_VIEWS = 32
 """The picture of an overlap shows up to so many views."""
-SHOWN_AFTER = 1.0
+SHOWN_AFTER = 0.2
 """Runs and plans are shown once they have taken so many seconds."""
 SQUARE = (4, 6)
 """Extents of a matrix in examples of operators."""

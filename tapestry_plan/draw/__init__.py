@@ -22,4 +22,4 @@ axis i0 down, axis i1 across
 from tapestry_plan.draw import values  # kept: graphs and other values draw themselves through it
 from tapestry_plan.draw.folding import Folded, Repeated, fold, unfold
 from tapestry_plan.draw.placements import show_placement
-from tapestry_plan.draw.projections import show_projection, show_spaces
+from tapestry_plan.draw.projections import draw_spaces, show_projection

@@ -102,11 +102,11 @@ def show_projection(
 
 
 @check_arguments(op="ask operation(graph, name)", parts="give the boxes of the parts")
-def show_spaces(op: Operation, parts: Sequence[Box]) -> list[Picture]:
-    """The same as `show_projection`, but a picture for each space: the index space, then the inputs and the outputs."""
-    boxes = index_boxes(op.signature, parts, "show_spaces")
+def draw_spaces(op: Operation, parts: Sequence[Box]) -> list[str]:
+    """The drawing of `show_projection` space by space, as SVG: the index space, then the inputs and the outputs."""
+    boxes = index_boxes(op.signature, parts, "draw_spaces")
     plots = [index_plot(op.signature, boxes), *operand_plots(op, boxes)]
-    return [Picture(plot.text(), canvas.document(plot.drawing(), "", margin=4)) for plot in plots]
+    return [canvas.document(plot.drawing(), "", margin=4) for plot in plots]
 
 
 def _arranged(plots: Sequence[Plot]) -> canvas.Drawing:

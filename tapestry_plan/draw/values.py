@@ -17,7 +17,7 @@ from tapestry_plan.draw.nodes import boxed, cut_box, plain_box, round_box, short
 from tapestry_plan.draw.projections import show_projection
 from tapestry_plan.ir import Op, Operation, OpNode, Pictures, Selection, Signature, Tensor, count_shared, fill_pictures
 from tapestry_plan.rewrite import Derivation, Derived
-from tapestry_plan.steps import Mesh, Stage, tell_link, tell_sharding
+from tapestry_plan.steps import Alternative, Mesh, Stage, tell_link, tell_seconds, tell_sharding
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import Units, cut_text, quote, tell_count
@@ -254,24 +254,49 @@ def _draw_stage(stage: Stage) -> Picture:
     notes = [f"its devices share {stage.nbytes_shared:,} B", *([f"and {left} more devices"] if left else [])]
 
     def drawing() -> canvas.Drawing:
-        bars = [_bars(verb, each, color) for verb, each, color in columns]
+        bars = [_bars(f"each device {verb}", each, color) for verb, each, color in columns]
         return canvas.below([canvas.beside(bars, 24), *map(canvas.as_drawn, notes)], 10)
 
     return _draw([*rows, *notes], drawing, title)
 
 
-def _bars(head: str, values: Sequence[tuple[float, str]], color: str) -> canvas.Drawing:
-    """A row for each device, with a bar to scale and the number in words."""
+def _draw_alternative(one: Alternative) -> Picture:
+    """What another sharding changes, cause by cause: by how much longer the graph takes, as bars, and in words."""
+    cut = tell_sharding(one.sharding)
+    told = "its own sharding" if one.is_chosen else "another sharding, all else kept"
+    title = f"{short(one.node)} cut {cut} ({told}): {tell_seconds(one)}, {one.nbytes_moved:,} B moved"
+    shown = [] if one.is_chosen else list(enumerate(one.causes))[: len(one.reasons)]
+    sides = (
+        ("reason adds", canvas.COLORS[1], [(k, each.more_seconds) for k, each in shown if each.more_seconds > 0]),
+        ("reason saves", canvas.COLORS[2], [(k, -each.more_seconds) for k, each in shown if each.more_seconds < 0]),
+    )
+
+    def drawing() -> canvas.Drawing:
+        bars = [
+            _bars(f"each {verb}", [(n, Units().seconds(n)) for _, n in some], color, [k for k, _ in some])
+            for verb, color, some in sides
+            if some
+        ]
+        words = [canvas.as_drawn(f"{k}  {reason}") for k, reason in enumerate(one.reasons)]
+        return canvas.below([*([canvas.beside(bars, 24)] if bars else []), canvas.below(words, 2)], 10)
+
+    return _draw([f"{k}  {reason}" for k, reason in enumerate(one.reasons)], drawing, title)
+
+
+def _bars(
+    head: str, values: Sequence[tuple[float, str]], color: str, numbers: Sequence[int] | None = None
+) -> canvas.Drawing:
+    """A row for each value, with its number, a bar to scale and the value in words."""
     most = max((value for value, _ in values), default=0) or 1
-    parts = [canvas.written(0, canvas.SMALL, f"each device {head}")]
+    parts = [canvas.written(0, canvas.SMALL, head)]
     longest = max((canvas.breadth(words) for _, words in values), default=0)
     for k, (value, words) in enumerate(values):
         y = 20 + k * canvas.LINE
         wide = round(value / most * tuning.BAR, 1)
-        parts.append(canvas.written(0, y + canvas.SMALL, str(k)))
+        parts.append(canvas.written(0, y + canvas.SMALL, str(k if numbers is None else numbers[k])))
         parts.append(f'<path d="M24 {y}h{wide:g}v12h-{wide:g}z" fill="{color}" data-bar="{k}" data-value="{value:g}"/>')
         parts.append(canvas.written(24 + wide + 4, y + canvas.SMALL, words))
-    width = max(28 + tuning.BAR + longest, canvas.breadth(f"each device {head}"))
+    width = max(28 + tuning.BAR + longest, canvas.breadth(head))
     return canvas.Drawing(width, 20 + len(values) * canvas.LINE, tuple(parts))
 
 
@@ -283,6 +308,7 @@ _DRAWN: dict[type, Callable[[Any], Picture]] = {
     Tensor: _draw_tensor,
     Derivation: _draw_derivation,
     Stage: _draw_stage,
+    Alternative: _draw_alternative,
 }
 """What draws the values of each type."""
 

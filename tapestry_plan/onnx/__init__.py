@@ -34,4 +34,4 @@ from tapestry_plan.onnx.nodes import Import, Importing, Node
 from tapestry_plan.onnx.operators import IMPORTERS
 from tapestry_plan.onnx.stages import ModelStage, StagedModel
 from tapestry_plan.onnx.supported import Supported, list_supported
-from tapestry_plan.onnx.writers.writing import WRITERS, to_onnx
+from tapestry_plan.onnx.writers.writing import WRITERS, check_onnx, to_onnx

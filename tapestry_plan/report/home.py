@@ -37,6 +37,11 @@ def _tell(library: str, call: str, say: Callable[[], Shardings[Any]]) -> str:
     return _entry(library, told, found.to_code())
 
 
+def check_model(plan: ShardPlan) -> None:
+    """Raise where a plan cannot be a model of ONNX, whose library is loaded then."""
+    import_module("tapestry_plan.onnx").check_onnx(plan)
+
+
 def write_model(plan: ShardPlan) -> Any:
     """The plan as a model of ONNX, whose library is loaded then."""
     return import_module("tapestry_plan.onnx").to_onnx(plan)
@@ -45,7 +50,7 @@ def write_model(plan: ShardPlan) -> Any:
 def _tell_onnx(plan: ShardPlan) -> str:
     """Whether the plan can be a model of ONNX, and how it becomes one."""
     try:
-        write_model(plan)
+        check_model(plan)
     except (ImportError, NotExported, ValueError) as error:
         return _entry("ONNX", f"not written: {cut_text(str(error), 300)}", "")
     code = 'import onnx\n\nonnx.save(plan.to_onnx(), "sharded.onnx")'

@@ -17,14 +17,15 @@ from tapestry_plan.draw import Repeated, fold
 from tapestry_plan.ir import OpNode
 from tapestry_plan.report.markup import UNITS
 from tapestry_plan.report.tuning import FIRST_READERS, MAX_EDGES, SHOWN_NAME, SHOWN_SHARES
-from tapestry_plan.steps import WHOLE, ShardPlan, tell_block, tell_sharding
+from tapestry_plan.steps import ShardPlan, tell_block, tell_cut
 from tapestry_sets.limits import cut_text
 
 
 def describe_graph(plan: ShardPlan) -> dict[str, Any]:
     """The operators of a plan, inputs and outputs that begin and end it, edges with bytes, and the tree of blocks."""
-    graph, shares = plan.graph, {name: tell_sharding(plan.stage[name].sharding) for name in plan.graph.nodes}
-    frequent = [share for share, _ in Counter(shares.values()).most_common() if share != WHOLE][:SHOWN_SHARES]
+    graph, shares = plan.graph, {name: tell_cut(plan, name) for name in plan.graph.nodes}
+    whole = {shares[name] for name in graph.nodes if not plan.sharding[name]}
+    frequent = [share for share, _ in Counter(shares.values()).most_common() if share not in whole][:SHOWN_SHARES]
     colors = {share: k for k, share in enumerate(frequent)}
     moved = _count_moved(plan)
     nodes: list[dict[str, Any]] = []
@@ -40,7 +41,7 @@ def describe_graph(plan: ShardPlan) -> dict[str, Any]:
                 "kind": "op",
                 "op": tell_block(node.op),
                 "share": shares[node.name],
-                "color": colors.get(shares[node.name], -1 if shares[node.name] == WHOLE else -2),
+                "color": colors.get(shares[node.name], -1 if shares[node.name] in whole else -2),
                 "lines": [
                     cut_text(node.name, SHOWN_NAME),
                     cut_text(f"{tell_block(node.op)} · {shares[node.name]}", SHOWN_NAME),
@@ -54,7 +55,7 @@ def describe_graph(plan: ShardPlan) -> dict[str, Any]:
     edges = every if len(every) <= MAX_EDGES else drop_bridged(every)
     ends = list(_add_ends(plan, place, nodes))
     legend = [
-        {"share": share, "color": colors.get(share, -1 if share == WHOLE else -2), "count": count}
+        {"share": share, "color": colors.get(share, -1 if share in whole else -2), "count": count}
         for share, count in Counter(shares.values()).most_common()
     ]
     return {
@@ -197,7 +198,7 @@ def _fill(plan: ShardPlan, place: dict[str, int], body: Iterable[Any], items: It
 def _form(plan: ShardPlan, member: Iterable[Any]) -> tuple[object, ...]:
     """What repetitions that are shown as one have in common."""
     return tuple(
-        (tell_sharding(plan.stage[item.name].sharding), plan.stage[item.name].nbytes_received)
+        (tell_cut(plan, item.name), plan.stage[item.name].nbytes_received)
         for item in member
         if isinstance(item, OpNode)
     )

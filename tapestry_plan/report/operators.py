@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
-from tapestry_plan.draw import show_spaces
+from tapestry_plan.draw import draw_spaces
 from tapestry_plan.ir import OpNode, operation
 from tapestry_plan.report.markup import UNITS, element, escape
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
@@ -15,6 +15,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     list_stored,
     tell_block,
+    tell_cut,
     tell_reasons,
     tell_seconds,
     tell_sharding,
@@ -100,41 +101,40 @@ def _draw(plan: ShardPlan, node: str) -> str:
     for device, boxes in plan.placement[node].items():
         for box in boxes:
             devices.setdefault(box, []).append(device)
-    pictures = ask_one(REFUSALS, show_spaces, operation(plan.graph, node), list(devices))
+    pictures = ask_one(REFUSALS, draw_spaces, operation(plan.graph, node), list(devices))
     if pictures is OPEN:
         return element("p", "There is no picture: what the parts read is too hard to say.", class_="tp-note")
     parts = [
         f"part {k + 1} on device{'s' * (len(mine) > 1)} {', '.join(map(str, mine))}"
         for k, mine in enumerate(devices.values())
     ]
-    return element("p", escape("; ".join(parts)), class_="tp-note") + element(
-        "div", *(picture.svg for picture in pictures), class_="tp-pictures"
-    )
+    return element("p", escape("; ".join(parts)), class_="tp-note") + element("div", *pictures, class_="tp-pictures")
 
 
 def _list_reasons(plan: ShardPlan, node: str) -> str:
     """The sentences of `explain`, and a row with bars for each sharding that was compared."""
     others = plan.alternatives.get(node, ())
     head = element("ul", *(element("li", escape(reason)) for reason in tell_reasons(plan, node)))
-    return head + "".join(_bars(others)) if others else head
+    return head + "".join(_bars(plan, others)) if others else head
 
 
-def _bars(others: tuple[Alternative, ...]) -> Iterator[str]:
+def _bars(plan: ShardPlan, others: tuple[Alternative, ...]) -> Iterator[str]:
     shown = others[:SHOWN_ALTERNATIVES]
     chosen = next(one for one in others if one.is_chosen)
     most_seconds = max(abs(one.seconds - chosen.seconds) for one in shown)
     most_nbytes = max(abs(one.nbytes_moved - chosen.nbytes_moved) for one in shown)
-    yield element(
-        "p", "With every other operator as it is, the graph would take, and move between devices:", class_="tp-note"
-    )
+    anywhere = "" if plan.limit_nbytes is None else " in any memory"
+    said = f"With every other operator as it is, the graph would take{anywhere}, and move between devices:"
+    yield element("p", said, class_="tp-note")
     rows = []
     for one in shown:
         seconds, nbytes = one.seconds - chosen.seconds, one.nbytes_moved - chosen.nbytes_moved
+        name = tell_sharding(one.sharding, one.devices, plan.mesh.size) + " (chosen)" * one.is_chosen
         more = tell_seconds(one) if one.is_counted_short else _sign(UNITS.seconds(abs(seconds)), seconds)
         rows.append(
             element(
                 "tr",
-                element("th", escape(tell_sharding(one.sharding) + " (chosen)" * one.is_chosen), scope="row"),
+                element("th", escape(name), scope="row"),
                 _bar(seconds / most_seconds if most_seconds else 0.0, more),
                 _bar(nbytes / most_nbytes if most_nbytes else 0.0, _sign(f"{abs(nbytes):,} B", nbytes)),
                 class_="tp-chosen" if one.is_chosen else None,
@@ -168,7 +168,7 @@ def describe_operators(plan: ShardPlan) -> tuple[dict[str, Explained], list[dict
     for node in plan.graph.order():
         stage = plan.stage[node.name]
         facts = [
-            f"{tell_block(node.op)}, sharded {tell_sharding(stage.sharding)}, {UNITS.flop(sum(stage.flop))}",
+            f"{tell_block(node.op)}, sharded {tell_cut(plan, node.name)}, {UNITS.flop(sum(stage.flop))}",
         ]
         heads.append({"name": node.name, "facts": facts, "key": standing.get(node.name)})
     return explained, heads

@@ -22,7 +22,7 @@ from tapestry_plan.report.network import describe_graph
 from tapestry_plan.report.operators import Explained, describe_operators
 from tapestry_plan.report.summary import summary_panel
 from tapestry_plan.report.traffic import describe_transfers, traffic_panel
-from tapestry_plan.report.tuning import FRAME_TALL, MAX_NBYTES
+from tapestry_plan.report.tuning import COMPRESSION, FRAME_TALL, MAX_NBYTES
 from tapestry_plan.steps import MeasuredRun, ShardPlan
 from tapestry_sets.limits import check_arguments, check_target, cut_text, replace_file, tell_count
 
@@ -253,7 +253,7 @@ def _fill_page(title: str, body: str, document: bytes) -> str:
         "style": style_of(is_page=True),
         "script": read_asset("explore.js"),
         "body": body,
-        "data": b64encode(gzip.compress(document, mtime=0)).decode(),
+        "data": b64encode(gzip.compress(document, COMPRESSION, mtime=0)).decode(),
         "layouter": b64encode(read_layouter()).decode(),
     }
     before, *parts = read_asset("page.html").split("{{")

@@ -41,5 +41,6 @@ from tapestry_plan.rewrite.rules import (
     shard,
     simplify,
     split_axes,
+    unfuse,
 )
 from tapestry_plan.rewrite.selections import move_selection, simplify_selection, simplify_selections

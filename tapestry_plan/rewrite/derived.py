@@ -470,14 +470,10 @@ def without_axes(signature: Signature, names: Sequence[str], outputs: int | None
     return Signature(tuple(kept), tuple(map(widened, signature.inputs)), tuple(map(widened, outs)))
 
 
-def with_whole(box: Box, signature: Signature, full: Signature, names: Mapping[str, str] | None = None) -> Box:
-    """An index box of a signature without some axes in the index space that has them.
-
-    With `names` those axes are in both that it has, each with what the smaller signature calls it.
-    """
+def with_whole(box: Box, signature: Signature, full: Signature) -> Box:
+    """An index box of a signature without some axes in the index space that has them."""
     spans = {axis.name: (a, n) for axis, a, n in zip(signature.axes, box.start, box.shape, strict=True)}
-    called = {axis.name: axis.name for axis in full.axes} if names is None else names
-    found = [spans.get(called.get(axis.name, ""), (0, axis.size)) for axis in full.axes]
+    found = [spans.get(axis.name, (0, axis.size)) for axis in full.axes]
     return Box(tuple(a for a, _ in found), tuple(n for _, n in found))
 
 

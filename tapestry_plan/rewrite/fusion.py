@@ -1,13 +1,12 @@
 """Fusion: two operators in one block, which never stores the first one's result.
 
 The operator made of them is named after both, ``fused(linear,relu)``. Its index space is the second one's; the first
-one's projections are followed through what the second one reads of its result. Axes that both have are called as by the
-one that has more work to do: a convolution and what is done to each cell of it have a ``c``, not an ``i1``.
+one's projections are followed through what the second one reads of its result. Its axes are called as by the second
+one, whose name it has in a graph: what is asked of that operator is asked in the same words of the block.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -165,6 +164,10 @@ class Fusion(Struct, frozen=True, dict=True):
         sizes = self.second_signature.index_shape
         return not projection.map.offset[c] and projection.shape[c] == 1 and sizes[terms[0][0]] == self.shape[c]
 
+    def operands_of_second(self, others: Sequence[T], between: T) -> list[T]:
+        """What the second operator reads, in its order: its other operands, and the result between."""
+        return _with_between(others, self.at, between)
+
     def cells(self, box: Box) -> Box | None:
         """The block of the result between that an index box of the second operator reads, cut to the tensor."""
         return window(self.second_signature, self.at[0], box, self.shape)
@@ -204,48 +207,18 @@ class Fusion(Struct, frozen=True, dict=True):
             for operand in self.first_signature.inputs
         ]
         rest = [operand for k, operand in enumerate(small.inputs) if k not in self.at]
-        return self._call_axes(Signature(small.axes, (*inputs, *rest), small.outputs))
+        return Signature(small.axes, (*inputs, *rest), small.outputs)
 
     @cached_property
     def small(self) -> Signature:
         """The second one's signature without the axes that no part cuts."""
         return without_axes(self.second_signature, sorted(self.whole))
 
-    @cached_property
-    def names(self) -> dict[str, str]:
-        """What the block calls the second one's index axes, but for those that no part cuts."""
-        names = {axis.name: axis.name for axis in self.small.axes}
-        firsts = dict(names)
-        for c, (owner, row) in enumerate(zip(self.owners(), self.reader().projection.map.matrix, strict=True)):
-            if owner is not None and self._counts(row, c):
-                axis = self.second_signature.axes[next(k for k, factor in enumerate(row) if factor)]
-                if axis.name in firsts:
-                    firsts[axis.name] = self.first_signature.axes[owner].name
-        is_clear = len(set(firsts.values())) == len(firsts)
-        return firsts if is_clear and self._count_flop(0) > self._count_flop(1) else names
-
     def _count_flop(self, which: int) -> float:
         """The work of all of the first operator, or of the second one."""
         op = (self.first, self.second)[which]
         signature = (self.first_signature, self.second_signature)[which]
         return op.flop_per_point(signature, (self.first_attrs, self.second_attrs)[which]) * signature.index.size
-
-    def _call_axes(self, signature: Signature) -> Signature:
-        """The signature of the block with its names; those of the second one are taken too where nothing else has."""
-        names = self.names
-        if all(name == called for name, called in names.items()):
-            return signature
-
-        def call(operand: Operand) -> Operand:
-            return replace(operand, at_start_of=tuple(names[name] for name in operand.at_start_of))
-
-        axes = [
-            replace(axis, name=names[axis.name], alias=axis.name) if names[axis.name] != axis.name else axis
-            for axis in signature.axes
-        ]
-        taken = Counter(word for axis in axes for word in (axis.name, axis.alias) if word)
-        axes = [replace(axis, alias="") if taken[axis.alias] > 1 else axis for axis in axes]
-        return Signature(tuple(axes), tuple(map(call, signature.inputs)), tuple(map(call, signature.outputs)))
 
     def run(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         """Run both block functions on a part of the fused operator, the result between in scratch memory."""
@@ -356,7 +329,7 @@ class Fusion(Struct, frozen=True, dict=True):
 
     def _plan_now(self, shard: Shard) -> tuple[Shard | None, Shard]:
         count = len(self.first_signature.inputs)
-        index = with_whole(shard.index, shard.signature, self.second_signature, self.names)
+        index = with_whole(shard.index, shard.signature, self.second_signature)
         cells = self.cells(index)
         wanted = self.second_signature.input_box(self.at[0], index)
         boxes = tuple(_with_between(shard.input_boxes[count:], self.at, wanted))

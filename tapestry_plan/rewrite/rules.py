@@ -15,7 +15,7 @@ from tapestry_plan.ir import CellBlock, Op, Operand, OpNode, Selection, Signatur
 from tapestry_plan.rewrite.derivation import rule
 from tapestry_plan.rewrite.derived import Derived, Whole, merge_of, part_of, state_of
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, as_tuple
-from tapestry_plan.rewrite.fusion import Fusion, fuse_ops
+from tapestry_plan.rewrite.fusion import Fusion, fuse_ops, open_block
 from tapestry_plan.rewrite.motion import check_selection
 from tapestry_plan.rewrite.selections import move_in, simplify_in
 from tapestry_sets.limits import list_names, quote
@@ -342,6 +342,32 @@ def _join(draft: Draft, first: OpNode, node: OpNode, attrs: Mapping[str, Any]) -
     draft.become(node.name, made)
     draft.remove(first.name)
     draft.rename_node(new.name, node.name)
+
+
+@rule(requires="a block of two operators, as fuse and compose make it", keeps="values to the bit")
+def unfuse(draft: Draft, at: str, name: str | None = None) -> None:
+    """Say a block in the two operators that it is made of: `fuse`, reversed.
+
+    Parameters
+    ----------
+    at : str
+        The block, whose name the operator that ends it has then.
+    name : str, optional
+        Of the operator that begins it, and of what it makes.
+    """
+    node = draft.node(at)
+    block = open_block(draft.ops[node.op], node.attrs)
+    if block is None:
+        raise NotApplicable(f"{node.op} is one operator; only a block of two can be taken apart")
+    operands = list(map(draft.tensor, node.inputs))
+    count = len(block.first_signature.inputs)
+    (between,) = draft.add(block.first, *operands[:count], name=name or f"{at}.first", **block.first_attrs)
+    others = block.operands_of_second(operands[count:], between)
+    made = draft.add(block.second, *others, name=f"{at}.second", **block.second_attrs)
+    new = draft.maker(made[0].name)
+    assert new is not None, "an operator was added"
+    draft.become(at, made)
+    draft.rename_node(new.name, at)
 
 
 # -- expansions ------------------------------------------------------------------------------------------

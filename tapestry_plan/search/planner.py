@@ -178,7 +178,7 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         meter.enter("memory")
     found = planned.within(caps, partial(meter.tell, "memory"))
     meter.finish()
-    return found
+    return replace(found, limit_nbytes=caps)
 
 
 def plan_or_spill(graph: Graph, mesh: Mesh, **options: Any) -> ShardPlan:

@@ -23,6 +23,7 @@ From the ground up; each row stands on rows above it:
     lowering  arenas/timeline             a graph and its layouts as steps; when each buffer is used
     asking/transfers  asking/memory_use   what goes from device to device, and why; what arenas hold, step by step
     asking/reasons  asking/differences    what an operator's shards read, and from where; what plans have otherwise
+    asking/tensors                        where inputs, constants and views lie, who reads them, what moves for these
     asking/explaining                     why an operator is sharded as it is
     programs  alike                       the steps of one device; devices that need as much memory as others
     arenas/packing                        arenas of written steps, laid out anew
@@ -39,9 +40,10 @@ from tapestry_plan.steps.alike import Alike, classify_devices, lower_alike
 from tapestry_plan.steps.arenas.packing import KnownPlaces, Packed, pack
 from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
-from tapestry_plan.steps.asking.alternatives import Alternative, Cause, OnDemand, Sample, tell_seconds
+from tapestry_plan.steps.asking.alternatives import Alternative, Cause, MemoryNeed, OnDemand, Sample, tell_seconds
 from tapestry_plan.steps.asking.differences import ChangedOperator, ChangedTransfer, PlanDifference
 from tapestry_plan.steps.asking.explaining import Explanation, tell_reasons, tell_standing
+from tapestry_plan.steps.asking.lookups import tell_cut
 from tapestry_plan.steps.asking.memory_use import HeldBuffer, MemoryUse
 from tapestry_plan.steps.asking.transfers import PlannedTransfer, PlannedTransfers, tell_cells
 from tapestry_plan.steps.choices import Choices, check_choices
@@ -49,11 +51,10 @@ from tapestry_plan.steps.deriving import cut_program, derive_program, derive_ste
 from tapestry_plan.steps.documents import PlanVersionError
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
 from tapestry_plan.steps.exports.shardings import Shardings, check_even, import_library
-from tapestry_plan.steps.inside import tell_block
+from tapestry_plan.steps.inside import take_apart, tell_block
 from tapestry_plan.steps.layouts.cells import Facts, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import (
-    WHOLE,
     Bounds,
     Layout,
     Lot,
@@ -109,6 +110,7 @@ from tapestry_plan.steps.showing import (
     fill_comparison,
     fill_formulas,
     fill_report,
+    fill_weighing,
 )
 from tapestry_plan.steps.stages import Expansions, Fused, Stage
 from tapestry_plan.steps.step import (

@@ -186,12 +186,17 @@ def read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
 
 def read_alternative(entry: dict[str, Any]) -> Alternative:
     """Another sharding of an operator, with what makes the difference."""
-    made: Alternative = _read(Alternative, entry, {"causes": partial(read_all, _read_cause)})
+    made: Alternative = _read(Alternative, entry, {"causes": partial(read_all, _read_cause), "devices": read_list})
     return made
 
 
 def _read_cause(entry: dict[str, Any]) -> Any:
-    readers = {"seconds": read_list, "nbytes": read_list, "sample": lambda one: one and _read(Sample, one)}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "seconds": read_list,
+        "nbytes": read_list,
+        "sample": lambda one: one and _read(Sample, one),
+        "stage_nbytes": partial(read_all, read_list),
+    }
     return _read(Cause, entry, readers)
 
 

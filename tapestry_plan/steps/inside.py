@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tapestry_plan.ir import Attrs, Axis, Graph, Op
-from tapestry_plan.rewrite import list_readers, open_block
+from tapestry_plan.rewrite import Draft, list_readers, open_block, unfuse
 from tapestry_plan.steps import tuning
 from tapestry_sets.limits import quote
 from tapestry_sets.regions import Box
@@ -68,22 +67,31 @@ def open_blocks(
         cells = [None if box is None else block.cells(box) for box in parts[second][2]]
         mine = tuple(None if one is None else block.made_by(one) for one in cells)
         parts[first] = block.first, block.first_attrs, mine
-        found[first] = Inside(call_axes(block.first, block.first_attrs, block.first_signature.axes), mine)
+        found[first] = Inside(block.first_signature.axes, mine)
     return dict(reversed(found.items()))
 
 
-def call_axes(op: Op, attrs: Attrs, axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Index axes as an operator calls them: those of a block as its last operator does, after which it is named.
+def take_apart(graph: Graph, fused: Sequence[tuple[str, str]], made_by: Mapping[str, str]) -> Graph:
+    """The graph of a plan with the operators of its blocks apart, as it was before these were put together.
 
     Parameters
     ----------
-    op, attrs
-    axes : sequence of Axis
-        Of the operator's signature.
+    graph, fused
+        As of `open_blocks`.
+    made_by : mapping of str to str
+        Results that the graph does not have, with the operators that make them: what is between the operators of a
+        block is called so again, or else like the operator that makes it.
     """
-    block = open_block(op, attrs)
-    own = axes if block is None else block.small.axes
-    return tuple(replace(axis, name=mine.name) for axis, mine in zip(axes, own, strict=True))
+    if not fused:
+        return graph
+    draft, made = Draft(graph), {operator: tensor for tensor, operator in made_by.items()}
+    for first, second in reversed(fused):
+        unfuse.on(draft, second, name=first)
+        (between,) = draft.nodes[first].outputs
+        wanted = made.get(first, between)
+        if wanted not in draft.stored and wanted not in draft.selections:
+            draft.rename(between, wanted)
+    return draft.done()
 
 
 def list_readers_inside(graph: Graph, fused: Sequence[tuple[str, str]], name: str) -> list[str]:

@@ -110,6 +110,8 @@ def _list_contradictions(plan: ShardPlan) -> Iterator[str]:
         lists += [(f"plan.stages[{k}].{name}", getattr(stage, name)) for name in ("nbytes_received", "flop")]
         if stage.work_seconds:
             lists.append((f"plan.stages[{k}].work_seconds", stage.work_seconds))
+    if plan.limit_nbytes is not None:
+        lists.append(("plan.limit_nbytes", plan.limit_nbytes))
     for name, entries in lists:
         if len(entries) != size:
             yield f"{name} has {len(entries)} entries; the mesh has {size} devices"
@@ -127,9 +129,7 @@ def _list_contradictions(plan: ShardPlan) -> Iterator[str]:
             yield f"{where} is of {quote(name)}, as plan.stages[{seen[name]}] is; each operator has one"
         seen[name] = k
         if name in graph.nodes:
-            op, axes = graph.nodes[name].op, graph.signature(name).axes
-            parts = plan.choices.layouts["operator", name].parts
-            sharding = {axis.name: n for axis, n in zip(axes, parts, strict=True) if n > 1}
+            op, sharding = graph.nodes[name].op, plan.sharding[name]
             if stage.op != op:
                 yield f"{where}.op is {quote(stage.op)}; {quote(name)} is {quote(op)}"
             if stage.sharding != sharding:

@@ -39,7 +39,7 @@ from tapestry_plan.steps.documents import (
 )
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
-from tapestry_plan.steps.inside import Inside, call_axes, list_readers_inside, open_blocks
+from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
 from tapestry_plan.steps.layouts.layout import tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from tapestry_plan.report import Report
     from tapestry_plan.symbolic import SymbolicTransfers
 
-PLAN_FORMAT = "tapestry-plan/7"
+PLAN_FORMAT = "tapestry-plan/8"
 
 
 class NotFound(ValueError):
@@ -170,6 +170,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     They are inside of a block, expanded, or equal to others; those that are called like their operators are left out.
     """
+    limit_nbytes: tuple[int, ...] | None = None
+    """By device the bytes that its arena may have, as it was asked; None where nothing was. It is not compared."""
     explicit: Written | None = None
     """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
 
@@ -299,8 +301,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def sharding(self) -> dict[str, dict[str, int]]:
         """For each operator, its split index axes and their numbers of parts; those inside of blocks come last.
 
-        Axes are called as the operators call them, for `fix`: of a block, which is named after its last operator, as
-        that one does. `Stage.sharding` has them under the block's own names.
+        Axes are called as the operators call them, as `fix` takes them: of a block, which is named after its last
+        operator, as that one does. `Stage.sharding`, `explain` and reports have the same names.
 
         Examples
         --------
@@ -313,8 +315,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         found = {
             name: {axis.name: n for axis, n in zip(axes, layout.parts, strict=True) if n > 1}
             for name, layout in self.choices.of_kind("operator").items()
-            for node in [self.graph.nodes[name]]
-            for axes in [call_axes(self.graph.ops[node.op], node.attrs, self.graph.signature(name).axes)]
+            for axes in [self.graph.signature(name).axes]
         }
         found |= {name: one.sharding for name, one in self._inside.items()}
         return FrozenDict((name, FrozenDict(each)) for name, each in found.items())
@@ -511,7 +512,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Whether two plans are of the same graph and say the same: so a plan that was written and read is."""
         if not isinstance(other, ShardPlan):
             return NotImplemented
-        derived = ("graph", "explicit", "alternatives")  # what was compared beside the choices says nothing of them
+        # What was compared beside the choices, or might have kept others from being made, says nothing of them.
+        derived = ("graph", "explicit", "alternatives", "limit_nbytes")
         fields = [name for name in self.__struct_fields__ if name not in derived]
         if any(getattr(self, name) != getattr(other, name) for name in fields):
             return False
@@ -644,6 +646,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def to_onnx(self) -> Any:
         """The plan as an ONNX model, whose nodes say by `ShardingSpecProto`s where they read and make tensors.
 
+        Blocks of several operators are written as these, each with shardings of its own.
+
         Returns
         -------
         onnx.ModelProto
@@ -651,7 +655,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         UnsupportedOp
-            For operators and views that ONNX does not have, and blocks of several operators: plan with ``fuse=False``.
+            For operators and views that ONNX does not have.
         NotExported
             With the reasons, where tensors lie as ONNX cannot say.
 
@@ -659,10 +663,10 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         --------
         >>> from tapestry_plan import Graph, Mesh, ops, plan
         >>> g = Graph()
-        >>> _ = g.output(ops.relu(g.input("x", (8, 4)), name="act"), "y")
-        >>> model = plan(g, Mesh(2), fuse=False).to_onnx()
-        >>> [node.op_type for node in model.graph.node], len(model.configuration)
-        (['Relu'], 1)
+        >>> _ = g.output(ops.exp(ops.relu(g.input("x", (8, 4)))), "y")
+        >>> p = plan(g, Mesh(2))
+        >>> [node.op for node in p.graph.nodes.values()], [node.op_type for node in p.to_onnx().graph.node]
+        (['fused(relu,exp)'], ['Relu', 'Exp'])
 
         References
         ----------
@@ -891,7 +895,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def explain(self, node: str) -> Explanation:
         """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
 
-        An operator may be asked for by a tensor that it makes, as an ONNX file calls it.
+        An operator may be asked for by a tensor that it makes, as an ONNX file calls it, and by an output. Of an input,
+        a constant or a view it tells where it lies, who reads it, and what moves because of it.
 
         Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
         on up to 64 devices.
@@ -908,7 +913,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ValueError
-            When the plan has no operator or stage of that name.
+            When the plan has no operator, stage, input, constant, view or output of that name.
 
         Examples
         --------
@@ -918,6 +923,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
         >>> print(p.explain("columns").splitlines()[2])
           reads 96 B of result rows; 48 B come from other devices, as cells [2, 4)×[0, 3) from device 1 to 0
+        >>> print(p.explain("x"))
+        x: input, float32 of 4×6, 96 B
+          placed: 48 B on each of 2 devices
+          rows reads 96 B of input x, all of it where it is placed
+          nothing moves because of it
         """
         return explain(self, node)
 
@@ -1110,6 +1120,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled", "nbytes_local"), read_list
     ),
+    "limit_nbytes": lambda entry: None if entry is None else read_list(entry),
     "mesh": read_mesh,
     "choices": read_choices,
     "explicit": lambda entry: None if entry is None else read_written(entry, Step),

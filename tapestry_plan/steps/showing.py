@@ -46,9 +46,13 @@ FindFormulas = Callable[..., Any]
 make_report: MakeReport
 show_plan: ShowPlan
 write_model: WriteModel
+Weigh = Callable[..., Sequence[Any]]
+"""``(plan, operator) -> what each of its alternatives takes of memory``."""
+
 compare_choices: Compare
 bind_plan: Bind
 find_transfers: FindFormulas
+weigh_choices: Weigh
 
 
 def fill_report(make: MakeReport, show: ShowPlan, write: WriteModel) -> None:
@@ -73,3 +77,9 @@ def fill_formulas(find: FindFormulas) -> None:
     """Let plans say their transfers at any size by this function; `symbolic` calls it once."""
     global find_transfers
     find_transfers = find
+
+
+def fill_weighing(weigh: Weigh) -> None:
+    """Let alternatives be weighed against limits of memory by this function; `search` calls it once."""
+    global weigh_choices
+    weigh_choices = weigh

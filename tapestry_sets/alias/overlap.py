@@ -17,6 +17,7 @@ from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, p
 from tapestry_sets.alias.memory.arrays import HasView, ViewLike, as_view, read_view, read_views, strided_form_of
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
+from tapestry_sets.draw import align, as_html, canvas
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
 from tapestry_sets.limits import (
@@ -69,6 +70,22 @@ class Witness(NamedTuple):
     a: tuple[int, ...]
     b: tuple[int, ...]
     cell: tuple[int, ...]
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        title = "one cell, by its index in two views and in the allocation"
+        rows = [(name, f"[{', '.join(map(str, at))}]") for name, at in zip(WITNESS_HEADS, self, strict=True)]
+        lines = align(rows, numbers=())
+        picture = canvas.draw_twice(
+            lambda: (
+                "\n".join([title, *lines]),
+                canvas.document(canvas.below([*map(canvas.as_drawn, lines)], 4), title),
+            )
+        )
+        return picture.bundle(repr(self)) | {"text/html": as_html([("one cell", "index"), *rows], numbers=())}
+
+
+WITNESS_HEADS = ("first view", "second view", "allocation")
+"""What the indices of a witness are of."""
 
 
 @count_question

@@ -10,6 +10,7 @@ From the ground up; each row stands on rows above it, or beside it:
     regions                   unions that share no point
     reshaped  affine          renumbered regions; boxes, affine maps and their images
     coordinates               one coordinate of a projection
+    projection_pictures       what a few index points touch, drawn
     projection                what index boxes read
 """
 

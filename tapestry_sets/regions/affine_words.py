@@ -19,10 +19,10 @@ def spell_map(matrix: Sequence[Sequence[int]], offset: Sequence[int], in_rank: i
     '(d0, d1) -> (2*d0 + 1, 5 - d1)'
     """
     inputs = ", ".join(f"d{k}" for k in range(in_rank))
-    return f"({inputs}) -> ({', '.join(_spell_sum(row, by) for row, by in zip(matrix, offset, strict=True))})"
+    return f"({inputs}) -> ({', '.join(spell_sum(row, by) for row, by in zip(matrix, offset, strict=True))})"
 
 
-def _spell_sum(row: Sequence[int], offset: int) -> str:
+def spell_sum(row: Sequence[int], offset: int) -> str:
     """Return a coordinate of a map as a sum; what is taken off comes last, so that few begin with a sign."""
     terms = [(c, f"d{k}" if abs(c) == 1 else f"{quote(abs(c))}*d{k}") for k, c in enumerate(row) if c]
     terms += [(offset, quote(abs(offset)))] if offset else []

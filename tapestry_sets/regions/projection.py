@@ -31,6 +31,7 @@ from tapestry_sets.limits import (
 from tapestry_sets.regions import affine, tuning
 from tapestry_sets.regions.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
+from tapestry_sets.regions.projection_pictures import projection_picture
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl, read_exprs
@@ -141,6 +142,9 @@ class IndexProjection(Value):
         return cls(AffineMap(matrix, offset, len(symbols) + 2 * len(splits)), extents, splits)
 
     # -- one point ------------------------------------------------------------------------------------
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return projection_picture(self).bundle(repr(self))
 
     def __call__(self, point: Sequence[int]) -> Box:
         """Return the block of one index point."""

@@ -441,8 +441,8 @@ ROWS: dict[str, Row] = {
         refuses={"parts": ({"none": 2}, {"m": 0}, {"m": 1.5}, [5])},
         says={"parts": "part|index axis"},
     ),
-    "draw.show_spaces": Row(
-        draw.show_spaces,
+    "draw.draw_spaces": Row(
+        draw.draw_spaces,
         lambda: {"op": conv(), "parts": [BOX]},
         refuses={"parts": ([5], [])},
         says={"parts": "part"},

@@ -8,6 +8,8 @@ names a group of them::
                                                    device: -1, -2        -1: 0, 1    -2: 2, 3
 
     product with k in two parts                    a: axis 1, 2 shards    b: axis 0, 2 shards
+
+A block of several operators is a node for each. What is between them is stored nowhere, and said where it is made.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tapestry_plan.ir import OpNode
+from tapestry_plan.ir import Graph, OpNode
 from tapestry_plan.onnx import tuning
 from tapestry_plan.steps import NotExported, Shardings, ShardPlan, TensorBlocks, check_even, cut_boxes
 from tapestry_sets.limits import quote, tell_count
@@ -24,14 +26,16 @@ from tapestry_sets.regions import Box
 CONFIGURATION = "plan"
 
 
-def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str], made_for: Sequence[str]) -> None:
+def add_shardings(model: Any, plan: ShardPlan, graph: Graph, names: Mapping[str, str], made_for: Sequence[str]) -> None:
     """Write into a model how a plan cuts its operators.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Of the plan's graph.
+        Of the graph.
     plan : ShardPlan
+    graph : Graph
+        The plan's, with the operators of its blocks apart.
     names : mapping of str to str
         What each tensor of the graph is called in the model.
     made_for : sequence of str
@@ -42,19 +46,17 @@ def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str], made_fo
     ImportError
         For an onnx package that has no shardings.
     NotExported
-        Where some tensor lies as cannot be said; with all reasons.
+        As `list_shardings`.
     """
     try:
         from onnx import DeviceConfigurationProto, NodeDeviceConfigurationProto
     except ImportError:
         raise ImportError("onnx has no ShardingSpecProto before its version 1.18; pip install --upgrade onnx") from None
 
-    refused: list[str] = []
-    made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
-    specs = {name: dict(_list_specs(plan, made, node, names, refused)) for name, node in plan.graph.nodes.items()}
-    if refused:
-        told = tell_count(len(refused), "tensor")
-        raise NotExported(f"to_onnx: {told} not in even blocks: {'; '.join(refused)}")
+    specs = {
+        operator: {names[tensor]: _write_spec(names[tensor], blocks) for tensor, blocks in found.items()}
+        for operator, found in list_shardings(plan, graph).items()
+    }
     model.ir_version = max(model.ir_version, tuning.SHARDED_IR_VERSION)
     devices = [f"device {device}" for device in range(plan.mesh.size)]
     model.configuration.append(DeviceConfigurationProto(name=CONFIGURATION, num_devices=plan.mesh.size, device=devices))
@@ -67,13 +69,40 @@ def add_shardings(model: Any, plan: ShardPlan, names: Mapping[str, str], made_fo
             )
 
 
-def _list_specs(
-    plan: ShardPlan, made: Shardings[Any], node: OpNode, names: Mapping[str, str], refused: list[str]
-) -> Iterator[tuple[str, Any]]:
+def list_shardings(plan: ShardPlan, graph: Graph) -> dict[str, dict[str, TensorBlocks]]:
+    """By operator of a graph the blocks of the tensors that it reads or makes, as a plan cuts it.
+
+    Parameters
+    ----------
+    plan, graph
+        As of `add_shardings`.
+
+    Raises
+    ------
+    NotExported
+        Where some tensor lies as cannot be said; with all reasons.
+    """
+    refused: list[str] = []
+    made = plan.to_dask_chunks()  # parts of any sizes, with the devices that have them
+    found = {name: dict(_list_blocks(plan, graph, made, node, refused)) for name, node in graph.nodes.items()}
+    if refused:
+        told = tell_count(len(refused), "tensor")
+        raise NotExported(f"to_onnx: {told} not in even blocks: {'; '.join(refused)}")
+    return found
+
+
+def _list_blocks(
+    plan: ShardPlan, graph: Graph, made: Shardings[Any], node: OpNode, refused: list[str]
+) -> Iterator[tuple[str, TensorBlocks]]:
     """What is said of each tensor that an operator reads or makes; reasons where nothing can be are put to others."""
-    found = {name: made.placements.get(name, made.refused.get(name, "it is not made")) for name in node.outputs}
+    found = dict[str, TensorBlocks | str]()
+    for k, name in enumerate(node.outputs):
+        if name in plan.graph.stored:
+            found[name] = made.placements.get(name, made.refused.get(name, "it is not made"))
+        else:
+            found[name] = _find_made(plan, graph, node, k)
     for k, name in enumerate(node.inputs):
-        read = _find_reads(plan, node, k)
+        read = _find_reads(plan, graph, node, k)
         found[name] = "it is read twice, in two ways" if found.setdefault(name, read) != read else read
     for name, blocks in found.items():
         try:
@@ -83,12 +112,19 @@ def _list_specs(
         except NotExported as error:
             refused.append(f"{quote(name)} at operator {quote(node.name)}: {error}")
             continue
-        yield names[name], _write_spec(names[name], blocks)
+        yield name, blocks
 
 
-def _find_reads(plan: ShardPlan, node: OpNode, operand: int) -> TensorBlocks | str:
+def _find_made(plan: ShardPlan, graph: Graph, node: OpNode, output: int) -> TensorBlocks | str:
+    """The blocks of a result that stays inside of a block, as the operator's shards make it."""
+    projection = graph.signature(node.name).outputs[output].projection
+    boxes = {device: projection.bounding_box(box) for device, (box,) in plan.placement[node.name].items()}
+    return cut_boxes("result", graph.stored[node.outputs[output]].shape, boxes)
+
+
+def _find_reads(plan: ShardPlan, graph: Graph, node: OpNode, operand: int) -> TensorBlocks | str:
     """The blocks of an operand as the operator's shards read it."""
-    signature, source = plan.graph.signature(node.name), plan.graph.source(node.inputs[operand])
+    signature, source = graph.signature(node.name), graph.source(node.inputs[operand])
     boxes: dict[int, Box] = {}
     for device, mine in plan.placement[node.name].items():
         read = [box for each in mine if (box := signature.input_box(operand, each)) is not None]

@@ -15,9 +15,9 @@ import numpy as np
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.writers.sharding import add_shardings
+from tapestry_plan.onnx.writers.sharding import add_shardings, list_shardings
 from tapestry_plan.onnx.writers.view_writing import NotWritten, write_view
-from tapestry_plan.steps import ShardPlan
+from tapestry_plan.steps import ShardPlan, take_apart
 from tapestry_sets.limits import FrozenDict, check_arguments, list_names, quote
 
 TYPES = {
@@ -474,7 +474,7 @@ def to_onnx(graph: Graph | ShardPlan) -> Any:
     Parameters
     ----------
     graph : Graph or ShardPlan
-        Blocks of several operators are none of ONNX: plan with ``fuse=False``.
+        A plan's blocks of several operators are written as these, each with its own shardings.
 
     Returns
     -------
@@ -510,12 +510,36 @@ def to_onnx(graph: Graph | ShardPlan) -> Any:
     ONNX IR and operators.
     """
     plan = graph if isinstance(graph, ShardPlan) else None
-    if plan is not None and plan.fused:
-        raise UnsupportedOp(
-            f"to_onnx: the plan has {len(plan.fused)} blocks of several operators, as {quote(plan.fused[0].second)}, "
-            "for which ONNX has no words; plan with fuse=False, on the command line with --no-fuse"
-        )
-    graph = graph.graph if isinstance(graph, ShardPlan) else graph
+    graph = _check(graph)
+    writing = Writing(graph)
+    model = writing.write()
+    if plan is not None:
+        add_shardings(model, plan, graph, writing.names, writing.made_for)
+    return model
+
+
+def check_onnx(plan: ShardPlan) -> None:
+    """Raise what `to_onnx` raises of a plan, which is not written down.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.relu(g.input("x", (3,)), name="act"), "y")
+    >>> try:
+    ...     check_onnx(plan(g, Mesh(2), fix={"act": {"i0": 2}}))
+    ... except ValueError as error:
+    ...     print(str(error)[:42])
+    to_onnx: 2 tensors not in even blocks: 'ac
+    """
+    list_shardings(plan, _check(plan))
+
+
+def _check(graph: Graph | ShardPlan) -> Graph:
+    """The graph that is written, a plan's with the operators of its blocks apart; raise where ONNX has no words."""
+    if isinstance(graph, ShardPlan):
+        pairs = [(pair.first, pair.second) for pair in graph.fused]
+        graph = take_apart(graph.graph, pairs, graph.made_by)
     graph.validate()
     absent = [name for name, stored in graph.stored.items() if stored.kind == "constant" and stored.data is None]
     if absent:
@@ -526,13 +550,9 @@ def to_onnx(graph: Graph | ShardPlan) -> Any:
         wrong = _list_unknown(graph)
     except NotWritten as error:
         raise UnsupportedOp(f"to_onnx: {error}") from None
-    if not wrong:
-        writing = Writing(graph)
-        model = writing.write()
-        if plan is not None:
-            add_shardings(model, plan, writing.names, writing.made_for)
-        return model
-    raise UnsupportedOp(f"to_onnx: ONNX does not have {len(wrong)} of the graph's parts:\n" + "\n".join(wrong))
+    if wrong:
+        raise UnsupportedOp(f"to_onnx: ONNX does not have {len(wrong)} of the graph's parts:\n" + "\n".join(wrong))
+    return graph
 
 
 def find_writer(graph: Graph, node: OpNode) -> Write:

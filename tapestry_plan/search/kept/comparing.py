@@ -42,6 +42,7 @@ from tapestry_plan.steps import (
     Space,
     fill_comparison,
     list_stored,
+    name_stage,
     tell_cells,
 )
 
@@ -249,9 +250,10 @@ class _Surroundings:
     def _list_arrivals(self, choice: Sequence[int]) -> dict[tuple[str, str], _Arrival]:
         """What moves, by tensor and reader."""
         return {
-            (cost.tensor.name, label): _Arrival(cost, number, moved)
+            (cost.tensor.name, label): _Arrival(cost, number, moved, number < len(every) - len(cost.uses))
             for cost in self.tensors
-            for number, (label, moved) in enumerate(self.problem.list_moved(cost, choice))
+            for every in [list(self.problem.list_moved(cost, choice))]
+            for number, (label, moved) in enumerate(every)
         }
 
     def compare(self, choice: Sequence[int]) -> Alternative:
@@ -266,40 +268,60 @@ class _Surroundings:
         found = [*self._list_moved(after, choice, is_chosen), *(() if is_chosen else self._list_held(choice))]
         if work[0] != work[1]:
             found.append(Cause("works", "", "", self.node, _seconds(*work), (0, 0)))
+        groups = self._group(after)
         found.sort(key=lambda one: (-abs(one.more_seconds), -abs(one.more_nbytes), -one.nbytes[1]))
         causes = tuple(
-            replace(one, sample=self._find_sample(after[one.tensor, one.reader], choice))
+            replace(one, sample=self._find_sample(after, groups[one.tensor, one.reader], choice))
             if k < TOLD_CAUSES and one.what in ("receives", "merges") and one.nbytes[1]
             else one
             for k, one in enumerate(found)
         )
-        sharding = summarize(variable.axes, variable.layouts[choice[self.at]])
-        return Alternative(sharding, ticks / TICKS_PER_SECOND, nbytes, self.node, is_chosen, causes)
+        layout = variable.layouts[choice[self.at]]
+        sharding = summarize(variable.axes, layout)
+        on = () if sharding else tuple(device for device, cell in enumerate(layout.cells) if cell is not None)
+        return Alternative(sharding, ticks / TICKS_PER_SECOND, nbytes, self.node, is_chosen, causes, on)
 
     def _list_moved(
         self, after: Mapping[tuple[str, str], _Arrival], choice: Sequence[int], is_chosen: bool
     ) -> Iterator[Cause]:
         """What moves otherwise than in the plan; of the plan itself all that moves."""
-        for name, label in dict.fromkeys((*after, *self.before)):
-            places = self.before.get((name, label)), after.get((name, label))
-            ticks = [0 if one is None else one.moved.ticks for one in places]
-            nbytes = [0 if one is None else int(one.moved.nbytes.sum()) for one in places]
+        for (name, reader), labels in self._group(after).items():
+            every = ((each[key] for key in labels if key in each) for each in (self.before, after))
+            places = [sorted(mine, key=lambda one: one.number) for mine in every]
+            ticks = [sum(one.moved.ticks for one in mine) for mine in places]
+            nbytes = [sum(one.nbytes for one in mine) for mine in places]
             if not nbytes[1] if is_chosen else (ticks[0], nbytes[0]) == (ticks[1], nbytes[1]):
                 continue
             tensor = self.problem.graph.stored[name]
-            parts = 1 if places[1] is None or not nbytes[1] else self._count_parts(places[1], choice)
+            parts = max((self._count_parts(one, choice) for one in places[1]), default=1) if nbytes[1] else 1
             what: Literal["merges", "receives"] = "merges" if parts > 1 else "receives"
             size = prod(tensor.shape) * tensor.itemsize
-            yield Cause(what, name, tensor.kind, label, _seconds(*ticks), (nbytes[0], nbytes[1]), size, parts)
+            each = [tuple(one.nbytes for one in mine) if len(mine) > 1 else () for mine in places]
+            moved = nbytes[0], nbytes[1]
+            stages = each[0], each[1]
+            yield Cause(what, name, tensor.kind, reader, _seconds(*ticks), moved, size, parts, None, stages)
+
+    def _group(self, after: Mapping[tuple[str, str], _Arrival]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """What moves, by tensor and reader: the stages in which a tensor lands together, in their order."""
+        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for key in dict.fromkeys((*after, *self.before)):
+            arrivals = [each[key] for each in (self.before, after) if key in each]
+            is_stage = any(one.is_stage for one in arrivals)
+            found.setdefault((key[0], name_stage("landing", key[0]) if is_stage else key[1]), []).append(key)
+        return found
 
     def _count_parts(self, place: _Arrival, choice: Sequence[int]) -> int:
         """Of how many partial results what moves is."""
         cost = place.cost
-        is_stage = place.number < len(self.problem.count_moved_of(cost, choice)) - len(cost.uses)
-        return 1 if cost.lands_in(choice) and not is_stage else int(cost.held.parts[choice[cost.producer]])
+        return 1 if cost.lands_in(choice) and not place.is_stage else int(cost.held.parts[choice[cost.producer]])
 
-    def _find_sample(self, place: _Arrival, choice: Sequence[int]) -> Sample:
+    def _find_sample(
+        self, after: Mapping[tuple[str, str], _Arrival], keys: Sequence[tuple[str, str]], choice: Sequence[int]
+    ) -> Sample:
         """The largest of some transfers, of these the first."""
+        place = max(
+            (after[key] for key in keys if key in after), key=lambda one: max(one.moved.links.values(), default=0)
+        )
         ends, nbytes = max(place.moved.links.items(), key=lambda one: (one[1], -one[0][0], -one[0][1]))
         cells = find_cells(place.cost, choice, place.number, ends, self.problem.mesh, self.problem.known)
         return Sample(*ends, tell_cells(cells), nbytes)
@@ -324,6 +346,11 @@ class _Arrival(NamedTuple):
     cost: TensorCost
     number: int
     moved: Moved
+    is_stage: bool
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.moved.nbytes.sum())
 
 
 def _sum_ticks(places: Mapping[tuple[str, str], _Arrival]) -> int:
@@ -331,7 +358,7 @@ def _sum_ticks(places: Mapping[tuple[str, str], _Arrival]) -> int:
 
 
 def _sum_nbytes(places: Mapping[tuple[str, str], _Arrival]) -> int:
-    return sum(int(one.moved.nbytes.sum()) for one in places.values())
+    return sum(one.nbytes for one in places.values())
 
 
 def _seconds(before: int, after: int) -> tuple[float, float]:

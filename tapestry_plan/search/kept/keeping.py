@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as with_data
 from itertools import chain
 from typing import Any
@@ -24,12 +24,16 @@ from tapestry_plan.search.prices.kept import KeptProblem
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import write_plan
 from tapestry_plan.steps import (
+    InfeasiblePlan,
     Layout,
+    MemoryNeed,
     Mesh,
     NotFound,
     OnDemand,
     ShardPlan,
     check_choices,
+    fill_weighing,
+    least_memory,
     parse_layout,
     spill,
     tell_standing,
@@ -79,12 +83,9 @@ def write_kept(
     NotFound
         Where it does not keep memory caps; it has the plan.
     """
-    fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
-    made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, caps)
+    made = _lay_kept(kept, asked, problem, choice)
     if kept.choices.spill_nbytes is not None:
         made = spill(made, kept.choices.spill_nbytes)
-    elif not keeps(made, asked if asked is not None else caps):
-        made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, asked)
     made = replace(
         made,
         expansions=kept.expansions,
@@ -92,6 +93,7 @@ def write_kept(
         unified=kept.unified,
         recomputed=kept.recomputed,
         made_by=kept.made_by,
+        limit_nbytes=kept.limit_nbytes if asked is None else asked,
     )
     if asked is not None and not keeps(made, asked):
         needed = max(made.peak_nbytes)
@@ -104,6 +106,54 @@ def write_kept(
             needed,
         )
     return made
+
+
+def _lay_kept(kept: ShardPlan, asked: Sequence[int] | None, problem: KeptProblem, choice: Sequence[int]) -> ShardPlan:
+    """The plan of some choices in arenas like those of the plan that is kept, or in such as are asked for, or in any.
+
+    The first that keeps the memory; where none does that which takes the least, or of no memory that is asked for any.
+    """
+    fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
+    ticks, tried = problem.count_cost(choice)[0], list[ShardPlan]()
+    for room in dict.fromkeys((caps, None if asked is None else tuple(asked), None)):
+        tried.append(write_plan(problem, choice, ticks, fan_in, room))
+        if kept.choices.spill_nbytes is not None or keeps(tried[-1], asked if asked is not None else caps):
+            return tried[-1]
+    return tried[-1] if asked is None else min(tried, key=lambda made: max(made.peak_nbytes))
+
+
+def weigh_alternatives(plan: ShardPlan, node: str) -> tuple[MemoryNeed, ...]:
+    """What each alternative of an operator takes of the memory to which its plan is limited, as these are listed.
+
+    It is that of ``plan(graph, mesh, like=p, fix={node: one.sharding}, memory_nbytes=…)`` with these limits.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+        With limits.
+    node : str
+        An operator of its graph.
+    """
+    limits, found = plan.limit_nbytes, list[MemoryNeed]()
+    assert limits is not None, "the caller has some"
+    for one in plan.alternatives[node]:
+        if one.is_chosen:
+            peaks: Sequence[int] = plan.peak_nbytes
+        else:
+            wanted, exact = _read_fix(plan.graph, plan, {node: one.sharding})
+            settled = _compare(plan.graph, plan).settle(wanted, exact)
+            made = _lay_kept(plan, limits, *settled)
+            room = plan.choices.spill_nbytes
+            try:
+                peaks = (made if room is None else spill(made, room)).peak_nbytes
+            except InfeasiblePlan:  # on some device one step needs more, whatever waits elsewhere
+                peaks = tuple(map(min, made.peak_nbytes, map(max, limits, least_memory(made))))
+        over = max(0, *(peak - limit for peak, limit in zip(peaks, limits, strict=True)))
+        found.append(MemoryNeed(max(peaks), over))
+    return tuple(found)
+
+
+fill_weighing(weigh_alternatives)
 
 
 def _compare(planned: Graph, kept: ShardPlan) -> Comparison:
@@ -147,7 +197,8 @@ def _find_graph(graph: Graph, kept: ShardPlan) -> Graph:
     missing = [
         name
         for name, each in kept.graph.stored.items()
-        if each.kind == "constant" and each.data is None and each.path is None and name in data
+        if each.kind == "constant" and each.data is None and name in data
+        if data[name].data is not None or each.path is None
     ]
     if not missing:
         return kept.graph

@@ -120,7 +120,7 @@ def find_cells(
     cost: TensorCost, choice: Sequence[int], number: int, ends: tuple[int, int], mesh: Mesh, known: Known
 ) -> list[Region]:
     """Which cells go from one device to another where something moves: by its number among those of `count_each`."""
-    (one,) = islice(_list_deliveries(cost, choice, mesh, known), number, number + 1)
+    (one,) = islice(_list_deliveries(cost, choice, mesh, known, has_copies=False), number, number + 1)
     source, target = ends
     if isinstance(one, Delivery):
         had = cost.table.regions[int(one.held.numbers[one.row][source])]
@@ -129,8 +129,13 @@ def find_cells(
     return [Region.full((high - low)[target].tolist(), low[target].tolist())]
 
 
-def _list_deliveries(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known) -> Iterator[Delivery | Merging]:
-    """Where a tensor moves: the stages in which it lands, then one consumer after the other."""
+def _list_deliveries(
+    cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known, *, has_copies: bool = True
+) -> Iterator[Delivery | Merging]:
+    """Where a tensor moves: the stages in which it lands, then one consumer after the other.
+
+    What devices copy of their own is counted unless it is not asked for.
+    """
     table, shape, devices = cost.table, cost.tensor.shape, range(mesh.size)
     held, row = cost.held, choice[cost.producer]
     nothing = DisjointRegions(shape)
@@ -150,14 +155,15 @@ def _list_deliveries(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known:
         if held.parts[row] == 1:
             given = [table.regions[number] for number in held.numbers[row].tolist()]
         held, row = hold_whole(known, table, cost.landing.numbers[place][None, :]), 0
-        near.take(cost.landing, place)
+        if has_copies:
+            near.take(cost.landing, place)
         near.parts = 1
     for k, use in enumerate(cost.uses):
         value = choice[use.variable]
         fresh, copied = [nothing] * mesh.size, np.zeros(mesh.size, np.int64)
         blocks: Sequence[Sequence[Brought]] = [()] * mesh.size
         if k not in cost.only_partial or held.parts[row] > 1:
-            copied = near.take(use, value)
+            copied = near.take(use, value) if has_copies else copied
             wanted = use.numbers[value].tolist()
             fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
             if mesh.prices_runs:

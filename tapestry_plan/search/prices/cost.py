@@ -77,6 +77,8 @@ class RegionTable(Struct):
     _meets: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """By an axis and the numbers of two of its sets, the number of what they have in common."""
     _listed: IntArray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
+    _many: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The numbers of members, as far as they were asked for."""
     _axes: range = range(0)
     _pairs: list[IntArray] = field(default_factory=list)
     """Of each axis, by two numbers of sets: cells that both have, -1 where nobody has asked."""
@@ -131,7 +133,7 @@ class RegionTable(Struct):
         total = np.zeros(shape, np.int64)
         rows = self._rows()
         # Other regions of the table may have many members; those that are asked about say how far to look.
-        many = np.array([len(members) for members in self._members] or [0])
+        many = self._count_members()
         for picks in product(*(range(int(many[n].max()) if n.size else 0) for n in numbers)):
             chosen = [rows[n, pick] for n, pick in zip(numbers, picks, strict=True)]
             if not all(each.any() for each in chosen):
@@ -144,7 +146,7 @@ class RegionTable(Struct):
 
     def list_sets(self, numbers: IntArray) -> IntArray:
         """The sets whose product a region is, by number, (…, rank): 0 for nothing, -1 for no one product."""
-        many = np.array([len(members) for members in self._members] or [0])[numbers][..., None]
+        many = self._count_members()[numbers][..., None]
         sets: IntArray = np.where(many > 1, -1, self._rows()[numbers, 0])
         return sets
 
@@ -271,6 +273,12 @@ class RegionTable(Struct):
                     rows[k, j] = row
             self._listed = rows
         return self._listed
+
+    def _count_members(self) -> IntArray:
+        """How many members each region has."""
+        if len(self._many) < len(self._members):
+            self._many = np.array([len(members) for members in self._members])
+        return self._many if len(self._many) else np.zeros(1, np.int64)
 
     def _axis_sizes(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """Sizes of intersections of one axis' sets: of intervals from their bounds, of others counted once."""

@@ -90,6 +90,7 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
         peak_nbytes=tuple(peak),
         seconds=plan.seconds + sum(seconds.values()),
         nbytes_spilled=tuple(moved),
+        limit_nbytes=tuple(given),
     )
 
 

@@ -5,12 +5,13 @@ Nothing here knows operators by name: a cause is a tensor and who reads it, with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from tapestry_plan.ir import Shown
 from tapestry_plan.steps import tuning
 from tapestry_sets.limits import Guarded, escape_controls, freeze_dicts, put_fields, tell_count
 
@@ -58,6 +59,9 @@ class Cause(Struct, frozen=True):
         How many partial results of each cell there are with that sharding; 1 of complete cells.
     sample : Sample, optional
         The largest of the transfers with that sharding, of causes that are told; None where nothing moves.
+    stage_nbytes : tuple of two tuples of int
+        Where partial results are merged in several stages before they are read, the bytes of each stage, in the plan
+        and with that sharding; else empty.
 
     Examples
     --------
@@ -78,6 +82,7 @@ class Cause(Struct, frozen=True):
     size: int = 0
     parts: int = 1
     sample: Sample | None = None
+    stage_nbytes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
     def more_seconds(self) -> float:
@@ -111,7 +116,9 @@ class Cause(Struct, frozen=True):
             return f"{verb} nothing of {tensor}, {before:,} B now{took}"
         much = f"the same {after:,} B" if before == after else f"{after:,} B"
         much = f"{after:,} B" if is_chosen else much
-        of = f"{tensor} in {self.parts} parts, which are merged" if self.what == "merges" else tensor
+        stages = self.stage_nbytes[1]
+        in_stages = f" in {len(stages)} stages of {_tell_each(stages)}" if stages else ""
+        of = f"{tensor} in {self.parts} parts, which are merged{in_stages}" if self.what == "merges" else tensor
         now = f", {before:,} B now" if before and before != after else ""
         seen = ""
         if self.sample is not None:
@@ -130,12 +137,19 @@ class Cause(Struct, frozen=True):
         return f"would place {after:,} B of {tensor} on devices, {before:,} B now"
 
 
+def _tell_each(nbytes: Sequence[int]) -> str:
+    """The bytes of some stages: once where all have as many."""
+    if len(set(nbytes)) == 1:
+        return f"{nbytes[0]:,} B each"
+    return f"{', '.join(f'{n:,} B' for n in nbytes[:-1])} and {nbytes[-1]:,} B"
+
+
 def _tell_more(seconds: float) -> str:
     """Seconds more or less, in a unit that has some of them."""
     return f"{seconds * 1e6:+.2f} us" if abs(seconds) >= 5e-9 else f"{seconds * 1e9:+.3f} ns"
 
 
-class Alternative(Struct, frozen=True):
+class Alternative(Shown, Struct, frozen=True):
     """Another sharding of one operator, all other operators kept: modeled seconds and bytes of the graph.
 
     Where the operator's results land, if it makes them in parts, is what is best then; ``plan(graph, mesh, like=p,
@@ -156,6 +170,8 @@ class Alternative(Struct, frozen=True):
     causes : tuple of Cause
         What differs, the largest difference of seconds first: their differences make up those of the totals. Of the
         plan's own sharding what moves around the operator.
+    devices : tuple of int
+        Of one that is not cut, those that compute it, each all of it.
 
     Examples
     --------
@@ -175,6 +191,7 @@ class Alternative(Struct, frozen=True):
     node: str = ""
     is_chosen: bool = False
     causes: tuple[Cause, ...] = ()
+    devices: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
@@ -202,6 +219,27 @@ class Alternative(Struct, frozen=True):
         told = [one.tell(self.node, is_chosen=self.is_chosen) for one in self.causes[: tuning.TOLD_CAUSES]]
         left = len(self.causes) - len(told)
         return (*told, f"and {tell_count(left, 'smaller difference')}") if left else tuple(told)
+
+
+class MemoryNeed(Struct, frozen=True):
+    """What the plan with another sharding takes of its devices' memory, where that is limited.
+
+    Parameters
+    ----------
+    peak_nbytes : int
+        The most that a device holds at once; of a plan that spills after idle buffers wait in host memory, as far as
+        that helps.
+    over_nbytes : int
+        By how much more some device would hold than it may have; 0 where each has room.
+    """
+
+    peak_nbytes: int
+    over_nbytes: int
+
+    def __str__(self) -> str:
+        if not self.over_nbytes:
+            return f"at most {self.peak_nbytes:,} B on a device"
+        return f"exceeds the memory: {self.peak_nbytes:,} B on a device, {self.over_nbytes:,} B more than it may have"
 
 
 def tell_seconds(one: Alternative, than: float = 0.0) -> str:

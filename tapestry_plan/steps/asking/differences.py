@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
-from tapestry_plan.steps.layouts.layout import tell_sharding
+from tapestry_plan.steps.asking.lookups import tell_cut
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_sets.draw import as_html
 from tapestry_sets.limits import Units, cut_text, tell_count
@@ -208,4 +208,4 @@ def tell_place(plan: Any, node: str) -> str:
     if node not in plan.placement:
         return "not in the plan"
     block = plan._lookups.readers.get(node)
-    return tell_sharding(plan.sharding[node]) + (f", in one block with {block}" if block else "")
+    return tell_cut(plan, node) + (f", in one block with {block}" if block else "")

@@ -1,14 +1,15 @@
-"""Why an operator of a plan is sharded as it is, in words made from the plan's numbers."""
+"""Why an operator of a plan is sharded as it is, in words made from the plan's numbers; what tensors are read for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from tapestry_plan.steps import tuning
-from tapestry_plan.steps.asking.alternatives import Alternative, tell_seconds
-from tapestry_plan.steps.asking.lookups import Lookups
+from tapestry_plan.steps import showing, tuning
+from tapestry_plan.steps.asking.alternatives import Alternative, MemoryNeed, tell_seconds
+from tapestry_plan.steps.asking.lookups import Lookups, tell_cut
 from tapestry_plan.steps.asking.reasons import OperandReads, list_reads
+from tapestry_plan.steps.asking.tensors import is_explained, tell_tensor
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
@@ -35,31 +36,40 @@ class Explanation(Guarded, str):
     """The operator of the plan's graph that they are of."""
     alternatives: tuple[Alternative, ...]
     """The shardings that were compared, from best to worst."""
+    _rows: Sequence[_ToldSharding]
+    needs: tuple[MemoryNeed, ...]
+    """What each of these takes of the devices' memory, of a plan in memory that is limited; else none."""
 
     @classmethod
-    def of(cls, lines: Sequence[str], node: str, alternatives: Sequence[Alternative]) -> Explanation:
-        told = [text for row in _list_rows(alternatives) for text in _tell_row(*row)]
-        made = cls("\n".join([*lines, *told]))
-        put_fields(made, lines=tuple(lines), node=node, alternatives=tuple(alternatives))
+    def of(
+        cls,
+        lines: Sequence[str],
+        node: str,
+        alternatives: Sequence[Alternative] = (),
+        needs: Sequence[MemoryNeed] = (),
+        devices: int = 1,
+    ) -> Explanation:
+        """Sentences, and the shardings that were compared, on a mesh of some devices."""
+        rows = list(_list_rows(alternatives, needs, devices))
+        made = cls("\n".join([*lines, *(text for row in rows for text in row.tell())]))
+        put_fields(made, lines=tuple(lines), node=node, alternatives=tuple(alternatives), needs=tuple(needs))
+        made._rows = rows
         return made
 
     def after(self, *lines: str) -> Explanation:
         """The same behind other sentences."""
-        return self.of([*lines, *self.lines], self.node, self.alternatives)
+        made = type(self)("\n".join([*lines, self]))
+        put_fields(made, lines=(*lines, *self.lines), node=self.node, alternatives=self.alternatives, needs=self.needs)
+        made._rows = self._rows
+        return made
 
     def _repr_html_(self) -> str:
         from html import escape  # loaded with the first page, not with the package
 
         said = "".join(f"<p>{escape(line.strip())}</p>" for line in self.lines)
         rows = [
-            (
-                tell_sharding(one.sharding),
-                tell_seconds(one),
-                f"{one.nbytes_moved:,} B",
-                change,
-                "; ".join(one.reasons),
-            )
-            for one, change in _list_rows(self.alternatives)
+            (row.sharding, tell_seconds(row.one), f"{row.one.nbytes_moved:,} B", row.change, "; ".join(row.reasons))
+            for row in self._rows
         ]
         return said + (as_html([HEADS, *rows], numbers={1, 2}) if rows else "")
 
@@ -67,20 +77,31 @@ class Explanation(Guarded, str):
 HEADS = "sharding", "time", "moved", "difference", "why"
 
 
-def _list_rows(alternatives: Sequence[Alternative]) -> Iterator[tuple[Alternative, str]]:
-    """Each sharding with by how much the totals differ from the chosen one's."""
+class _ToldSharding(NamedTuple):
+    """A sharding that was compared, in words."""
+
+    one: Alternative
+    sharding: str
+    change: str
+    """By how much the totals differ from the chosen one's."""
+    reasons: tuple[str, ...]
+
+    def tell(self) -> Iterator[str]:
+        one, mark = self.one, " <- chosen" if self.one.is_chosen else f" ({self.change})"
+        yield f"    {self.sharding:24} {tell_seconds(one):>15} {one.nbytes_moved:14,} B moved{mark}"
+        yield from (f"      {reason}" for reason in self.reasons)
+
+
+def _list_rows(
+    alternatives: Sequence[Alternative], needs: Sequence[MemoryNeed], devices: int
+) -> Iterator[_ToldSharding]:
     chosen = next((one for one in alternatives if one.is_chosen), None)
-    for one in alternatives:
-        if chosen is None or one.is_chosen:
-            yield one, "chosen" if one.is_chosen else ""
-        else:
-            yield one, f"{tell_seconds(one, chosen.seconds)}, {one.nbytes_moved - chosen.nbytes_moved:+,} B"
-
-
-def _tell_row(one: Alternative, change: str) -> Iterator[str]:
-    mark = " <- chosen" if one.is_chosen else f" ({change})"
-    yield f"    {tell_sharding(one.sharding):24} {tell_seconds(one):>15} {one.nbytes_moved:14,} B moved{mark}"
-    yield from (f"      {reason}" for reason in one.reasons)
+    for k, one in enumerate(alternatives):
+        change = "chosen" if one.is_chosen else ""
+        if chosen is not None and not one.is_chosen:
+            change = f"{tell_seconds(one, chosen.seconds)}, {one.nbytes_moved - chosen.nbytes_moved:+,} B"
+        reasons = (*one.reasons, *map(str, needs[k : k + 1]))
+        yield _ToldSharding(one, tell_sharding(one.sharding, one.devices, devices), change, reasons)
 
 
 def explain(plan: Any, node: str) -> Explanation:
@@ -88,7 +109,7 @@ def explain(plan: Any, node: str) -> Explanation:
     node = find_operator(plan, node)
     told = _show(node)
     same = plan.unified.get(node)
-    if same is not None and node not in plan.stage and (same in plan.stage or same in plan.expanded):
+    if same is not None and node not in plan.stage and _is_known(plan, same):
         return explain(plan, same).after(
             f"{told}: the same as {_show(same)}, which is computed once and stands for both"
         )
@@ -100,24 +121,57 @@ def explain(plan: Any, node: str) -> Explanation:
     if node in plan.expanded:
         stands = ", ".join(map(_show, known.expansions[node].nodes))
         head = f"{told}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
-        return Explanation.of([head], node, ())
+        return Explanation.of([head], node)
     if node not in plan.stage:
-        near = list_names(plan.stage, node, "operators")
-        raise ValueError(f"explain: the plan has no operator {quote(node)}; {near}")
+        return _explain_tensor(plan, node)
     stage = plan.stage[node]
     if node not in plan.placement:
         said = [f"  {line}" for line in _tell_stage(plan, stage)]
-        return Explanation.of([f"{told}: {_PURPOSE[stage.op]}", *said], node, ())
+        return Explanation.of([f"{told}: {_PURPOSE[stage.op]}", *said], node)
     others = plan.alternatives.get(node, ())  # a graph that was changed since is refused here
-    lines = [f"{told} ({tell_block(stage.op)}): {tell_sharding(stage.sharding)}"]
+    lines = [f"{told} ({tell_block(stage.op)}): {tell_cut(plan, node)}"]
     lines += [f"  {reason}" for reason in tell_reasons(plan, node)]
     if others:
-        spilled = ", before idle buffers wait in host memory" if any(plan.nbytes_spilled) else ""
-        if plan.choices.memory_nbytes is not None:
-            spilled += f", in any memory (this plan: at most {max(plan.choices.memory_nbytes):,} B on a device)"
-        compared = f"with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take{spilled}:"
+        needs = _weigh(plan, node)
+        beside = ", before idle buffers wait in host memory" if any(plan.nbytes_spilled) else ""
+        if plan.limit_nbytes is not None:
+            beside += f" ({_tell_limit(plan.limit_nbytes)}{'' if needs else ', which is not compared'})"
+        compared = f"with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take{beside}:"
         lines.append(f"  {compared}")
-    return Explanation.of(lines, node, others)
+        return Explanation.of(lines, node, others, needs, plan.mesh.size)
+    return Explanation.of(lines, node)
+
+
+def _weigh(plan: Any, node: str) -> Sequence[MemoryNeed]:
+    """What each sharding takes of memory that is limited; none of many devices, whose steps are many."""
+    if plan.limit_nbytes is None or plan.mesh.size > tuning.TOLD_DEVICES or plan.explicit is not None:
+        return ()
+    return showing.weigh_choices(plan, node)
+
+
+def _tell_limit(limits: Sequence[int]) -> str:
+    least, most = min(limits), max(limits)
+    return f"a device may have {f'{least:,}' if least == most else f'{least:,} to {most:,}'} B"
+
+
+def _is_known(plan: Any, name: str) -> bool:
+    return name in plan.stage or name in plan.expanded or is_explained(plan.graph, name)
+
+
+def _explain_tensor(plan: Any, name: str) -> Explanation:
+    """Of an input, a constant, a view, or an output by its label, which is one of these or what an operator makes."""
+    graph = plan.graph
+    if is_explained(graph, name):
+        first, *lines = tell_tensor(plan, name)
+        return Explanation.of([first, *(f"  {line}" for line in lines)], name)
+    if name in graph.outputs:
+        tensor = graph.outputs[name]
+        found = explain(plan, tensor)
+        made = f", which {_show(found.node)} makes" if found.node in plan.stage else ""
+        return found.after(f"{_show(name)}: output, tensor {_show(tensor)}{made}")
+    views = [one for one in (*graph.stored, *graph.selections) if is_explained(graph, one)]
+    near = list_names([*plan.stage, *views, *graph.outputs], name, "names")
+    raise ValueError(f"explain: the plan has no operator, input, constant, view or output {quote(name)}; {near}")
 
 
 def find_operator(plan: Any, name: str) -> str:
@@ -188,7 +242,8 @@ def tell_reasons(plan: Any, node: str) -> list[str]:
     stage, told, known = plan.stage[node], _show(node), plan._lookups
     lines = []
     if inside := known.inside.get(node):
-        names = ", ".join(map(_show, inside))
+        cuts = {one: tell_cut(plan, one) for one in (*inside, node)}
+        names = ", ".join(_show(one) + f" ({cuts[one]})" * (cuts[one] != cuts[node]) for one in inside)
         lines.append(f"one block of {names} and {told}: what is between them is not stored")
     lines.append(_tell_costs(stage))
     if node in plan.opaque:

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from tapestry_plan.steps.layouts.layout import tell_sharding
+
 
 class Lookups(Struct, frozen=True):
     """The blocks and expansions of a plan by operator.
@@ -48,3 +50,13 @@ class Lookups(Struct, frozen=True):
             {entry.node: entry for entry in expansions},
             {node: tuple(mine) for node, mine in made_for.items()},
         )
+
+
+def tell_cut(plan: Any, node: str) -> str:
+    """How an operator of a plan is cut, and on which devices it is whole; nothing of a stage without an operator."""
+    known: Lookups = plan._lookups
+    layout = plan.choices.layouts.get(("operator", known.blocks.get(node, node)))
+    if layout is None:
+        return ""
+    on = [device for device, cell in enumerate(layout.cells) if cell is not None]
+    return tell_sharding(plan.sharding[node], on, plan.mesh.size)

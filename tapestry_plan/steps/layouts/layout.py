@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, pairwise, permutations, product
 from math import inf, isqrt, prod
@@ -53,19 +53,30 @@ class SplitAxis(Struct, frozen=True):
         return f"{self.axis}={'x'.join(map(str, self.sizes))}{f'@{self.first}' if self.first else ''}"
 
 
-WHOLE = "whole"
-"""What is said of an operator that is not cut."""
-
-
-def tell_sharding(sharding: Mapping[str, int]) -> str:
+def tell_sharding(sharding: Mapping[str, int], on: Collection[int] = (), of: int = 1) -> str:
     """How an operator is cut, in a few words: parts by index axis.
+
+    Parameters
+    ----------
+    sharding : mapping of str to int
+    on : collection of int
+        The devices that take part, which are told of what is whole: one has it, or several have all of it each.
+    of : int
+        How many devices the mesh has.
 
     Examples
     --------
     >>> tell_sharding({"m": 2, "k": 4}), tell_sharding({})
     ('m:2 k:4', 'whole')
+    >>> [tell_sharding({}, devices, 4) for devices in ([3], range(4), [0, 1])]
+    ['whole on device 3', 'whole on each device', 'whole on each of 2 devices']
     """
-    return " ".join(f"{axis}:{parts}" for axis, parts in sharding.items()) or WHOLE
+    cut = " ".join(f"{axis}:{parts}" for axis, parts in sharding.items())
+    if cut or not on or of == 1:
+        return cut or "whole"
+    if len(on) == 1:
+        return f"whole on device {next(iter(on))}"
+    return "whole on each device" if len(on) == of else f"whole on each of {len(on)} devices"
 
 
 def tell_rule(split: Sequence[SplitAxis]) -> dict[str, dict[str, Any]]:

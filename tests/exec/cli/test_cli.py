@@ -130,7 +130,7 @@ def test_plan_explains(file: Path) -> None:
     assert result.exit_code == 0 and result.stdout.startswith("conv (conv): ")
     block = call("plan", file, "--mesh", "2", "--explain", "conv")
     assert block.exit_code == 0 and block.stdout.startswith("conv: in one block with act, ")
-    refused(call("plan", file, "--mesh", "2", "--explain", "nothing"), "no operator 'nothing'")
+    refused(call("plan", file, "--mesh", "2", "--explain", "nothing"), "view or output 'nothing'")
 
 
 def test_run_and_verify(file: Path, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_what_is_refused_is_told_with_the_reason(tmp_path: Path) -> None:
 
 def test_a_model_says_where_its_tensors_lie(tmp_path: Path) -> None:
     target = tmp_path / "sharded.onnx"
-    asked = ("tests/models/resnet.onnx", "--mesh", "2", "--space", "mesh", "--no-fuse", "--to", "onnx")
+    asked = ("tests/models/resnet.onnx", "--mesh", "2", "--space", "mesh", "--to", "onnx")
     assert called(*asked, "--output", str(target)).exit_code == 0
     model = onnx.load(target)
     assert model.configuration[0].num_devices == 2
@@ -58,7 +58,7 @@ def test_a_model_says_where_its_tensors_lie(tmp_path: Path) -> None:
         ((GPT2,), "Missing option '--to'"),
         (("nothing.onnx", "--to", "dask"), "there is no file 'nothing.onnx'"),
         ((GPT2, "--to", "dask", "--output", "nowhere/x.py"), "nowhere"),
-        ((GPT2, "--to", "onnx", "--mesh", "2", "--output", "x.onnx"), "--no-fuse"),
+        ((GPT2, "--to", "onnx", "--mesh", "3", "--output", "x.onnx"), "cells; those of ONNX are even"),
     ],
 )
 def test_wrong_input_is_named(words: tuple[str, ...], message: str) -> None:

@@ -105,7 +105,7 @@ def test_what_is_completed(folder: Path) -> None:
 def test_near_names_are_told(folder: Path) -> None:
     refused(call("plann", "model.onnx"), "no such command 'plann'; nearest of 14 commands: 'plan'")
     refused(call("plan", "model.onnx", "--mehs", 2), "No such option", "--mehs", "--mesh")
-    refused(call("explain", "plan.json", "cnov"), "no operator 'cnov'", "'conv'")
+    refused(call("explain", "plan.json", "cnov"), "or output 'cnov'; known names: 'conv'", "'conv'")
     refused(call("plan", "model.onnx", "--machine", "h100x88"), "no machine 'h100x88'", "'h100x8'")
     refused(call("ops", "sofmax"), "no operator 'sofmax'; nearest of", "'softmax'")
     refused(call("show", "mathmul"), "no operator 'mathmul'; nearest of", "'matmul'")

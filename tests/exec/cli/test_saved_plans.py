@@ -126,13 +126,13 @@ def test_plans_that_do_not_fit_themselves_are_refused(saved: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("explain", "{}", "nothing"), "the plan has no operator 'nothing'"),
-        (("explain", "{}"), "Missing argument 'OPERATOR...'"),
+        (("explain", "{}", "nothing"), "the plan has no operator, input, constant, view or output 'nothing'"),
+        (("explain", "{}"), "Missing argument 'NAME...'"),
         (("transfers", "{}", "--to", "4"), "the mesh has devices 0 to 3"),
         (("transfers", "{}", "--from", "-1"), "Invalid value for '--from'"),
         (("transfers", "{}", "--tensor", "nothing"), "no tensor is 'nothing'"),
         (("verify", "nothing.json"), "there is no file 'nothing.json'"),
-        (("verify", MODEL), "plan document"),
+        (("verify", MODEL), "is a model of ONNX, not a plan; make one"),
     ],
 )
 def test_wrong_input_is_named(saved: Path, words: tuple[str, ...], told: str) -> None:

@@ -235,3 +235,21 @@ def test_a_stage_has_a_bar_for_each_device_to_scale() -> None:
         assert widths == [round(n / most * 120, 1) for n in stage.nbytes_received]
         assert f"receives {stage.nbytes_received[1]:,} B" in drawn(stage).text
     assert any(sum(stage.nbytes_received) for stage in p.stages)
+
+
+def test_alternatives_show_what_each_reason_adds_or_saves() -> None:
+    g = Graph()
+    x, w = g.input("x", (8, 4096)), g.input("w", (4096, 8))
+    g.output(ops.relu(ops.matmul(x, w, name="mm"), name="r"), "y")
+    p = plan(g, Mesh(4), fix={"mm": {"k": 4}, "r": {}})
+    signs = set[bool]()
+    for one in p.alternatives["mm"]:
+        bundle = one._repr_mimebundle_()
+        assert bundle["text/plain"] == repr(one) and "<svg" in bundle["text/html"]
+        drawn = [float(value) for value in re.findall(r'data-value="([^"]*)"', bundle["image/svg+xml"])]
+        told = [each.more_seconds for each in one.causes[: len(one.reasons)]]
+        wanted = [n for n in told if n > 0] + [-n for n in told if n < 0]
+        assert drawn == pytest.approx([] if one.is_chosen else wanted, rel=1e-5)
+        signs |= {n > 0 for n in told if n}
+        assert all(f"{k}  " in pictures.value(one).text for k in range(len(one.reasons)))
+    assert signs == {True, False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 from typing import Any
 
@@ -11,14 +12,25 @@ import onnxruntime as ort
 import pytest
 
 from tapestry_exec import evaluate
-from tapestry_plan import Graph, Mesh, NotExported, UnsupportedOp, load_onnx, ops, plan, same_graph
+from tapestry_plan import Graph, Mesh, NotExported, ShardPlan, load_onnx, ops, plan, same_graph
 from tapestry_plan.onnx import to_onnx
+from tapestry_plan.rewrite import Derivation
+from tapestry_plan.steps import take_apart
+from tests.exec.run.test_every_kind_of_plan import make_graph
 from tests.exec.run.test_same_bits import of_floats
 from tests.plan.steps.test_exports import held
 
+POINTS = 400
+"""Of operators with more index points so many are looked at."""
+
 
 def cells_of(spec: Any, shape: tuple[int, ...]) -> dict[int, set[tuple[int, ...]]]:
-    """By device the cells that a sharding gives it: parts in row-major order, each on a device or on a group."""
+    """By device the cells that a sharding gives it."""
+    return {device: set(product(*spans)) for device, spans in parts_of(spec, shape).items()}
+
+
+def parts_of(spec: Any, shape: tuple[int, ...]) -> dict[int, list[range]]:
+    """By device the part that a sharding gives it: parts in row-major order, each on a device or on a group."""
     groups = {entry.key: list(entry.value) for entry in spec.index_to_device_group_map}
     parts = [1] * len(shape)
     for cut in spec.sharded_dim:
@@ -27,12 +39,12 @@ def cells_of(spec: Any, shape: tuple[int, ...]) -> dict[int, set[tuple[int, ...]
         parts[cut.axis] = simple.num_shards
     places = list(product(*map(range, parts)))
     assert len(places) == len(spec.device)
-    out: dict[int, set[tuple[int, ...]]] = {}
+    out: dict[int, list[range]] = {}
     for at, number in zip(places, spec.device, strict=True):
         spans = [range(k * (n // m), (k + 1) * (n // m)) for k, n, m in zip(at, shape, parts, strict=True)]
         for device in groups.get(number, [number]):
             assert device >= 0 and device not in out
-            out[device] = set(product(*spans))
+            out[device] = spans
     return out
 
 
@@ -41,8 +53,9 @@ def check(model: Any, p: Any) -> int:
     onnx.checker.check_model(model, full_check=True)
     (configuration,) = model.configuration
     assert (configuration.num_devices, len(configuration.device)) == (p.mesh.size,) * 2 and model.ir_version >= 11
+    apart = apart_of(p)
     lies, seen = held(p), set[str]()
-    labels = {label: name for label, name in p.graph.outputs.items() if name in p.graph.stored}
+    labels, made_of = {label: name for label, name in apart.outputs.items() if name in apart.stored}, dict[str, Any]()
     for node in model.graph.node:
         for one in node.device_configurations:
             assert one.configuration_id == configuration.name
@@ -54,29 +67,91 @@ def check(model: Any, p: Any) -> int:
                 tensor = labels.get(spec.tensor_name, spec.tensor_name)
                 seen.add(spec.tensor_name)
                 if spec.tensor_name in node.output:
-                    told = cells_of(spec, p.graph.stored[tensor].shape)
-                    assert told == lies[tensor]
+                    told = made_of[tensor] = cells_of(spec, apart.stored[tensor].shape)
+                    assert tensor not in lies or told == lies[tensor]
                     continue
-                told = cells_of(spec, p.graph.source(tensor).shape)
-                assert set.union(*told.values()) == set(product(*map(range, p.graph.source(tensor).shape)))
+                told = parts_of(spec, apart.source(tensor).shape)  # which has all parts, each on some device
                 operators = {each for output in node.output if output in lies for each in lies[output]}
                 assert not operators or operators <= told.keys()
+    assert made_of.keys() >= {tensor for node in apart.nodes.values() for tensor in node.outputs}
+    check_inside(p, apart, made_of)
     return len(seen)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(2), Mesh((2, 2))])
+def apart_of(p: ShardPlan) -> Graph:
+    return take_apart(p.graph, [(pair.first, pair.second) for pair in p.fused], p.made_by)
+
+
+def check_inside(p: ShardPlan, apart: Graph, told: dict[str, dict[int, set[tuple[int, ...]]]]) -> None:
+    """What stays inside of a block is where the operator behind it reads it, index point by index point."""
+    rng = random.Random(0)
+    for pair in reversed(p.fused):
+        node, signature = apart.nodes[pair.second], apart.signature(pair.second)
+        (made,), (between,) = node.outputs, apart.nodes[pair.first].outputs
+        write, read = signature.outputs[0].projection, signature.inputs[node.inputs.index(between)].projection
+        shape = signature.index_shape
+        is_small = np.prod(shape) <= POINTS
+        points = [tuple(map(rng.randrange, shape)) for _ in range(POINTS)]
+        found: dict[int, set[tuple[int, ...]]] = {device: set() for device in told[made]}
+        for point in product(*map(range, shape)) if is_small else points:
+            written, wanted = (set(product(*map(range, box.start, box.stop))) for box in (write(point), read(point)))
+            for device, cells in told[made].items():
+                if cells & written:
+                    found[device] |= wanted
+        assert found == told[between] if is_small else all(found[d] <= told[between][d] for d in found)
+
+
+def before_fusion(g: Graph, p: ShardPlan) -> Graph:
+    """What a plan made of a graph before it put operators in blocks."""
+    steps = Derivation()
+    for step in p.derivation.steps:
+        steps = steps if step.rule == "fuse" else steps.then(step.rule, step.at, **step.arguments)
+    return steps.replay(g)
+
+
+@pytest.mark.parametrize(("mesh", "fuse"), [(Mesh(2), True), (Mesh((2, 2)), True), (Mesh((2, 2)), False)])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet"])
-def test_networks_say_where_their_tensors_lie(name: str, mesh: Mesh) -> None:
+def test_networks_say_where_their_tensors_lie(name: str, mesh: Mesh, fuse: bool) -> None:
     g = load_onnx(f"tests/models/{name}.onnx")
-    p = plan(g, mesh, space="mesh", fuse=False, expand=False)
+    p = plan(g, mesh, space="mesh", fuse=fuse)
     model = to_onnx(p)
-    assert check(model, p) >= 30
-    assert same_graph(load_onnx(model, fold=False), load_onnx(to_onnx(p.graph), fold=False))
+    assert bool(p.fused) == fuse and check(model, p) >= 30
+    assert same_graph(load_onnx(model, fold=False), before_fusion(g, p))
+    if not fuse or mesh.size > 2:
+        return
     feeds = of_floats(g)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     given = {one.name: feeds[one.name] for one in session.get_inputs()}
+    wanted = evaluate(g, feeds)
     for label, array in zip(p.graph.outputs, session.run(None, given), strict=True):
-        np.testing.assert_allclose(evaluate(g, feeds)[label], array, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(wanted[label], array, rtol=1e-3, atol=1e-4)
+
+
+def test_blocks_are_written_as_their_operators() -> None:
+    """A chain of three, in one block: each is a node, what is between them lies where it is made."""
+    g = Graph()
+    x, w = g.input("x", (8, 6)), g.input("w", (6, 4))
+    g.output(ops.exp(ops.tanh(ops.matmul(x, w, name="mm"), name="t"), name="e"), "y")
+    p = plan(g, Mesh((2, 2)), space="mesh")
+    assert len(p.graph.nodes) == 1 and len(p.fused) == 2
+    cut = {int(axis[1]): n for axis, n in p.sharding["e"].items()}
+    model = to_onnx(p)
+    assert check(model, p) == 5
+    assert [(node.op_type, *node.output) for node in model.graph.node] == [
+        ("MatMul", "mm"), ("Tanh", "t"), ("Exp", "y")
+    ]  # fmt: skip
+    first, second, _ = specs_of(model)
+    assert cut and axes_of(first["x"]) | axes_of(first["w"]) == axes_of(first["mm"]) == cut
+    assert axes_of(second["mm"]) == axes_of(second["t"]) == cut
+    assert same_graph(load_onnx(model), g)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_taken_apart_is_the_graph_before_it_was_put_together(seed: int) -> None:
+    g = make_graph(random.Random(seed))
+    p = plan(g, Mesh(2))
+    assert same_graph(apart_of(p), before_fusion(g, p))
+    assert {node.name for node in apart_of(p).nodes.values()} == {*p.placement}
 
 
 def graph(rows: int = 8) -> Graph:
@@ -131,8 +206,8 @@ def test_what_onnx_cannot_say_is_refused() -> None:
         match=r"'a' at operator 'a': parts along axis 0 are 3, 2, 2 cells; those of ONNX are even; 'x' at operator 'a'",
     ):
         to_onnx(plan(graph(7), Mesh(3), fix={"a": {"i0": 3}, "b": {"i0": 3}}, fuse=False))
-    with pytest.raises(UnsupportedOp, match=r"1 blocks of several operators, as 'b'.* fuse=False"):
-        to_onnx(plan(graph(), Mesh(2)))
+    with pytest.raises(NotExported, match="'a' at operator 'a': parts along axis 0 are 3, 2, 2 cells"):
+        to_onnx(plan(graph(7), Mesh(3), fix={"b": {"i0": 3}}))  # in one block
 
 
 def test_an_operand_lies_where_it_is_read_though_some_shards_read_none_of_it() -> None:

@@ -49,6 +49,7 @@ from tapestry_plan.rewrite import (
     rules,
     shard,
     simplify,
+    unfuse,
 )
 from tapestry_sets.limits import drop_item, put_item
 from tests.cutting import backwards
@@ -545,7 +546,7 @@ def test_random_derivations_keep_results_and_replay(g: Graph, data: st.DataObjec
     before = g.to_json()
     h, steps = g, Derivation()
     for _ in range(data.draw(st.integers(1, 8))):
-        rule = data.draw(st.sampled_from([shard, shard, forward, forward, fuse, compose, expand, simplify]))
+        rule = data.draw(st.sampled_from([shard, shard, forward, forward, fuse, compose, unfuse, expand, simplify]))
         anywhere = rule is shard or data.draw(st.integers(0, 3)) == 0
         places = sorted(rule.places(h)) if anywhere else find(h, rule)
         if not places:
@@ -594,6 +595,7 @@ REFUSALS: list[tuple[Rule, str, dict[str, Any], str]] = [
     (forward, "r", {"operand": 3}, "there is no input 3; it has 1"),
     (fuse, "l", {}, "'x' is not itself the result of an operator"),
     (fuse, "s", {}, "'r' is also read elsewhere, or is an output"),
+    (unfuse, "r", {}, "relu is one operator; only a block of two can be taken apart"),
     (expand, "r", {}, r"relu lists no expansion; there are no expansions"),
     (
         expand,

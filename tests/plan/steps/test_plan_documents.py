@@ -239,7 +239,7 @@ def test_figures_of_another_plan_are_refused(edit: Edit, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["", " \n", b""])
 def test_a_document_without_text_is_named(text: str | bytes) -> None:
-    with pytest.raises(PlanVersionError, match=r"plan document: the text is empty.*give all of 'tapestry-plan/7'"):
+    with pytest.raises(PlanVersionError, match=r"plan document: the text is empty.*give all of 'tapestry-plan/8'"):
         ShardPlan.from_json(text)
     with pytest.raises(PlanVersionError, match=r"not a JSON document.*; the text is 'none.json'"):
         ShardPlan.from_json("none.json")
@@ -254,7 +254,7 @@ def test_a_program_that_was_edited_is_refused() -> None:
         (lambda d: d.update(device=0), "program document: its SHA-256 does not match, it was edited"),
         (lambda d: d["steps"].pop(), "it was edited"),
         (lambda d: d["steps"][0].update(type="bring"), "there is no step 'bring'"),
-        (lambda d: d.update(format="tapestry-plan/7"), r"tapestry-program/3.*plan\.program\(device\)"),
+        (lambda d: d.update(format="tapestry-plan/8"), r"tapestry-program/3.*plan\.program\(device\)"),
         (lambda d: d.update(device="one"), r"\$\.device is 'one'; it must be an integer"),
     ):
         other = json.loads(text)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tapestry_plan import Graph, Mesh, ShardPlan, operation, ops, plan
-from tapestry_plan.steps import PlannedTransfers, tuning
+from tapestry_plan.steps import Compute, PlannedTransfers, tell_cut, tuning
 from tapestry_plan.steps.asking.reasons import list_reads
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.oracles import cell_read
@@ -127,3 +127,41 @@ def test_names_with_line_breaks_stay_in_their_lines() -> None:
         assert len(text.splitlines()) == len(plain.explain(one.node).splitlines())
         assert "\n1" not in text and "\\n1" in text
     assert len(str(p.transfers()).splitlines()) == len(str(plain.transfers()).splitlines())
+
+
+def told_of_whole(on: list[int], devices: int) -> str:
+    every = f"of {len(on)} devices" if len(on) < devices else "device"
+    where = f"on device {on[0]}" if len(on) == 1 else f"on each {every}"
+    return "whole" if devices == 1 else f"whole {where}"
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_it_is_said_who_computes_what_is_whole(devices: int) -> None:
+    """One device, or several all of it each: as the steps have it."""
+    said = set[str]()
+    graphs = [make_graph(random.Random(seed)) for seed in range(3)]
+    plans = [plan(g, Mesh(devices), fuse=False) for g in graphs]
+    plans.append(plan(columns().graph, Mesh(devices), fix={"product": {}, "act": {}}))
+    if devices == 2:
+        plans.append(plan(columns().graph, Mesh(2), like=columns(), fix={"act": {}}))
+    for p in plans:
+        for node in p.placement:
+            head = tell_cut(p, node)
+            if p.sharding[node]:
+                assert "whole" not in head
+                continue
+            steps = [step for step in p.steps if isinstance(step, Compute) and step.node == p.stage[node].node]
+            assert head == told_of_whole([step.device for step in steps], devices)
+            assert node not in p.graph.nodes or p.explain(node).splitlines()[0].endswith(f": {head}")
+            said.add(head)
+    wanted = {1: {"whole"}, 2: {"whole on device 0", "whole on each device"}, 3: {"whole on each device"}}
+    assert said >= wanted[devices]
+
+
+def test_alternatives_say_who_computes_what_is_whole() -> None:
+    text = columns().explain("act")
+    (whole,) = [one for one in text.alternatives if not one.sharding]
+    assert not any(one.devices for one in text.alternatives if one.sharding)
+    q = plan(columns().graph, Mesh(2), like=columns(), fix={"act": {}})
+    assert tuple(q.placement["act"]) == whole.devices
+    assert f"    {tell_cut(q, 'act')} " in text and f">{tell_cut(q, 'act')}</td>" in text._repr_html_()
