@@ -14,8 +14,9 @@ windows of operators are planned anew around it: a better plan leaves fewer layo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from math import inf
 
 import numpy as np
@@ -287,22 +288,49 @@ def _replan_windows(problem: Problem, best: Plan, width: int, stop: float) -> Pl
         windows     ├───────┼───────┤                             the others stay as they are; what is found
                             ├───────┼───────┤                     better is the plan for the next one
                                     ├───────┼───────┤
+
+    Windows that are alike, in the same layouts around them, are looked at once: layers mostly are.
     """
     operators = [problem.position["operator", node.name] for node in problem.order]
-    half = width // 2
+    half, found = width // 2, dict[tuple[object, ...], tuple[int, ...]]()
     for begin in range(0, max(len(operators) - half, 1), half):
         if time.monotonic() >= stop:
             break
-        free = set(operators[begin : begin + 2 * half])
-        rows = [
-            np.arange(size) if at in free or problem.variables[at].kind != "operator" else np.array([best[2][at]])
-            for at, size in enumerate(problem.sizes)
-        ]
-        close = problem.restrict(rows)
+        close, free = problem.around(operators[begin : begin + 2 * half])
+        rows = [np.array([value]) for value in best[2]]
+        for at in free:
+            rows[at] = np.arange(problem.sizes[at])
+        close = close.restrict(rows)
         search, _ = close.factors(tuning.FIRST_FACTOR_ENTRIES)
-        found = minimize(close.sizes, search, total=tuning.MAX_ROUGH_ENTRIES)
-        best = _better(problem, best, _choose(rows, found.choice))
+        number = {at: k for k, at in enumerate(free)}
+        sizes, tables = [close.sizes[at] for at in free], [_number_free(factor, number) for factor in search]
+        said = (*sizes, *_describe(tables))
+        if said not in found:
+            found[said] = minimize(sizes, tables, total=tuning.MAX_ROUGH_ENTRIES).choice
+        choice = list(best[2])
+        for at, value in zip(free, found[said], strict=True):
+            choice[at] = value
+        if tuple(choice) != best[2]:
+            best = _better(problem, best, tuple(choice))
     return best
+
+
+def _number_free(factor: Factor, number: Mapping[int, int]) -> Factor:
+    """A table over those of its variables that are free, by their numbers; all others have one layout."""
+    axes = tuple(axis for axis, at in enumerate(factor.scope) if at not in number)
+    scope = tuple(number[at] for at in factor.scope if at in number)
+    return Factor(scope, factor.ticks.squeeze(axes), factor.nbytes.squeeze(axes)) if axes else replace(factor, scope=scope)
+
+
+def _describe(tables: Sequence[Factor]) -> Iterator[tuple[object, ...]]:
+    """What tables over some variables are: what is the same of all layouts is no matter."""
+    known: dict[int, bytes] = {}
+    for factor in tables:
+        if factor.scope:
+            for array in (factor.ticks, factor.nbytes):
+                if id(array) not in known:
+                    known[id(array)] = sha256(np.ascontiguousarray(array).data).digest()
+            yield factor.scope, known[id(factor.ticks)], known[id(factor.nbytes)]
 
 
 def _find_rows(kept: Sequence[IntArray], choice: Sequence[int]) -> list[int]:

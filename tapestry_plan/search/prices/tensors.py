@@ -104,6 +104,12 @@ class TensorCost(Struct):
     """Tables of the last of some consumers, by position, that were made already."""
 
     @property
+    def variables(self) -> list[int]:
+        """Of who makes it, of who reads it, and of where it lands."""
+        landing = [] if self.landing is None else [self.landing.variable]
+        return [self.producer, *(use.variable for use in self.uses), *landing]
+
+    @property
     def structure(self) -> tuple[int | tuple[int, ...], ...]:
         """All that its tables depend on besides consumers, and where it lands: arrays are shared, so ids say which."""
         held = self.held
