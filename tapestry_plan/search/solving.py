@@ -144,9 +144,6 @@ def find_layouts(
                     return Solved(best[2], best[0], lowest, entries)  # no more can be left out beside a better plan
             # What can be left out is what costs more than the best plan that is there.
             best = _improve(problem, now, kept, best, [_find_rows(kept, best[2]), found.choice], seed, stop)
-            if not improved:
-                improved = True
-                best = _replan_windows(problem, best, tuning.WINDOW_OPERATORS, stop)
             before = now.sizes
             now, kept, search, bound, best, least, last = _leave_out(
                 problem, now, kept, search, bound, best, seed, stop
@@ -154,6 +151,11 @@ def find_layouts(
             lowest = max(lowest, min(best[0], least))
             if all(map(len, kept)) and now.sizes != before:
                 continue
+            if not improved:  # they take their time: mostly what can be left out so is enough
+                improved, known = True, best
+                best = _replan_windows(problem, best, tuning.WINDOW_OPERATORS, stop)
+                if best[:2] < known[:2]:
+                    continue
             return Solved(best[2], best[0], lowest, entries)
         marginals = find_marginals(now.sizes, bound)
         if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
@@ -296,11 +298,11 @@ def _replan_windows(problem: Problem, best: Plan, width: int, stop: float) -> Pl
     for begin in range(0, max(len(operators) - half, 1), half):
         if time.monotonic() >= stop:
             break
-        close, free = problem.around(operators[begin : begin + 2 * half])
+        near, free = problem.around(operators[begin : begin + 2 * half])
         rows = [np.array([value]) for value in best[2]]
         for at in free:
             rows[at] = np.arange(problem.sizes[at])
-        close = close.restrict(rows)
+        close = near.restrict(rows)
         search, _ = close.factors(tuning.FIRST_FACTOR_ENTRIES)
         number = {at: k for k, at in enumerate(free)}
         sizes, tables = [close.sizes[at] for at in free], [_number_free(factor, number) for factor in search]
@@ -310,8 +312,8 @@ def _replan_windows(problem: Problem, best: Plan, width: int, stop: float) -> Pl
         choice = list(best[2])
         for at, value in zip(free, found[said], strict=True):
             choice[at] = value
-        if tuple(choice) != best[2]:
-            best = _better(problem, best, tuple(choice))
+        if tuple(choice) != best[2] and near.count_cost(choice) < near.count_cost(best[2]):
+            best = *problem.count_cost(choice), tuple(choice)
     return best
 
 
