@@ -168,7 +168,7 @@ def llama(
     """Llama 2 in half precision, as exporters write it; of 7 billion numbers by default.
 
     RMSNorm is written out in single precision, positions turn pairs of halves by tables of sines and cosines, the gate
-    is a sigmoid, and what pads is added to a causal mask.
+    is a sigmoid, and what pads is masked beside what comes later.
     """
     half, single, each = TensorProto.FLOAT16, TensorProto.FLOAT, width // heads
     m = _Writer(half)
@@ -183,7 +183,7 @@ def llama(
     causal = m.op("Trilu", every, m.number(np.int64(1)), upper=1)
     padded = m.op("Unsqueeze", padding, m.number(np.array([1, 2])))
     padded = m.op("Mul", m.op("Sub", m.number(np.float16(1)), padded), least)
-    mask = m.op("Max", m.op("Add", causal, padded), least)
+    mask = m.op("Min", causal, padded)
 
     def norm(x: str) -> str:
         wide = m.op("Cast", x, to=single)
