@@ -17,7 +17,14 @@ from tapestry_plan.onnx.adding import Placing, add_input
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, show_dims
 from tapestry_plan.onnx.nodes import Array, Import, Importing, Node
 from tapestry_plan.onnx.operators import importers_of
-from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
+from tapestry_plan.onnx.order import (
+    all_graphs,
+    needed_of,
+    read_nodes,
+    reject_broken_texts,
+    reject_second_makers,
+    sort,
+)
 from tapestry_plan.onnx.outside import Outside, check_values, is_external
 from tapestry_plan.onnx.replacing.bodies import all_names
 from tapestry_plan.onnx.replacing.branches import settle_branches
@@ -97,6 +104,7 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
     """The model with all that its nodes hold, and its opset, which is OLDEST_OPSET or later."""
     from onnx import version_converter
 
+    reject_broken_texts(model)
     opset = _opset(model)
     _reject_unusual_tensors(model)
     reject_second_makers(model)
