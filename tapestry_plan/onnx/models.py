@@ -313,10 +313,10 @@ def _graph_of(
     placing.report()
     for name in names:
         at.graph.output(at.tensor(name), name)
+    if not sizes and not values:  # while all views are there
+        _check_declared_shapes(model, at)
     at.drop_unread_views()
     dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
-    if not sizes and not values:
-        _check_declared_shapes(model, at)
     return at.graph.done()
 
 

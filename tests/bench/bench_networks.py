@@ -2,6 +2,8 @@
 
     python tests/bench/bench_networks.py [--rows PP-OCRv6,magika] [--devices 2,3,4,8] [--write]
 
+With `--rows` the other rows of a table that is written stay as they are.
+
 The wheels are downloaded once into a folder of the user's cache, and nothing of them is run: a network is a file in
 them. Each row is a process. The error is max|difference| / max|reference| of the worst output, before softmax or
 sigmoid; of every plan the bytes that it predicts and those that a run counts must be the same.
@@ -192,6 +194,12 @@ def line(name: str, row: dict[str, Any] | str, devices: list[int]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
+def read_rows() -> dict[str, str]:
+    """The rows that are written already, by network: those that are not measured again stay."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| ")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"also write the table to {RESULTS.name}")
@@ -208,10 +216,13 @@ def main() -> None:
     heads += ["split operators", "plan CPU s", "gap %"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     print("\n".join(lines))
+    found = {}
     for name in names:
-        lines.append(line(name, in_own_process(name, args.devices), devices))
-        print(lines[-1], flush=True)
+        found[name] = line(name, in_own_process(name, args.devices), devices)
+        print(found[name], flush=True)
     if args.write:
+        found = {**read_rows(), **found}
+        lines += [found[name] for name in NETWORKS if name in found]
         told = ", ".join(map(str, devices))
         head = [f"# Trained networks from PyPI, {date.today().isoformat()}", "", f"{machine()}, one thread.", ""]
         head += [
