@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -169,7 +170,9 @@ def in_own_process(name: str, devices: str) -> dict[str, Any] | str:
     except subprocess.TimeoutExpired:
         return f"stopped after {LIMIT_SECONDS} s"
     if done.returncode:
-        return done.stderr.strip().splitlines()[-1][:300]
+        lines = done.stderr.strip().splitlines()
+        begin = max(k for k, text in enumerate(lines) if re.match(r"[\w.]*(Error|UnsupportedOp|Infeasible\w*): ", text))
+        return " ".join(part.strip() for part in lines[begin:])[:300]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
