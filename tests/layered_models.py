@@ -194,7 +194,9 @@ def llama(
         return m.op("Mul", m.weight(width), m.op("Cast", scaled, to=half))
 
     def split(x: str) -> str:
-        return m.op("Transpose", m.op("Reshape", x, m.number(np.array([batch, length, heads, each]))), perm=[0, 2, 1, 3])
+        return m.op(
+            "Transpose", m.op("Reshape", x, m.number(np.array([batch, length, heads, each]))), perm=[0, 2, 1, 3]
+        )
 
     def turn(x: str) -> str:
         bounds = [m.number(np.array([n])) for n in (0, each // 2, 2**63 - 1, 3)]

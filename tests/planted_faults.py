@@ -256,7 +256,10 @@ def main(argv: Sequence[str]) -> None:
     unchanged = {name: measure(name, lambda model: None) for name in {name for name, _ in FAULTS.values()}}
     lines = list_lines(found, unchanged)
     count = sum(apart >= network(FAULTS[fault][0]).tolerance for fault, apart in found.items())
-    lines += ["", f"{count} of {len(found)} are seen. Differences are max|difference| / max|reference|, before softmax."]
+    lines += [
+        "",
+        f"{count} of {len(found)} are seen. Differences are those of `difference`, before softmax.",
+    ]
     print("\n".join(lines))
     if "--write" in argv:
         RESULTS.write_text("\n".join(["# Planted faults", "", *lines]) + "\n")

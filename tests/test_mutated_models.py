@@ -1,4 +1,4 @@
-"""Changed models are imported or refused in clear lines: no other error, at most 10 s of processor time, at most 1 GB."""
+"""Changed models are imported or refused in clear lines: no other error, at most 10 s of processor time and 1 GB."""
 
 from __future__ import annotations
 

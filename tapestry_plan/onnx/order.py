@@ -45,7 +45,9 @@ def reject_broken_texts(model: Any) -> None:
 def _check_texts(what: str, *texts: Any) -> None:
     for text in texts:
         if not isinstance(text, str):
-            raise ValueError(f"{what}: the text {quote(text)} is not UTF-8; the file is damaged, export the model again")
+            raise ValueError(
+                f"{what}: the text {quote(text)} is not UTF-8; the file is damaged, export the model again"
+            )
 
 
 def names_of(graph: Any) -> Iterator[tuple[str, Any]]:

@@ -152,9 +152,9 @@ def find_layouts(
             if all(map(len, kept)) and now.sizes != before:
                 continue
             if not improved:  # they take their time: mostly what can be left out so is enough
-                improved, known = True, best
+                improved, was = True, best
                 best = _replan_windows(problem, best, tuning.WINDOW_OPERATORS, stop)
-                if best[:2] < known[:2]:
+                if best[:2] < was[:2]:
                     continue
             return Solved(best[2], best[0], lowest, entries)
         marginals = find_marginals(now.sizes, bound)
@@ -321,7 +321,9 @@ def _number_free(factor: Factor, number: Mapping[int, int]) -> Factor:
     """A table over those of its variables that are free, by their numbers; all others have one layout."""
     axes = tuple(axis for axis, at in enumerate(factor.scope) if at not in number)
     scope = tuple(number[at] for at in factor.scope if at in number)
-    return Factor(scope, factor.ticks.squeeze(axes), factor.nbytes.squeeze(axes)) if axes else replace(factor, scope=scope)
+    return (
+        Factor(scope, factor.ticks.squeeze(axes), factor.nbytes.squeeze(axes)) if axes else replace(factor, scope=scope)
+    )
 
 
 def _describe(tables: Sequence[Factor]) -> Iterator[tuple[object, ...]]:

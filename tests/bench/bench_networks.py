@@ -63,7 +63,12 @@ class Network(NamedTuple):
     most: int = 2
 
 
-RAPID, OLD_RAPID, DDDD, SILERO = "rapidocr==3.10.0", "rapidocr-onnxruntime==1.4.4", "ddddocr==1.6.1", "silero-vad==6.2.3"
+RAPID, OLD_RAPID, DDDD, SILERO = (
+    "rapidocr==3.10.0",
+    "rapidocr-onnxruntime==1.4.4",
+    "ddddocr==1.6.1",
+    "silero-vad==6.2.3",
+)
 VAD = {"input": (1, 576), "state": (2, 1, 128)}
 NETWORKS = {
     "PP-OCRv6 detection": Network(RAPID, "PP-OCRv6_det_small.onnx", {"x": (1, 3, 128, 128)}),
@@ -229,9 +234,9 @@ def main() -> None:
         told = ", ".join(map(str, devices))
         head = [f"# Trained networks from PyPI, {date.today().isoformat()}", "", f"{machine()}, one thread.", ""]
         head += [
-            f"On {told} devices each, of one axis: splits, seconds and gaps are in this order. Errors are the largest of",
-            f"all of them, before softmax or sigmoid, against ONNX Runtime (aim: {TOLERANCE:g} of the largest value). Bytes over each",
-            "link and the peak memory of each device are compared with those that a run counts.",
+            f"On {told} devices each, of one axis: splits, seconds and gaps are in this order. Errors are the largest",
+            f"of all of them, before softmax or sigmoid, against ONNX Runtime (aim: {TOLERANCE:g} of the largest value).",
+            "Bytes over each link and the peak memory of each device are compared with those that a run counts.",
             "",
         ]
         wheels = ", ".join(sorted({network.wheel for network in NETWORKS.values()}))
