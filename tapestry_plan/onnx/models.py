@@ -25,7 +25,7 @@ from tapestry_plan.onnx.order import (
     reject_second_makers,
     sort,
 )
-from tapestry_plan.onnx.outside import Outside, check_values, is_external
+from tapestry_plan.onnx.outside import FilesBeside, check_values, is_external
 from tapestry_plan.onnx.replacing.bodies import all_names
 from tapestry_plan.onnx.replacing.branches import settle_branches
 from tapestry_plan.onnx.replacing.functions import inline_functions
@@ -185,7 +185,7 @@ def _with_inner_data(model: Any, path: Path | None) -> Any:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     external = [tensor for tensor in _all_tensors(copy) if is_external(tensor)]
-    outside = Outside(path)
+    outside = FilesBeside(path)
     for tensor in external:
         outside.find(tensor)
     own = list(copy.graph.initializer)  # held, so that no other object takes their identity
@@ -394,7 +394,7 @@ def read_constants(paths: Iterable[str]) -> dict[str, Array]:
     found = {}
     for file, names in wanted.items():
         tensors = {tensor.name: tensor for tensor in read_model(file)[0].graph.initializer}
-        outside = Outside(Path(file))
+        outside = FilesBeside(Path(file))
         for name in names:
             if name not in tensors:
                 raise ValueError(f"read_constant: {file} has no initializer {quote(name)}")

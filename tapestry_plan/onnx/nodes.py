@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import SHORT_DTYPES, Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.outside import Outside, count_nbytes, is_external
+from tapestry_plan.onnx.outside import FilesBeside, count_nbytes, is_external
 from tapestry_plan.rewrite import Draft
 from tapestry_sets.limits import Budget, list_names, quote
 
@@ -156,7 +156,7 @@ class Importing:
         self.tensors: dict[str, Tensor] = {}
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self._from_file = {name: name for name in weights} if path else {}
-        self._outside = Outside(path)
+        self._outside = FilesBeside(path)
         stored = int(model.ByteSize()) + sum(map(count_nbytes, filter(is_external, model.graph.initializer)))
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * stored)
         self.taken: set[str] = set()

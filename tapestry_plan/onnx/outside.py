@@ -27,7 +27,7 @@ def is_external(tensor: Any) -> bool:
     return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
 
 
-class Outside:
+class FilesBeside:
     """The files beside a model, each mapped once.
 
     Parameters
@@ -151,7 +151,7 @@ def _needs(tensor: Any, nbytes: int) -> str:
 
 
 def check_values(tensor: Any) -> None:
-    """Compare how many values a tensor holds with its dims; of those that lie outside `Outside.find` does."""
+    """Compare how many values a tensor holds with its dims; of those that lie outside `FilesBeside.find` does."""
     from onnx import TensorProto, helper
 
     if is_external(tensor):

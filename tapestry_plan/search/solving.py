@@ -327,7 +327,7 @@ def _number_free(factor: Factor, number: Mapping[int, int]) -> Factor:
 
 
 def _describe(tables: Sequence[Factor]) -> Iterator[tuple[object, ...]]:
-    """What tables over some variables are: what is the same of all layouts is no matter."""
+    """What tables over some variables are: what is the same of all layouts does not count."""
     known: dict[int, bytes] = {}
     for factor in tables:
         if factor.scope:
