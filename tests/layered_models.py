@@ -1,10 +1,14 @@
 """Transformers of any number of layers as ONNX models, written operator by operator; weights are inputs.
 
 The operators are those that exporters write: a projection is a MatMul and an Add, heads are a Reshape and a Transpose.
+`store_outside` makes the weights external data of a file that takes no room, however many they are.
 """
 
 from __future__ import annotations
 
+import re
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +21,8 @@ HEADS_WIDTH = 64
 class _Writer:
     """A model as it is written: `op` adds an operator and names its result, `weight` an input, `number` a constant."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: int = TensorProto.FLOAT) -> None:
+        self.dtype = dtype
         self.nodes: list[Any] = []
         self.inputs: list[Any] = []
         self.constants: list[Any] = []
@@ -27,7 +32,7 @@ class _Writer:
         return name
 
     def weight(self, *shape: int) -> str:
-        return self.input(f"w{len(self.inputs)}", shape)
+        return self.input(f"w{len(self.inputs)}", shape, self.dtype)
 
     def number(self, value: Any) -> str:
         name = f"c{len(self.constants)}"
@@ -45,7 +50,7 @@ class _Writer:
         return outs
 
     def done(self, out: str) -> Any:
-        outputs = [helper.make_tensor_value_info(out, TensorProto.FLOAT, None)]
+        outputs = [helper.make_tensor_value_info(out, self.dtype, None)]
         graph = helper.make_graph(self.nodes, "layers", self.inputs, outputs, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
@@ -149,6 +154,99 @@ def vit(layers: int, batch: int = 2, side: int = 224, patch: int = 16, width: in
         x = m.op("Add", x, y)
     token = m.op("Gather", m.norm(x, width), m.number(np.int64(0)), axis=1)
     return m.done(m.linear(token, width, 1000))
+
+
+def llama(
+    layers: int = 32,
+    batch: int = 1,
+    length: int = 2048,
+    width: int = 4096,
+    heads: int = 32,
+    inner: int = 11008,
+    words: int = 32000,
+) -> Any:
+    """Llama 2 in half precision, as exporters write it; of 7 billion numbers by default.
+
+    RMSNorm is written out in single precision, positions turn pairs of halves by tables of sines and cosines, the gate
+    is a sigmoid, and what pads is masked beside what comes later.
+    """
+    half, single, each = TensorProto.FLOAT16, TensorProto.FLOAT, width // heads
+    m = _Writer(half)
+    ids, at = (m.input(name, (batch, length), TensorProto.INT64) for name in ("input_ids", "position_ids"))
+    padding = m.op("Cast", m.input("attention_mask", (batch, length), TensorProto.INT64), to=half)
+    x = m.op("Gather", m.weight(words, width), ids)
+    angles = np.outer(np.arange(length), 1e4 ** (-np.arange(0, each, 2) / each))
+    tables = (table(np.hstack([angles, angles])).astype(np.float16) for table in (np.cos, np.sin))
+    cos, sin = (m.op("Unsqueeze", m.op("Gather", m.number(one), at), m.number(np.array([1]))) for one in tables)
+    least = m.number(np.float16(-65504))
+    every = m.op("Expand", least, m.number(np.array([length, length])))
+    causal = m.op("Trilu", every, m.number(np.int64(1)), upper=1)
+    padded = m.op("Unsqueeze", padding, m.number(np.array([1, 2])))
+    padded = m.op("Mul", m.op("Sub", m.number(np.float16(1)), padded), least)
+    mask = m.op("Min", causal, padded)
+
+    def norm(x: str) -> str:
+        wide = m.op("Cast", x, to=single)
+        square = m.op("Pow", wide, m.number(np.float32(2)))
+        mean = m.op("ReduceMean", square, m.number(np.array([-1])), keepdims=1)
+        root = m.op("Sqrt", m.op("Add", mean, m.number(np.float32(1e-5))))
+        scaled = m.op("Mul", wide, m.op("Div", m.number(np.float32(1)), root))
+        return m.op("Mul", m.weight(width), m.op("Cast", scaled, to=half))
+
+    def split(x: str) -> str:
+        return m.op(
+            "Transpose", m.op("Reshape", x, m.number(np.array([batch, length, heads, each]))), perm=[0, 2, 1, 3]
+        )
+
+    def turn(x: str) -> str:
+        bounds = [m.number(np.array([n])) for n in (0, each // 2, 2**63 - 1, 3)]
+        first = m.op("Slice", x, bounds[0], bounds[1], bounds[3])
+        second = m.op("Slice", x, bounds[1], bounds[2], bounds[3])
+        swapped = m.op("Concat", m.op("Neg", second), first, axis=-1)
+        return m.op("Add", m.op("Mul", x, cos), m.op("Mul", swapped, sin))
+
+    for _ in range(layers):
+        y = norm(x)
+        q, k, v = (split(m.linear(y, width, width, bias=False)) for _ in range(3))
+        scores = m.op("MatMul", turn(q), m.op("Transpose", turn(k), perm=[0, 1, 3, 2]))
+        scores = m.op("Add", m.op("Div", scores, m.number(np.float16(each**0.5))), mask)
+        seen = m.op("Cast", m.op("Softmax", m.op("Cast", scores, to=single), axis=-1), to=half)
+        mixed = m.op("Transpose", m.op("MatMul", seen, v), perm=[0, 2, 1, 3])
+        mixed = m.op("Reshape", mixed, m.number(np.array([batch, length, width])))
+        x = m.op("Add", x, m.linear(mixed, width, width, bias=False))
+        y = norm(x)
+        gate = m.linear(y, width, inner, bias=False)
+        gated = m.op("Mul", m.op("Mul", gate, m.op("Sigmoid", gate)), m.linear(y, width, inner, bias=False))
+        x = m.op("Add", x, m.linear(gated, inner, width, bias=False))
+    return m.done(m.linear(norm(x), width, words, bias=False))
+
+
+def store_outside(model: Any, path: Path) -> int:
+    """Save a model whose weights lie in a file beside it; the bytes that they come to.
+
+    The file is as long as they need and has holes for them. Of each weight the first and the last byte are written,
+    others for each, so that no two are equal.
+    """
+    weights = [value for value in model.graph.input if re.fullmatch(r"w\d+", value.name)]
+    beside, offset = path.with_suffix(".bin"), 0
+    with open(beside, "wb") as file:
+        for number, value in enumerate(weights):
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+            shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            tensor = model.graph.initializer.add(name=value.name, dims=shape)
+            tensor.data_type, tensor.data_location = value.type.tensor_type.elem_type, TensorProto.EXTERNAL
+            nbytes = prod(shape) * dtype.itemsize
+            for key, entry in (("location", beside.name), ("offset", offset), ("length", nbytes)):
+                tensor.external_data.add(key=key, value=str(entry))
+            for at, byte in ((offset, number % 256), (offset + nbytes - 1, number // 256)):
+                file.seek(at)
+                file.write(bytes([byte]))
+            offset += -(-nbytes // 4096) * 4096
+        file.truncate(offset)
+    for value in weights:
+        model.graph.input.remove(value)
+    path.write_bytes(model.SerializeToString())
+    return offset
 
 
 def gpt_with_weights() -> Any:

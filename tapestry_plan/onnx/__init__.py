@@ -6,6 +6,7 @@ onnx, but the block of `ops.opaque`.
 From the ground up; each row stands on rows above it:
 
     inference              ONNX's checker and shape inference, in a process of their own
+    outside                values of tensors, those too that lie in files beside the model
     nodes                  nodes of models, and what an importer sees of them
     inputs  order          open axes, and values known before any run; the nodes that are needed, in order
     importers/views        selections

@@ -23,10 +23,18 @@ def dtype_of(value: Any) -> str:
     """NumPy's name of an input's dtype."""
     from onnx import TensorProto, helper
 
-    if value.type.WhichOneof("value") != "tensor_type":
-        raise NotOfGraphs(f"input {quote(value.name)} is a {value.type.WhichOneof('value')}, not a tensor")
+    kind = value.type.WhichOneof("value")
+    if kind is None:
+        raise ValueError(f"input {quote(value.name)} has no type; export the model again")
+    if kind != "tensor_type":
+        raise NotOfGraphs(f"input {quote(value.name)} is a {kind}, not a tensor")
     code = value.type.tensor_type.elem_type
-    dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
+    except (KeyError, ValueError, TypeError):
+        raise ValueError(
+            f"input {quote(value.name)} has elements of type {code}, which ONNX does not know: export the model again"
+        ) from None
     if not is_number(dtype):
         label = TensorProto.DataType.Name(code)
         raise NotOfGraphs(f"input {quote(value.name)} has elements of type {label}; cast it to numbers of NumPy")

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp, freeze_sizes, sha256_of
@@ -21,7 +19,15 @@ from tapestry_plan.onnx.adding import Placing, add_input
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, say_again, show_dims
 from tapestry_plan.onnx.nodes import Array, Import, Importing, Node
 from tapestry_plan.onnx.operators import importers_of
-from tapestry_plan.onnx.order import all_graphs, needed_of, read_nodes, reject_second_makers, sort
+from tapestry_plan.onnx.order import (
+    all_graphs,
+    needed_of,
+    read_nodes,
+    reject_broken_texts,
+    reject_second_makers,
+    sort,
+)
+from tapestry_plan.onnx.outside import FilesBeside, check_values, is_external
 from tapestry_plan.onnx.replacing.bodies import all_names
 from tapestry_plan.onnx.replacing.branches import settle_branches
 from tapestry_plan.onnx.replacing.functions import inline_functions
@@ -97,16 +103,17 @@ def _opset(model: Any) -> int:
 
 
 def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
-    """The model with all its data, and its opset, which is OLDEST_OPSET or later."""
+    """The model with all that its nodes hold, and its opset, which is OLDEST_OPSET or later."""
     from onnx import version_converter
 
+    reject_broken_texts(model)
     opset = _opset(model)
     _reject_unusual_tensors(model)
     reject_second_makers(model)
-    if any(_is_external(tensor) for tensor in _all_tensors(model)):
-        model = _with_external_data(model, path)
+    if any(is_external(tensor) for tensor in _all_tensors(model)):
+        model = _with_inner_data(model, path)
     for tensor in _all_tensors(model):
-        _check_values(tensor)
+        check_values(tensor)
     if model.functions:
         model = inline_functions(model, opset)
     nodes = list(read_nodes(model.graph))
@@ -135,7 +142,7 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
 
 
 def read_checked(source: Any, who: str) -> tuple[Any, Path | None, int]:
-    """The model with all its data, the file that it came from, and its opset."""
+    """The model with all that its nodes hold, the file that it came from, and its opset."""
     model, path = read_model(source)
     with about_model(path or "the model", who):
         checked, opset = _checked(model, path)
@@ -163,10 +170,6 @@ def _all_tensors(model: Any) -> Iterator[Any]:
                 yield from attribute.tensors
 
 
-def _is_external(tensor: Any) -> bool:
-    return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
-
-
 def _reject_unusual_tensors(model: Any) -> None:
     import onnx
 
@@ -177,112 +180,22 @@ def _reject_unusual_tensors(model: Any) -> None:
             raise ValueError(f"tensor {quote(tensor.name)} holds strings; only numbers are supported")
 
 
-def _with_external_data(model: Any, path: Path | None) -> Any:
-    """A copy of the model that holds all its data; every place is checked before one is read."""
+def _with_inner_data(model: Any, path: Path | None) -> Any:
+    """A copy of the model whose initializers alone lie outside; every place is checked before one is read."""
     import onnx
 
-    if path is None:
-        raise ValueError(
-            "tensors are stored outside the model, but no file was given to look beside; give the model's path"
-        )
-    folder = path.resolve().parent
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    external = [tensor for tensor in _all_tensors(copy) if _is_external(tensor)]
-    places = [_external_place(tensor, folder) for tensor in external]
-    for tensor, place in zip(external, places, strict=True):
-        _take_external(tensor, *place)
+    external = [tensor for tensor in _all_tensors(copy) if is_external(tensor)]
+    outside = FilesBeside(path)
+    for tensor in external:
+        outside.find(tensor)
+    own = list(copy.graph.initializer)  # held, so that no other object takes their identity
+    stay = {id(tensor) for tensor in own}
+    for tensor in external:
+        if id(tensor) not in stay:
+            outside.take(tensor)
     return copy
-
-
-def _take_external(tensor: Any, file: Path, offset: int, nbytes: int) -> None:
-    """Read a tensor's values into it."""
-    with open(file, "rb") as stored:
-        stored.seek(offset)
-        tensor.raw_data = stored.read(nbytes)
-    tensor.data_location = tensor.DEFAULT
-    del tensor.external_data[:]
-
-
-def _external_place(tensor: Any, folder: Path) -> tuple[Path, int, int]:
-    """File, offset and bytes of a tensor that is stored beside the model."""
-    entry = {item.key: item.value for item in tensor.external_data}
-    location = entry.get("location", "")
-    where = f"tensor {quote(tensor.name)} is stored in {quote(location)}"
-    try:
-        target = (folder / location).resolve()  # resolves symbolic links and ".."
-        is_file = target.is_file()
-    except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
-        raise ValueError(f"{where}, which is not a path: {error}; name a file beside the model") from None
-    if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
-        raise ValueError(f"{where}, outside the model's folder {folder}; only files beside the model are read")
-    if not is_file:
-        raise ValueError(f"{where}, which does not exist in {folder}; put the file beside the model")
-    needed = _nbytes(tensor)
-    try:
-        offset, length = int(entry.get("offset", 0)), int(entry.get("length", needed))
-    except ValueError:
-        raise ValueError(f"{where} at an offset or length that is not a number: {entry}") from None
-    if offset < 0 or length < 0:
-        raise ValueError(
-            f"{where} at offset {offset}, length {length}; neither can be negative: export the model again"
-        )
-    size = target.stat().st_size
-    if offset + length > size:
-        raise ValueError(
-            f"{where}, bytes {offset} to {offset + length}, but the file has {size} bytes; it is truncated"
-        )
-    if length != needed:
-        raise ValueError(f"{where} with {length} bytes; {_needs(tensor, needed)}: export the model again")
-    return target, offset, needed
-
-
-BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
-"""Element types of ONNX that are stored packed, several in one byte."""
-
-
-def _nbytes(tensor: Any) -> int:
-    """Bytes that a tensor's dtype and dims ask for."""
-    from onnx import TensorProto, helper
-
-    where = f"tensor {quote(tensor.name)}"
-    if any(n < 0 for n in tensor.dims):
-        raise ValueError(f"{where} has dims {quote(list(tensor.dims))}; none can be negative: export the model again")
-    try:
-        packed = BITS.get(TensorProto.DataType.Name(tensor.data_type))
-        bits = packed or 8 * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-    except (KeyError, ValueError, TypeError):
-        raise ValueError(
-            f"{where} has elements of type {tensor.data_type}, which ONNX does not know: export the model again"
-        ) from None
-    return -(-prod(map(int, tensor.dims)) * bits // 8)
-
-
-def _needs(tensor: Any, nbytes: int) -> str:
-    from onnx import TensorProto
-
-    return f"dims {list(tensor.dims)} of {TensorProto.DataType.Name(tensor.data_type)} need {nbytes}"
-
-
-def _check_values(tensor: Any) -> None:
-    """Compare how many values a tensor holds with its dims."""
-    from onnx import TensorProto, helper
-
-    needed = _nbytes(tensor)
-    where = f"tensor {quote(tensor.name)}"
-    if tensor.HasField("raw_data"):
-        if len(tensor.raw_data) != needed:
-            raise ValueError(
-                f"{where} holds {len(tensor.raw_data)} bytes; {_needs(tensor, needed)}: export the model again"
-            )
-    elif TensorProto.DataType.Name(tensor.data_type) not in BITS:
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        present = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
-        count = prod(tensor.dims) * (2 if dtype.kind == "c" else 1)
-        if present != count:
-            raise ValueError(
-                f"{where} holds {present} values; dims {quote(list(tensor.dims))} need {count}: export the model again"
-            )
 
 
 # -- the importer ----------------------------------------------------------------------------------------
@@ -432,11 +345,11 @@ def _graph_of(
     placing.report()
     for name in names:
         at.graph.output(at.tensor(name), name)
+    if not sizes and not values:  # while all views are there
+        _check_declared_shapes(model, at)
     at.drop_unread_views()
     put_fields(at.graph, sizes=freeze_sizes(shapes.symbols))
     dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
-    if not sizes and not values:
-        _check_declared_shapes(model, at)
     return at.graph.done()
 
 
@@ -501,9 +414,10 @@ def read_constant(path: str) -> Array:
 
 
 def read_constants(paths: Iterable[str]) -> dict[str, Array]:
-    """The constants stored under several paths, as of `read_constant`; each file is read once."""
-    from onnx import numpy_helper
+    """The constants stored under several paths, as of `read_constant`; each file is opened once.
 
+    Of values that lie outside a model no more is read than is used.
+    """
     wanted: dict[str, list[str]] = {}
     for path in paths:
         file, sep, name = path.partition("#")
@@ -513,12 +427,11 @@ def read_constants(paths: Iterable[str]) -> dict[str, Array]:
     found = {}
     for file, names in wanted.items():
         tensors = {tensor.name: tensor for tensor in read_model(file)[0].graph.initializer}
+        outside = FilesBeside(Path(file))
         for name in names:
             if name not in tensors:
                 raise ValueError(f"read_constant: {file} has no initializer {quote(name)}")
             with about_model(file):
-                if _is_external(tensors[name]):
-                    _take_external(tensors[name], *_external_place(tensors[name], Path(file).resolve().parent))
-                _check_values(tensors[name])
-            found[f"{file}#{name}"] = np.asarray(numpy_helper.to_array(tensors[name]))
+                check_values(tensors[name])
+                found[f"{file}#{name}"] = outside.read(tensors[name])
     return found

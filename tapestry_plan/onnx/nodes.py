@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import SHORT_DTYPES, Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
+from tapestry_plan.onnx.outside import FilesBeside, count_nbytes, is_external
 from tapestry_plan.rewrite import Draft
 from tapestry_sets.limits import Budget, list_names, quote
 
@@ -155,7 +156,9 @@ class Importing:
         self.tensors: dict[str, Tensor] = {}
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self._from_file = {name: name for name in weights} if path else {}
-        self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * int(model.ByteSize()))
+        self._outside = FilesBeside(path)
+        stored = int(model.ByteSize()) + sum(map(count_nbytes, filter(is_external, model.graph.initializer)))
+        self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * stored)
         self.taken: set[str] = set()
         """Names of the model's tensors, and of those that stand-ins of nodes make."""
         self.unrolled = Budget(tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * len(model.graph.node))
@@ -218,10 +221,8 @@ class Importing:
             raise ValueError(f"no node makes tensor {quote(name)}; check the outputs of the nodes")
         if isinstance(found, np.ndarray):
             return found
-        from onnx import numpy_helper
-
         try:
-            array = self._values[name] = np.asarray(numpy_helper.to_array(found))
+            array = self._values[name] = self._outside.read(found)
         except (ValueError, TypeError) as error:
             raise ValueError(f"tensor {quote(name)} cannot be read: {error}") from None
         return array

@@ -28,6 +28,28 @@ def all_graphs(model: Any) -> Iterator[Any]:
         todo += [inner for node in graph.node for inner in graphs_inside(node)]
 
 
+def reject_broken_texts(model: Any) -> None:
+    """Raise ValueError for names, types or domains that are not UTF-8: protobuf gives those as bytes."""
+    for entry in model.opset_import:
+        _check_texts("the model's opsets", entry.domain)
+    for graph in all_graphs(model):
+        values = [*graph.input, *graph.output, *graph.value_info]
+        names = [one if isinstance(one, str | bytes) else one.name for one in values]  # a function has names alone
+        stored = [tensor.name for tensor in getattr(graph, "initializer", ())]
+        _check_texts("the model's tensors", graph.name, *names, *stored)
+        for node in graph.node:
+            attributes = (attribute.name for attribute in node.attribute)
+            _check_texts("a node", node.name, node.op_type, node.domain, *node.input, *node.output, *attributes)
+
+
+def _check_texts(what: str, *texts: Any) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(
+                f"{what}: the text {quote(text)} is not UTF-8; the file is damaged, export the model again"
+            )
+
+
 def names_of(graph: Any) -> Iterator[tuple[str, Any]]:
     """The nodes of a graph and what they are called; one without a name by its type and a number."""
     counts: Counter[str] = Counter()
@@ -47,9 +69,19 @@ def read_nodes(graph: Any) -> Iterator[Node]:
             inputs = inputs[:-1]
         plain = [a for a in proto.attribute if a.type not in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
         attrs = {a.name: helper.get_attribute_value(a) for a in plain}
-        attrs = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
+        attrs = {key: _decode(value, name, key) for key, value in attrs.items()}
         captured = tuple(dict.fromkeys(_captured(proto))) if len(plain) < len(proto.attribute) else None
         yield Node(name, proto.op_type, domain, inputs, tuple(proto.output), Attributes(attrs), proto, captured)
+
+
+def _decode(value: Any, node: str, attribute: str) -> Any:
+    """The value of an attribute, a text as such."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"node {quote(node)}: its attribute {attribute} = {quote(value)} is not UTF-8; export the model again"
+        ) from None
 
 
 def made_in(graph: Any) -> set[str]:

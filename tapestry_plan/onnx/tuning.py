@@ -37,5 +37,7 @@ INLINED_TIMES = 16
 """… and so many for each node that the model itself has: each takes a millisecond to import."""
 VIEWED_INDICES = 2**18
 """Known indices, up to so many, make a view with exact regions; more are a constant that an operator reads."""
+MAPPED_NBYTES = 2**16
+"""Values of so many bytes that lie beside a model are mapped, smaller ones read: they may be shapes, and soon asked."""
 MAX_TABLE_CELLS = 2**20
 """A view that no few nodes make is written as a table of its cells while it has no more than these."""

@@ -27,4 +27,6 @@ FEW_REGIONS = 32
 ALIGNMENT_NBYTES = 64
 """Scratch memory of each of two blocks in one begins at a multiple of so many bytes: a cache line."""
 LOOKED_AT_NBYTES = 64
-"""So many bytes of constants are compared before digests of all of them are."""
+"""So many bytes of constants are compared before digests of all of them are …"""
+LOOKED_AT_PLACES = 4
+"""… at so many places: of one that is mapped from a file each takes a page."""

@@ -232,7 +232,7 @@ def prepare(
     fastest = result.write()
     return PlansByMemory(
         replace(fastest, unified=unified, made_by=list_makers_inside(given, fastest.graph)),
-        _list_others(result),
+        partial(_list_others, result),
         lambda one: pose_plain(request, planned, one),
         (graph, given) if unified else (graph,),
         expandable,

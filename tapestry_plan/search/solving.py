@@ -14,8 +14,9 @@ windows of operators are planned anew around it: a better plan leaves fewer layo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from math import inf
 
 import numpy as np
@@ -143,9 +144,6 @@ def find_layouts(
                     return Solved(best[2], best[0], lowest, entries)  # no more can be left out beside a better plan
             # What can be left out is what costs more than the best plan that is there.
             best = _improve(problem, now, kept, best, [_find_rows(kept, best[2]), found.choice], seed, stop)
-            if not improved:
-                improved = True
-                best = _replan_windows(problem, best, tuning.WINDOW_OPERATORS, stop)
             before = now.sizes
             now, kept, search, bound, best, least, last = _leave_out(
                 problem, now, kept, search, bound, best, seed, stop
@@ -153,6 +151,11 @@ def find_layouts(
             lowest = max(lowest, min(best[0], least))
             if all(map(len, kept)) and now.sizes != before:
                 continue
+            if not improved:  # they take their time: mostly what can be left out so is enough
+                improved, was = True, best
+                best = _replan_windows(problem, best, tuning.WINDOW_OPERATORS, stop)
+                if best[:2] < was[:2]:
+                    continue
             return Solved(best[2], best[0], lowest, entries)
         marginals = find_marginals(now.sizes, bound)
         if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
@@ -287,22 +290,51 @@ def _replan_windows(problem: Problem, best: Plan, width: int, stop: float) -> Pl
         windows     ├───────┼───────┤                             the others stay as they are; what is found
                             ├───────┼───────┤                     better is the plan for the next one
                                     ├───────┼───────┤
+
+    Windows that are alike, in the same layouts around them, are looked at once: layers mostly are.
     """
     operators = [problem.position["operator", node.name] for node in problem.order]
-    half = width // 2
+    half, found = width // 2, dict[tuple[object, ...], tuple[int, ...]]()
     for begin in range(0, max(len(operators) - half, 1), half):
         if time.monotonic() >= stop:
             break
-        free = set(operators[begin : begin + 2 * half])
-        rows = [
-            np.arange(size) if at in free or problem.variables[at].kind != "operator" else np.array([best[2][at]])
-            for at, size in enumerate(problem.sizes)
-        ]
-        close = problem.restrict(rows)
+        near, free = problem.around(operators[begin : begin + 2 * half])
+        rows = [np.array([value]) for value in best[2]]
+        for at in free:
+            rows[at] = np.arange(problem.sizes[at])
+        close = near.restrict(rows)
         search, _ = close.factors(tuning.FIRST_FACTOR_ENTRIES)
-        found = minimize(close.sizes, search, total=tuning.MAX_ROUGH_ENTRIES)
-        best = _better(problem, best, _choose(rows, found.choice))
+        number = {at: k for k, at in enumerate(free)}
+        sizes, tables = [close.sizes[at] for at in free], [_number_free(factor, number) for factor in search]
+        said = (*sizes, *_describe(tables))
+        if said not in found:
+            found[said] = minimize(sizes, tables, total=tuning.MAX_ROUGH_ENTRIES).choice
+        choice = list(best[2])
+        for at, value in zip(free, found[said], strict=True):
+            choice[at] = value
+        if tuple(choice) != best[2] and near.count_cost(choice) < near.count_cost(best[2]):
+            best = *problem.count_cost(choice), tuple(choice)
     return best
+
+
+def _number_free(factor: Factor, number: Mapping[int, int]) -> Factor:
+    """A table over those of its variables that are free, by their numbers; all others have one layout."""
+    axes = tuple(axis for axis, at in enumerate(factor.scope) if at not in number)
+    scope = tuple(number[at] for at in factor.scope if at in number)
+    return (
+        Factor(scope, factor.ticks.squeeze(axes), factor.nbytes.squeeze(axes)) if axes else replace(factor, scope=scope)
+    )
+
+
+def _describe(tables: Sequence[Factor]) -> Iterator[tuple[object, ...]]:
+    """What tables over some variables are: what is the same of all layouts does not count."""
+    known: dict[int, bytes] = {}
+    for factor in tables:
+        if factor.scope:
+            for array in (factor.ticks, factor.nbytes):
+                if id(array) not in known:
+                    known[id(array)] = sha256(np.ascontiguousarray(array).data).digest()
+            yield factor.scope, known[id(factor.ticks)], known[id(factor.nbytes)]
 
 
 def _find_rows(kept: Sequence[IntArray], choice: Sequence[int]) -> list[int]:

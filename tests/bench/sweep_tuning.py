@@ -548,6 +548,7 @@ NOT_SWEPT = {
     "plan.steps.NEAR_USES": "more of them are better plans in more time: no speed alone",
     "plan.rewrite.FEW_REGIONS": "it shapes the views that are returned, which are read later",
     "plan.rewrite.ALIGNMENT_NBYTES": "a cache line",
+    "plan.rewrite.LOOKED_AT_PLACES": "few pages of a mapped file are read; which cells are looked at is no matter",
     "plan.rewrite.LOOKED_AT_NBYTES": "constants of one shape mostly differ in what is looked at, or are equal",
     "exec.copies.KEPT": "the size of a memory of answers, fixed on import",
     "exec.cuda": "all of its numbers need a GPU: tests/bench/bench_gpu.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from math import inf
 from typing import NoReturn
@@ -107,8 +107,8 @@ class PlansByMemory:
     Parameters
     ----------
     fastest : ShardPlan
-    others : sequence of Other
-        The graph as the fastest plan has it: with its blocks, and as expansions made it, where it has such.
+    others : callable
+        Gives the graph as the fastest plan has it: with its blocks, and as expansions made it, where it has such.
     pose : callable
         Gives the problem of a graph, without layouts over split axes.
     graphs : sequence of Graph
@@ -129,7 +129,7 @@ class PlansByMemory:
     def __init__(
         self,
         fastest: ShardPlan,
-        others: Sequence[Other],
+        others: Callable[[], Sequence[Other]],
         pose: Callable[[Graph], Posed],
         graphs: Sequence[Graph],
         expandable: Mapping[str, Variants],
@@ -139,13 +139,17 @@ class PlansByMemory:
         write: Callable[[Problem, Sequence[int], int, Sequence[int] | None, Lowered | None], ShardPlan],
         lower: Callable[[Problem, Sequence[int]], Lowered],
     ) -> None:
-        self.fastest, self._others, self._pose, self._graphs = fastest, others, pose, graphs
+        self.fastest, self._list_others, self._pose, self._graphs = fastest, others, pose, graphs
         self._known: dict[int, Posed] = {}
         self._expandable, self._pinned, self._stop = expandable, pinned, stop
         self._write, self._lower = write, lower
         self._places: KnownPlaces = {}
         self._found: list[tuple[Sequence[int], ShardPlan]] = []
         """The plans of some caps, which may be the best ones of lower ones too."""
+
+    @cached_property
+    def _others(self) -> Sequence[Other]:
+        return self._list_others()
 
     def _posed(self, graph: Graph) -> Posed:
         """The problem of a graph that is there for all caps."""

@@ -20,9 +20,10 @@ a table over both. So the tables together are a lower bound of every plan with b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Self
 
 import numpy as np
 from msgspec import Struct
@@ -171,6 +172,12 @@ class FusedProblem(Problem):
             return ticks, np.zeros_like(ticks)
 
         return Factor((min(scope), max(scope)), *self.known.fact((*key, k, turned), made))
+
+    def around(self, operators: Collection[int]) -> tuple[Self, list[int]]:
+        """The tables of some operators alone, with the chains that they are in, and their variables."""
+        made, free = super().around(operators)
+        made.chains = [chain for chain in self.chains if not set(free).isdisjoint(chain.at)]
+        return made, free
 
     def count_cost(self, choice: Sequence[int]) -> tuple[int, int]:
         """Picoseconds and bytes of the chosen layouts, with their best blocks."""

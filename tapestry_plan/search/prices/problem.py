@@ -717,6 +717,17 @@ class Problem:
         made.listed = Tables([], weights=dict(self.listed.weights))
         return made
 
+    def around(self, operators: Collection[int]) -> tuple[Self, list[int]]:
+        """The tables of some operators alone, and their variables, with those of where what they read or make lies."""
+        chosen = set(operators)
+        made = copy(self)
+        made.__dict__.pop("touching", None)
+        made.tensors = [cost for cost in self.tensors if not chosen.isdisjoint(cost.variables)]
+        near = {at for cost in made.tensors for at in cost.variables if self.variables[at].kind != "operator"}
+        free = chosen | near
+        made.own = [factor for factor in self.own if not free.isdisjoint(factor.scope)]
+        return made, sorted(free)
+
     def factors(self, entries: int = tuning.MAX_FACTOR_ENTRIES) -> tuple[list[Factor], list[Factor]]:
         """The cost tables: those to search with, and those that bound every plan from below.
 

@@ -104,6 +104,12 @@ class TensorCost(Struct):
     """Tables of the last of some consumers, by position, that were made already."""
 
     @property
+    def variables(self) -> list[int]:
+        """Of who makes it, of who reads it, and of where it lands."""
+        landing = [] if self.landing is None else [self.landing.variable]
+        return [self.producer, *(use.variable for use in self.uses), *landing]
+
+    @property
     def structure(self) -> tuple[int | tuple[int, ...], ...]:
         """All that its tables depend on besides consumers, and where it lands: arrays are shared, so ids say which."""
         held = self.held
@@ -125,8 +131,13 @@ class TensorCost(Struct):
 
     def lands_in(self, choice: Sequence[int]) -> bool:
         """Whether it lands somewhere in chosen layouts."""
-        place = self.landing
-        return place is not None and bool(self.lands[choice[self.producer]][choice[place.variable]])
+        place, row = self.landing, choice[self.producer]
+        if place is None or not self.table.sizes(place.numbers[choice[place.variable]]).any():
+            return False
+        if self.held.parts[row] > 1 or not self.shares:
+            return bool(self.held.parts[row] > 1)
+        cells = self.table.sizes(self.held.numbers[row])
+        return bool(cells.min() < cells.max())
 
     def split(self) -> list[TensorCost]:
         """The costs of consumers that may receive cells for each other, and of others apart from them.

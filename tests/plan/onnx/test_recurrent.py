@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from tapestry_exec import run
 from tapestry_plan import Mesh, UnsupportedOp, plan
@@ -42,6 +43,19 @@ def test_batches_may_come_first() -> None:
     found = run(plan(load_onnx(model), Mesh((2,))), moved).outputs
     assert difference(found["y"], y.transpose(2, 0, 1, 3)) < 1e-5
     assert difference(found["y_h"], y_h.transpose(1, 0, 2)) < 1e-5
+
+
+def test_what_is_declared_of_an_output_that_nobody_reads_is_compared() -> None:
+    feeds = {"x": floats(5, 3, 4), "w": floats(1, 24, 4, seed=1), "r": floats(1, 24, 6, seed=2)}
+    model = NodeCase("LSTM", feeds, {}, {"hidden_size": 6}, ("y", "y_h")).model
+    unread = next(value for value in model.graph.output if value.name == "y")
+    model.graph.output.remove(unread)
+    model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 1, 3, 6]))
+    (wanted,) = ort(model, feeds)
+    assert difference(run(plan(load_onnx(model), Mesh((2,))), feeds).outputs["y_h"], wanted) < 1e-5
+    model.graph.value_info[0].type.tensor_type.shape.dim[3].dim_value = 7
+    with pytest.raises(ValueError, match=r"tensor 'y' comes out with shape \(5, 1, 3, 6\), the model declares"):
+        load_onnx(model)
 
 
 def layer(**attrs: Any) -> Any:
