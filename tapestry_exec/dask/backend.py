@@ -32,6 +32,8 @@ from tapestry_exec.run import (
     Generations,
     Progress,
     RunResult,
+    Savings,
+    Start,
     check_alike,
     compare_placed,
     find_versions,
@@ -62,7 +64,7 @@ class DaskBackend(NumpyBackend):
         tapestry=1``, and one of its threads.
     retries : int
         When a worker is lost or silent, or a step raises, all devices are ended. So many times at most all begin again,
-        from the beginning; `RunResult.faults` lists what ended the others.
+        from the last checkpoint or the beginning; `RunResult.faults` lists what ended the others.
     patience : float
         Seconds that a worker may be silent, or take to come.
 
@@ -348,27 +350,31 @@ class DaskSession:
 
     # -- running ---------------------------------------------------------------------------------------
 
-    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+    def run(
+        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
+    ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
-        return self.generations.run(self.what, host, lambda: self._attempt(host, progress))
+        return self.generations.run(self.what, host, savings, lambda start: self._attempt(host, progress, start))
 
-    def _attempt(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _attempt(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         if not self.is_on:
             self._start()
         try:
-            return self._run(host, progress)
+            return self._run(host, progress, start)
         except BaseException:
             if self.is_on:
                 self._end()
             raise
 
-    def _run(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         given, feeds = sorted(host), {**self.what.constants, **host}
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
         begin = perf_counter()
         for part in self.parts:
-            more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device]
-            self._feed(part, "run", part.list_steps(given), feeds, *more)
+            pickled = b"" if start is None else pickle.dumps(start)
+            more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device], pickled
+            known = self.what.prepared.list_known_cuts(part.device, self.what.stays is not None)
+            self._feed(part, "run", part.list_fed(given, start, known), feeds, *more)
         answers = self._wait("done", progress)
         seconds = perf_counter() - begin
         counts: list[Counts] = [pickle.loads(frames[0]) for _, frames in answers]

@@ -282,11 +282,12 @@ class DeviceTask:
 
     def _run(self, message: Message) -> None:
         assert self.member is not None, "it was set up before"
-        _, given, is_told, errors, begin = message.values
+        _, given, is_told, errors, begin, start = message.values
         self.transport.begin = begin
-        fed = self._read_cells(self.part.list_steps(given), message)
+        told = pickle.loads(start) if start else None
+        fed = self._read_cells(self.part.list_fed(given, told, self.member.cuts), message)
         tell = (lambda steps, node: self._say("did", steps, node)) if is_told else None
-        counts, cells = self.member.run(fed, given, begin, dict(errors), tell)
+        counts, cells = self.member.run(fed, given, begin, dict(errors), tell, told)
         self._say("done", frames=[pickle.dumps(counts), *list_frames(cells)])
 
 

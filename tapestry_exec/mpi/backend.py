@@ -20,6 +20,8 @@ from tapestry_exec.run import (
     Member,
     Progress,
     RunResult,
+    Savings,
+    Start,
     check_alike,
     compare_placed,
     digest_plan,
@@ -133,11 +135,18 @@ class MpiSession:
     def _place(self) -> Any:
         return self.member.place(self.what.constants)
 
-    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+    def run(
+        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
+    ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
-        return self.generations.run(self.what, host, lambda: self._run(host, progress))
+        if savings.is_on:  # the first rank says for all which attempt it is
+            (start, *_) = self._end_together(lambda: None if self.part.device else savings.begin())
+        else:
+            start = None
+        found = self.generations.run(self.what, host, None, lambda _: self._run(host, progress, start))
+        return savings.mark(found, start)
 
-    def _run(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         given, begin = sorted(host), 0.0
         total = sum(not isinstance(at.step, Send) for at in self.part.list_steps(given))
         feeds = {**self.what.constants, **host}
@@ -151,7 +160,7 @@ class MpiSession:
                 progress(done, total, node)
 
         def work() -> Any:
-            return self.member.run(feeds, given, begin, errors, None if progress is None else tell)
+            return self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
 
         begin = self.mail.begin_together()
         answers = self._end_together(work)

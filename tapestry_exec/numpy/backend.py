@@ -49,7 +49,7 @@ class NumpyBackend(Backend["NumpyDevice"]):
     """
 
     name = "numpy"
-    keeps = True
+    keeps = saves = True
 
     def __init__(self) -> None:
         self._closed: list[list[NumpyDevice]] = []

@@ -30,6 +30,8 @@ from tapestry_exec.run import (
     Generations,
     Progress,
     RunResult,
+    Savings,
+    Start,
     compare_placed,
     make_result,
     name_place,
@@ -59,7 +61,7 @@ class ProcessBackend(NumpyBackend):
     ----------
     retries : int
         When a process dies, is stopped for longer than `patience`, or a step raises, all are ended. So many times at
-        most all begin again, from the beginning; `RunResult.faults` lists what ended the others.
+        most all begin again, from the last checkpoint or the beginning; `RunResult.faults` lists what ended the others.
     patience : float
         Seconds that a process may be stopped (SIGSTOP).
 
@@ -186,23 +188,25 @@ class ProcessSession:
 
     # -- running ---------------------------------------------------------------------------------------
 
-    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+    def run(
+        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
+    ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
-        return self.generations.run(self.what, host, lambda: self._attempt(host, progress))
+        return self.generations.run(self.what, host, savings, lambda start: self._attempt(host, progress, start))
 
-    def _attempt(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _attempt(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         if self.server is None:
             self._start()
         done = False
         try:
-            result = self._run(host, progress)
+            result = self._run(host, progress, start)
             done = True
         finally:
             if not done:
                 self.kill()
         return result
 
-    def _run(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         feeds = {**self.what.constants, **host}
         for name, slot in self.layout.feeds.items():
             if name in feeds:
@@ -212,7 +216,7 @@ class ProcessSession:
         self._view(self.layout.boards)[:] = -1, 0
         begin = perf_counter()
         for device in self.devices:
-            self._tell(device, ("run", sorted(host), begin, progress is not None, errors))
+            self._tell(device, ("run", sorted(host), begin, progress is not None, errors, start))
         counts: list[Counts] = [each for (each,) in self._wait("done", progress)]
         seconds = perf_counter() - begin
         cells = [self._view(slot).copy() for slot in self.layout.outputs]

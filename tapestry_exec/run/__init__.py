@@ -3,15 +3,17 @@
 From the ground up; each row stands on rows above it:
 
     check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
+    checkpoints/cuts  checkpoints/folders    what a device holds between two steps; how that lies on a disk
     results                         what a run gives, and how it is held against what was predicted
     backends                        the protocol of a backend, and their table
     interpreter                     the steps of one device's program
     prepared                        what is done once for a plan and a backend
     residents                       what stays on devices from run to run
     ways                            devices one after the other, or a thread for each
+    alike                           what must be equal wherever devices of one plan run
+    checkpoints/saving              who saves what devices hold, and runs that go on from there
     deployment                      one run, or many where constants are placed once
     stages                          models whose shapes follow from values, one graph after the other
-    alike                           what must be equal wherever devices of one plan run
     parts                           what one device is told in another process, and how it does that
     generations                     all devices begin again when one is lost
     calibration                     what kernels and copies take, from the timelines of small plans
@@ -36,6 +38,7 @@ from tapestry_exec.run.backends import (
 )
 from tapestry_exec.run.calibration import calibrate
 from tapestry_exec.run.check import InvalidPlan, check_plan
+from tapestry_exec.run.checkpoints.saving import Checkpoint, Checkpoints, Savings, Start, open_checkpoint
 from tapestry_exec.run.deployment import (
     Deployed,
     Deployment,

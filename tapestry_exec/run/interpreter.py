@@ -129,6 +129,8 @@ class Interpreter:
         self.host, self.ops, self.transport = host, ops, transport
         self.kept: dict[int, Array] = {}
         """What lies in host memory: buffers by the number under which they were spilled."""
+        self.watch: Callable[[DeviceStep], None] | None = None
+        """Called before each step of a run that saves what its devices hold."""
         self.begin_at(perf_counter())
 
     def begin_at(self, begin: float) -> None:
@@ -139,10 +141,13 @@ class Interpreter:
         self.flop = 0.0
         self.timeline: list[TraceEvent] = []
         self.kept.clear()
+        self.watch = None
         self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
 
     def do(self, at: DeviceStep) -> None:
         """Do one step of this device."""
+        if self.watch is not None:
+            self.watch(at)
         if self.absorbed and (told := self.absorbed.get(at.number)) is not None:
             kind, node, nbytes, flop = told
             self.flop += flop

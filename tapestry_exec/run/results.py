@@ -140,6 +140,8 @@ class RunResult(Struct, frozen=True):
         By device: bytes of cells that were copied within it.
     faults : tuple of Fault
         What ended the generations before the one whose result this is; what these moved is not among the counts.
+    resumed_at : int, optional
+        The plan's step with which the run began, where it went on from a checkpoint: counts are of what was left.
 
     Examples
     --------
@@ -166,6 +168,7 @@ class RunResult(Struct, frozen=True):
     nbytes_spilled: tuple[int, ...] = ()
     nbytes_copied: tuple[int, ...] = ()
     faults: tuple[Fault, ...] = ()
+    resumed_at: int | None = None
 
     def __repr__(self) -> str:
         names, peak = cut_text(", ".join(self.outputs), 40), max(self.peak_nbytes, default=0)
