@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tapestry_exec import DaskBackend, deploy, run
+from tapestry_exec import Checkpoints, DaskBackend, deploy, run
 from tapestry_exec.dask.lines import Line
 from tapestry_exec.dask.wires import Ended, PeerLost, Wires
 from tapestry_exec.run.interpreter import Parcel
@@ -51,6 +51,26 @@ def test_devices_that_stay_run_often(client: Any) -> None:
     p, inputs = made(2)
     tight = spill(p, max(least_memory(p)))
     assert_same(run(tight, inputs, backend=DaskBackend(client)), run(tight, inputs, backend="serial"))
+
+
+def test_workers_save_and_go_on(client: Any, tmp_path: Path) -> None:
+    """What workers saved they go on from, and so does one loop; a deployment has its state."""
+    p, inputs = made(3)
+    wanted = run(p, inputs, backend="serial").outputs["y"].tobytes()
+    for number, stage in enumerate(p.stages[::4]):
+        there = tmp_path / str(number)
+        run(p, inputs, backend=DaskBackend(client), checkpoints=Checkpoints(there, after=[stage.node]))
+        for backend in (DaskBackend(client), "serial"):
+            found = run(p, inputs, backend=backend, resume=there)
+            assert found.outputs["y"].tobytes() == wanted and found.resumed_at
+    g, carry, feeds = training_step()
+    q = plan(g, Mesh((2,)), tie=carry)
+    with deploy(q, backend=DaskBackend(client), carry=carry) as placed:
+        placed.run(feeds)
+        last = placed.run({"x": feeds["x"]}, checkpoints=Checkpoints(tmp_path / "state", seconds=1e-9))
+    with deploy(q, backend=DaskBackend(client), carry=carry) as placed:
+        found = placed.run({"x": feeds["x"]}, resume=tmp_path / "state")
+    assert all(found.outputs[name].tobytes() == last.outputs[name].tobytes() for name in carry)
 
 
 def test_operators_and_progress(client: Any) -> None:
