@@ -33,6 +33,7 @@ from tapestry_exec.run import (
     Progress,
     RunResult,
     Savings,
+    Source,
     Start,
     check_alike,
     compare_placed,
@@ -369,9 +370,12 @@ class DaskSession:
     def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         given, feeds = sorted(host), {**self.what.constants, **host}
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
+        from distributed.protocol.pickle import dumps
+
+        sources = {name: one for name, one in host.items() if isinstance(one, Source) and one.is_portable}
         begin = perf_counter()
         for part in self.parts:
-            pickled = b"" if start is None else pickle.dumps(start)
+            pickled = b"" if start is None and not sources else dumps((start, sources))
             more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device], pickled
             known = self.what.prepared.list_known_cuts(part.device, self.what.stays is not None)
             self._feed(part, "run", part.list_fed(given, start, known), feeds, *more)
@@ -382,7 +386,7 @@ class DaskSession:
         cells = join_cells(self.parts, taken)
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
         timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
-        return make_result(self.plan, cells, counts, timeline, seconds, links)
+        return make_result(self.plan, cells, counts, timeline, seconds, links, start.written if start else None)
 
     def _read_outputs(self, part: DevicePart, frames: Sequence[Any]) -> list[Array]:
         dtypes = [part.work.buffers[number].dtype for _, number, _ in part.outputs]
@@ -393,9 +397,19 @@ class DaskSession:
     ) -> None:
         """Tell a device something, with the cells that its steps place and that it does not read itself."""
         there = self.lying[part.device] - self.missing[part.device]
-        theirs = [name for name in list_placed(steps) if name in there and self._is_in_file(name, feeds[name])]
+        portable = {name for name, one in feeds.items() if isinstance(one, Source) and one.is_portable}
+        theirs = [
+            name
+            for name in list_placed(steps)
+            if name in portable or (name in there and self._is_in_file(name, feeds[name]))
+        ]
         placements = [(name, regions) for name, regions in list_placements(steps) if name not in theirs]
-        cells = [self.what.prepared.backend.place(feeds[name], regions, name) for name, regions in placements]
+        cells = [
+            one.take(regions)
+            if isinstance(one := feeds[name], Source)
+            else self.what.prepared.backend.place(one, regions, name)
+            for name, regions in placements
+        ]
         self.lines[part.device].say(word, theirs, *more, frames=list_frames(cells))
 
     # -- listening -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.mpi.messages import FIRST, Mail, OtherFailed, duplicate
@@ -171,7 +172,13 @@ class MpiSession:
         cells = join_cells(self.parts, [taken for _, taken in answers])
         timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
-        return make_result(self.plan, cells, counts, timeline, seconds, links)
+        if start is None or start.written is None:
+            return make_result(self.plan, cells, counts, timeline, seconds, links)
+        written = replace(start.written, is_writer=self.part.device == 0)  # of what no rank writes alone
+        result = make_result(self.plan, cells, counts, timeline, seconds, links, written)
+        self.mail.exchange(None)  # so that all read what was written
+        self.mail.finish()
+        return result
 
     def _end_together(self, work: Any) -> list[Any]:
         """Do this rank's share; what all give, by rank.

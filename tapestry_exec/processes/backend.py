@@ -31,10 +31,12 @@ from tapestry_exec.run import (
     Progress,
     RunResult,
     Savings,
+    Source,
     Start,
     compare_placed,
     make_result,
     name_place,
+    take_whole,
     tuning,
 )
 from tapestry_plan.steps import Send
@@ -208,21 +210,22 @@ class ProcessSession:
 
     def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         feeds = {**self.what.constants, **host}
+        sources = {name: one for name, one in host.items() if isinstance(one, Source) and one.is_portable}
         for name, slot in self.layout.feeds.items():
-            if name in feeds:
-                self._view(slot)[...] = feeds[name]
+            if name in feeds and name not in sources:
+                self._view(slot)[...] = take_whole(feeds[name])
         # What NumPy does at overflows and the like is the caller's to say; functions of his are not called elsewhere.
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
         self._view(self.layout.boards)[:] = -1, 0
         begin = perf_counter()
         for device in self.devices:
-            self._tell(device, ("run", sorted(host), begin, progress is not None, errors, start))
+            self._tell(device, ("run", sorted(host), begin, progress is not None, errors, start, sources))
         counts: list[Counts] = [each for (each,) in self._wait("done", progress)]
         seconds = perf_counter() - begin
         cells = [self._view(slot).copy() for slot in self.layout.outputs]
         links = sum((one.links for one in counts), Counter())
         timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
-        return make_result(self.plan, cells, counts, timeline, seconds, links)
+        return make_result(self.plan, cells, counts, timeline, seconds, links, start.written if start else None)
 
     def _view(self, slot: SharedCells) -> Array:
         assert self.shared is not None, "the processes run"

@@ -2,6 +2,7 @@
 
 From the ground up; each row stands on rows above it:
 
+    stores                          arrays that lie elsewhere, read and written by region
     check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
     checkpoints/cuts  checkpoints/folders    what a device holds between two steps; how that lies on a disk
     results                         what a run gives, and how it is held against what was predicted
@@ -66,6 +67,7 @@ from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, free_nbytes
 from tapestry_exec.run.stages import StagedResult, run_stages
+from tapestry_exec.run.stores import Source, Written, take_whole
 from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
 from tapestry_exec.run.ways import name_place, name_step, one_blas_thread

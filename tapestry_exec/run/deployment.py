@@ -39,6 +39,7 @@ from tapestry_exec.run.results import (
     verify_outputs,
 )
 from tapestry_exec.run.room import check_copies
+from tapestry_exec.run.stores import Source, Written
 from tapestry_exec.run.trace import TraceEvent, on_devices, write_trace
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op
@@ -48,6 +49,7 @@ from tapestry_sets.limits import FrozenDict, check_arguments, check_target, quot
 
 SAVED = "give Checkpoints(path, after=['a stage'])"
 RESUMED = "give the folder that checkpoints were saved to"
+STORED = "it maps outputs to arrays of Zarr's, as {'y': array}"
 
 
 @check_arguments(
@@ -62,6 +64,7 @@ RESUMED = "give the folder that checkpoints were saved to"
     ops="it maps names to operators, as {op.name: op}",
     checkpoints=SAVED,
     resume=RESUMED,
+    outputs=STORED,
 )
 def run(
     shard_plan: ShardPlan,
@@ -76,6 +79,7 @@ def run(
     ops: Mapping[str, Op] | None = None,
     checkpoints: Checkpoints | None = None,
     resume: str | PathLike[str] | Checkpoint | None = None,
+    outputs: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """Run a plan.
 
@@ -83,7 +87,8 @@ def run(
     ----------
     shard_plan : ShardPlan
     inputs : mapping of str to array
-        Every input of the graph, with its exact shape and dtype.
+        Every input of the graph, with its exact shape and dtype. Of arrays of Zarr's and Dask's each device reads the
+        regions that it is given, where it runs.
     backend : str or Backend
         An object, or a name: then the arenas are kept for further runs of this plan, as long as it lives. "numpy" has a
         thread for each device where that pays, "serial" one loop, "processes" a process for each device; all give the
@@ -108,6 +113,9 @@ def run(
     resume : path or Checkpoint, optional
         Go on from the last checkpoint of a folder, or from one: with the same bits, and the inputs that are read
         behind it, which must be the same; others may be left out. Counts are of what is left to do.
+    outputs : mapping of str to array, optional
+        Arrays of Zarr's that outputs are written to, region by region: by the devices, but for chunks (or shards) that
+        cells of several devices are in, which the caller writes when the run is done. They are in the result.
 
     Returns
     -------
@@ -148,7 +156,7 @@ def run(
     savings = None
     if resume is not None:  # before the inputs, since it says which of them are read
         prepared = prepared.within(memory_nbytes)
-        savings = Savings(prepared, None, checkpoints, resume)
+        savings = Savings(prepared, None, checkpoints, resume, outputs=outputs)
         past = [name for name in savings.list_past() if name not in inputs]
         if verify and past:
             left_out = quote(min(past))
@@ -160,7 +168,7 @@ def run(
         given = match_inputs(shard_plan.graph, inputs, constants)
     prepared = prepared.within(memory_nbytes)
     prepared.check_room()
-    copied = {name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous}
+    copied = _list_copied(given)
     check_copies(copied)
     host = hold(shard_plan.graph, given, constants)
     check_unified(host, shard_plan.unified)
@@ -171,13 +179,15 @@ def run(
     if trace is not None:
         check_target(trace, "trace")
     known, engine = _name_ops(prepared.plan, ops), prepared.backend
-    savings = savings or Savings(prepared, None, checkpoints, None)
+    savings = savings or Savings(prepared, None, checkpoints, None, outputs=outputs)
     savings.look_at(host)
     with engine.alone():
         engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
         # A recording has the operators of the run that was recorded, and no times of single steps.
         is_plain = trace is None and not ops and not savings.is_on
-        session = begin_session(Deployed(prepared, known, {}, None))
+        apart = frozenset(name for name, one in host.items() if isinstance(one, Source) and one.is_portable)
+        own = frozenset(() if savings.written is None else savings.written.own)
+        session = begin_session(Deployed(prepared, known, {}, None, apart, own))
         with savings, _closing(session):
             result = session.run(host, savings, progress, trace is not None, is_plain)
     compare_counts(prepared.plan if result.resumed_at is None else savings.predict(result.resumed_at), result)
@@ -187,6 +197,12 @@ def run(
         return result
     found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
     return replace(result, difference=found)
+
+
+def _list_copied(given: Mapping[str, Any]) -> dict[str, int]:
+    """The inputs that are copied before they are placed, as they are not contiguous, and their bytes."""
+    plain = {name: array for name, array in given.items() if not isinstance(array, Source)}
+    return {name: array.nbytes for name, array in plain.items() if not array.flags.c_contiguous}
 
 
 class Deployed(Struct, frozen=True):
@@ -199,12 +215,18 @@ class Deployed(Struct, frozen=True):
     constants : mapping of str to array
         Placed once; empty where nothing stays.
     stays : Residents, optional
+    apart : frozenset of str
+        Inputs that devices read where they lie.
+    own : frozenset of int
+        The blocks of outputs that devices write to where they lie.
     """
 
     prepared: PreparedPlan
     ops: Mapping[str, Op]
     constants: Mapping[str, Array]
     stays: Residents | None
+    apart: frozenset[str] = frozenset()
+    own: frozenset[int] = frozenset()
 
 
 class Session(Protocol):
@@ -343,15 +365,18 @@ class LocalSession:
             known = self.prepared.list_known_cuts(device, stays is not None)
             return Stopover(mine, start, programs[device], (at for at in given if at.device == device), own, known)
 
-        return (self._run_on_devices if stays is None else self._run_where_it_stays)(job, timed, stop_over)
+        way = self._run_on_devices if stays is None else self._run_where_it_stays
+        return way(job, timed, stop_over, start.written)
 
-    def _run_on_devices(self, job: Job, timed: bool, stop_over: StopOver | None = None) -> RunResult:
+    def _run_on_devices(
+        self, job: Job, timed: bool, stop_over: StopOver | None = None, written: Written | None = None
+    ) -> RunResult:
         """Run on devices that are closed in any case."""
         devices = self.engine.open(self.prepared.arenas_nbytes, self.prepared.payloads_nbytes)
         try:
             if timed:
                 self.engine.start_clocks()
-            result = interpret(job, devices, stop_over=stop_over)
+            result = interpret(job, devices, stop_over=stop_over, written=written)
         except BaseException:
             with suppress(Exception):  # what ended the run is what matters
                 self.engine.close(devices)
@@ -359,7 +384,9 @@ class LocalSession:
         self.engine.close(devices)
         return result
 
-    def _run_where_it_stays(self, job: Job, timed: bool, stop_over: StopOver | None = None) -> RunResult:
+    def _run_where_it_stays(
+        self, job: Job, timed: bool, stop_over: StopOver | None = None, written: Written | None = None
+    ) -> RunResult:
         """Run on the devices that are kept."""
         assert self.what.stays is not None, "something stays"
         for device in self.devices:
@@ -368,7 +395,7 @@ class LocalSession:
         try:
             if timed:
                 self.engine.start_clocks()
-            result = interpret(job, self.devices, self.what.stays.carrying, stop_over)
+            result = interpret(job, self.devices, self.what.stays.carrying, stop_over, written)
         except BaseException:
             with suppress(Exception):  # what ended the run is what matters
                 self.engine.pause()
@@ -386,6 +413,7 @@ def interpret(
     devices: Sequence[DeviceMemory],
     carrying: Sequence[DeviceStep] = (),
     stop_over: StopOver | None = None,
+    written: Written | None = None,
 ) -> RunResult:
     """Do all steps on devices of this process, and take the outputs."""
     prepared, engine = job.prepared, job.prepared.backend
@@ -416,12 +444,15 @@ def interpret(
         timeline = on_devices(timeline, engine.times(begin), counts)
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
-    cells = [mine[buffers[number].device].take(number, region) for number, region in blocks]
+    cells = []
+    for k, (number, region) in enumerate(blocks):
+        taken = mine[buffers[number].device].take(number, region)
+        cells.append(taken if written is None else written.write(k, region, taken))
     for at in carrying:
         mine[at.device].carry(at)
     _finish(engine.arrive)
     links = loop.links + sum((one.links for one in mine), Counter())
-    return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links)
+    return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links, written)
 
 
 def _run_side_by_side(prepared: PreparedPlan) -> bool:
@@ -441,13 +472,14 @@ def make_result(
     timeline: Sequence[TraceEvent],
     seconds: float,
     links: Mapping[tuple[int, int], int],
+    written: Written | None = None,
 ) -> RunResult:
     """The result of a run, of what each device counted, and of the cells of the outputs' blocks."""
     received = [0] * len(counts)
     for (_, dst), nbytes in links.items():
         received[dst] += nbytes
     return RunResult(
-        assemble_outputs(plan, cells),
+        assemble_outputs(plan, cells, written),
         FrozenDict(links),
         tuple(received),
         tuple(one.placed for one in counts),
@@ -625,6 +657,7 @@ class Deployment:
         trace="give the path of a file",
         checkpoints=SAVED,
         resume=RESUMED,
+        outputs=STORED,
     )
     def run(
         self,
@@ -635,6 +668,7 @@ class Deployment:
         trace: str | PathLike[str] | None = None,
         checkpoints: Checkpoints | None = None,
         resume: str | PathLike[str] | Checkpoint | None = None,
+        outputs: Mapping[str, Any] | None = None,
     ) -> RunResult:
         """Run the plan with other inputs; arguments, errors and result are those of `run`.
 
@@ -663,7 +697,7 @@ class Deployment:
         if not self._busy.acquire(blocking=False):
             raise RuntimeError("run: the deployment runs in another thread; deploy the plan once for each thread")
         try:
-            return self._run(inputs, verify, progress, trace, checkpoints, resume)
+            return self._run(inputs, verify, progress, trace, checkpoints, resume, outputs)
         finally:
             self._busy.release()
 
@@ -675,11 +709,12 @@ class Deployment:
         trace: str | PathLike[str] | None,
         checkpoints: Checkpoints | None,
         resume: str | PathLike[str] | Checkpoint | None,
+        outputs: Mapping[str, Any] | None,
     ) -> RunResult:
         if self._session is None:
             raise RuntimeError("run: the deployment is closed; deploy the plan again")
         since = 0.0 if self._saved_at is None else monotonic() - self._saved_at
-        savings = Savings(self._prepared, self._stays, checkpoints, resume, self._runs, since)
+        savings = Savings(self._prepared, self._stays, checkpoints, resume, self._runs, since, outputs)
         graph, kept = self.plan.graph, self._carried - inputs.keys() if self._has_state else set[str]()
         if savings.resumed is not None:
             kept = self._carried | (savings.list_past() - inputs.keys())
@@ -689,8 +724,10 @@ class Deployment:
             )
         given = match_inputs(graph, {**_stand_in(graph, kept), **inputs}, self._given)
         given = {name: array for name, array in given.items() if name not in kept}
-        check_copies({name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous})
-        host = {name: make_contiguous(array) for name, array in given.items()}
+        check_copies(_list_copied(given))
+        host: dict[str, Any] = {
+            name: one if isinstance(one, Source) else make_contiguous(one) for name, one in given.items()
+        }
         savings.look_at(host)
         if verify:
             check_finite(graph, host)

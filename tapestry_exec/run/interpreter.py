@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
+from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent
 from tapestry_plan.ir import Op, OpNode, Shard
 from tapestry_plan.steps import (
@@ -209,7 +210,11 @@ class Interpreter:
             source = self.work.buffers[step.src] if step.src != HOST else target
             self.memory.gather(source, target, step.piece, step.regions)
         elif step.src == HOST:
-            payload = self.backend.place(self.host[step.tensor], step.regions, step.tensor)
+            array, regions = self.host[step.tensor], step.regions
+            if isinstance(array, Source):  # of which these cells are read, and no others
+                array = array.take(regions)
+                regions = (Region.full(array.shape),)
+            payload = self.backend.place(array, regions, step.tensor)
             nbytes = int(payload.nbytes)
             self.memory.unpack(payload, target, step.regions)
             if step.again:

@@ -23,6 +23,7 @@ from tapestry_exec.run.checkpoints.saving import Start, Stopover, list_carried
 from tapestry_exec.run.deployment import Deployed
 from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transport
 from tapestry_exec.run.residents import Residents
+from tapestry_exec.run.stores import Written
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
 from tapestry_plan.steps import HOST, Compute, Copy, DeviceStep, Recv, Send
@@ -172,7 +173,7 @@ class Member:
                     done = 0
         if stopover is not None:
             stopover.finish()
-        cells = self.take_outputs()
+        cells = self.take_outputs(None if start is None else start.written)
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)
         assert sent == sum(mine.links.values()), "what was sent is on the board"
@@ -192,9 +193,13 @@ class Member:
             return self.part.list_steps(given)
         return [at for at in self.part.program if at.number >= start.resumed.manifest.cut]
 
-    def take_outputs(self) -> list[Array]:
-        """The cells of `DevicePart.outputs`."""
-        return [self.interpreter.take(number, region) for _, number, region in self.part.outputs]
+    def take_outputs(self, written: Written | None = None) -> list[Array]:
+        """The cells of `DevicePart.outputs`; none of those that are written elsewhere from here."""
+        found = []
+        for k, number, region in self.part.outputs:
+            cells = self.interpreter.take(number, region)
+            found.append(cells if written is None else written.write(k, region, cells))
+        return found
 
     def leave(self) -> None:
         """Give the device's memory back."""

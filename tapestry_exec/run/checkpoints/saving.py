@@ -47,6 +47,7 @@ from tapestry_exec.run.interpreter import Interpreter
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Prediction, Residents, count_placed
 from tapestry_exec.run.results import RunResult
+from tapestry_exec.run.stores import Written, find_targets
 from tapestry_plan.steps import HOST, Alloc, Buffer, Copy, DeviceStep, Fetch, Output, Send, Spill, count_local
 from tapestry_sets.limits import check_arguments, check_fields, quote
 from tapestry_sets.regions import Region
@@ -244,7 +245,7 @@ class Stop(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    """What devices are told of checkpoints when they begin.
+    """What devices are told when they begin, of checkpoints and of arrays that lie elsewhere.
 
     Parameters
     ----------
@@ -265,6 +266,8 @@ class Start(Struct, frozen=True):
         What all checkpoints of this attempt say of themselves.
     resumed : Checkpoint, optional
         What is gone on from.
+    written : Written, optional
+        The outputs that are written elsewhere.
     """
 
     constants: frozenset[str]
@@ -277,6 +280,7 @@ class Start(Struct, frozen=True):
     keep: int = 1
     about: Manifest | None = None
     resumed: Checkpoint | None = None
+    written: Written | None = None
 
 
 class Stopover:
@@ -420,6 +424,8 @@ class Savings:
         Which run of a deployment it is.
     since : float
         Seconds since the last checkpoint.
+    outputs : mapping of str to array, optional
+        Where outputs are written.
 
     Raises
     ------
@@ -435,15 +441,17 @@ class Savings:
         resume: str | PathLike[str] | Checkpoint | None,
         run: int = 0,
         since: float = 0.0,
+        outputs: Mapping[str, Any] | None = None,
     ) -> None:
         self.prepared, self.stays, self.wanted, self.run = prepared, stays, wanted, run
         self.began = self.saved_at = monotonic() - since
         self.resumed: Checkpoint | None = None
         self.first_turn = 0
         self.inputs: dict[str, str] = {}
+        engine, plan = prepared.backend, prepared.plan
+        self.written = find_targets(plan.graph, plan.outputs, prepared.work.buffers, outputs) if outputs else None
         if wanted is None and resume is None:
             return
-        engine, plan = prepared.backend, prepared.plan
         if not getattr(type(engine), "saves", False):
             raise ValueError(
                 f"checkpoints: backend {quote(engine.name)} neither writes nor reads them; use 'numpy', 'serial', "
@@ -468,8 +476,8 @@ class Savings:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is saved, or gone on from."""
-        return self.wanted is not None or self.resumed is not None
+        """Whether devices are told anything."""
+        return self.wanted is not None or self.resumed is not None or self.written is not None
 
     def _check_own(self, checkpoint: Checkpoint) -> None:
         """Raise ValueError for a checkpoint of another plan."""
@@ -571,7 +579,7 @@ class Savings:
             return None
         constants, outputs = frozenset(list_constants(self.prepared)), self.prepared.plan.outputs
         if self.wanted is None:
-            return Start(constants, outputs, resumed=self.resumed)
+            return Start(constants, outputs, resumed=self.resumed, written=self.written)
         folder = Path(self.wanted.path)
         turn = 1 + max((turn for turn, *_ in (*list_finished(folder), *list_begun(folder))), default=0)
         turn = max(turn, self.first_turn + 1) if self.first_turn else turn
@@ -602,6 +610,7 @@ class Savings:
             self.wanted.keep,
             about,
             self.find_last(),
+            self.written,
         )
 
     def find_last(self) -> Checkpoint | None:
