@@ -36,6 +36,7 @@ from tapestry_exec.run import (
     Source,
     Start,
     check_alike,
+    check_room,
     compare_placed,
     find_versions,
     join_cells,
@@ -110,6 +111,11 @@ class DaskBackend(NumpyBackend):
         if isinstance(client, distributed.Client) and client.asynchronous:
             raise TypeError("client must not be asynchronous: run waits; give Client(…, asynchronous=False)")
         self.client, self.generations = client, Generations(retries, patience)
+
+    def check_room(self, nbytes: Sequence[int]) -> None:
+        """Raise MemoryError where the arenas of workers of this machine do not fit; of others nothing is known here."""
+        if self.client is None:
+            check_room(nbytes, apart=True)
 
     def begin(self, what: Deployed) -> DaskSession:
         """Have the devices of a plan placed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +24,7 @@ from tapestry_exec.run import (
     Savings,
     Start,
     check_alike,
+    check_room,
     compare_placed,
     digest_plan,
     find_versions,
@@ -85,6 +86,10 @@ class MpiBackend(NumpyBackend):
             raise TypeError(f"MpiBackend: comm must be a communicator of mpi4py, not {quote(comm)}; give one, or none")
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.most_tags = self.comm.Get_attr(MPI.TAG_UB) or 32767
+
+    def check_room(self, nbytes: Sequence[int]) -> None:
+        """Raise MemoryError where this rank's arena does not fit; of other ranks nothing is known here."""
+        check_room(nbytes[self.comm.rank : self.comm.rank + 1])
 
     def begin(self, what: Deployed) -> MpiSession:
         """Begin with the other ranks."""

@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from socket import socketpair
@@ -33,6 +33,7 @@ from tapestry_exec.run import (
     Savings,
     Source,
     Start,
+    check_room,
     compare_placed,
     make_result,
     name_place,
@@ -90,6 +91,10 @@ class ProcessBackend(NumpyBackend):
     def __init__(self, *, retries: int = 0, patience: float = PATIENCE_SECONDS) -> None:
         super().__init__()
         self.generations = Generations(retries, patience)
+
+    def check_room(self, nbytes: Sequence[int]) -> None:
+        """Raise MemoryError where the arenas, each in a process of its own, do not fit."""
+        check_room(nbytes, apart=True)
 
     def begin(self, what: Deployed) -> ProcessSession:
         """Start the processes of a plan."""
