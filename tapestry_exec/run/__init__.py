@@ -4,10 +4,11 @@ From the ground up; each row stands on rows above it:
 
     stores                          arrays that lie elsewhere, read and written by region
     check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
-    checkpoints/cuts  checkpoints/folders    what a device holds between two steps; how that lies on a disk
+    checkpoints/folders             how what devices hold lies on a disk
     results                         what a run gives, and how it is held against what was predicted
     backends                        the protocol of a backend, and their table
     interpreter                     the steps of one device's program
+    checkpoints/cuts  checkpoints/finished    what a device holds between two steps; what was saved, read by region
     prepared                        what is done once for a plan and a backend
     residents                       what stays on devices from run to run
     ways                            devices one after the other, or a thread for each
@@ -39,7 +40,8 @@ from tapestry_exec.run.backends import (
 )
 from tapestry_exec.run.calibration import calibrate
 from tapestry_exec.run.check import InvalidPlan, check_plan
-from tapestry_exec.run.checkpoints.saving import Checkpoint, Checkpoints, Savings, Start, open_checkpoint
+from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
+from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start
 from tapestry_exec.run.deployment import (
     Deployed,
     Deployment,

@@ -24,7 +24,8 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, make_contiguous
 from tapestry_exec.run.backends import KNOWN, Backend, DeviceMemory, Recorded
-from tapestry_exec.run.checkpoints.saving import Checkpoint, Checkpoints, Savings, Start, Stopover, list_carried
+from tapestry_exec.run.checkpoints.finished import Checkpoint
+from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start, Stopover, list_carried
 from tapestry_exec.run.evaluate import FEEDS, check_finite, check_unified, hold, match_inputs
 from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
 from tapestry_exec.run.prepared import PreparedPlan
@@ -361,7 +362,7 @@ class LocalSession:
 
         def stop_over(mine: Interpreter) -> Stopover:
             device, buffers = mine.device, mine.work.buffers
-            own = [n for n in carried if buffers[n].device == device]
+            own = {n: regions for n, regions in carried.items() if buffers[n].device == device}
             known = self.prepared.list_known_cuts(device, stays is not None)
             return Stopover(mine, start, programs[device], (at for at in given if at.device == device), own, known)
 

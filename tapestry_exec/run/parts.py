@@ -68,7 +68,7 @@ class DevicePart(Struct, frozen=True):
             return self.list_steps(given)
         number = start.resumed.manifest.cut
         if number not in known:
-            known[number] = find_cut(number, self.program, self.work.buffers, start.constants, start.outputs)
+            known[number] = find_cut(number, self.program, self.work, self.work.buffers, start.constants)
         return [*known[number].again, *(at for at in self.program if at.number >= number)]
 
     def list_receipts(self) -> dict[tuple[int, int], tuple[int, str]]:

@@ -13,10 +13,12 @@ early; who goes on from there sends again, since its buffer is as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from tapestry_exec.run.interpreter import StepFacts
 from tapestry_plan.steps import (
     HOST,
     READ,
@@ -27,7 +29,7 @@ from tapestry_plan.steps import (
     DeviceStep,
     Fetch,
     Free,
-    Output,
+    Recv,
     Reduce,
     Send,
     ShardPlan,
@@ -37,6 +39,7 @@ from tapestry_plan.steps import (
     tell_standing,
 )
 from tapestry_sets.limits import list_names, quote
+from tapestry_sets.regions import DisjointRegions, Region
 
 
 class Cut(Struct, frozen=True):
@@ -54,6 +57,8 @@ class Cut(Struct, frozen=True):
         Buffers that wait in host memory, by the numbers under which they were spilled.
     again : tuple of DeviceStep
         What places constants that are read later, which are not saved.
+    full : frozenset of int
+        Buffers that have all cells of their boxes that are the tensor's, complete: of those that are saved or kept.
     """
 
     number: int
@@ -61,6 +66,7 @@ class Cut(Struct, frozen=True):
     saved: tuple[int, ...]
     kept: tuple[int, ...]
     again: tuple[DeviceStep, ...]
+    full: frozenset[int]
 
 
 def find_cuts(plan: ShardPlan) -> dict[str, int]:
@@ -124,9 +130,9 @@ def is_placing(step: Copy) -> bool:
 def find_cut(
     number: int,
     program: Sequence[DeviceStep],
+    work: StepFacts,
     buffers: Mapping[int, Buffer],
     constants: Collection[str],
-    outputs: Iterable[Output],
 ) -> Cut:
     """What a device holds at a cut.
 
@@ -135,11 +141,11 @@ def find_cut(
     number : int
     program : sequence of DeviceStep
         Of the device, in its order; without what is done once for a deployment.
+    work : StepFacts
+        What the steps are about.
     buffers : mapping of int to Buffer
         Its own.
     constants : collection of str
-    outputs : iterable of Output
-        Of the plan.
     """
     roots = {n: _find_root(n, buffers) for n in buffers}
     before = [at for at in program if at.number < number and not isinstance(at.step, Send)]
@@ -163,16 +169,56 @@ def find_cut(
                 read.add(roots[at.step.buffer])
             elif isinstance(at.step, Fetch):
                 fetched.add(at.step.spilled)
-    taken = {n for output in outputs for n, _ in output.blocks if n in buffers}
+    taken = {n for output in work.outputs for n, _ in output.blocks if n in buffers}
     needed = [n for n in alive if roots[n] == n and n in written and n in read | {roots[n] for n in taken}]
     constant = _find_whole(before, roots, constants)
+    saved, waiting = [n for n in needed if n not in constant], [n for n in kept if n in fetched | taken]
     return Cut(
         number,
         tuple(alive),
-        tuple(n for n in needed if n not in constant),
-        tuple(n for n in kept if n in fetched | taken),
+        tuple(saved),
+        tuple(waiting),
         tuple(_list_again(before, constant, [n for n in needed if n in constant])),
+        frozenset(_list_full(before, work, {n: buffers[n] for n in (*saved, *waiting)})),
     )
+
+
+def _list_full(before: Sequence[DeviceStep], work: StepFacts, buffers: Mapping[int, Buffer]) -> Iterator[int]:
+    """Of some buffers those into all of whose cells something was written."""
+    written: defaultdict[int, list[Region]] = defaultdict(list)
+    for at in before:
+        match at.step:
+            case Fetch(buffer=n, spilled=there):
+                written[n] = [*written[there]]
+            case Compute(outputs=several):
+                for n, box in zip(several, work.shards[at.number].output_boxes, strict=True):
+                    written[n].append(Region.full(box.shape, box.start))
+            case Copy(dst=n) | Recv(dst=n) | Reduce(output=n):
+                written[n] += at.step.regions
+    yield from (n for n, one in buffers.items() if has_all(one, written[n], work))
+
+
+def has_all(buffer: Buffer, written: Iterable[Region], work: StepFacts) -> bool:
+    """Whether what was written are all cells of a buffer's box that are the tensor's."""
+    shape = work.shapes.get(buffer.tensor)
+    if shape is None or buffer.part >= 0:
+        return False
+    low = [max(a, 0) for a in buffer.start]
+    high = [min(a + n, m) for a, n, m in zip(buffer.start, buffer.shape, shape, strict=True)]
+    if any(a >= b for a, b in zip(low, high, strict=True)):
+        return False
+    left = DisjointRegions(shape, [Region.from_bounds(shape, low, high)])
+    for region in written:
+        left = left - _lay_in(region, shape)
+    return left.is_empty
+
+
+def _lay_in(region: Region, shape: tuple[int, ...]) -> DisjointRegions:
+    """The cells of a region, of whatever box, that are in a tensor."""
+    low, high = region.bounds() or ((0,) * len(shape), (0,) * len(shape))
+    ends = [(min(max(a, 0), n), min(max(b, 0), n)) for a, b, n in zip(low, high, shape, strict=True)]
+    box = Region.from_bounds(shape, [a for a, _ in ends], [b for _, b in ends])
+    return box & (box if region.is_box else Region(shape, region.setts))
 
 
 def _find_root(number: int, buffers: Mapping[int, Buffer]) -> int:

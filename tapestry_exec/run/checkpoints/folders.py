@@ -63,6 +63,8 @@ class SavedBuffer(Struct, frozen=True):
         As of `Buffer`.
     is_kept : bool
         Whether it waited in host memory.
+    is_full : bool
+        Whether it has all cells of its box that are the tensor's: not one that others were still to send.
     sum : str
         Of its bytes, as `sum_bytes` gives it.
     file : str
@@ -77,6 +79,7 @@ class SavedBuffer(Struct, frozen=True):
     dtype: str
     part: int
     is_kept: bool
+    is_full: bool
     sum: str
     file: str = ""
 

@@ -29,16 +29,15 @@ from msgspec.structs import force_setattr, replace
 from tapestry_exec.copies import Array
 from tapestry_exec.run import tuning
 from tapestry_exec.run.alike import digest_plan, find_versions
-from tapestry_exec.run.checkpoints.cuts import Cut, check_stages, find_cut, find_cuts
+from tapestry_exec.run.checkpoints.cuts import Cut, check_stages, find_cut, find_cuts, has_all
+from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
 from tapestry_exec.run.checkpoints.folders import (
     Manifest,
     SavedBuffer,
-    check_bytes,
     finish,
     list_begun,
     list_finished,
     map_cells,
-    read_manifest,
     remove,
     sum_bytes,
     write_part,
@@ -48,8 +47,8 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Prediction, Residents, count_placed
 from tapestry_exec.run.results import RunResult
 from tapestry_exec.run.stores import Written, find_targets
-from tapestry_plan.steps import HOST, Alloc, Buffer, Copy, DeviceStep, Fetch, Output, Send, Spill, count_local
-from tapestry_sets.limits import check_arguments, check_fields, quote
+from tapestry_plan.steps import HOST, Alloc, Buffer, Copy, DeviceStep, Fetch, Send, Spill, count_local
+from tapestry_sets.limits import check_fields, quote
 from tapestry_sets.regions import Region
 
 
@@ -112,127 +111,6 @@ class Checkpoints(Struct, frozen=True):
             raise ValueError("Checkpoints: nothing says when to save; give after=['a stage'], or seconds=60")
 
 
-class Checkpoint(Struct, frozen=True):
-    """A finished checkpoint, whose bytes were found to be those that were written: `open_checkpoint` gives it.
-
-    Parameters
-    ----------
-    path : str
-        Its folder.
-    manifest : Manifest
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from tapestry_exec import Checkpoints, open_checkpoint, run
-    >>> from tapestry_plan import Graph, Mesh, ops, plan
-    >>> g = Graph()
-    >>> _ = g.output(ops.exp(ops.relu(g.input("x", (4, 6)), name="act"), name="last"), "y")
-    >>> p, x = plan(g, Mesh(2), fuse=False), np.ones((4, 6), np.float32)
-    >>> with tempfile.TemporaryDirectory() as there:
-    ...     _ = run(p, {"x": x}, checkpoints=Checkpoints(there, after=["act"]))
-    ...     found = open_checkpoint(there)
-    >>> found.after, found.nbytes, [(one.device, one.tensor, one.shape) for one in found.manifest.buffers]
-    ('act', 96, [(0, 'act', (2, 6)), (1, 'act', (2, 6))])
-    """
-
-    path: str
-    manifest: Manifest
-
-    def __repr__(self) -> str:
-        return f"Checkpoint({quote(self.path)}: behind {quote(self.after)}, {self.nbytes:,} B)"
-
-    @property
-    def after(self) -> str:
-        """The stage behind which it was saved.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from tapestry_exec import Checkpoints, open_checkpoint, run
-        >>> from tapestry_plan import Graph, Mesh, ops, plan
-        >>> g = Graph()
-        >>> _ = g.output(ops.relu(g.input("x", (4, 6)), name="act"), "y")
-        >>> with tempfile.TemporaryDirectory() as there:
-        ...     saving = Checkpoints(there, after=["act"])
-        ...     _ = run(plan(g, Mesh(2)), {"x": np.ones((4, 6), np.float32)}, checkpoints=saving)
-        ...     open_checkpoint(there).after
-        'act'
-        """
-        return self.manifest.after
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the cells that it has.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from tapestry_exec import Checkpoints, open_checkpoint, run
-        >>> from tapestry_plan import Graph, Mesh, ops, plan
-        >>> g = Graph()
-        >>> _ = g.output(ops.relu(g.input("x", (4, 6)), name="act"), "y")
-        >>> with tempfile.TemporaryDirectory() as there:
-        ...     saving = Checkpoints(there, after=["act"])
-        ...     _ = run(plan(g, Mesh(2)), {"x": np.ones((4, 6), np.float32)}, checkpoints=saving)
-        ...     open_checkpoint(there).nbytes
-        96
-        """
-        return sum(one.nbytes for one in self.manifest.buffers)
-
-
-@check_arguments(path="give the folder that checkpoints were saved to, or that of one")
-def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
-    """The last finished checkpoint of a folder, or the one that a folder is; all its bytes are held against their sums.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    Checkpoint
-
-    Raises
-    ------
-    ValueError
-        Where there is none, or none that was finished, or it is damaged.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from tapestry_exec import open_checkpoint
-    >>> with tempfile.TemporaryDirectory() as there:  # doctest: +ELLIPSIS
-    ...     open_checkpoint(there)
-    Traceback (most recent call last):
-        ...
-    ValueError: checkpoint: the folder '...' has none; give the one that Checkpoints(path) saved to
-    """
-    folder = Path(os.path.abspath(path))
-    if not (folder / "manifest.json").exists():
-        finished = list_finished(folder)
-        if not finished:
-            if not folder.is_dir():
-                raise ValueError(f"checkpoint: there is no folder {quote(str(folder))}; give one with checkpoints")
-            if (folder.name.startswith(".") and folder.name.endswith(".begun")) or list_begun(folder):
-                raise ValueError(
-                    f"checkpoint: what is in the folder {quote(str(folder))} was begun and never finished: the run "
-                    "ended before; run again, without resume"
-                )
-            if (folder / "zarr.json").exists():
-                read_manifest(folder)
-            raise ValueError(
-                f"checkpoint: the folder {quote(str(folder))} has none; give the one that Checkpoints(path) saved to"
-            )
-        folder = finished[-1][2]
-    manifest = read_manifest(folder)
-    check_bytes(folder, manifest)
-    return Checkpoint(str(folder), manifest)
-
-
 # ------------------------------------------------------------------------------------- what devices are told
 
 
@@ -251,7 +129,6 @@ class Start(Struct, frozen=True):
     ----------
     constants : frozenset of str
         Tensors that are placed again, not saved.
-    outputs : tuple of Output
     stops : tuple of Stop
         Ascending.
     folder : str
@@ -271,7 +148,6 @@ class Start(Struct, frozen=True):
     """
 
     constants: frozenset[str]
-    outputs: tuple[Output, ...]
     stops: tuple[Stop, ...] = ()
     folder: str = ""
     turn: int = 0
@@ -294,8 +170,8 @@ class Stopover:
         What is left to do, without what places carried inputs.
     given : sequence of DeviceStep
         What places carried inputs that are given: done first.
-    carried : sequence of int
-        The buffers of carried inputs.
+    carried : mapping of int to sequence of Region
+        The buffers of carried inputs, with the cells that are placed there.
     known : dict
         Cuts that were found before, by number.
     """
@@ -306,7 +182,7 @@ class Stopover:
         start: Start,
         program: Sequence[DeviceStep],
         given: Iterable[DeviceStep],
-        carried: Sequence[int],
+        carried: Mapping[int, Sequence[Region]],
         known: dict[int, Cut],
     ) -> None:
         self.mine, self.start, self.program, self.carried, self.known = mine, start, program, carried, known
@@ -321,7 +197,7 @@ class Stopover:
     def find(self, number: int) -> Cut:
         """What the device holds at a cut."""
         if number not in self.known:
-            self.known[number] = find_cut(number, self.program, self.buffers, self.start.constants, self.start.outputs)
+            self.known[number] = find_cut(number, self.program, self.mine.work, self.buffers, self.start.constants)
         return self.known[number]
 
     # -- saving --------------------------------------------------------------------------------------------
@@ -370,12 +246,14 @@ class Stopover:
         mine, cut = self.mine, self.find(number)
         for n in (*cut.saved, *self.carried):
             buffer = self.buffers[n]
-            yield self._record(buffer, False), mine.backend.fetch(mine.memory.spill(buffer))
+            is_full = n in cut.full or (n in self.carried and has_all(buffer, self.carried[n], mine.work))
+            yield self._record(buffer, False, is_full), mine.backend.fetch(mine.memory.spill(buffer))
         for n in cut.kept:
-            yield self._record(self.buffers[n], True), mine.kept[n]
+            yield self._record(self.buffers[n], True, n in cut.full), mine.kept[n]
 
-    def _record(self, one: Buffer, is_kept: bool) -> SavedBuffer:
-        return SavedBuffer(one.device, one.id, one.tensor, one.start, one.shape, one.dtype, one.part, is_kept, "")
+    def _record(self, one: Buffer, is_kept: bool, is_full: bool) -> SavedBuffer:
+        box = one.start, one.shape, one.dtype
+        return SavedBuffer(one.device, one.id, one.tensor, *box, one.part, is_kept, is_full, "")
 
     # -- going on ------------------------------------------------------------------------------------------
 
@@ -501,13 +379,12 @@ class Savings:
     def _list_cuts(self, number: int) -> list[Cut]:
         """What each device holds at a cut."""
         work, programs = self.prepared.work, self.programs
-        constants, outputs = list_constants(self.prepared), self.prepared.plan.outputs
-        found = []
+        constants, found = list_constants(self.prepared), []
         for device, program in enumerate(programs):
             known = self.prepared.list_known_cuts(device, self.stays is not None)
             if number not in known:
                 mine = {n: one for n, one in work.buffers.items() if one.device == device}
-                known[number] = find_cut(number, program, mine, constants, outputs)
+                known[number] = find_cut(number, program, work, mine, constants)
             found.append(known[number])
         return found
 
@@ -577,9 +454,9 @@ class Savings:
         """What the devices of the next attempt are told."""
         if not self.is_on:
             return None
-        constants, outputs = frozenset(list_constants(self.prepared)), self.prepared.plan.outputs
+        constants = frozenset(list_constants(self.prepared))
         if self.wanted is None:
-            return Start(constants, outputs, resumed=self.resumed, written=self.written)
+            return Start(constants, resumed=self.resumed, written=self.written)
         folder = Path(self.wanted.path)
         turn = 1 + max((turn for turn, *_ in (*list_finished(folder), *list_begun(folder))), default=0)
         turn = max(turn, self.first_turn + 1) if self.first_turn else turn
@@ -601,7 +478,6 @@ class Savings:
         )
         return Start(
             constants,
-            outputs,
             tuple(self._list_stops()),
             str(folder),
             turn,
@@ -697,7 +573,10 @@ def list_constants(prepared: PreparedPlan) -> set[str]:
     return {name for name, one in prepared.plan.graph.stored.items() if one.kind == "constant"}
 
 
-def list_carried(stays: Residents | None) -> list[int]:
-    """The buffers of inputs that are carried, of those that stay."""
-    steps = () if stays is None else (at.step for each in stays.given.values() for at in each)
-    return sorted({step.dst for step in steps if isinstance(step, Copy)})
+def list_carried(stays: Residents | None) -> dict[int, tuple[Region, ...]]:
+    """The buffers of inputs that are carried, of those that stay, with the cells that are placed there."""
+    found: dict[int, tuple[Region, ...]] = {}
+    for at in () if stays is None else (at for each in stays.given.values() for at in each):
+        if isinstance(at.step, Copy):
+            found[at.step.dst] = (*found.get(at.step.dst, ()), *at.step.regions)
+    return dict(sorted(found.items()))
