@@ -237,6 +237,10 @@ class NumpyDevice:
         """All cells of a buffer, as one payload; also those that nothing wrote."""
         return self._array(buffer).flatten()
 
+    def show(self, buffer: Buffer) -> Array:
+        """The same cells as they lie in the arena, for who looks at them at once."""
+        return copies.read_only(self._array(buffer))
+
     def unpack(self, payload: Array, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions."""
         array = self._span(buffer, self._target(buffer, regions))

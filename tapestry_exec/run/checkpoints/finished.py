@@ -371,17 +371,17 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     ValueError: checkpoint: the folder '...' has none; give the one that Checkpoints(path) saved to
     """
     folder = Path(os.path.abspath(path))
-    if not (folder / "manifest.json").exists():
+    if not os.path.isfile(folder / "manifest.json"):
         finished = list_finished(folder)
         if not finished:
-            if not folder.is_dir():
+            if not os.path.isdir(folder):
                 raise ValueError(f"checkpoint: there is no folder {quote(str(folder))}; give one with checkpoints")
             if (folder.name.startswith(".") and folder.name.endswith(".begun")) or list_begun(folder):
                 raise ValueError(
                     f"checkpoint: what is in the folder {quote(str(folder))} was begun and never finished: the run "
                     "ended before; run again, without resume"
                 )
-            if (folder / "zarr.json").exists():
+            if os.path.isfile(folder / "zarr.json"):
                 read_manifest(folder)
             raise ValueError(
                 f"checkpoint: the folder {quote(str(folder))} has none; give the one that Checkpoints(path) saved to"

@@ -4,7 +4,7 @@
 
     there/
       .00000002-000040.begun/      being written: devices put parts there; whoever is last arranges them, and renames
-        0/17  0/17.json …          a buffer of device 0, as bytes; all records of a device, when its part is whole
+        0.17  0.json …             a buffer of device 0, as bytes; all its records, when its part is whole
       00000002-000040/             finished: the second attempt, cut 40; a group of Zarr v3
         zarr.json                  of the group
         manifest.json              which cells each array has, sums of the bytes, and the digest of the plan
@@ -123,16 +123,28 @@ class Manifest(Struct, frozen=True):
     buffers: tuple[SavedBuffer, ...] = ()
 
 
-def sum_bytes(array: Array) -> str:
+def sum_bytes(array: Array, file: Any = None) -> str:
     """A number for an array's bytes, at the speed of memory: other bytes in any place give another one.
 
     Words are added up in columns, whose number has no factor in common with a page: so also pages that are exchanged,
     or were never written, are found.
+
+    Parameters
+    ----------
+    array : array
+    file : file, optional
+        Where they are written, piece by piece, while they are in the processor's cache.
     """
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    rows = flat.nbytes // (8 * tuning.SUMMED_COLUMNS)
-    whole = rows * 8 * tuning.SUMMED_COLUMNS
-    columns = flat[:whole].view(np.uint64).reshape(rows, tuning.SUMMED_COLUMNS).sum(axis=0, dtype=np.uint64)
+    columns, row = np.zeros(tuning.SUMMED_COLUMNS, np.uint64), 8 * tuning.SUMMED_COLUMNS
+    whole = flat.nbytes // row * row
+    for at in range(0, whole, tuning.SUMMED_ROWS * row):
+        piece = flat[at : min(at + tuning.SUMMED_ROWS * row, whole)]
+        columns += piece.view(np.uint64).reshape(-1, tuning.SUMMED_COLUMNS).sum(axis=0, dtype=np.uint64)
+        if file is not None:
+            _write_whole(file, piece.data)
+    if file is not None:
+        _write_whole(file, flat[whole:].data)
     digest = hashlib.sha256(columns.tobytes())
     digest.update(flat[whole:].data)
     digest.update(flat.nbytes.to_bytes(8, "little"))
@@ -150,19 +162,18 @@ def name_checkpoint(turn: int, cut: int) -> str:
 def write_part(folder: Path, turn: int, cut: int, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]) -> None:
     """Write what a device holds: its cells first, then its records, which say that all of it is there."""
     begun = folder / f".{name_checkpoint(turn, cut)}.begun"
-    (begun / str(device)).mkdir(parents=True, exist_ok=True)
+    begun.mkdir(exist_ok=True)
     records = []
     for record, array in buffers:
-        name = f"{device}/{record.buffer}{'.kept' if record.is_kept else ''}"
+        name = f"{device}.{record.buffer}{'.kept' if record.is_kept else ''}"
         with open(begun / name, "xb", buffering=0) as file:
-            _write_whole(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        records.append(replace(record, file=name, sum=sum_bytes(array)))
+            records.append(replace(record, file=name, sum=sum_bytes(array, file)))
     with replace_file(begun / f"{device}.json") as told:
         told.write(msgspec.json.encode(records))
 
 
 def _write_whole(file: Any, data: memoryview) -> None:
-    while data.nbytes:  # the system writes at most 2 GiB at once
+    while data.nbytes:  # the system may write less
         data = data[file.write(data) :]
 
 
@@ -178,12 +189,12 @@ def finish(folder: Path, turn: int, cut: int, manifest: Manifest) -> bool:
         return False
     texts = [(begun / f"{device}.json").read_bytes() for device in range(manifest.devices)]
     records = [record for text in texts for record in msgspec.json.decode(text, type=list[SavedBuffer])]
+    for kind in ("tensors", "buffers"):
+        (begun / kind).mkdir()
     whole = replace(manifest, buffers=tuple(_arrange(begun, records, manifest.shapes)))
     for device in range(manifest.devices):
         (begun / f"{device}.json").unlink()
-        (begun / str(device)).rmdir()
     for group in (begun, begun / "tensors", begun / "buffers"):
-        group.mkdir(exist_ok=True)
         (group / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}))
     (begun / "manifest.json").write_text(seal({"format": FORMAT, **msgspec.to_builtins(whole)}))
     (begun / "arranged").unlink()
@@ -212,9 +223,8 @@ def _arrange(
                 alone = f"buffers/{record.device}.{record.buffer}{'.kept' if record.is_kept else ''}"
                 about = {"tensor": tensor, "device": record.device, "start": list(record.start), "part": record.part}
                 _describe(begun / alone, record.shape, record.shape, record.dtype, about)
-                file = f"{alone}/c" + "/0" * (len(record.shape) + (record.dtype not in ZARR_DTYPES))
+                file = f"{alone}/c" + ".0" * (len(record.shape) + (record.dtype not in ZARR_DTYPES))
             taken.add(file)
-            (begun / file).parent.mkdir(parents=True, exist_ok=True)
             os.rename(begun / record.file, begun / file)
             yield replace(record, file=file)
 
@@ -234,7 +244,7 @@ def _find_chunk(records: Sequence[SavedBuffer], shape: tuple[int, ...] | None) -
 
 def _name_chunk(record: SavedBuffer, chunk: tuple[int, ...]) -> str:
     numbers = [at // size for at, size in zip(record.start, chunk, strict=True)]
-    return "/".join(["c", *map(str, numbers), *(["0"] if record.dtype not in ZARR_DTYPES else [])])
+    return ".".join(["c", *map(str, numbers), *(["0"] if record.dtype not in ZARR_DTYPES else [])])
 
 
 def _describe(folder: Path, shape: Sequence[int], chunk: Sequence[int], dtype: str, about: Mapping[str, Any]) -> None:
@@ -250,12 +260,12 @@ def _describe(folder: Path, shape: Sequence[int], chunk: Sequence[int], dtype: s
         "shape": [*shape, *more],
         "data_type": name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [*(max(n, 1) for n in chunk), *more]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "codecs": [{"name": "bytes"} if is_single else {"name": "bytes", "configuration": {"endian": "little"}}],
         "fill_value": fill,
         "attributes": {**about, **({} if dtype in ZARR_DTYPES else {"dtype": dtype})},
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
     (folder / "zarr.json").write_text(json.dumps(metadata))
 
 
@@ -264,7 +274,7 @@ def _describe(folder: Path, shape: Sequence[int], chunk: Sequence[int], dtype: s
 
 def list_finished(folder: Path) -> list[tuple[int, int, Path]]:
     """The finished checkpoints of a folder, from the oldest to the newest: attempt, cut and folder of each."""
-    with suppress(FileNotFoundError, NotADirectoryError):
+    with suppress(OSError, ValueError):
         found = ((FINISHED.fullmatch(path.name), path) for path in folder.iterdir())
         return sorted((int(m.group(1)), int(m.group(2)), path) for m, path in found if m is not None)
     return []
@@ -272,7 +282,7 @@ def list_finished(folder: Path) -> list[tuple[int, int, Path]]:
 
 def list_begun(folder: Path) -> list[tuple[int, int, Path]]:
     """The same of those that were never finished."""
-    with suppress(FileNotFoundError, NotADirectoryError):
+    with suppress(OSError, ValueError):
         found = ((BEGUN.fullmatch(path.name), path) for path in folder.iterdir())
         return sorted((int(m.group(1)), int(m.group(2)), path) for m, path in found if m is not None)
     return []

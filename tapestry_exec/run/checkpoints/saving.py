@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from os import PathLike
@@ -247,9 +247,14 @@ class Stopover:
         for n in (*cut.saved, *self.carried):
             buffer = self.buffers[n]
             is_full = n in cut.full or (n in self.carried and has_all(buffer, self.carried[n], mine.work))
-            yield self._record(buffer, False, is_full), mine.backend.fetch(mine.memory.spill(buffer))
+            yield self._record(buffer, False, is_full), self._show(buffer)
         for n in cut.kept:
             yield self._record(self.buffers[n], True, n in cut.full), mine.kept[n]
+
+    def _show(self, buffer: Buffer) -> Array:
+        """The cells of a buffer, which are written before they change."""
+        show: Callable[[Buffer], Array] | None = getattr(self.mine.memory, "show", None)
+        return show(buffer) if show else self.mine.backend.fetch(self.mine.memory.spill(buffer))
 
     def _record(self, one: Buffer, is_kept: bool, is_full: bool) -> SavedBuffer:
         box = one.start, one.shape, one.dtype
