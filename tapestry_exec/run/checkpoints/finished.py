@@ -183,7 +183,7 @@ class Checkpoint(Struct, frozen=True):
     >>> from tapestry_plan import Graph, Mesh, ops, plan
     >>> g = Graph()
     >>> _ = g.output(ops.exp(ops.relu(g.input("x", (4, 6)), name="act"), name="last"), "y")
-    >>> p, x = plan(g, Mesh(2), fuse=False), np.ones((4, 6), np.float32)
+    >>> p, x = plan(g, Mesh(2), fix={"act": {"i0": 2}}, fuse=False), np.ones((4, 6), np.float32)
     >>> with tempfile.TemporaryDirectory() as there:
     ...     _ = run(p, {"x": x}, checkpoints=Checkpoints(there, after=["act"]))
     ...     found = open_checkpoint(there)
@@ -318,7 +318,7 @@ class Checkpoint(Struct, frozen=True):
         ...     found = open_checkpoint(there)
         ...     three = plan(g, Mesh(3), layout=found.layout(["w"], devices=[0, 1, 3]))
         ...     run(three, {"w": found.read("w")}).outputs["new_w"].sum(), three.nbytes_placed
-        (np.float32(16.0), (24, 24, 16))
+        (np.float32(16.0), (20, 20, 24))
         """
         left = list(range(self.manifest.devices)) if devices is None else list(devices)
         wrong = [d for d in left if not 0 <= d < self.manifest.devices or left.count(d) > 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from tapestry_exec import Checkpoints, NumpyBackend, deploy, evaluate, open_checkpoint, run
+from tapestry_exec.copies import aligned_bytes
+from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_exec.run.checkpoints.folders import list_begun, list_finished, sum_bytes
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
@@ -301,17 +302,19 @@ def test_a_manifest_that_is_wrong_is_named(kind: str, tmp_path: Path) -> None:
 def test_what_was_begun_and_never_finished_is_not_taken(tmp_path: Path) -> None:
     """A run that fails while its devices save leaves nothing that is valid; the next run takes it away."""
     p, inputs = chain()
-    fails = [False]
+
+    class FullDisk(NumpyDevice):
+        """The second device finds the disk full."""
+
+        def show(self, buffer: Any) -> Any:
+            if list_begun(tmp_path):
+                raise OSError(28, "No space left on device")
+            return super().show(buffer)
 
     class Full(NumpyBackend):
-        """The second device's disk is full."""
+        def make_device(self, nbytes: int) -> NumpyDevice:
+            return FullDisk(aligned_bytes(nbytes))
 
-        def fetch(self, payload: Any) -> Any:
-            if fails[0] and threading.current_thread() is not None and len(list_begun(tmp_path)):
-                raise OSError(28, "No space left on device")
-            return payload
-
-    fails[0] = True
     with pytest.raises(RuntimeError, match=r"failed: OSError: \[Errno 28\] No space left on device"):
         run(p, inputs, backend=Full(), checkpoints=Checkpoints(tmp_path, after=["act2"]))
     assert list_begun(tmp_path) and not list_finished(tmp_path)
