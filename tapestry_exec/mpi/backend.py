@@ -19,6 +19,7 @@ from tapestry_exec.run import (
     GenerationEnded,
     Generations,
     Member,
+    PreparedPlan,
     Progress,
     RunResult,
     Savings,
@@ -91,6 +92,15 @@ class MpiBackend(NumpyBackend):
         """Raise MemoryError where this rank's arena does not fit; of other ranks nothing is known here."""
         check_room(nbytes[self.comm.rank : self.comm.rank + 1])
 
+    def refuse(self, prepared: PreparedPlan, error: Exception) -> None:
+        """Tell the other ranks, which wait for this one, that it does not run."""
+        if self.comm.size != prepared.plan.mesh.size:
+            return  # which all of them refuse
+        mail = Mail(duplicate(self.comm), {})
+        mail.exchange({"wrong": f"{type(error).__name__}: {error}"})
+        mail.finish()
+        mail.comm.Free()
+
     def begin(self, what: Deployed) -> MpiSession:
         """Begin with the other ranks."""
         size, steps = what.prepared.plan.mesh.size, what.prepared.steps
@@ -126,8 +136,12 @@ class MpiSession:
 
     def _begin(self) -> None:
         ranks = [f"rank {rank}" for rank in range(len(self.parts))]
-        check_alike("mpi", self.mail.exchange({**find_versions(), "plan": digest_plan(self.plan)}), ranks)
+        found = self.mail.exchange({**find_versions(), "plan": digest_plan(self.plan)})
         self.mail.finish()
+        for name, facts in zip(ranks, found, strict=True):
+            if "wrong" in facts:
+                raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
+        check_alike("mpi", found, ranks)
         if self.what.stays is not None:
             placed, _ = self.generations.begin(self.what.prepared, lambda: self._end_together(self._place))
             compare_placed(self.what, placed)

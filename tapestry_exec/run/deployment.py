@@ -154,6 +154,46 @@ def run(
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
     prepared = PreparedPlan(shard_plan, backend)
+    known, engine = _name_ops(shard_plan, ops), prepared.backend
+    try:
+        asked = verify, trace, memory_nbytes, constants, checkpoints, resume, outputs
+        prepared, host, savings = _look_at_arguments(prepared, inputs, *asked)
+    except Exception as error:
+        refuse: Callable[[PreparedPlan, Exception], None] | None = getattr(engine, "refuse", None)
+        if refuse is not None:  # others run the same plan, and would wait
+            refuse(prepared, error)
+        raise
+    with engine.alone():
+        engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
+        # A recording has the operators of the run that was recorded, and no times of single steps.
+        is_plain = trace is None and not ops and not savings.is_on
+        apart = frozenset(name for name, one in host.items() if isinstance(one, Source) and one.is_portable)
+        own = frozenset(() if savings.written is None else savings.written.own)
+        session = begin_session(Deployed(prepared, known, {}, None, apart, own))
+        with savings, _closing(session):
+            result = session.run(host, savings, progress, trace is not None, is_plain)
+    compare_counts(prepared.plan if result.resumed_at is None else savings.predict(result.resumed_at), result)
+    if trace is not None:
+        write_trace(result.timeline, trace)
+    if not verify:
+        return result
+    found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
+    return replace(result, difference=found)
+
+
+def _look_at_arguments(
+    prepared: PreparedPlan,
+    inputs: Mapping[str, Any],
+    verify: bool,
+    trace: str | PathLike[str] | None,
+    memory_nbytes: int | None,
+    constants: Mapping[str, Any] | None,
+    checkpoints: Checkpoints | None,
+    resume: str | PathLike[str] | Checkpoint | None,
+    outputs: Mapping[str, Any] | None,
+) -> tuple[PreparedPlan, dict[str, Any], Savings]:
+    """What `run` is given, checked before the first step: the plan that runs, inputs and constants, what is saved."""
+    shard_plan = prepared.plan
     savings = None
     if resume is not None:  # before the inputs, since it says which of them are read
         prepared = prepared.within(memory_nbytes)
@@ -179,25 +219,9 @@ def run(
         check_finite(shard_plan.graph, host)
     if trace is not None:
         check_target(trace, "trace")
-    known, engine = _name_ops(prepared.plan, ops), prepared.backend
     savings = savings or Savings(prepared, None, checkpoints, None, outputs=outputs)
     savings.look_at(host)
-    with engine.alone():
-        engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
-        # A recording has the operators of the run that was recorded, and no times of single steps.
-        is_plain = trace is None and not ops and not savings.is_on
-        apart = frozenset(name for name, one in host.items() if isinstance(one, Source) and one.is_portable)
-        own = frozenset(() if savings.written is None else savings.written.own)
-        session = begin_session(Deployed(prepared, known, {}, None, apart, own))
-        with savings, _closing(session):
-            result = session.run(host, savings, progress, trace is not None, is_plain)
-    compare_counts(prepared.plan if result.resumed_at is None else savings.predict(result.resumed_at), result)
-    if trace is not None:
-        write_trace(result.timeline, trace)
-    if not verify:
-        return result
-    found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
-    return replace(result, difference=found)
+    return prepared, host, savings
 
 
 def _list_copied(given: Mapping[str, Any]) -> dict[str, int]:

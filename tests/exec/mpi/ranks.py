@@ -127,6 +127,14 @@ def be_refused() -> None:
         r"5 devices and the program 4 ranks; begin it with mpiexec -n 5",
         lambda: run(*few, backend="mpi"),
     )
+    wrong = {"x": inputs["x"][:3]} if WORLD.rank == 2 else inputs  # of one rank alone: all are told
+    refuse(
+        ValueError if WORLD.rank == 2 else BackendUnavailable,
+        r"input 'x' has shape \(3, 24\)"
+        if WORLD.rank == 2
+        else r"rank 2 does not run: ValueError: input 'x' has shape",
+        lambda: run(p, wrong, backend="mpi"),
+    )
     version, backend = np.__version__, MpiBackend()
     np.__version__ = "1.0" if WORLD.rank == 2 else version
     refuse(
