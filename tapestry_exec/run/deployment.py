@@ -469,13 +469,17 @@ def interpret(
         timeline = on_devices(timeline, engine.times(begin), counts)
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
-    cells = []
+    cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive
     for k, (number, region) in enumerate(blocks):
         taken = mine[buffers[number].device].take(number, region)
-        cells.append(taken if written is None else written.write(k, region, taken))
+        cells.append(written.write(k, region, taken) if written is not None and is_there else taken)
     for at in carrying:
         mine[at.device].carry(at)
     _finish(engine.arrive)
+    if written is not None and not is_there:
+        cells = [
+            written.write(k, region, taken) for k, ((_, region), taken) in enumerate(zip(blocks, cells, strict=True))
+        ]
     links = loop.links + sum((one.links for one in mine), Counter())
     return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links, written)
 

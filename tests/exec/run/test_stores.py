@@ -13,6 +13,7 @@ from hypothesis import given, settings
 
 from tapestry_exec import deploy, evaluate, run
 from tapestry_exec.run.stores import Source, find_source, find_targets, list_slices
+from tapestry_exec.simulated import shim
 from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan
 from tapestry_sets import Region
 from tests.exec.own_ops import as_relu, raise_first
@@ -85,6 +86,17 @@ def test_outputs_are_written_and_inputs_read_by_region(way: Any, chunks: tuple[i
     assert 4 * max(x.read) < inputs["x"].nbytes or p.mesh.size == 1
     assert placed <= sum(wanted.nbytes_placed)
     assert run(p, {"x": x, "w": inputs["w"]}, outputs={"y": y}, verify=True).difference == {"y": 0.0, "turned": 0.0}
+
+
+def test_devices_that_work_ahead_are_waited_for(tmp_path: Path) -> None:
+    """GPUs, simulated ones: what comes is written when it is there."""
+    if shim.found_compiler() is None:
+        pytest.skip("no C++ compiler")
+    p, inputs = viewed()
+    wanted = run(p, inputs, backend="simulated").outputs
+    x, y = store(tmp_path, "x", inputs["x"], (7, 5)), empty(tmp_path, "y", (40, 16), (10, 16))
+    found = run(p, {"x": x, "w": inputs["w"]}, backend="simulated", outputs={"y": y}).outputs
+    assert y[...].tobytes() == wanted["y"].tobytes() and found["turned"].tobytes() == wanted["turned"].tobytes()
 
 
 def test_each_device_reads_its_regions_and_no_other_cell(tmp_path: Path) -> None:
