@@ -80,8 +80,8 @@ class FaultFigures(Struct, forbid_unknown_fields=True):
 class RunFigures(Struct, forbid_unknown_fields=True):
     """What a run counted, each equal to what the plan predicted; links are [source, target, bytes].
 
-    It is the generation behind those that faults ended. `waited_for` are [device, seconds that others stood still for what
-    it sent], the longest first.
+    It is the generation behind those that faults ended. `waited_for` are [device, seconds that others stood still for
+    what it sent], the longest first.
     """
 
     seconds: float
