@@ -29,6 +29,7 @@ from tapestry_sets.limits import Frozen, Guarded
 WORKERS = {
     "tapestry_exec.cuda.backend.CupyBackend": "a backend works for one run after another, and its options may change",
     "tapestry_exec.numpy.backend.NumpyBackend": "as above",
+    "tapestry_exec.run.checkpoints.saving.Savings": "it goes along with a run, attempt by attempt",
     "tapestry_exec.run.deployment.Deployment": "it holds devices, and whether they have a state yet",
     "tapestry_exec.run.deployment.LocalSession": "it holds devices",
     "tapestry_exec.run.interpreter.Counts": "an interpreter counts",

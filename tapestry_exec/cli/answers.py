@@ -96,17 +96,21 @@ class OutputFigures(Struct, forbid_unknown_fields=True):
     difference: float | None
 
 
-class FaultEntry(Struct, forbid_unknown_fields=True):
-    """That all devices began again, and the error that ended a generation."""
+class FaultFigures(Struct, forbid_unknown_fields=True):
+    """What ended a generation of all devices, which then began again."""
 
     generation: int
+    device: int | None
+    step: int | None
     error: str
+    nbytes_sent: list[int | None]
 
 
 class RunFigures(Struct, forbid_unknown_fields=True):
     """What a run counted, each equal to what the plan predicted; links are [source, target, bytes].
 
-    `waited_for` are [device, seconds that others stood still for what it sent], the longest first.
+    It is the generation behind those that faults ended. `waited_for` are [device, seconds that others stood still for
+    what it sent], the longest first.
     """
 
     seconds: float
@@ -115,7 +119,8 @@ class RunFigures(Struct, forbid_unknown_fields=True):
     devices: list[DeviceFigures]
     outputs: list[OutputFigures]
     waited_for: list[tuple[int, float]]
-    faults: list[FaultEntry]
+    generation: int
+    faults: list[FaultFigures]
 
     @classmethod
     def of(cls, r: RunResult) -> RunFigures:
@@ -125,8 +130,9 @@ class RunFigures(Struct, forbid_unknown_fields=True):
             for name, value in r.outputs.items()
         ]
         links = [(a, b, nbytes) for (a, b), nbytes in r.nbytes_by_link.items()]
-        waited, faults = list(r.waited_for.items()), [FaultEntry(one.generation, one.error) for one in r.faults]
-        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, waited, faults)
+        faults = [FaultFigures(f.generation, f.device, f.step, f.error, list(f.nbytes_sent)) for f in r.faults]
+        rest = list(r.waited_for.items()), 1 + len(faults), faults
+        return cls(r.seconds, r.nbytes_moved, links, DeviceFigures.list_of(r), outputs, *rest)
 
 
 class _Answer(Struct, forbid_unknown_fields=True, tag_field="format"):

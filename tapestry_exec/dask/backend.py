@@ -32,7 +32,11 @@ from tapestry_exec.run import (
     Generations,
     Progress,
     RunResult,
+    Savings,
+    Source,
+    Start,
     check_alike,
+    check_room,
     compare_placed,
     find_versions,
     join_cells,
@@ -62,7 +66,7 @@ class DaskBackend(NumpyBackend):
         tapestry=1``, and one of its threads.
     retries : int
         When a worker is lost or silent, or a step raises, all devices are ended. So many times at most all begin again,
-        from the beginning; `RunResult.faults` lists what ended the others.
+        from the last checkpoint or the beginning; `RunResult.faults` lists what ended the others.
     patience : float
         Seconds that a worker may be silent, or take to come.
 
@@ -107,6 +111,11 @@ class DaskBackend(NumpyBackend):
         if isinstance(client, distributed.Client) and client.asynchronous:
             raise TypeError("client must not be asynchronous: run waits; give Client(…, asynchronous=False)")
         self.client, self.generations = client, Generations(retries, patience)
+
+    def check_room(self, nbytes: Sequence[int]) -> None:
+        """Raise MemoryError where the arenas of workers of this machine do not fit; of others nothing is known here."""
+        if self.client is None:
+            check_room(nbytes, apart=True)
 
     def begin(self, what: Deployed) -> DaskSession:
         """Have the devices of a plan placed."""
@@ -348,27 +357,34 @@ class DaskSession:
 
     # -- running ---------------------------------------------------------------------------------------
 
-    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+    def run(
+        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
+    ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
-        return self.generations.run(self.what, host, lambda: self._attempt(host, progress))
+        return self.generations.run(self.what, host, savings, lambda start: self._attempt(host, progress, start))
 
-    def _attempt(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _attempt(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         if not self.is_on:
             self._start()
         try:
-            return self._run(host, progress)
+            return self._run(host, progress, start)
         except BaseException:
             if self.is_on:
                 self._end()
             raise
 
-    def _run(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         given, feeds = sorted(host), {**self.what.constants, **host}
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
+        from distributed.protocol.pickle import dumps
+
+        sources = {name: one for name, one in host.items() if isinstance(one, Source) and one.is_portable}
         begin = perf_counter()
         for part in self.parts:
-            more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device]
-            self._feed(part, "run", part.list_steps(given), feeds, *more)
+            pickled = b"" if start is None and not sources else dumps((start, sources))
+            more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device], pickled
+            known = self.what.prepared.list_known_cuts(part.device, self.what.stays is not None)
+            self._feed(part, "run", part.list_fed(given, start, known), feeds, *more)
         answers = self._wait("done", progress)
         seconds = perf_counter() - begin
         counts: list[Counts] = [pickle.loads(frames[0]) for _, frames in answers]
@@ -376,7 +392,7 @@ class DaskSession:
         cells = join_cells(self.parts, taken)
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
         timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
-        return make_result(self.plan, cells, counts, timeline, seconds, links)
+        return make_result(self.plan, cells, counts, timeline, seconds, links, start.written if start else None)
 
     def _read_outputs(self, part: DevicePart, frames: Sequence[Any]) -> list[Array]:
         dtypes = [part.work.buffers[number].dtype for _, number, _ in part.outputs]
@@ -387,9 +403,19 @@ class DaskSession:
     ) -> None:
         """Tell a device something, with the cells that its steps place and that it does not read itself."""
         there = self.lying[part.device] - self.missing[part.device]
-        theirs = [name for name in list_placed(steps) if name in there and self._is_in_file(name, feeds[name])]
+        portable = {name for name, one in feeds.items() if isinstance(one, Source) and one.is_portable}
+        theirs = [
+            name
+            for name in list_placed(steps)
+            if name in portable or (name in there and self._is_in_file(name, feeds[name]))
+        ]
         placements = [(name, regions) for name, regions in list_placements(steps) if name not in theirs]
-        cells = [self.what.prepared.backend.place(feeds[name], regions, name) for name, regions in placements]
+        cells = [
+            one.take(regions)
+            if isinstance(one := feeds[name], Source)
+            else self.what.prepared.backend.place(one, regions, name)
+            for name, regions in placements
+        ]
         self.lines[part.device].say(word, theirs, *more, frames=list_frames(cells))
 
     # -- listening -------------------------------------------------------------------------------------

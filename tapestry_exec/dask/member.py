@@ -34,6 +34,7 @@ from tapestry_exec.run import (
     Member,
     Parcel,
     Regions,
+    Source,
     find_versions,
     hold_constants,
     list_placements,
@@ -212,6 +213,8 @@ class DeviceTask:
     def __init__(self, post: Post, patience: float, is_wanted: Callable[[], bool]) -> None:
         self.post, self.patience, self.is_wanted = post, patience, is_wanted
         self.member: Member | None = None
+        self.sources: Mapping[str, Source] = {}
+        """Inputs that are read where they lie."""
 
     def _wait_for_caller(self) -> Message:
         """What he says first; or the end, when he does not come, or has canceled the task."""
@@ -273,7 +276,7 @@ class DeviceTask:
     def _read_cells(self, steps: Sequence[DeviceStep], message: Message) -> dict[str, Any]:
         """What some steps place: what the caller sent, in their order, and what he says is read from files here."""
         theirs, frames = message.values[0], message.frames
-        fed: dict[str, Any] = {name: self.read[name] for name in theirs}
+        fed: dict[str, Any] = {name: self.sources[name] if name in self.sources else self.read[name] for name in theirs}
         rest = iter(frames)
         for name, regions in list_placements(steps):
             if name not in theirs:
@@ -282,11 +285,12 @@ class DeviceTask:
 
     def _run(self, message: Message) -> None:
         assert self.member is not None, "it was set up before"
-        _, given, is_told, errors, begin = message.values
+        _, given, is_told, errors, begin, start = message.values
         self.transport.begin = begin
-        fed = self._read_cells(self.part.list_steps(given), message)
+        told, self.sources = pickle.loads(start) if start else (None, {})
+        fed = self._read_cells(self.part.list_fed(given, told, self.member.cuts), message)
         tell = (lambda steps, node: self._say("did", steps, node)) if is_told else None
-        counts, cells = self.member.run(fed, given, begin, dict(errors), tell)
+        counts, cells = self.member.run(fed, given, begin, dict(errors), tell, told)
         self._say("done", frames=[pickle.dumps(counts), *list_frames(cells)])
 
 

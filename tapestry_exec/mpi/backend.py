@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.mpi.messages import FIRST, Mail, OtherFailed, duplicate
@@ -18,9 +19,13 @@ from tapestry_exec.run import (
     GenerationEnded,
     Generations,
     Member,
+    PreparedPlan,
     Progress,
     RunResult,
+    Savings,
+    Start,
     check_alike,
+    check_room,
     compare_placed,
     digest_plan,
     find_versions,
@@ -83,6 +88,19 @@ class MpiBackend(NumpyBackend):
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.most_tags = self.comm.Get_attr(MPI.TAG_UB) or 32767
 
+    def check_room(self, nbytes: Sequence[int]) -> None:
+        """Raise MemoryError where this rank's arena does not fit; of other ranks nothing is known here."""
+        check_room(nbytes[self.comm.rank : self.comm.rank + 1])
+
+    def refuse(self, prepared: PreparedPlan, error: Exception) -> None:
+        """Tell the other ranks, which wait for this one, that it does not run."""
+        if self.comm.size != prepared.plan.mesh.size:
+            return  # which all of them refuse
+        mail = Mail(duplicate(self.comm), {})
+        mail.exchange({"wrong": f"{type(error).__name__}: {error}"})
+        mail.finish()
+        mail.comm.Free()
+
     def begin(self, what: Deployed) -> MpiSession:
         """Begin with the other ranks."""
         size, steps = what.prepared.plan.mesh.size, what.prepared.steps
@@ -118,8 +136,12 @@ class MpiSession:
 
     def _begin(self) -> None:
         ranks = [f"rank {rank}" for rank in range(len(self.parts))]
-        check_alike("mpi", self.mail.exchange({**find_versions(), "plan": digest_plan(self.plan)}), ranks)
+        found = self.mail.exchange({**find_versions(), "plan": digest_plan(self.plan)})
         self.mail.finish()
+        for name, facts in zip(ranks, found, strict=True):
+            if "wrong" in facts:
+                raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
+        check_alike("mpi", found, ranks)
         if self.what.stays is not None:
             placed, _ = self.generations.begin(self.what.prepared, lambda: self._end_together(self._place))
             compare_placed(self.what, placed)
@@ -133,11 +155,18 @@ class MpiSession:
     def _place(self) -> Any:
         return self.member.place(self.what.constants)
 
-    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+    def run(
+        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
+    ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
-        return self.generations.run(self.what, host, lambda: self._run(host, progress))
+        if savings.is_on:  # the first rank says for all which attempt it is
+            (start, *_) = self._end_together(lambda: None if self.part.device else savings.begin())
+        else:
+            start = None
+        found = self.generations.run(self.what, host, None, lambda _: self._run(host, progress, start))
+        return savings.mark(found, start)
 
-    def _run(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         given, begin = sorted(host), 0.0
         total = sum(not isinstance(at.step, Send) for at in self.part.list_steps(given))
         feeds = {**self.what.constants, **host}
@@ -151,7 +180,7 @@ class MpiSession:
                 progress(done, total, node)
 
         def work() -> Any:
-            return self.member.run(feeds, given, begin, errors, None if progress is None else tell)
+            return self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
 
         begin = self.mail.begin_together()
         answers = self._end_together(work)
@@ -162,7 +191,13 @@ class MpiSession:
         cells = join_cells(self.parts, [taken for _, taken in answers])
         timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
-        return make_result(self.plan, cells, counts, timeline, seconds, links)
+        if start is None or start.written is None:
+            return make_result(self.plan, cells, counts, timeline, seconds, links)
+        written = replace(start.written, is_writer=self.part.device == 0)  # of what no rank writes alone
+        result = make_result(self.plan, cells, counts, timeline, seconds, links, written)
+        self.mail.exchange(None)  # so that all read what was written
+        self.mail.finish()
+        return result
 
     def _end_together(self, work: Any) -> list[Any]:
         """Do this rank's share; what all give, by rank.

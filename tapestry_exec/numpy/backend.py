@@ -49,7 +49,7 @@ class NumpyBackend(Backend["NumpyDevice"]):
     """
 
     name = "numpy"
-    keeps = True
+    keeps = saves = True
 
     def __init__(self) -> None:
         self._closed: list[list[NumpyDevice]] = []
@@ -236,6 +236,10 @@ class NumpyDevice:
     def spill(self, buffer: Buffer) -> Array:
         """All cells of a buffer, as one payload; also those that nothing wrote."""
         return self._array(buffer).flatten()
+
+    def show(self, buffer: Buffer) -> Array:
+        """The same cells as they lie in the arena, for who looks at them at once."""
+        return copies.read_only(self._array(buffer))
 
     def unpack(self, payload: Array, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions."""

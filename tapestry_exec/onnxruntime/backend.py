@@ -61,6 +61,7 @@ class OnnxruntimeBackend(NumpyBackend):
     """
 
     name = "onnxruntime"
+    saves = False
 
     def __init__(self) -> None:
         super().__init__()

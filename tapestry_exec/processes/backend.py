@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from socket import socketpair
@@ -30,9 +30,14 @@ from tapestry_exec.run import (
     Generations,
     Progress,
     RunResult,
+    Savings,
+    Source,
+    Start,
+    check_room,
     compare_placed,
     make_result,
     name_place,
+    take_whole,
     tuning,
 )
 from tapestry_plan.steps import Send
@@ -59,7 +64,7 @@ class ProcessBackend(NumpyBackend):
     ----------
     retries : int
         When a process dies, is stopped for longer than `patience`, or a step raises, all are ended. So many times at
-        most all begin again, from the beginning; `RunResult.faults` lists what ended the others.
+        most all begin again, from the last checkpoint or the beginning; `RunResult.faults` lists what ended the others.
     patience : float
         Seconds that a process may be stopped (SIGSTOP).
 
@@ -86,6 +91,10 @@ class ProcessBackend(NumpyBackend):
     def __init__(self, *, retries: int = 0, patience: float = PATIENCE_SECONDS) -> None:
         super().__init__()
         self.generations = Generations(retries, patience)
+
+    def check_room(self, nbytes: Sequence[int]) -> None:
+        """Raise MemoryError where the arenas, each in a process of its own, do not fit."""
+        check_room(nbytes, apart=True)
 
     def begin(self, what: Deployed) -> ProcessSession:
         """Start the processes of a plan."""
@@ -186,39 +195,42 @@ class ProcessSession:
 
     # -- running ---------------------------------------------------------------------------------------
 
-    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+    def run(
+        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
+    ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
-        return self.generations.run(self.what, host, lambda: self._attempt(host, progress))
+        return self.generations.run(self.what, host, savings, lambda start: self._attempt(host, progress, start))
 
-    def _attempt(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _attempt(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         if self.server is None:
             self._start()
         done = False
         try:
-            result = self._run(host, progress)
+            result = self._run(host, progress, start)
             done = True
         finally:
             if not done:
                 self.kill()
         return result
 
-    def _run(self, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+    def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         feeds = {**self.what.constants, **host}
+        sources = {name: one for name, one in host.items() if isinstance(one, Source) and one.is_portable}
         for name, slot in self.layout.feeds.items():
-            if name in feeds:
-                self._view(slot)[...] = feeds[name]
+            if name in feeds and name not in sources:
+                self._view(slot)[...] = take_whole(feeds[name])
         # What NumPy does at overflows and the like is the caller's to say; functions of his are not called elsewhere.
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
         self._view(self.layout.boards)[:] = -1, 0
         begin = perf_counter()
         for device in self.devices:
-            self._tell(device, ("run", sorted(host), begin, progress is not None, errors))
+            self._tell(device, ("run", sorted(host), begin, progress is not None, errors, start, sources))
         counts: list[Counts] = [each for (each,) in self._wait("done", progress)]
         seconds = perf_counter() - begin
         cells = [self._view(slot).copy() for slot in self.layout.outputs]
         links = sum((one.links for one in counts), Counter())
         timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
-        return make_result(self.plan, cells, counts, timeline, seconds, links)
+        return make_result(self.plan, cells, counts, timeline, seconds, links, start.written if start else None)
 
     def _view(self, slot: SharedCells) -> Array:
         assert self.shared is not None, "the processes run"

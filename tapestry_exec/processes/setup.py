@@ -73,7 +73,7 @@ def lay_out_run(what: Deployed) -> Layout:
     buffers = prepared.work.buffers
     given = () if what.stays is None else (at for steps in what.stays.given.values() for at in steps)
     left = prepared.steps if what.stays is None else what.stays.steps
-    names = list_placed((*left, *given))
+    names = [name for name in list_placed((*left, *given)) if name not in what.apart]
     shapes = [(graph.stored[name].shape, graph.stored[name].dtype) for name in names]
     received = [at for at in prepared.steps if isinstance(at.step, Recv)]
     keys = [(at.step.peer, at.device, at.step.tag) for at in received if isinstance(at.step, Recv)]
@@ -83,7 +83,9 @@ def lay_out_run(what: Deployed) -> Layout:
         if isinstance(at.step, Recv)
     ]
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
-    taken = [((region.size,), buffers[number].dtype) for number, region in blocks]
+    taken = [
+        ((region.size if k not in what.own else 0,), buffers[number].dtype) for k, (number, region) in enumerate(blocks)
+    ]
     board = ((prepared.plan.mesh.size, 2), "int64")
     sizes = [
         _count_nbytes(*board),

@@ -3,7 +3,7 @@
 Messages are tuples, a word first::
 
     caller to device    ("setup", Setup)  ("place",)  ("end",)
-                        ("run", inputs given, begin, whether progress is told, how NumPy handles errors)
+                        ("run", inputs given, begin, whether progress is told, how NumPy handles errors, Start, Sources)
     device to caller    ("ready",)  ("placed", bytes)  ("did", steps, operator)  ("done", Counts)
                         ("failed", step, error)
     server to caller    (device, status of its process, as `os.waitpid` gives it)
@@ -28,7 +28,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import Setup, SharedCells
 from tapestry_exec.processes.tuning import HEAD_NBYTES
-from tapestry_exec.run import MAX_WAIT_SECONDS, Member, Parcel, load_backend, make_portable
+from tapestry_exec.run import MAX_WAIT_SECONDS, Member, Parcel, Source, Start, load_backend, make_portable
 
 NUMBER = struct.Struct("i")
 HEAD = struct.Struct("dd")
@@ -135,13 +135,21 @@ class DeviceProcess:
         constants = {name: view_slot(self.constants, slot) for name, slot in self.setup.constants.items()}
         self.caller.send(("placed", self.member.place(constants)))
 
-    def _run(self, given: Sequence[str], begin: float, is_told: bool, errors: Mapping[str, Any]) -> None:
+    def _run(
+        self,
+        given: Sequence[str],
+        begin: float,
+        is_told: bool,
+        errors: Mapping[str, Any],
+        start: Start | None,
+        sources: Mapping[str, Source],
+    ) -> None:
         layout = self.setup.layout
-        feeds = {name: view_slot(self.shared, slot) for name, slot in layout.feeds.items()}
+        feeds = {**{name: view_slot(self.shared, slot) for name, slot in layout.feeds.items()}, **sources}
         tell = (lambda steps, node: self.caller.send(("did", steps, node))) if is_told else None
-        counts, cells = self.member.run(feeds, given, begin, errors, tell)
+        counts, cells = self.member.run(feeds, given, begin, errors, tell, start)
         for slot, array in zip(layout.outputs, cells, strict=True):
-            view_slot(self.shared, slot)[...] = array
+            view_slot(self.shared, slot)[: len(array)] = array  # what was written elsewhere has no cells
         self.caller.send(("done", counts))
 
 

@@ -2,16 +2,20 @@
 
 From the ground up; each row stands on rows above it:
 
+    stores                          arrays that lie elsewhere, read and written by region
     check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
+    checkpoints/folders             how what devices hold lies on a disk
     results                         what a run gives, and how it is held against what was predicted
     backends                        the protocol of a backend, and their table
     interpreter                     the steps of one device's program
+    checkpoints/cuts  checkpoints/finished    what a device holds between two steps; what was saved, read by region
     prepared                        what is done once for a plan and a backend
     residents                       what stays on devices from run to run
     ways                            devices one after the other, or a thread for each
+    alike                           what must be equal wherever devices of one plan run
+    checkpoints/saving              who saves what devices hold, and runs that go on from there
     deployment                      one run, or many where constants are placed once
     stages                          models whose shapes follow from values, one graph after the other
-    alike                           what must be equal wherever devices of one plan run
     parts                           what one device is told in another process, and how it does that
     generations                     all devices begin again when one is lost
     calibration                     what kernels and copies take, from the timelines of small plans
@@ -36,6 +40,8 @@ from tapestry_exec.run.backends import (
 )
 from tapestry_exec.run.calibration import calibrate
 from tapestry_exec.run.check import InvalidPlan, check_plan
+from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
+from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start
 from tapestry_exec.run.deployment import (
     Deployed,
     Deployment,
@@ -63,6 +69,7 @@ from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, free_nbytes
 from tapestry_exec.run.stages import StagedResult, run_stages
+from tapestry_exec.run.stores import Source, Written, take_whole
 from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
 from tapestry_exec.run.ways import name_place, name_step, one_blas_thread

@@ -191,6 +191,8 @@ class Backend(Protocol[D]):
     name: str
     keeps: ClassVar[bool] = False
     """Whether buffers can stay on devices from run to run (`DeviceMemory.hold`)."""
+    saves: ClassVar[bool] = False
+    """Whether what devices hold can be saved between two steps: each has done all its work then."""
 
     @abstractmethod
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[D]: ...

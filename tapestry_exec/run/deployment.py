@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from operator import attrgetter
 from os import PathLike
 from threading import Lock
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -24,6 +24,8 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, make_contiguous
 from tapestry_exec.run.backends import KNOWN, Backend, DeviceMemory, Recorded
+from tapestry_exec.run.checkpoints.finished import Checkpoint
+from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start, Stopover, list_carried
 from tapestry_exec.run.evaluate import FEEDS, check_finite, check_unified, hold, match_inputs
 from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
 from tapestry_exec.run.prepared import PreparedPlan
@@ -38,12 +40,17 @@ from tapestry_exec.run.results import (
     verify_outputs,
 )
 from tapestry_exec.run.room import check_copies
+from tapestry_exec.run.stores import Source, Written
 from tapestry_exec.run.trace import TraceEvent, on_devices, write_trace
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op
 from tapestry_plan.rewrite import list_inside, with_ops
 from tapestry_plan.steps import Compute, DeviceStep, ShardPlan
 from tapestry_sets.limits import FrozenDict, check_arguments, check_target, quote
+
+SAVED = "give Checkpoints(path, after=['a stage'])"
+RESUMED = "give the folder that checkpoints were saved to"
+STORED = "it maps outputs to arrays of Zarr's, as {'y': array}"
 
 
 @check_arguments(
@@ -56,6 +63,9 @@ from tapestry_sets.limits import FrozenDict, check_arguments, check_target, quot
     trace="give the path of a file",
     memory_nbytes="give a number of bytes",
     ops="it maps names to operators, as {op.name: op}",
+    checkpoints=SAVED,
+    resume=RESUMED,
+    outputs=STORED,
 )
 def run(
     shard_plan: ShardPlan,
@@ -68,6 +78,9 @@ def run(
     memory_nbytes: int | None = None,
     constants: Mapping[str, Any] | None = None,
     ops: Mapping[str, Op] | None = None,
+    checkpoints: Checkpoints | None = None,
+    resume: str | PathLike[str] | Checkpoint | None = None,
+    outputs: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """Run a plan.
 
@@ -75,7 +88,8 @@ def run(
     ----------
     shard_plan : ShardPlan
     inputs : mapping of str to array
-        Every input of the graph, with its exact shape and dtype.
+        Every input of the graph, with its exact shape and dtype. Of arrays of Zarr's and Dask's each device reads the
+        regions that it is given, where it runs.
     backend : str or Backend
         An object, or a name: then the arenas are kept for further runs of this plan, as long as it lives. "numpy" has a
         thread for each device where that pays, "serial" one loop, "processes" a process for each device; all give the
@@ -95,6 +109,14 @@ def run(
         Values of constants that the plan names but does not carry.
     ops : mapping of str to Op, optional
         Operators, by name, that replace or add to those of the plan's graph, also where they are in a block.
+    checkpoints : Checkpoints, optional
+        What is saved on the way. Backends that have `retries` begin again from the last checkpoint.
+    resume : path or Checkpoint, optional
+        Go on from the last checkpoint of a folder, or from one: with the same bits, and the inputs that are read
+        behind it, which must be the same; others may be left out. Counts are of what is left to do.
+    outputs : mapping of str to array, optional
+        Arrays of Zarr's that outputs are written to, region by region: by the devices, but for chunks (or shards) that
+        cells of several devices are in, which the caller writes when the run is done. They are in the result.
 
     Returns
     -------
@@ -108,7 +130,8 @@ def run(
         When the plan's steps do not hold together (see `check_plan`); nothing has run then.
     ValueError
         For missing, unknown or unfit inputs and constants, an unknown backend, a trace that cannot be written,
-        or less memory than one step needs (`InfeasiblePlan`); nothing has run then.
+        less memory than one step needs (`InfeasiblePlan`), a stage that the plan does not have, or a checkpoint that
+        is damaged, was never finished, or is of another plan; nothing has run then.
     MemoryError
         When the plan's arenas take more memory than is free; nothing has been allocated then.
     StepFailed
@@ -131,10 +154,62 @@ def run(
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
     prepared = PreparedPlan(shard_plan, backend)
-    given = match_inputs(shard_plan.graph, inputs, constants)
+    known, engine = _name_ops(shard_plan, ops), prepared.backend
+    try:
+        asked = verify, trace, memory_nbytes, constants, checkpoints, resume, outputs
+        prepared, host, savings = _look_at_arguments(prepared, inputs, *asked)
+    except Exception as error:
+        refuse: Callable[[PreparedPlan, Exception], None] | None = getattr(engine, "refuse", None)
+        if refuse is not None:  # others run the same plan, and would wait
+            refuse(prepared, error)
+        raise
+    with engine.alone():
+        engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
+        # A recording has the operators of the run that was recorded, and no times of single steps.
+        is_plain = trace is None and not ops and not savings.is_on
+        apart = frozenset(name for name, one in host.items() if isinstance(one, Source) and one.is_portable)
+        own = frozenset(() if savings.written is None else savings.written.own)
+        session = begin_session(Deployed(prepared, known, {}, None, apart, own))
+        with savings, _closing(session):
+            result = session.run(host, savings, progress, trace is not None, is_plain)
+    compare_counts(prepared.plan if result.resumed_at is None else savings.predict(result.resumed_at), result)
+    if trace is not None:
+        write_trace(result.timeline, trace)
+    if not verify:
+        return result
+    found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
+    return replace(result, difference=found)
+
+
+def _look_at_arguments(
+    prepared: PreparedPlan,
+    inputs: Mapping[str, Any],
+    verify: bool,
+    trace: str | PathLike[str] | None,
+    memory_nbytes: int | None,
+    constants: Mapping[str, Any] | None,
+    checkpoints: Checkpoints | None,
+    resume: str | PathLike[str] | Checkpoint | None,
+    outputs: Mapping[str, Any] | None,
+) -> tuple[PreparedPlan, dict[str, Any], Savings]:
+    """What `run` is given, checked before the first step: the plan that runs, inputs and constants, what is saved."""
+    shard_plan = prepared.plan
+    savings = None
+    if resume is not None:  # before the inputs, since it says which of them are read
+        prepared = prepared.within(memory_nbytes)
+        savings = Savings(prepared, None, checkpoints, resume, outputs=outputs)
+        past = [name for name in savings.list_past() if name not in inputs]
+        if verify and past:
+            left_out = quote(min(past))
+            raise ValueError(f"run: verify=True needs the values of all inputs; {left_out} is left out: give it")
+        stands = _stand_in(shard_plan.graph, past)
+        given = match_inputs(shard_plan.graph, {**stands, **inputs}, constants)
+        given = {name: array for name, array in given.items() if name not in stands}
+    else:
+        given = match_inputs(shard_plan.graph, inputs, constants)
     prepared = prepared.within(memory_nbytes)
     prepared.check_room()
-    copied = {name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous}
+    copied = _list_copied(given)
     check_copies(copied)
     host = hold(shard_plan.graph, given, constants)
     check_unified(host, shard_plan.unified)
@@ -144,21 +219,15 @@ def run(
         check_finite(shard_plan.graph, host)
     if trace is not None:
         check_target(trace, "trace")
-    known, engine = _name_ops(prepared.plan, ops), prepared.backend
-    with engine.alone():
-        engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
-        # A recording has the operators of the run that was recorded, and no times of single steps.
-        is_plain = trace is None and not ops
-        session = begin_session(Deployed(prepared, known, {}, None))
-        with _closing(session):
-            result = session.run(host, progress, trace is not None, is_plain)
-    compare_counts(prepared.plan, result)
-    if trace is not None:
-        write_trace(result.timeline, trace)
-    if not verify:
-        return result
-    found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
-    return replace(result, difference=found)
+    savings = savings or Savings(prepared, None, checkpoints, None, outputs=outputs)
+    savings.look_at(host)
+    return prepared, host, savings
+
+
+def _list_copied(given: Mapping[str, Any]) -> dict[str, int]:
+    """The inputs that are copied before they are placed, as they are not contiguous, and their bytes."""
+    plain = {name: array for name, array in given.items() if not isinstance(array, Source)}
+    return {name: array.nbytes for name, array in plain.items() if not array.flags.c_contiguous}
 
 
 class Deployed(Struct, frozen=True):
@@ -171,18 +240,26 @@ class Deployed(Struct, frozen=True):
     constants : mapping of str to array
         Placed once; empty where nothing stays.
     stays : Residents, optional
+    apart : frozenset of str
+        Inputs that devices read where they lie.
+    own : frozenset of int
+        The blocks of outputs that devices write to where they lie.
     """
 
     prepared: PreparedPlan
     ops: Mapping[str, Op]
     constants: Mapping[str, Array]
     stays: Residents | None
+    apart: frozenset[str] = frozenset()
+    own: frozenset[int] = frozenset()
 
 
 class Session(Protocol):
     """The devices of a plan, from when they are there until they are gone."""
 
-    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+    def run(
+        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
+    ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
         ...
 
@@ -233,19 +310,29 @@ class LocalSession:
                 raise
             self.engine.pause()
 
-    def run(self, host: Mapping[str, Array], progress: Progress | None, timed: bool, is_plain: bool) -> RunResult:
+    def run(
+        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
+    ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
-        stays, prepared = self.what.stays, self.prepared
+        stays, prepared, start = self.what.stays, self.prepared, savings.begin()
         steps: Sequence[DeviceStep] = prepared.steps
         programs = prepared.programs
         if stays is not None:
             steps, programs = stays.steps, stays.programs
             first = [at for name in stays.given if name in host for at in stays.given[name]]
             if first:
-                steps = sorted([*first, *steps], key=attrgetter("number"))
+                # What is saved at a cut has them, wherever their steps stood.
+                steps = [*first, *steps] if start else sorted([*first, *steps], key=attrgetter("number"))
                 programs = tuple((*(at for at in first if at.device == d), *each) for d, each in enumerate(programs))
                 is_plain = False  # a run that goes on from the one before does less
+        if start is not None and start.resumed is not None:
+            cut = start.resumed.manifest.cut
+            left = prepared.programs if stays is None else stays.programs
+            steps = [at for at in (prepared.steps if stays is None else stays.steps) if at.number >= cut]
+            programs = tuple(tuple(at for at in each if at.number >= cut) for each in left)
         job = Job(prepared, {**self.what.constants, **host}, self.what.ops, steps, programs, progress)
+        if start is not None:
+            return savings.mark(self._run_and_save(job, timed, start, host), start)
         recording = self.engine.recorded(prepared.plan) if is_plain else None
         if recording is not None:
             try:
@@ -290,13 +377,31 @@ class LocalSession:
         self.engine.remember(job.prepared.plan, result)
         return result
 
-    def _run_on_devices(self, job: Job, timed: bool) -> RunResult:
+    def _run_and_save(self, job: Job, timed: bool, start: Start, host: Mapping[str, Array]) -> RunResult:
+        """Run step by step, and save on the way, or go on from what was saved."""
+        stays = self.what.stays
+        given = () if stays is None else [at for name in stays.given if name in host for at in stays.given[name]]
+        programs = self.prepared.programs if stays is None else stays.programs
+        carried = list_carried(stays)
+
+        def stop_over(mine: Interpreter) -> Stopover:
+            device, buffers = mine.device, mine.work.buffers
+            own = {n: regions for n, regions in carried.items() if buffers[n].device == device}
+            known = self.prepared.list_known_cuts(device, stays is not None)
+            return Stopover(mine, start, programs[device], (at for at in given if at.device == device), own, known)
+
+        way = self._run_on_devices if stays is None else self._run_where_it_stays
+        return way(job, timed, stop_over, start.written)
+
+    def _run_on_devices(
+        self, job: Job, timed: bool, stop_over: StopOver | None = None, written: Written | None = None
+    ) -> RunResult:
         """Run on devices that are closed in any case."""
         devices = self.engine.open(self.prepared.arenas_nbytes, self.prepared.payloads_nbytes)
         try:
             if timed:
                 self.engine.start_clocks()
-            result = interpret(job, devices)
+            result = interpret(job, devices, stop_over=stop_over, written=written)
         except BaseException:
             with suppress(Exception):  # what ended the run is what matters
                 self.engine.close(devices)
@@ -304,7 +409,9 @@ class LocalSession:
         self.engine.close(devices)
         return result
 
-    def _run_where_it_stays(self, job: Job, timed: bool) -> RunResult:
+    def _run_where_it_stays(
+        self, job: Job, timed: bool, stop_over: StopOver | None = None, written: Written | None = None
+    ) -> RunResult:
         """Run on the devices that are kept."""
         assert self.what.stays is not None, "something stays"
         for device in self.devices:
@@ -313,7 +420,7 @@ class LocalSession:
         try:
             if timed:
                 self.engine.start_clocks()
-            result = interpret(job, self.devices, self.what.stays.carrying)
+            result = interpret(job, self.devices, self.what.stays.carrying, stop_over, written)
         except BaseException:
             with suppress(Exception):  # what ended the run is what matters
                 self.engine.pause()
@@ -322,7 +429,17 @@ class LocalSession:
         return result
 
 
-def interpret(job: Job, devices: Sequence[DeviceMemory], carrying: Sequence[DeviceStep] = ()) -> RunResult:
+StopOver = Callable[[Interpreter], Stopover]
+"""What makes the part of a device in saving and restoring."""
+
+
+def interpret(
+    job: Job,
+    devices: Sequence[DeviceMemory],
+    carrying: Sequence[DeviceStep] = (),
+    stop_over: StopOver | None = None,
+    written: Written | None = None,
+) -> RunResult:
     """Do all steps on devices of this process, and take the outputs."""
     prepared, engine = job.prepared, job.prepared.backend
     begin, counts = perf_counter(), [0]
@@ -339,20 +456,32 @@ def interpret(job: Job, devices: Sequence[DeviceMemory], carrying: Sequence[Devi
     for one in mine:
         one.begin_at(begin)
     loop = Loop(job, mine)
+    stopovers = [] if stop_over is None else [stop_over(one) for one in mine]
+    for each in stopovers:
+        each.restore()
     with one_blas_thread():
         timeline = run_in_threads(job, mine, inboxes) if side_by_side else loop.run(counts)
         _finish(engine.synchronize)
+    for each in stopovers:
+        each.finish()
     seconds = perf_counter() - begin
     if engine.spans is not None:
         timeline = on_devices(timeline, engine.times(begin), counts)
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
-    cells = [mine[buffers[number].device].take(number, region) for number, region in blocks]
+    cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive
+    for k, (number, region) in enumerate(blocks):
+        taken = mine[buffers[number].device].take(number, region)
+        cells.append(written.write(k, region, taken) if written is not None and is_there else taken)
     for at in carrying:
         mine[at.device].carry(at)
     _finish(engine.arrive)
+    if written is not None and not is_there:
+        cells = [
+            written.write(k, region, taken) for k, ((_, region), taken) in enumerate(zip(blocks, cells, strict=True))
+        ]
     links = loop.links + sum((one.links for one in mine), Counter())
-    return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links)
+    return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links, written)
 
 
 def _run_side_by_side(prepared: PreparedPlan) -> bool:
@@ -372,13 +501,14 @@ def make_result(
     timeline: Sequence[TraceEvent],
     seconds: float,
     links: Mapping[tuple[int, int], int],
+    written: Written | None = None,
 ) -> RunResult:
     """The result of a run, of what each device counted, and of the cells of the outputs' blocks."""
     received = [0] * len(counts)
     for (_, dst), nbytes in links.items():
         received[dst] += nbytes
     return RunResult(
-        assemble_outputs(plan, cells),
+        assemble_outputs(plan, cells, written),
         FrozenDict(links),
         tuple(received),
         tuple(one.placed for one in counts),
@@ -479,6 +609,9 @@ class Deployment:
         self._predicted: dict[tuple[str, ...], Prediction] = {}
         """By the carried inputs that a run is given."""
         self._has_state = False
+        self._runs = 0
+        self._saved_at: float | None = None
+        """When the last checkpoint was finished, as far as it was seen, by the clock of `monotonic`."""
         self._busy = Lock()
         graph = self.plan.graph
         match_inputs(graph, _stand_in(graph, [n for n, t in graph.stored.items() if t.kind == "input"]), constants)
@@ -551,6 +684,9 @@ class Deployment:
         verify="give True to compare every output with the unsharded run",
         progress="it is called with steps done, steps in all, and the operator",
         trace="give the path of a file",
+        checkpoints=SAVED,
+        resume=RESUMED,
+        outputs=STORED,
     )
     def run(
         self,
@@ -559,11 +695,16 @@ class Deployment:
         verify: bool = False,
         progress: Progress | None = None,
         trace: str | PathLike[str] | None = None,
+        checkpoints: Checkpoints | None = None,
+        resume: str | PathLike[str] | Checkpoint | None = None,
+        outputs: Mapping[str, Any] | None = None,
     ) -> RunResult:
         """Run the plan with other inputs; arguments, errors and result are those of `run`.
 
         `RunResult.nbytes_placed` is of this run's inputs, without what stays. Of inputs that are carried the first run
-        is given values; later ones may leave them out, and go on from the outputs of the run before.
+        is given values; later ones may leave them out, and go on from the outputs of the run before. Checkpoints have
+        them, too, so that with `resume` the run that was saved goes on with the values that it had; which one it was,
+        counted from 0, is `Checkpoint.manifest.run`.
 
         Raises
         ------
@@ -585,36 +726,57 @@ class Deployment:
         if not self._busy.acquire(blocking=False):
             raise RuntimeError("run: the deployment runs in another thread; deploy the plan once for each thread")
         try:
-            return self._run(inputs, verify, progress, trace)
+            return self._run(inputs, verify, progress, trace, checkpoints, resume, outputs)
         finally:
             self._busy.release()
 
     def _run(
-        self, inputs: Mapping[str, Any], verify: bool, progress: Progress | None, trace: str | PathLike[str] | None
+        self,
+        inputs: Mapping[str, Any],
+        verify: bool,
+        progress: Progress | None,
+        trace: str | PathLike[str] | None,
+        checkpoints: Checkpoints | None,
+        resume: str | PathLike[str] | Checkpoint | None,
+        outputs: Mapping[str, Any] | None,
     ) -> RunResult:
         if self._session is None:
             raise RuntimeError("run: the deployment is closed; deploy the plan again")
+        since = 0.0 if self._saved_at is None else monotonic() - self._saved_at
+        savings = Savings(self._prepared, self._stays, checkpoints, resume, self._runs, since, outputs)
         graph, kept = self.plan.graph, self._carried - inputs.keys() if self._has_state else set[str]()
+        if savings.resumed is not None:
+            kept = self._carried | (savings.list_past() - inputs.keys())
         if verify and kept:
             raise ValueError(
                 f"run: verify=True needs the values of all inputs; {quote(min(kept))} is carried: give its value, too"
             )
         given = match_inputs(graph, {**_stand_in(graph, kept), **inputs}, self._given)
         given = {name: array for name, array in given.items() if name not in kept}
-        check_copies({name: array.nbytes for name, array in given.items() if not array.flags.c_contiguous})
-        host = {name: make_contiguous(array) for name, array in given.items()}
+        check_copies(_list_copied(given))
+        host: dict[str, Any] = {
+            name: one if isinstance(one, Source) else make_contiguous(one) for name, one in given.items()
+        }
+        savings.look_at(host)
         if verify:
             check_finite(graph, host)
         if trace is not None:
             check_target(trace, "trace")
         with self._prepared.backend.alone():
             self._has_state = False  # what a run that fails leaves is not known
-            result = self._session.run(host, progress, trace is not None, trace is None)
+            with savings:
+                result = self._session.run(host, savings, progress, trace is not None, trace is None)
             self._has_state = bool(self._carried)
+        if checkpoints is not None:
+            self._saved_at = savings.saved_at
+        self._runs = 1 + (self._runs if savings.resumed is None else savings.resumed.manifest.run)
         names = tuple(sorted(self._carried - kept))
-        if names not in self._predicted:
-            self._predicted[names] = predict(self._prepared, self._stays, names)
-        compare_counts(self._predicted[names], result)
+        if result.resumed_at is not None:
+            compare_counts(savings.predict(result.resumed_at), result)
+        else:
+            if names not in self._predicted:
+                self._predicted[names] = predict(self._prepared, self._stays, names)
+            compare_counts(self._predicted[names], result)
         if trace is not None:
             write_trace(result.timeline, trace)
         if not verify:

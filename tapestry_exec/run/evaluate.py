@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
+from tapestry_exec.run.stores import Source, find_source, take_whole
 from tapestry_plan.ir import Graph, Op, OpNode, Shard, Signature, Stored, Unread, components_of, sha256_of
 from tapestry_sets.limits import check_arguments, list_names, quote, take_array
 from tapestry_sets.regions import Box
@@ -195,13 +196,15 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
         Naming the input or constant that is missing, unknown, or of another shape, dtype or content. An input of the
         model that the graph does not read may be given; it is checked too.
     """
-    return hold(graph, match_inputs(graph, inputs, constants), constants)
+    matched = match_inputs(graph, inputs, constants)
+    return hold(graph, {name: take_whole(array) for name, array in matched.items()}, constants)
 
 
-def match_inputs(
-    graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None
-) -> dict[str, Array]:
-    """A graph's inputs, checked, as they lie in memory: nothing is copied yet. Of constants the names are checked."""
+def match_inputs(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A graph's inputs, checked, as they lie in memory: nothing is copied yet. Of constants the names are checked.
+
+    What lies elsewhere, as arrays of Zarr's and Dask's, is a `Source`.
+    """
     given = {"input": inputs, "constant": {} if constants is None else constants}
     declared: dict[str, dict[str, Stored]] = {}
     for kind, arrays in given.items():
@@ -221,7 +224,7 @@ def match_inputs(
     return {name: _fitting(inputs[name], tensor, "input") for name, tensor in declared["input"].items()}
 
 
-def hold(graph: Graph, inputs: Mapping[str, Array], constants: Mapping[str, Any] | None = None) -> dict[str, Array]:
+def hold(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The arrays of a graph's matched inputs and of its constants, contiguous, by name.
 
     Of constants that nothing reads only those that are at hand.
@@ -230,9 +233,8 @@ def hold(graph: Graph, inputs: Mapping[str, Array], constants: Mapping[str, Any]
     absent = {name for name, tensor in constant.items() if tensor.data is None} - (constants or {}).keys()
     for name in absent - _list_read(graph) if absent else ():
         del constant[name]
-    return {name: make_contiguous(array) for name, array in inputs.items()} | hold_constants(
-        constant.values(), constants or {}
-    )
+    given = {name: array if isinstance(array, Source) else make_contiguous(array) for name, array in inputs.items()}
+    return given | hold_constants(constant.values(), constants or {})
 
 
 def hold_constants(tensors: Iterable[Stored], given: Mapping[str, Any]) -> dict[str, Array]:
@@ -262,7 +264,7 @@ def check_unified(host: Mapping[str, Array], unified: Mapping[str, str]) -> None
             )
 
 
-def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
+def check_finite(graph: Graph, host: Mapping[str, Any]) -> None:
     """Raise ValueError for the first input with a value that is not a finite number, naming value and place.
 
     Memory that nothing wrote holds NaN. Where inputs hold such values too a comparison could not tell them from a
@@ -271,21 +273,22 @@ def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
     for name, tensor in graph.stored.items():
         if tensor.kind != "input" or host[name].dtype.kind not in "fc":
             continue
-        finite = np.isfinite(host[name])
+        values = take_whole(host[name])
+        finite = np.isfinite(values)
         if not finite.all():
             first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
             raise ValueError(
                 f"input {quote(name)} has {finite.size - int(finite.sum())} values that are not finite, the first is "
-                f"{host[name][first]} at {quote(first)}; a comparison with the unsharded run needs finite numbers: "
+                f"{values[first]} at {quote(first)}; a comparison with the unsharded run needs finite numbers: "
                 "give such, or run without verify"
             )
 
 
-def _fitting(value: Any, tensor: Stored, what: str) -> Array:
+def _fitting(value: Any, tensor: Stored, what: str) -> Any:
     if type(value) is np.ndarray and value.shape == tensor.shape and value.dtype == tensor.dtype:
         return value  # a model has hundreds of constants
     wanted = f"an array of {tensor.dtype}, shape {quote(tensor.shape)}"
-    array = take_array(value, f"{what} {quote(tensor.name)}", wanted)
+    array = find_source(value) or take_array(value, f"{what} {quote(tensor.name)}", wanted)
     if array.shape != tensor.shape:
         raise ValueError(
             f"{what} {quote(tensor.name)} has shape {quote(array.shape)}; shape {quote(tensor.shape)} is needed"
@@ -328,7 +331,7 @@ def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
             f"constant {quote(tensor.name)} is named but not carried by the plan; give "
             f"constants={{{quote(tensor.name)}: …}}"
         )
-    array = _fitting(value, tensor, "constant")
+    array: Array = _fitting(take_whole(value), tensor, "constant")
     # Values that came with the graph are the graph; only values from elsewhere can be others.
     if tensor.sha256 is not None and array is not tensor.data:
         found = sha256_of(array)

@@ -1,7 +1,7 @@
 """Generations: all devices of a plan begin together and end together, whatever becomes of one of them.
 
 A member that is lost is never begun again alone: those that it had sent to would not be sent to again. So any fault
-ends a generation, and the next one begins from the beginning::
+ends a generation, and the next one begins from the last checkpoint, or from the beginning::
 
     generation 1    device 0  compute ─► recv ─► ended
                     device 1  compute ─► killed
@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
+from tapestry_exec.run.checkpoints.saving import Savings, Start
 from tapestry_exec.run.deployment import Deployed
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.results import Fault, RunResult, StepFailed
@@ -80,7 +81,13 @@ class Generations(Struct, frozen=True):
         if not 0 < self.patience < inf:
             raise ValueError(f"patience must be a number of seconds above 0, not {self.patience}")
 
-    def begin(self, prepared: PreparedPlan, attempt: Callable[[], T], goes_on: bool = False) -> tuple[T, list[Fault]]:
+    def begin(
+        self,
+        prepared: PreparedPlan,
+        attempt: Callable[[], T],
+        goes_on: bool = False,
+        savings: Savings | None = None,
+    ) -> tuple[T, list[Fault]]:
         """Attempt until a generation gives its result; that, and what ended those before it.
 
         An error that comes again at the same step would come in each: then no further generation is begun.
@@ -92,7 +99,8 @@ class Generations(Struct, frozen=True):
             Raises `GenerationEnded` when all members are gone.
         goes_on : bool
             Whether the run goes on from what the run before left on the devices: as that is lost with a generation, no
-            other one is begun.
+            other one is begun, unless a checkpoint has it.
+        savings : Savings, optional
 
         Raises
         ------
@@ -107,14 +115,28 @@ class Generations(Struct, frozen=True):
                 fault = Fault(len(faults) + 1, ended.device, ended.step, ended.why, ended.nbytes_sent)
                 again = bool(faults) and ended.cause is not None and _is_same(faults[-1], fault)
                 faults.append(fault)
+                goes_on = goes_on and (savings is None or savings.find_last() is None)
                 if len(faults) <= self.retries and not goes_on and not again:
                     continue
                 self._fail(prepared, ended, len(faults), goes_on)
 
-    def run(self, what: Deployed, host: Mapping[str, Array], attempt: Callable[[], RunResult]) -> RunResult:
-        """Run in generations; the result lists what ended those before it."""
+    def run(
+        self,
+        what: Deployed,
+        host: Mapping[str, Array],
+        savings: Savings | None,
+        attempt: Callable[[Start | None], RunResult],
+    ) -> RunResult:
+        """Run in generations, each from the last checkpoint; the result lists what ended those before it."""
         goes_on = what.stays is not None and any(name not in host for name in what.stays.given)
-        result, faults = self.begin(what.prepared, attempt, goes_on)
+
+        def begin_one() -> RunResult:
+            if savings is None:
+                return attempt(None)
+            start = savings.begin()
+            return savings.mark(attempt(start), start)
+
+        result, faults = self.begin(what.prepared, begin_one, goes_on, savings)
         return replace(result, faults=tuple(faults)) if faults else result
 
     def _fail(self, prepared: PreparedPlan, ended: GenerationEnded, generation: int, goes_on: bool) -> Never:

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
+from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent
 from tapestry_plan.ir import Op, OpNode, Shard
 from tapestry_plan.steps import (
@@ -129,6 +130,8 @@ class Interpreter:
         self.host, self.ops, self.transport = host, ops, transport
         self.kept: dict[int, Array] = {}
         """What lies in host memory: buffers by the number under which they were spilled."""
+        self.watch: Callable[[DeviceStep], None] | None = None
+        """Called before each step of a run that saves what its devices hold."""
         self.begin_at(perf_counter())
 
     def begin_at(self, begin: float) -> None:
@@ -139,10 +142,13 @@ class Interpreter:
         self.flop = 0.0
         self.timeline: list[TraceEvent] = []
         self.kept.clear()
+        self.watch = None
         self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
 
     def do(self, at: DeviceStep) -> None:
         """Do one step of this device."""
+        if self.watch is not None:
+            self.watch(at)
         if self.absorbed and (told := self.absorbed.get(at.number)) is not None:
             kind, node, nbytes, flop = told
             self.flop += flop
@@ -204,7 +210,11 @@ class Interpreter:
             source = self.work.buffers[step.src] if step.src != HOST else target
             self.memory.gather(source, target, step.piece, step.regions)
         elif step.src == HOST:
-            payload = self.backend.place(self.host[step.tensor], step.regions, step.tensor)
+            array, regions = self.host[step.tensor], step.regions
+            if isinstance(array, Source):  # of which these cells are read, and no others
+                array = array.take(regions)
+                regions = (Region.full(array.shape),)
+            payload = self.backend.place(array, regions, step.tensor)
             nbytes = int(payload.nbytes)
             self.memory.unpack(payload, target, step.regions)
             if step.again:

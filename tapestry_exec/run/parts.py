@@ -18,9 +18,12 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run.backends import Backend
+from tapestry_exec.run.checkpoints.cuts import Cut, find_cut
+from tapestry_exec.run.checkpoints.saving import Start, Stopover, list_carried
 from tapestry_exec.run.deployment import Deployed
 from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transport
 from tapestry_exec.run.residents import Residents
+from tapestry_exec.run.stores import Written
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
 from tapestry_plan.steps import HOST, Compute, Copy, DeviceStep, Recv, Send
@@ -59,6 +62,15 @@ class DevicePart(Struct, frozen=True):
             return self.program
         return (*(at for name in given for at in self.stays.given.get(name, ())), *self.program)
 
+    def list_fed(self, given: Sequence[str], start: Start | None, known: dict[int, Cut]) -> Sequence[DeviceStep]:
+        """What is done in a run; of one that goes on from a cut what is left, with what places constants again."""
+        if start is None or start.resumed is None:
+            return self.list_steps(given)
+        number = start.resumed.manifest.cut
+        if number not in known:
+            known[number] = find_cut(number, self.program, self.work, self.work.buffers, start.constants)
+        return [*known[number].again, *(at for at in self.program if at.number >= number)]
+
     def list_receipts(self) -> dict[tuple[int, int], tuple[int, str]]:
         """Cells and dtype of each parcel that comes here, by its sender and tag."""
         buffers = self.work.buffers
@@ -94,6 +106,8 @@ class Member:
         ops = {**BUILTIN_OPS, **part.ops}
         self.interpreter = Interpreter(part.device, part.work, self.memory, backend, {}, ops, transport)
         self.board[0], self.board[1] = -1, 0
+        self.cuts: dict[int, Cut] = {}
+        """What the device holds at cuts, as far as it was asked for."""
 
     @property
     def at(self) -> int:
@@ -116,6 +130,7 @@ class Member:
         begin: float,
         errors: Mapping[str, Any],
         tell: Callable[[int, str], None] | None,
+        start: Start | None = None,
     ) -> tuple[Counts, list[Array]]:
         """Run what is left to do.
 
@@ -131,6 +146,8 @@ class Member:
             How NumPy handles errors.
         tell : callable, optional
             Called with the steps done since the last call, and an operator.
+        start : Start, optional
+            What is saved on the way, and what is gone on from.
 
         Returns
         -------
@@ -142,8 +159,9 @@ class Member:
         board[0], board[1] = -1, 0
         self.memory.restart()
         mine.begin_at(begin)
+        stopover = None if start is None else self._begin_at_stop(start, given)
         with one_blas_thread(), np.errstate(**errors):
-            for at in self.part.list_steps(given):
+            for at in self._list_left(given, start):
                 board[0] = at.number
                 mine.do(at)
                 if isinstance(at.step, Send):
@@ -153,15 +171,35 @@ class Member:
                 if tell is not None and isinstance(at.step, Compute):
                     tell(done, at.step.node)
                     done = 0
-        cells = self.take_outputs()
+        if stopover is not None:
+            stopover.finish()
+        cells = self.take_outputs(None if start is None else start.written)
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)
         assert sent == sum(mine.links.values()), "what was sent is on the board"
         return mine.count(), cells
 
-    def take_outputs(self) -> list[Array]:
-        """The cells of `DevicePart.outputs`."""
-        return [self.interpreter.take(number, region) for _, number, region in self.part.outputs]
+    def _begin_at_stop(self, start: Start, given: Sequence[str]) -> Stopover:
+        """Watch for cuts, and restore what was saved."""
+        stays, program = self.part.stays, self.part.program
+        first = () if stays is None else (at for name in given for at in stays.given.get(name, ()))
+        stopover = Stopover(self.interpreter, start, program, first, list_carried(stays), self.cuts)
+        stopover.restore()
+        return stopover
+
+    def _list_left(self, given: Sequence[str], start: Start | None) -> Sequence[DeviceStep]:
+        """The steps of a run; of one that goes on from a cut those behind it."""
+        if start is None or start.resumed is None:
+            return self.part.list_steps(given)
+        return [at for at in self.part.program if at.number >= start.resumed.manifest.cut]
+
+    def take_outputs(self, written: Written | None = None) -> list[Array]:
+        """The cells of `DevicePart.outputs`; none of those that are written elsewhere from here."""
+        found = []
+        for k, number, region in self.part.outputs:
+            cells = self.interpreter.take(number, region)
+            found.append(cells if written is None else written.write(k, region, cells))
+        return found
 
     def leave(self) -> None:
         """Give the device's memory back."""

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import KNOWN, Backend, load_backend
 from tapestry_exec.run.check import check_plan
+from tapestry_exec.run.checkpoints.cuts import Cut
 from tapestry_exec.run.interpreter import StepFacts
 from tapestry_plan.ir import Shard
 from tapestry_plan.steps import (
@@ -46,6 +47,8 @@ class Findings(Struct, frozen=True):
     """By bytes of memory: the plan that spills so that it fits; None where the plan itself fits."""
     backends: dict[str, Backend[Any]] = field(default_factory=dict)
     """They keep their arenas warm from run to run, and live as long as the plan."""
+    cuts: dict[tuple[int, bool], dict[int, Cut]] = field(default_factory=dict)
+    """By device, and whether the plan is deployed: what it holds at cuts, as they are asked for."""
 
 
 class PreparedPlan(Guarded):
@@ -126,6 +129,10 @@ class PreparedPlan(Guarded):
             known[memory_nbytes] = None if fitted is self.plan else fitted
         spilling = known[memory_nbytes]
         return self if spilling is None else PreparedPlan(spilling, self.backend)
+
+    def list_known_cuts(self, device: int, is_deployed: bool) -> dict[int, Cut]:
+        """What a device holds at cuts, as far as it was found before; who finds more adds it."""
+        return self._found.cuts.setdefault((device, is_deployed), {})
 
     def check_room(self) -> None:
         """Raise MemoryError where the arenas do not fit into the memory that the backend has for them."""

@@ -15,20 +15,18 @@ An input that is carried stays as well; after a run it gets the cells of the out
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
+from tapestry_exec.run.checkpoints.cuts import find_constant, is_placing
 from tapestry_exec.run.prepared import PreparedPlan, list_payloads
 from tapestry_plan.steps import (
-    HOST,
     Alloc,
     Buffer,
     Copy,
     DeviceStep,
-    Fetch,
     Free,
     Output,
     ProgramStep,
@@ -36,7 +34,6 @@ from tapestry_plan.steps import (
     Spill,
     align,
     count_local,
-    list_written,
 )
 from tapestry_sets.limits import list_names, quote
 from tapestry_sets.regions import DisjointRegions, Region
@@ -98,7 +95,7 @@ def count_placed(prepared: PreparedPlan, steps: Sequence[DeviceStep]) -> tuple[i
     """Bytes that some steps place from the host, by device."""
     out = [0] * prepared.plan.mesh.size
     for at in steps:
-        if isinstance(at.step, Copy) and _is_placing(at.step) and not at.step.again:  # else it counts as spilled
+        if isinstance(at.step, Copy) and is_placing(at.step) and not at.step.again:  # else it counts as spilled
             itemsize = np.dtype(prepared.work.buffers[at.step.dst].dtype).itemsize
             out[at.device] += sum(region.size for region in at.step.regions) * itemsize
     return tuple(out)
@@ -155,37 +152,18 @@ def find_residents(prepared: PreparedPlan, carry: Mapping[str, str]) -> Resident
 def _find_buffers(prepared: PreparedPlan, inputs: Collection[str]) -> tuple[set[int], dict[int, str]]:
     """The buffers that stay, and those of inputs that are carried, with the input of each."""
     stored = prepared.plan.graph.stored
-    written: defaultdict[int, list[DeviceStep]] = defaultdict(list)
-    for at in prepared.steps:
-        for number in list_written(at.step):
-            written[number].append(at)
-    moved = {number for at in prepared.steps if isinstance(at.step, Spill | Fetch) for number in _list_kept(at.step)}
-    stays, carried = set[int](), dict[int, str]()
-    for number, steps in written.items():  # by who is written to first, so that what is copied from comes before
-        copies = [at.step for at in steps if isinstance(at.step, Copy) and not at.step.again]
-        if len(copies) < len(steps) or number in moved:
-            continue
-        if all(_is_placing(step) and step.tensor in inputs for step in copies):
-            carried[number] = copies[0].tensor
-        elif all(
-            stored[step.tensor].kind == "constant" if _is_placing(step) else step.src in stays or step.src == HOST
-            for step in copies
-        ):
-            stays.add(number)
+    stays, filled = find_constant(prepared.steps, lambda step: stored[step.tensor].kind == "constant")
+    carried = {
+        number: copies[0].tensor
+        for number, copies in filled.items()
+        if all(is_placing(step) and step.tensor in inputs for step in copies)
+    }
     return stays, carried
 
 
 def _find_about(step: ProgramStep) -> int | None:
     """The buffer that a step takes a place for, fills by a copy, or gives back; None of any other step."""
     return step.buffer if isinstance(step, Alloc | Free) else step.dst if isinstance(step, Copy) else None
-
-
-def _list_kept(step: Spill | Fetch) -> list[int]:
-    return [step.buffer, *([step.spilled] if isinstance(step, Fetch) else [])]
-
-
-def _is_placing(step: Copy) -> bool:
-    return step.src == HOST and step.piece is None
 
 
 def _check_names(plan: ShardPlan, carry: Mapping[str, str]) -> None:
@@ -236,7 +214,7 @@ def _carry(prepared: PreparedPlan, carry: Mapping[str, str], carried: Mapping[in
 
 
 def _is_name(step: Copy, name: str) -> bool:
-    return _is_placing(step) and step.tensor == name
+    return is_placing(step) and step.tensor == name
 
 
 def _bring(

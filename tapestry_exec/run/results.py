@@ -12,10 +12,12 @@ from msgspec import Struct
 from tapestry_exec.copies import Array, read_view, unpack
 from tapestry_exec.run import tuning
 from tapestry_exec.run.evaluate import difference, evaluate_with_scale, most_apart
+from tapestry_exec.run.stores import Written, take_whole
 from tapestry_exec.run.trace import TraceEvent, Wait, list_waits
 from tapestry_plan.report import show_run
 from tapestry_plan.steps import DeviceCounts, ShardPlan
 from tapestry_sets.limits import FrozenDict, Units, cut_text, quote
+from tapestry_sets.regions import Region
 
 Progress = Callable[[int, int, str], None]
 """Called with steps done, steps in all, and the operator."""
@@ -120,7 +122,8 @@ class RunResult(Struct, frozen=True):
     Parameters
     ----------
     outputs : dict of str to array
-        The graph's outputs, which are the caller's from then on: he may write to them, no later run reads them.
+        The graph's outputs, which are the caller's from then on: he may write to them, no later run reads them. Those
+        that were written elsewhere are the arrays that were given.
     nbytes_by_link : dict of (source device, target device) to int
         Bytes handed to the transport.
     nbytes_received, nbytes_placed : tuple of int
@@ -140,6 +143,8 @@ class RunResult(Struct, frozen=True):
         By device: bytes of cells that were copied within it.
     faults : tuple of Fault
         What ended the generations before the one whose result this is; what these moved is not among the counts.
+    resumed_at : int, optional
+        The plan's step with which the run began, where it went on from a checkpoint: counts are of what was left.
 
     Examples
     --------
@@ -166,6 +171,7 @@ class RunResult(Struct, frozen=True):
     nbytes_spilled: tuple[int, ...] = ()
     nbytes_copied: tuple[int, ...] = ()
     faults: tuple[Fault, ...] = ()
+    resumed_at: int | None = None
 
     def __repr__(self) -> str:
         names, peak = cut_text(", ".join(self.outputs), 40), max(self.peak_nbytes, default=0)
@@ -242,12 +248,24 @@ class RunResult(Struct, frozen=True):
         return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
-def assemble_outputs(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array]:
-    """The outputs of their blocks' cells; viewed outputs are read through their views here."""
-    graph, out, rest = plan.graph, {}, iter(cells)
+def assemble_outputs(plan: ShardPlan, cells: Sequence[Array], written: Written | None = None) -> dict[str, Any]:
+    """The outputs of their blocks' cells; viewed outputs are read through their views here.
+
+    Those that are written elsewhere are completed here, and are the arrays that were given.
+    """
+    graph, out, rest, k = plan.graph, dict[str, Any](), iter(cells), -1
     tensors = {buffer.id: buffer.tensor for buffer in plan.buffers}
     for output in plan.outputs:
         source = graph.source(output.tensor)
+        target = None if written is None else written.targets.get(output.name)
+        if target is not None and written is not None and source.direct:
+            for _, region in output.blocks:
+                k, mine = k + 1, next(rest)
+                if k not in written.own and written.is_writer:
+                    target.write(region, mine)
+            out[output.name] = target.array
+            continue
+        k += len(output.blocks)
         whole = {name: np.empty(graph.stored[name].shape, graph.stored[name].dtype) for name in source.stored}
         for number, region in output.blocks:
             unpack(next(rest), whole[tensors[number]], (0,) * region.rank, (region,))
@@ -255,6 +273,10 @@ def assemble_outputs(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array
         out[output.name] = (
             arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
         )
+        if target is not None and written is not None:
+            if written.is_writer:
+                target.write(Region.full(source.shape), out[output.name])
+            out[output.name] = target.array
     return out
 
 
@@ -295,6 +317,7 @@ def verify_outputs(
     plan: ShardPlan, outputs: Mapping[str, Array], inputs: Mapping[str, Any], constants: Mapping[str, Any] | None
 ) -> dict[str, float]:
     reference, scale = evaluate_with_scale(plan.graph, inputs, constants)
+    outputs = {name: take_whole(array) for name, array in outputs.items()}
     found: FrozenDict[str, float] = FrozenDict((name, difference(outputs[name], reference[name])) for name in outputs)
     for name, value in found.items():
         bound = tuning.DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)

@@ -21,7 +21,7 @@ def free_nbytes() -> int | None:
     return min((max(0, nbytes) for nbytes in _limits()), default=None)
 
 
-def check_room(nbytes: Sequence[int], kept: int = 0) -> None:
+def check_room(nbytes: Sequence[int], kept: int = 0, apart: bool = False) -> None:
     """Raise MemoryError where arenas of these sizes, by device, do not fit into the memory of this host.
 
     Parameters
@@ -30,8 +30,13 @@ def check_room(nbytes: Sequence[int], kept: int = 0) -> None:
         All of them together lie in this process.
     kept : int
         Bytes that the process has for them already.
+    apart : bool
+        Whether each lies in a process of its own on this host, which has this one's limit of address space for itself.
     """
     needed = sum(nbytes)
+    if apart:
+        _check_apart(nbytes)
+        return
     free = free_nbytes() if needed > kept else None
     if free is not None and needed - kept > free:
         raise MemoryError(
@@ -39,6 +44,21 @@ def check_room(nbytes: Sequence[int], kept: int = 0) -> None:
             f"{needed:,} bytes, but {free + kept:,} are free on this host; give the model smaller extents, or run with "
             "memory_nbytes= or --memory, so that idle buffers wait elsewhere, or on a larger machine"
         )
+
+
+def _check_apart(nbytes: Sequence[int]) -> None:
+    """Raise MemoryError where arenas, each in a process of its own, do not fit."""
+    every, each = min(_host_limits(), default=None), min(_own_limits(), default=None)
+    for needed, free, what in (
+        (sum(nbytes), every, "on this host"),
+        (max(nbytes, default=0), each, "within the limit of address space of each process"),
+    ):
+        if free is not None and needed > free:
+            raise MemoryError(
+                f"run: the arenas of {tell_count(len(nbytes), 'device')}, each in a process of its own, take "
+                f"{needed:,} bytes, but {max(0, free):,} are free {what}; give the model smaller extents, or run with "
+                "memory_nbytes= or --memory, or on more or larger machines"
+            )
 
 
 def check_copies(nbytes: Mapping[str, int]) -> None:
@@ -54,10 +74,20 @@ def check_copies(nbytes: Mapping[str, int]) -> None:
 
 
 def _limits() -> Iterator[int]:
+    yield from _host_limits()
+    yield from _own_limits()
+
+
+def _host_limits() -> Iterator[int]:
+    """Of all processes together."""
     with suppress(OSError, ValueError):
         yield _number_after("MemAvailable:", f"{PROC}/meminfo") * 1024
     with suppress(OSError, ValueError):
         yield from _groups_limits()
+
+
+def _own_limits() -> Iterator[int]:
+    """Of this process, and as many of each that it begins."""
     with suppress(ImportError, OSError, ValueError):
         yield from _address_space()
 

@@ -48,7 +48,7 @@ from tapestry_plan.steps.asking.memory_use import HeldBuffer, MemoryUse
 from tapestry_plan.steps.asking.transfers import PlannedTransfer, PlannedTransfers, tell_cells
 from tapestry_plan.steps.choices import Choices, check_choices
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
-from tapestry_plan.steps.documents import PlanVersionError
+from tapestry_plan.steps.documents import PlanVersionError, seal, unseal
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
 from tapestry_plan.steps.exports.shardings import Shardings, check_even, import_library
 from tapestry_plan.steps.inside import take_apart, tell_block

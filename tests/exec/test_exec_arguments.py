@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
+import math
+import shutil
+import tempfile
 from functools import cache
 from typing import Any
 
@@ -12,6 +16,7 @@ import pytest
 import tapestry_exec
 from tapestry_exec import (
     BackendUnavailable,
+    Checkpoints,
     CupyBackend,
     DaskBackend,
     NumpyBackend,
@@ -24,6 +29,7 @@ from tapestry_exec import (
     deploy,
     difference,
     evaluate,
+    open_checkpoint,
     run,
     write_trace,
 )
@@ -41,6 +47,14 @@ def planned() -> ShardPlan:
 
 
 @cache
+def saved() -> str:
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    run(planned(), {"x": X}, checkpoints=Checkpoints(folder, after=["act"]))
+    return folder
+
+
+@cache
 def ran() -> RunResult:
     return run(planned(), {"x": X})
 
@@ -51,6 +65,12 @@ def kernel() -> dict[str, Any]:
 
 INPUTS = ({}, {"x": X, "none": X}, {"x": 5}, {"x": "x"}, {"x": X[:2]}, {"x": X.astype("float64")}, {5: X})
 ROWS: dict[str, Row] = {
+    "Checkpoints": Row(
+        Checkpoints,
+        lambda: {"path": "there", "after": ["act"]},
+        takes={"path": "str", "after": "Sequence"},
+        refuses={"seconds": (0, -1.0, math.nan), "keep": (0, -1), "after": ([5], [None])},
+    ),
     "CupyBackend": Row(
         CupyBackend,
         takes={"devices": "Sequence | None", "cupy": "None"},
@@ -83,6 +103,12 @@ ROWS: dict[str, Row] = {
         refuses={"inputs": INPUTS, "constants": ({"none": X}, {5: X}), "outputs": (["none"], [5])},
         says={"inputs": "input", "outputs": "outputs|no tensor"},
     ),
+    "open_checkpoint": Row(
+        open_checkpoint,
+        lambda: {"path": saved()},
+        refuses={"path": ("none", "")},
+        says={"path": "path|checkpoint"},
+    ),
     "run": Row(
         run,
         lambda: {"shard_plan": planned(), "inputs": {"x": X}},
@@ -94,8 +120,16 @@ ROWS: dict[str, Row] = {
             "memory_nbytes": (-1,),
             "trace": ("/none/none",),
             "ops": ({"x": 5}, {"x": None}),
+            "resume": ("none", ""),
+            "outputs": ({"none": X}, {"y": X}, {"y": None}),
         },
-        says={"inputs": "input", "progress": "progress|Stranger", "memory_nbytes": "memory"},
+        says={
+            "inputs": "input",
+            "progress": "progress|Stranger",
+            "memory_nbytes": "memory",
+            "resume": "resume|checkpoint",
+            "outputs": "output",
+        },
         raises=(StepFailed,),
     ),
     "write_trace": Row(
@@ -107,6 +141,7 @@ ROWS: dict[str, Row] = {
 }
 NOT_WALKED = {
     "Backend": "a protocol",
+    "Checkpoint": "open_checkpoint gives it; wrong arguments are in run/test_layout_from_checkpoints.py",
     "Deployment": "deploy makes it; its run is walked as run is",
     "MpiBackend": "takes a communicator of mpi4py's, which is not loaded here",
     "OnnxruntimeBackend": "takes nothing; run calls its methods",

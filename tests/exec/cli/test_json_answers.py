@@ -8,13 +8,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
-from tapestry_exec.cli.answers import ANSWERS, DOCUMENTS, describe_answer
+from tapestry_exec import Fault, run
+from tapestry_exec.cli.answers import ANSWERS, DOCUMENTS, RunFigures, describe_answer
 from tapestry_plan import ShardPlan
 from tests.exec.cli.test_cli import call
+from tests.exec.run.test_side_by_side import made
 
 CALLS: dict[str, list[str]] = {
     "run": ["run", "model.onnx", "--mesh", "2", "--verify"],
@@ -115,6 +119,17 @@ def test_runs_save_what_they_tell(folder: Path) -> None:
     saved = np.load(folder / "o.npz")["y"]
     assert output["shape"] == list(saved.shape) and output["dtype"] == str(saved.dtype) and output["difference"] < 1e-5
     assert sum(n for _, _, n in told["run"]["links"]) == told["run"]["nbytes_moved"] == told["plan"]["nbytes_moved"]
+    assert (told["run"]["generation"], told["run"]["faults"]) == (1, [])
+
+
+def test_faults_are_listed() -> None:
+    """Of a run whose devices began again."""
+    p, inputs = made(2)
+    fault = Fault(1, 0, 7, "the process of device 0 died (signal 9)", (96, None))
+    told = json.loads(msgspec.json.encode(RunFigures.of(replace(run(p, inputs), faults=(fault,)))))
+    assert told["generation"] == 2 and told["faults"] == [
+        {"generation": 1, "device": 0, "step": 7, "error": fault.error, "nbytes_sent": [96, None]}
+    ]
 
 
 def test_explanations_in_json_are_not_the_plan(folder: Path) -> None:

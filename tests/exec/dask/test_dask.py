@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tapestry_exec import DaskBackend, deploy, run
+from tapestry_exec import Checkpoints, DaskBackend, deploy, run
 from tapestry_exec.dask.lines import Line
 from tapestry_exec.dask.wires import Ended, PeerLost, Wires
 from tapestry_exec.run.interpreter import Parcel
@@ -22,6 +22,7 @@ from tapestry_plan.steps import spill
 from tests.exec.own_ops import as_relu, doubled
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
+from tests.exec.run.test_stores import viewed
 from tests.exec.small_networks import EVERY, MODELS, SAMPLE, make_case
 from tests.ways_of_running import assert_same
 
@@ -51,6 +52,44 @@ def test_devices_that_stay_run_often(client: Any) -> None:
     p, inputs = made(2)
     tight = spill(p, max(least_memory(p)))
     assert_same(run(tight, inputs, backend=DaskBackend(client)), run(tight, inputs, backend="serial"))
+
+
+def test_workers_save_and_go_on(client: Any, tmp_path: Path) -> None:
+    """What workers saved they go on from, and so does one loop; a deployment has its state."""
+    p, inputs = made(3)
+    wanted = run(p, inputs, backend="serial").outputs["y"].tobytes()
+    for number, stage in enumerate(p.stages[::4]):
+        there = tmp_path / str(number)
+        run(p, inputs, backend=DaskBackend(client), checkpoints=Checkpoints(there, after=[stage.node]))
+        for backend in (DaskBackend(client), "serial"):
+            found = run(p, inputs, backend=backend, resume=there)
+            assert found.outputs["y"].tobytes() == wanted and found.resumed_at
+    g, carry, feeds = training_step()
+    q = plan(g, Mesh((2,)), tie=carry)
+    with deploy(q, backend=DaskBackend(client), carry=carry) as placed:
+        placed.run(feeds)
+        last = placed.run({"x": feeds["x"]}, checkpoints=Checkpoints(tmp_path / "state", seconds=1e-9))
+    with deploy(q, backend=DaskBackend(client), carry=carry) as placed:
+        found = placed.run({"x": feeds["x"]}, resume=tmp_path / "state")
+    assert all(found.outputs[name].tobytes() == last.outputs[name].tobytes() for name in carry)
+
+
+def test_workers_read_and_write_where_arrays_lie(client: Any, tmp_path: Path, told: list[int]) -> None:
+    """The caller sends no cell of arrays that workers reach; of Dask's that lie on workers he sends the regions."""
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    da = pytest.importorskip("dask.array")
+    p, inputs = viewed()
+    wanted = run(p, inputs, backend="serial").outputs
+    x = zarr.create_array(tmp_path / "x", shape=(40, 24), dtype="f4", chunks=(7, 5))
+    x[...] = inputs["x"]
+    w = da.from_array(inputs["w"], chunks=(5, 16))
+    with deploy(p, backend=DaskBackend(client)) as placed:
+        for chunks in ((10, 16), (7, 16)):
+            y = zarr.create_array(tmp_path / "y", shape=(40, 16), dtype="f4", chunks=chunks, overwrite=True)
+            told.clear()
+            found = placed.run({"x": x, "w": w}, outputs={"y": y})
+            assert found.outputs["y"] is y and y[...].tobytes() == wanted["y"].tobytes()
+            assert found.outputs["turned"].tobytes() == wanted["turned"].tobytes() and sum(told) == 0
 
 
 def test_operators_and_progress(client: Any) -> None:

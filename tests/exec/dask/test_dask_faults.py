@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from tapestry_exec import DaskBackend, StepFailed, deploy, run
+from tapestry_exec import Checkpoints, DaskBackend, StepFailed, deploy, run
 from tapestry_exec.run import tuning
 from tests.exec.own_ops import Sabotage, as_relu
+from tests.exec.processes.test_process_checkpoints import Later
 from tests.exec.processes.test_processes import wait_until
+from tests.exec.run.test_checkpoints import chain
 from tests.exec.run.test_side_by_side import made
 from tests.ways_of_running import assert_same
 
@@ -47,6 +49,24 @@ def test_all_begin_again_after_each_fault(rounds: int, client: Any, tmp_path: Pa
         for kind, fault in zip(KINDS, found.faults, strict=True):
             assert ("too hot" if kind == "raising" else "is gone") in fault.error
             assert sum(sent or 0 for sent in fault.nbytes_sent) <= p.nbytes_moved
+
+
+@pytest.mark.heavy
+def test_a_killed_worker_costs_what_is_behind_the_last_checkpoint(rounds: int, client: Any, tmp_path: Path) -> None:
+    for k in range(rounds):
+        (tmp_path / f"marks{k}").mkdir()
+        wait_for_four(client)
+        p, inputs = chain()
+        kinds = ("waiting", "waiting", ("computing", "sending", "receiving")[k % 3])
+        found = run(
+            p,
+            inputs,
+            backend=DaskBackend(client, retries=1),
+            ops=as_relu(Later(kinds, str(tmp_path / f"marks{k}"))),
+            checkpoints=Checkpoints(tmp_path / str(k), after=["act0", "act1"]),
+        )
+        assert found.outputs["y"].tobytes() == run(p, inputs, backend="serial").outputs["y"].tobytes()
+        assert len(found.faults) == 1 and found.resumed_at is not None
 
 
 def test_all_begin_again_where_workers_died_before_the_first_step(rounds: int, client: Any) -> None:
@@ -151,7 +171,7 @@ def test_devices_end_when_the_caller_is_killed(client: Any, tmp_path: Path) -> N
     program.write_text(
         "import sys\n"
         f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
-        "from tapestry_exec import DaskBackend, deploy\n"
+        "from tapestry_exec import Checkpoints, DaskBackend, deploy\n"
         "from tests.exec.run.test_side_by_side import made\n"
         "p, inputs = made(4)\n"
         f"with deploy(p, backend=DaskBackend({client.scheduler.address!r})) as placed:\n"

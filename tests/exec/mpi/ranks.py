@@ -6,12 +6,13 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
-from tapestry_exec import BackendUnavailable, MpiBackend, StepFailed, deploy, run
+from tapestry_exec import BackendUnavailable, Checkpoints, MpiBackend, StepFailed, deploy, run
 from tapestry_exec.copies import pack, unpack
 from tapestry_exec.run import PreparedPlan, list_placements, tuning
 from tapestry_plan import Mesh, least_memory, plan
@@ -76,6 +77,27 @@ def run_often() -> None:
     assert_same(run(p, {"x": mine}, backend="mpi"), wanted)
 
 
+def go_on(folder: str) -> None:
+    """What ranks saved they go on from, and so does one loop; a deployment has its state."""
+    p, inputs = made(WORLD.size)
+    wanted = run(p, inputs, backend="serial").outputs["y"].tobytes()
+    for number, stage in enumerate(p.stages[::3]):
+        there = f"{folder}/{number}"
+        run(p, inputs, backend="mpi", checkpoints=Checkpoints(there, after=[stage.node]))
+        for backend in ("mpi", "serial"):
+            found = run(p, inputs, backend=backend, resume=there)
+            assert found.outputs["y"].tobytes() == wanted and found.resumed_at
+    g, carry, feeds = training_step()
+    q = plan(g, Mesh((WORLD.size,)), tie=carry)
+    with deploy(q, backend="mpi", carry=carry) as placed:
+        placed.run(feeds)
+        last = placed.run({"x": feeds["x"]}, checkpoints=Checkpoints(f"{folder}/state", seconds=1e-9))
+    with deploy(q, backend="mpi", carry=carry) as placed:
+        found = placed.run({"x": feeds["x"]}, resume=f"{folder}/state")
+        assert all(found.outputs[name].tobytes() == last.outputs[name].tobytes() for name in carry)
+    refuse(ValueError, "is of another plan", lambda: run(p, inputs, backend="mpi", resume=f"{folder}/state"))
+
+
 def fail_together() -> None:
     """A step that raises on one rank is named by all, and the next run is as if nothing had been."""
     p, inputs = made(WORLD.size)
@@ -104,6 +126,14 @@ def be_refused() -> None:
         BackendUnavailable,
         r"5 devices and the program 4 ranks; begin it with mpiexec -n 5",
         lambda: run(*few, backend="mpi"),
+    )
+    wrong = {"x": inputs["x"][:3]} if WORLD.rank == 2 else inputs  # of one rank alone: all are told
+    refuse(
+        ValueError if WORLD.rank == 2 else BackendUnavailable,
+        r"input 'x' has shape \(3, 24\)"
+        if WORLD.rank == 2
+        else r"rank 2 does not run: ValueError: input 'x' has shape",
+        lambda: run(p, wrong, backend="mpi"),
     )
     version, backend = np.__version__, MpiBackend()
     np.__version__ = "1.0" if WORLD.rank == 2 else version
@@ -145,10 +175,10 @@ def raise_alone() -> None:
 def work(file: str) -> None:
     """All that ends well, in one program."""
     run_networks(file)
-    for one in (run_often, fail_together, be_refused):
+    for one in (run_often, partial(go_on, f"{file}.saved"), fail_together, be_refused):
         one()
         if WORLD.rank == 0:
-            print(one.__name__, "done", flush=True)
+            print(getattr(one, "func", one).__name__, "done", flush=True)
 
 
 if __name__ == "__main__":

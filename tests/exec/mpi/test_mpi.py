@@ -32,12 +32,12 @@ def run_ranks(*command: str, ranks: int = 4) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("which", [SAMPLE, pytest.param(EVERY, marks=pytest.mark.heavy)], ids=["a sample", "every"])
 def test_ranks_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, int]], tmp_path: Path) -> None:
-    """And they run often, fail together, and refuse what does not fit."""
+    """And they run often, go on from checkpoints, fail together, and refuse what does not fit."""
     write_cases(tmp_path / "cases", which)
     done = run_ranks("-m", "tests.exec.mpi.ranks", "work", str(tmp_path / "cases"))
     assert done.returncode == 0, done.stderr
     told = [f"{name} on {count} has the bits of one loop" for name, count in which]
-    assert done.stdout.splitlines() == [*told, "run_often done", "fail_together done", "be_refused done"]
+    assert done.stdout.splitlines() == [*told, "run_often done", "go_on done", "fail_together done", "be_refused done"]
 
 
 def test_what_is_no_communicator_is_named() -> None:

@@ -1,0 +1,360 @@
+"""The folder of checkpoints: written aside, each made valid by one rename, read again with its sums compared.
+
+::
+
+    there/
+      .00000002-000040.begun/      being written: devices put parts there; whoever is last arranges them, and renames
+        0.17  0.json …             a buffer of device 0, as bytes; all its records, when its part is whole
+      00000002-000040/             finished: the second attempt, cut 40; a group of Zarr v3
+        zarr.json                  of the group
+        manifest.json              which cells each array has, sums of the bytes, and the digest of the plan
+        tensors/act/…              an array of a whole tensor, whose chunks are the boxes of devices
+        buffers/0.17/…             an array of what does not fall on such chunks
+
+No file has two writers, so neither has a chunk. Chunks are bytes as they lie in memory, without a codec, so that they
+are written and read here as files: no package is needed for that, and regions are read through the system's pages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tapestry_exec.copies import Array
+from tapestry_exec.run import tuning
+from tapestry_plan.steps import PlanVersionError, seal, unseal
+from tapestry_sets.limits import quote, replace_file
+
+FORMAT = "tapestry-checkpoint/1"
+FINISHED = re.compile(r"(\d{8})-(\d{6,})")
+BEGUN = re.compile(r"\.(\d{8})-(\d{6,})\.begun")
+ZARR_DTYPES = frozenset(
+    {
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    }
+)
+"""Dtypes that Zarr has under the same names; cells of others are stored as bytes, in one more axis."""
+
+
+class SavedBuffer(Struct, frozen=True):
+    """The cells of one buffer of a device, as they stand in a checkpoint.
+
+    Parameters
+    ----------
+    device, buffer : int
+    tensor : str
+    start, shape : tuple of int
+        The box of the tensor's coordinates; it may reach outside the tensor (padding).
+    dtype : str
+    part : int
+        As of `Buffer`.
+    is_kept : bool
+        Whether it waited in host memory.
+    is_full : bool
+        Whether it has all cells of its box that are the tensor's: not one that others were still to send.
+    sum : str
+        Of its bytes, as `sum_bytes` gives it.
+    file : str
+        Where its bytes are, in the checkpoint's folder.
+    """
+
+    device: int
+    buffer: int
+    tensor: str
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    part: int
+    is_kept: bool
+    is_full: bool
+    sum: str
+    file: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Of its cells."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+class Manifest(Struct, frozen=True):
+    """What a checkpoint says of itself.
+
+    Parameters
+    ----------
+    plan : str
+        The digest of the plan that was running.
+    devices : int
+    cut : int
+        The plan's step with which a run goes on.
+    after : str
+        The stage behind which it was saved.
+    run : int
+        Which run of a deployment it was, from 0.
+    versions : dict of str to str
+        Of what decides about bits.
+    inputs : dict of str to str
+        Sums of the inputs that are read behind the cut, as far as they are known.
+    shapes : dict of str to tuple of int
+        Of the tensors that it has cells of.
+    buffers : tuple of SavedBuffer
+    """
+
+    plan: str
+    devices: int
+    cut: int
+    after: str
+    run: int
+    versions: dict[str, str]
+    inputs: dict[str, str]
+    shapes: dict[str, tuple[int, ...]]
+    buffers: tuple[SavedBuffer, ...] = ()
+
+
+def sum_bytes(array: Array, file: Any = None) -> str:
+    """A number for an array's bytes, at the speed of memory: other bytes in any place give another one.
+
+    Words are added up in columns, whose number has no factor in common with a page: so also pages that are exchanged,
+    or were never written, are found.
+
+    Parameters
+    ----------
+    array : array
+    file : file, optional
+        Where they are written, piece by piece, while they are in the processor's cache.
+    """
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    columns, row = np.zeros(tuning.SUMMED_COLUMNS, np.uint64), 8 * tuning.SUMMED_COLUMNS
+    whole = flat.nbytes // row * row
+    for at in range(0, whole, tuning.SUMMED_ROWS * row):
+        piece = flat[at : min(at + tuning.SUMMED_ROWS * row, whole)]
+        columns += piece.view(np.uint64).reshape(-1, tuning.SUMMED_COLUMNS).sum(axis=0, dtype=np.uint64)
+        if file is not None:
+            _write_whole(file, piece.data)
+    if file is not None:
+        _write_whole(file, flat[whole:].data)
+    digest = hashlib.sha256(columns.tobytes())
+    digest.update(flat[whole:].data)
+    digest.update(flat.nbytes.to_bytes(8, "little"))
+    return digest.hexdigest()[:16]
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+def name_checkpoint(turn: int, cut: int) -> str:
+    """The name of a finished checkpoint: the attempt that wrote it, from 1, and its cut."""
+    return f"{turn:08}-{cut:06}"
+
+
+def write_part(folder: Path, turn: int, cut: int, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]) -> None:
+    """Write what a device holds: its cells first, then its records, which say that all of it is there."""
+    begun = folder / f".{name_checkpoint(turn, cut)}.begun"
+    begun.mkdir(exist_ok=True)
+    records = []
+    for record, array in buffers:
+        name = f"{device}.{record.buffer}{'.kept' if record.is_kept else ''}"
+        with open(begun / name, "xb", buffering=0) as file:
+            records.append(replace(record, file=name, sum=sum_bytes(array, file)))
+    with replace_file(begun / f"{device}.json") as told:
+        told.write(msgspec.json.encode(records))
+
+
+def _write_whole(file: Any, data: memoryview) -> None:
+    while data.nbytes:  # the system may write less
+        data = data[file.write(data) :]
+
+
+def finish(folder: Path, turn: int, cut: int, manifest: Manifest) -> bool:
+    """Make a checkpoint valid, if all devices have written their parts and nobody else does; whether that was done."""
+    name = name_checkpoint(turn, cut)
+    begun = folder / f".{name}.begun"
+    try:
+        if not all((begun / f"{device}.json").exists() for device in range(manifest.devices)):
+            return False
+        os.close(os.open(begun / "arranged", os.O_CREAT | os.O_EXCL))  # one of those that were last
+    except (FileExistsError, FileNotFoundError):
+        return False
+    texts = [(begun / f"{device}.json").read_bytes() for device in range(manifest.devices)]
+    records = [record for text in texts for record in msgspec.json.decode(text, type=list[SavedBuffer])]
+    for kind in ("tensors", "buffers"):
+        (begun / kind).mkdir()
+    whole = replace(manifest, buffers=tuple(_arrange(begun, records, manifest.shapes)))
+    for device in range(manifest.devices):
+        (begun / f"{device}.json").unlink()
+    for group in (begun, begun / "tensors", begun / "buffers"):
+        (group / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}))
+    (begun / "manifest.json").write_text(seal({"format": FORMAT, **msgspec.to_builtins(whole)}))
+    (begun / "arranged").unlink()
+    os.rename(begun, folder / name)
+    return True
+
+
+def _arrange(
+    begun: Path, records: Sequence[SavedBuffer], shapes: Mapping[str, tuple[int, ...]]
+) -> Iterator[SavedBuffer]:
+    """Put the bytes of buffers to where Zarr looks for chunks; the records, with these places."""
+    by_tensor: dict[str, list[SavedBuffer]] = {}
+    for record in records:
+        by_tensor.setdefault(record.tensor, []).append(record)
+    numbers = iter(range(len(by_tensor)))
+    for tensor, mine in by_tensor.items():
+        chunk = _find_chunk(mine, shapes.get(tensor))
+        shape = shapes.get(tensor, ())
+        whole = f"tensors/{next(numbers)}.{re.sub(r'[^A-Za-z0-9_-]', '_', tensor)[:60]}"
+        if chunk is not None:
+            _describe(begun / whole, shape, chunk, mine[0].dtype, {"tensor": tensor})
+        taken = set[str]()
+        for record in mine:
+            file = f"{whole}/{_name_chunk(record, chunk)}" if chunk is not None else ""
+            if not file or file in taken:  # a replica of a chunk has an array of its own
+                alone = f"buffers/{record.device}.{record.buffer}{'.kept' if record.is_kept else ''}"
+                about = {"tensor": tensor, "device": record.device, "start": list(record.start), "part": record.part}
+                _describe(begun / alone, record.shape, record.shape, record.dtype, about)
+                file = f"{alone}/c" + ".0" * (len(record.shape) + (record.dtype not in ZARR_DTYPES))
+            taken.add(file)
+            os.rename(begun / record.file, begun / file)
+            yield replace(record, file=file)
+
+
+def _find_chunk(records: Sequence[SavedBuffer], shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The chunks of a regular grid of which some buffers of a tensor are all, each whole; None if they are not."""
+    chunk = records[0].shape
+    if shape is None or len(chunk) != len(shape) or any(r.shape != chunk or r.part >= 0 for r in records):
+        return None
+    if not all(chunk) or any(n % size for n, size in zip(shape, chunk, strict=True)):
+        return None
+    starts = {record.start for record in records}
+    if any(at % size or not 0 <= at < n for start in starts for at, n, size in zip(start, shape, chunk, strict=True)):
+        return None
+    return chunk if len(starts) == np.prod([n // size for n, size in zip(shape, chunk, strict=True)]) else None
+
+
+def _name_chunk(record: SavedBuffer, chunk: tuple[int, ...]) -> str:
+    numbers = [at // size for at, size in zip(record.start, chunk, strict=True)]
+    return ".".join(["c", *map(str, numbers), *(["0"] if record.dtype not in ZARR_DTYPES else [])])
+
+
+def _describe(folder: Path, shape: Sequence[int], chunk: Sequence[int], dtype: str, about: Mapping[str, Any]) -> None:
+    """Write what Zarr v3 reads of an array: of chunks of bytes in row-major order, the lowest byte first."""
+    itemsize = np.dtype(dtype).itemsize
+    more = () if dtype in ZARR_DTYPES else (itemsize,)
+    name = dtype if dtype in ZARR_DTYPES else "uint8"
+    fill: Any = False if name == "bool" else [0.0, 0.0] if name.startswith("complex") else 0
+    is_single = np.dtype(name).itemsize == 1
+    metadata = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [*shape, *more],
+        "data_type": name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [*(max(n, 1) for n in chunk), *more]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+        "codecs": [{"name": "bytes"} if is_single else {"name": "bytes", "configuration": {"endian": "little"}}],
+        "fill_value": fill,
+        "attributes": {**about, **({} if dtype in ZARR_DTYPES else {"dtype": dtype})},
+    }
+    folder.mkdir()
+    (folder / "zarr.json").write_text(json.dumps(metadata))
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def list_finished(folder: Path) -> list[tuple[int, int, Path]]:
+    """The finished checkpoints of a folder, from the oldest to the newest: attempt, cut and folder of each."""
+    with suppress(OSError, ValueError):
+        found = ((FINISHED.fullmatch(path.name), path) for path in folder.iterdir())
+        return sorted((int(m.group(1)), int(m.group(2)), path) for m, path in found if m is not None)
+    return []
+
+
+def list_begun(folder: Path) -> list[tuple[int, int, Path]]:
+    """The same of those that were never finished."""
+    with suppress(OSError, ValueError):
+        found = ((BEGUN.fullmatch(path.name), path) for path in folder.iterdir())
+        return sorted((int(m.group(1)), int(m.group(2)), path) for m, path in found if m is not None)
+    return []
+
+
+def remove(path: Path) -> None:
+    """Take a checkpoint away: by one rename first, so that what is left is never taken for a finished one."""
+    with suppress(OSError):
+        gone = path.with_name(f".{path.name.strip('.')}.gone")
+        os.rename(path, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """What a finished checkpoint says of itself.
+
+    Raises
+    ------
+    ValueError
+        Where it cannot be read, is of another format, or was edited.
+    """
+    try:
+        text = (path / "manifest.json").read_bytes()
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint {quote(str(path))} has no manifest.json ({error.strerror}): it is damaged, or not a "
+            "checkpoint; resume from another one"
+        ) from None
+    try:
+        return unseal(text, "manifest", FORMAT, "save it again", _read_plain)
+    except PlanVersionError as error:
+        raise ValueError(
+            f"checkpoint {quote(str(path))} is damaged, or of another version: {error}; resume from another one"
+        ) from None
+
+
+def _read_plain(entry: dict[str, Any]) -> Manifest:
+    return msgspec.convert(entry, Manifest)
+
+
+def map_cells(path: Path, record: SavedBuffer) -> Array:
+    """The cells of a buffer as they lie in their file, of which pages are read when they are looked at.
+
+    Raises
+    ------
+    ValueError
+        Where the file is missing or has another length.
+    """
+    file, dtype = path / record.file, np.dtype(record.dtype)
+    try:
+        found = file.stat().st_size
+    except OSError as error:
+        raise ValueError(_tell_damaged(path, record, f"{record.file} cannot be read ({error.strerror})")) from None
+    if found != record.nbytes:
+        raise ValueError(
+            _tell_damaged(path, record, f"{record.file} has {found:,} bytes, and {record.nbytes:,} were written")
+        )
+    if not record.nbytes:
+        return np.empty(record.shape, dtype)
+    cells: Array = np.memmap(file, np.uint8, "r").view(dtype).reshape(record.shape)
+    return cells
+
+
+def check_bytes(path: Path, manifest: Manifest) -> None:
+    """Raise ValueError where a file of a checkpoint is missing or has other bytes than were written."""
+    for record in manifest.buffers:
+        if sum_bytes(map_cells(path, record)) != record.sum:
+            raise ValueError(_tell_damaged(path, record, f"{record.file} has other bytes than were written"))
+
+
+def _tell_damaged(path: Path, record: SavedBuffer, what: str) -> str:
+    return (
+        f"checkpoint {quote(str(path))} is damaged: {what} (tensor {quote(record.tensor)} of device {record.device}); "
+        "resume from another one"
+    )

@@ -1,0 +1,589 @@
+"""Runs that save what their devices hold on the way, and runs that go on from there.
+
+::
+
+    caller     Savings ──► Start: which attempt it is, the cuts, what is gone on from          before each attempt
+    device     Stopover(start) ─► restore ─► step ─► step ─► at a cut: write a part ─► step    by itself
+    the last device to come by a cut arranges the parts, and renames the folder
+
+Nobody waits for anybody: which cuts are saved is known before, or is decided by the first device that comes there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from os import PathLike
+from pathlib import Path
+from time import monotonic
+from typing import Any, Self
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
+
+from tapestry_exec.copies import Array
+from tapestry_exec.run import tuning
+from tapestry_exec.run.alike import digest_plan, find_versions
+from tapestry_exec.run.checkpoints.cuts import Cut, check_stages, find_cut, find_cuts, has_all
+from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
+from tapestry_exec.run.checkpoints.folders import (
+    Manifest,
+    SavedBuffer,
+    finish,
+    list_begun,
+    list_finished,
+    map_cells,
+    remove,
+    sum_bytes,
+    write_part,
+)
+from tapestry_exec.run.interpreter import Interpreter
+from tapestry_exec.run.prepared import PreparedPlan
+from tapestry_exec.run.residents import Prediction, Residents, count_placed
+from tapestry_exec.run.results import RunResult
+from tapestry_exec.run.stores import Written, find_targets
+from tapestry_plan.steps import HOST, Alloc, Buffer, Copy, DeviceStep, Fetch, Send, Spill, count_local
+from tapestry_sets.limits import check_fields, quote
+from tapestry_sets.regions import Region
+
+
+class Checkpoints(Struct, frozen=True):
+    """What a run saves on its way: behind which stages, or how often, and where.
+
+    Each device writes the cells that are read later, but constants, which are placed again. A checkpoint is a group of
+    Zarr v3 without codecs, written aside and made valid by one rename: it outlives processes that are killed.
+
+    Parameters
+    ----------
+    path : path
+        A folder, which is made where there is none; every device must reach it under this name.
+    after : sequence of str
+        Stages, as ``plan.stages`` names them.
+    seconds : float, optional
+        Save also at the first stage that ends so long after the last checkpoint, or after the first step.
+    keep : int
+        How many finished checkpoints stay in the folder; older ones are taken away.
+
+    Raises
+    ------
+    TypeError
+        For arguments of another type.
+    ValueError
+        Where `seconds` is not above 0, `keep` is below 1, or nothing says when to save.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from tapestry_exec import Checkpoints, run
+    >>> from tapestry_plan import Graph, Mesh, ops, plan
+    >>> g = Graph()
+    >>> _ = g.output(ops.exp(ops.relu(g.input("x", (4, 6)), name="act"), name="last"), "y")
+    >>> p, x = plan(g, Mesh(2), fuse=False), np.ones((4, 6), np.float32)
+    >>> with tempfile.TemporaryDirectory() as there:
+    ...     whole = run(p, {"x": x}, checkpoints=Checkpoints(there, after=["act"]))
+    ...     rest = run(p, {"x": x}, resume=there)
+    >>> rest.outputs["y"].tobytes() == whole.outputs["y"].tobytes()
+    True
+    >>> {event.node for event in rest.timeline if event.kind == "compute"}
+    {'last'}
+    """
+
+    path: str | PathLike[str]
+    after: Sequence[str] = ()
+    seconds: float | None = None
+    keep: int = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if isinstance(self.after, str):
+            raise TypeError(f"Checkpoints: after is {quote(self.after)}; give names of stages in a list, as ['act']")
+        force_setattr(self, "path", os.path.abspath(self.path))
+        force_setattr(self, "after", tuple(self.after))
+        if self.seconds is not None and not 0 < self.seconds < inf:
+            raise ValueError(f"Checkpoints: seconds is {quote(self.seconds)}; give a number of seconds above 0")
+        if self.keep < 1:
+            raise ValueError(f"Checkpoints: keep is {quote(self.keep)}; give 1 or more, so that the last one stays")
+        if not self.after and self.seconds is None:
+            raise ValueError("Checkpoints: nothing says when to save; give after=['a stage'], or seconds=60")
+
+
+# ------------------------------------------------------------------------------------- what devices are told
+
+
+class Stop(Struct, frozen=True):
+    """A cut at which devices may save: always, or where the seconds are over."""
+
+    cut: int
+    after: str
+    is_named: bool
+
+
+class Start(Struct, frozen=True):
+    """What devices are told when they begin, of checkpoints and of arrays that lie elsewhere.
+
+    Parameters
+    ----------
+    constants : frozenset of str
+        Tensors that are placed again, not saved.
+    stops : tuple of Stop
+        Ascending.
+    folder : str
+        Of the checkpoints that are written.
+    turn : int
+        Which attempt it is, of all that wrote there.
+    seconds : float, optional
+    since : float
+        Seconds since the last checkpoint, when the attempt began.
+    keep : int
+    about : Manifest, optional
+        What all checkpoints of this attempt say of themselves.
+    resumed : Checkpoint, optional
+        What is gone on from.
+    written : Written, optional
+        The outputs that are written elsewhere.
+    """
+
+    constants: frozenset[str]
+    stops: tuple[Stop, ...] = ()
+    folder: str = ""
+    turn: int = 0
+    seconds: float | None = None
+    since: float = 0.0
+    keep: int = 1
+    about: Manifest | None = None
+    resumed: Checkpoint | None = None
+    written: Written | None = None
+
+
+class Stopover:
+    """One device's side: it restores what the device held, and saves at cuts.
+
+    Parameters
+    ----------
+    mine : Interpreter
+    start : Start
+    program : sequence of DeviceStep
+        What is left to do, without what places carried inputs.
+    given : sequence of DeviceStep
+        What places carried inputs that are given: done first.
+    carried : mapping of int to sequence of Region
+        The buffers of carried inputs, with the cells that are placed there.
+    known : dict
+        Cuts that were found before, by number.
+    """
+
+    def __init__(
+        self,
+        mine: Interpreter,
+        start: Start,
+        program: Sequence[DeviceStep],
+        given: Iterable[DeviceStep],
+        carried: Mapping[int, Sequence[Region]],
+        known: dict[int, Cut],
+    ) -> None:
+        self.mine, self.start, self.program, self.carried, self.known = mine, start, program, carried, known
+        self.buffers = {n: one for n, one in mine.work.buffers.items() if one.device == mine.device}
+        self.passed = {at.number for at in given}
+        first = start.resumed.manifest.cut if start.resumed is not None else 0
+        self.left = [stop for stop in start.stops if stop.cut > first]
+        self.saved_at = monotonic() - start.since
+        if self.left:
+            mine.watch = self.look
+
+    def find(self, number: int) -> Cut:
+        """What the device holds at a cut."""
+        if number not in self.known:
+            self.known[number] = find_cut(number, self.program, self.mine.work, self.buffers, self.start.constants)
+        return self.known[number]
+
+    # -- saving --------------------------------------------------------------------------------------------
+
+    def look(self, at: DeviceStep) -> None:
+        """Save, where a step is the first one behind a cut."""
+        if at.number < self.left[0].cut or isinstance(at.step, Send) or at.number in self.passed:
+            return
+        while self.left and self.left[0].cut <= at.number:
+            self._come_to(self.left.pop(0))
+        if not self.left:
+            self.mine.watch = None
+
+    def finish(self) -> None:
+        """Save at cuts behind the device's last step."""
+        self.mine.watch = None
+        while self.left:
+            self._come_to(self.left.pop(0))
+
+    def _come_to(self, stop: Stop) -> None:
+        if stop.is_named or self._agree(stop):
+            self._save(stop)
+            self.saved_at = monotonic()
+
+    def _agree(self, stop: Stop) -> bool:
+        """Whether the seconds are over: as the first device that asks says, by a link, which is made once."""
+        assert self.start.seconds is not None, "only then there are stops without names"
+        mine = "yes" if monotonic() - self.saved_at >= self.start.seconds else "no"
+        place = name_asked(self.start.folder, self.start.turn) / str(stop.cut)
+        try:
+            os.symlink(mine, place)
+        except FileExistsError:
+            return os.readlink(place) == "yes"
+        return mine == "yes"
+
+    def _save(self, stop: Stop) -> None:
+        start, folder, about = self.start, Path(self.start.folder), self.start.about
+        assert about is not None, "checkpoints are written"
+        write_part(folder, start.turn, stop.cut, self.mine.device, self._list_cells(stop.cut))
+        if finish(folder, start.turn, stop.cut, replace(about, cut=stop.cut, after=stop.after)):
+            for _, _, old in list_finished(folder)[: -start.keep]:
+                remove(old)
+
+    def _list_cells(self, number: int) -> Iterator[tuple[SavedBuffer, Array]]:
+        """What is saved at a cut, one buffer at a time."""
+        mine, cut = self.mine, self.find(number)
+        for n in (*cut.saved, *self.carried):
+            buffer = self.buffers[n]
+            is_full = n in cut.full or (n in self.carried and has_all(buffer, self.carried[n], mine.work))
+            yield self._record(buffer, False, is_full), self._show(buffer)
+        for n in cut.kept:
+            yield self._record(self.buffers[n], True, n in cut.full), mine.kept[n]
+
+    def _show(self, buffer: Buffer) -> Array:
+        """The cells of a buffer, which are written before they change."""
+        show: Callable[[Buffer], Array] | None = getattr(self.mine.memory, "show", None)
+        return show(buffer) if show else self.mine.backend.fetch(self.mine.memory.spill(buffer))
+
+    def _record(self, one: Buffer, is_kept: bool, is_full: bool) -> SavedBuffer:
+        box = one.start, one.shape, one.dtype
+        return SavedBuffer(one.device, one.id, one.tensor, *box, one.part, is_kept, is_full, "")
+
+    # -- going on ------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Bring the device to where it was at the cut, if the run goes on from one."""
+        resumed = self.start.resumed
+        if resumed is None:
+            return
+        mine, path = self.mine, Path(resumed.path)
+        cut, allocated = self.find(resumed.manifest.cut), set[int]()
+        for at in cut.again:
+            mine.do(at)
+            if isinstance(at.step, Alloc):
+                allocated.add(at.step.buffer)
+        for n in cut.alive:
+            if n not in allocated:
+                buffer = self.buffers[n]
+                mine.memory.alloc(buffer, mine.work.shapes.get(buffer.tensor, buffer.shape))
+        records = {(one.buffer, one.is_kept): one for one in resumed.manifest.buffers if one.device == mine.device}
+        for n in (*cut.saved, *self.carried):
+            buffer, cells = self.buffers[n], map_cells(path, records[n, False])
+            payload = mine.backend.place(cells, (Region.full(buffer.shape),), buffer.tensor)
+            mine.memory.unpack(payload, buffer, (Region.full(buffer.shape, buffer.start),))
+        for n in cut.kept:
+            mine.kept[n] = np.array(map_cells(path, records[n, True])).reshape(-1)
+
+
+def name_asked(folder: str, turn: int) -> Path:
+    """Where the devices of an attempt agree on whether the seconds are over."""
+    return Path(folder) / f".{turn:08}.asked"
+
+
+# --------------------------------------------------------------------------------------- the caller's side
+
+
+class Savings:
+    """The caller's side of one run: says before each attempt what to save, and what is gone on from.
+
+    Parameters
+    ----------
+    prepared : PreparedPlan
+    stays : Residents, optional
+    wanted : Checkpoints, optional
+    resume : path or Checkpoint, optional
+    run : int
+        Which run of a deployment it is.
+    since : float
+        Seconds since the last checkpoint.
+    outputs : mapping of str to array, optional
+        Where outputs are written.
+
+    Raises
+    ------
+    ValueError
+        For what cannot be saved or gone on from.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedPlan,
+        stays: Residents | None,
+        wanted: Checkpoints | None,
+        resume: str | PathLike[str] | Checkpoint | None,
+        run: int = 0,
+        since: float = 0.0,
+        outputs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.prepared, self.stays, self.wanted, self.run = prepared, stays, wanted, run
+        self.began = self.saved_at = monotonic() - since
+        self.resumed: Checkpoint | None = None
+        self.first_turn = 0
+        self.inputs: dict[str, str] = {}
+        engine, plan = prepared.backend, prepared.plan
+        self.written = find_targets(plan.graph, plan.outputs, prepared.work.buffers, outputs) if outputs else None
+        if wanted is None and resume is None:
+            return
+        if not getattr(type(engine), "saves", False):
+            raise ValueError(
+                f"checkpoints: backend {quote(engine.name)} neither writes nor reads them; use 'numpy', 'serial', "
+                "'processes', 'dask' or 'mpi'"
+            )
+        if wanted is not None:
+            check_stages(plan, wanted.after)
+            try:
+                os.makedirs(wanted.path, exist_ok=True)
+            except OSError as error:
+                raise ValueError(
+                    f"checkpoints: the folder {quote(str(wanted.path))} cannot be made ({error.strerror}); choose "
+                    "another one"
+                ) from None
+            if not os.access(wanted.path, os.W_OK | os.X_OK):
+                raise ValueError(
+                    f"checkpoints: the folder {quote(str(wanted.path))} cannot be written to; choose another one"
+                )
+        if resume is not None:
+            self.resumed = resume if isinstance(resume, Checkpoint) else open_checkpoint(resume)
+            self._check_own(self.resumed)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether devices are told anything."""
+        return self.wanted is not None or self.resumed is not None or self.written is not None
+
+    def _check_own(self, checkpoint: Checkpoint) -> None:
+        """Raise ValueError for a checkpoint of another plan."""
+        found, own = checkpoint.manifest.plan, find_digest(self.prepared)
+        if found != own:
+            raise ValueError(
+                f"resume: checkpoint {quote(checkpoint.path)} is of another plan (its digest is {found}, this plan's "
+                f"{own}); resume that plan, by its document (to_json), or run without resume"
+            )
+        wanted = {(device, n) for device, cut in enumerate(self._list_cuts(checkpoint.manifest.cut)) for n in cut.saved}
+        wanted |= {(self.prepared.work.buffers[n].device, n) for n in list_carried(self.stays)}
+        missing = wanted - {(one.device, one.buffer) for one in checkpoint.manifest.buffers}
+        if missing:
+            device, number = min(missing)
+            tensor = self.prepared.work.buffers[number].tensor
+            raise ValueError(
+                f"resume: checkpoint {quote(checkpoint.path)} has nothing of {quote(tensor)} on device {device}, which "
+                "is needed here: it was saved by a run of another kind, as one without carry; resume as it was saved"
+            )
+
+    def _list_cuts(self, number: int) -> list[Cut]:
+        """What each device holds at a cut."""
+        work, programs = self.prepared.work, self.programs
+        constants, found = list_constants(self.prepared), []
+        for device, program in enumerate(programs):
+            known = self.prepared.list_known_cuts(device, self.stays is not None)
+            if number not in known:
+                mine = {n: one for n, one in work.buffers.items() if one.device == device}
+                known[number] = find_cut(number, program, work, mine, constants)
+            found.append(known[number])
+        return found
+
+    @property
+    def programs(self) -> Sequence[Sequence[DeviceStep]]:
+        """What each device has to do in a run."""
+        return self.prepared.programs if self.stays is None else self.stays.programs
+
+    # -- inputs --------------------------------------------------------------------------------------------
+
+    def list_past(self) -> set[str]:
+        """The inputs that are not read any more where the run goes on."""
+        if self.resumed is None:
+            return set()
+        inputs = {name for name, one in self.prepared.plan.graph.stored.items() if one.kind == "input"}
+        return inputs - self._list_read(self.resumed.manifest.cut)
+
+    def _list_read(self, cut: int) -> set[str]:
+        """The inputs and constants that are placed from a cut on."""
+        return {
+            at.step.tensor
+            for program in self.programs
+            for at in program
+            if at.number >= cut and isinstance(at.step, Copy) and at.step.src == HOST and at.step.piece is None
+        }
+
+    def look_at(self, host: Mapping[str, Any]) -> None:
+        """Take sums of the inputs that are read behind cuts; compare them with those of what is gone on from.
+
+        Raises
+        ------
+        ValueError
+            For an input with other values than before.
+        """
+        stored = self.prepared.plan.graph.stored
+        first = min((stop.cut for stop in self._list_stops()), default=None)
+        cuts = [] if first is None else [first]
+        cuts += [] if self.resumed is None else [self.resumed.manifest.cut]
+        if not cuts:
+            return
+        for name in sorted(self._list_read(min(cuts))):
+            if stored[name].kind == "input" and isinstance(host.get(name), np.ndarray):
+                self.inputs[name] = sum_bytes(host[name])
+        known = {} if self.resumed is None else self.resumed.manifest.inputs
+        for name in sorted(known.keys() & self.inputs.keys()):
+            if known[name] != self.inputs[name]:
+                raise ValueError(
+                    f"resume: input {quote(name)} has other values than when the checkpoint was saved, and is read "
+                    "behind it: give the same"
+                )
+
+    # -- attempts ------------------------------------------------------------------------------------------
+
+    def _list_stops(self) -> list[Stop]:
+        if self.wanted is None:
+            return []
+        cuts = find_cuts(self.prepared.plan)
+        by_cut = {cuts[name]: Stop(cuts[name], name, True) for name in self.wanted.after}
+        if self.wanted.seconds is not None:
+            others = [(name, cut) for name, cut in cuts.items() if cut < len(self.prepared.plan.steps) or self.stays]
+            every = -(-len(others) // tuning.LOOKS_A_RUN) or 1
+            for name, cut in others[::-1][::every]:
+                by_cut.setdefault(cut, Stop(cut, name, False))
+        return [by_cut[cut] for cut in sorted(by_cut)]
+
+    def begin(self) -> Start | None:
+        """What the devices of the next attempt are told."""
+        if not self.is_on:
+            return None
+        constants = frozenset(list_constants(self.prepared))
+        if self.wanted is None:
+            return Start(constants, resumed=self.resumed, written=self.written)
+        folder = Path(self.wanted.path)
+        turn = 1 + max((turn for turn, *_ in (*list_finished(folder), *list_begun(folder))), default=0)
+        turn = max(turn, self.first_turn + 1) if self.first_turn else turn
+        self.first_turn = self.first_turn or turn
+        for _, _, left in list_begun(folder):  # of attempts that are over
+            shutil.rmtree(left, ignore_errors=True)
+        if self.wanted.seconds is not None:
+            name_asked(str(folder), turn).mkdir(exist_ok=True)
+        plan, stored = self.prepared.plan, self.prepared.work.shapes
+        about = Manifest(
+            find_digest(self.prepared),
+            plan.mesh.size,
+            0,
+            "",
+            self.run,
+            find_versions(),
+            dict(self.inputs),
+            {name: tuple(shape) for name, shape in stored.items() if name in plan.graph.stored},
+        )
+        return Start(
+            constants,
+            tuple(self._list_stops()),
+            str(folder),
+            turn,
+            self.wanted.seconds,
+            monotonic() - self.began,
+            self.wanted.keep,
+            about,
+            self.find_last(),
+            self.written,
+        )
+
+    def find_last(self) -> Checkpoint | None:
+        """What the next attempt goes on from: the last checkpoint of this run, or what it went on from itself."""
+        if self.wanted is not None and self.first_turn:
+            for turn, _, path in reversed(list_finished(Path(self.wanted.path))):
+                if turn < self.first_turn:
+                    break
+                with suppress(ValueError):  # damaged by what ended the attempt: the one before it is as good
+                    return open_checkpoint(path)
+        return self.resumed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Tidy up behind a run, whatever became of it."""
+        if self.wanted is None or not self.first_turn:
+            return
+        for asked in Path(self.wanted.path).glob(".*.asked"):
+            shutil.rmtree(asked, ignore_errors=True)
+        turns = [turn for turn, *_ in list_finished(Path(self.wanted.path))]
+        self.saved_at = monotonic() if turns and turns[-1] >= self.first_turn else self.began
+
+    def mark(self, result: RunResult, start: Start | None) -> RunResult:
+        """A result, which says where its run went on from."""
+        if start is None or start.resumed is None:
+            return result
+        return replace(result, resumed_at=start.resumed.manifest.cut)
+
+    # -- what is predicted ---------------------------------------------------------------------------------
+
+    def predict(self, number: int) -> Prediction:
+        """What a run counts that goes on from a cut."""
+        prepared, cuts = self.prepared, self._list_cuts(number)
+        size, buffers = prepared.plan.mesh.size, prepared.work.buffers
+        steps = [at for program in self.programs for at in program if at.number >= number]
+        steps += [at for cut in cuts for at in cut.again]
+        links: Counter[tuple[int, int]] = Counter()
+        spilled, peaks = [0] * size, [0] * size
+        for at in steps:
+            step = at.step
+            if isinstance(step, Send):
+                links[at.device, step.peer] += _count_nbytes(buffers[step.src], step.regions)
+            elif isinstance(step, Spill | Fetch):
+                spilled[at.device] += buffers[step.buffer].nbytes
+            elif isinstance(step, Copy) and step.again and step.src == HOST:
+                spilled[at.device] += _count_nbytes(buffers[step.dst], step.regions)
+        received = [0] * size
+        for (_, target), nbytes in links.items():
+            received[target] += nbytes
+        taken = [at.step.buffer for at in steps if isinstance(at.step, Alloc)] + [n for cut in cuts for n in cut.alive]
+        for one in (buffers[n] for n in taken):
+            if one.within is None:
+                peaks[one.device] = max(peaks[one.device], one.offset + one.room)
+        held = (0,) * size if self.stays is None else self.stays.nbytes_held
+        behind = () if self.stays is None else self.stays.carrying
+        copied = count_local(prepared.plan.graph, prepared.plan.buffers, (at.step for at in (*steps, *behind)), size)
+        return Prediction(
+            links,
+            tuple(received),
+            count_placed(prepared, steps),
+            copied,
+            tuple(spilled),
+            tuple(map(sum, zip(peaks, held, strict=True))),
+        )
+
+
+def _count_nbytes(buffer: Buffer, regions: Iterable[Region]) -> int:
+    return sum(region.size for region in regions) * np.dtype(buffer.dtype).itemsize
+
+
+def find_digest(prepared: PreparedPlan) -> str:
+    """The digest of a plan, which is taken once."""
+    known = prepared.plan.kept
+    found: str | None = known.get(Checkpoint)
+    if found is None:
+        found = known[Checkpoint] = digest_plan(prepared.plan)
+    return found
+
+
+def list_constants(prepared: PreparedPlan) -> set[str]:
+    """The constants of a plan's graph."""
+    return {name for name, one in prepared.plan.graph.stored.items() if one.kind == "constant"}
+
+
+def list_carried(stays: Residents | None) -> dict[int, tuple[Region, ...]]:
+    """The buffers of inputs that are carried, of those that stay, with the cells that are placed there."""
+    found: dict[int, tuple[Region, ...]] = {}
+    for at in () if stays is None else (at for each in stays.given.values() for at in each):
+        if isinstance(at.step, Copy):
+            found[at.step.dst] = (*found.get(at.step.dst, ()), *at.step.regions)
+    return dict(sorted(found.items()))

@@ -1,0 +1,295 @@
+"""Arrays that lie elsewhere, of Zarr's and Dask's: read and written region by region, never as a whole.
+
+::
+
+    run(plan, {"x": zarr_array}, outputs={"y": another})
+
+    device 0   place x[:2]   ◄── source.take(regions)        reads the cells that it is given, where the device runs
+               output y[:2]  ──► target.write(region, …)     if no other device writes to the chunks there
+    caller     output y[2:4] ──► target.write(region, …)     else he writes, who is alone
+"""
+
+from __future__ import annotations
+
+import pickle
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from msgspec import Struct
+
+from tapestry_exec.copies import Array
+from tapestry_plan.ir import Graph
+from tapestry_plan.steps import Buffer, Output
+from tapestry_sets.limits import list_names, quote
+from tapestry_sets.regions import Region
+
+T = TypeVar("T")
+Slices = tuple[slice, ...]
+
+
+class Source(Struct, frozen=True):
+    """An array that is read by region.
+
+    Parameters
+    ----------
+    array : object
+        Of the library that has it.
+    """
+
+    array: Any
+    kind: ClassVar[str] = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its cells."""
+        found: np.dtype[Any] = np.dtype(self.array.dtype)
+        return found
+
+    @abstractmethod
+    def read(self, where: Slices) -> Array:
+        """The cells of some slices."""
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether another process can read it."""
+        try:
+            pickle.loads(pickle.dumps(self))
+        except Exception:
+            return False
+        return True
+
+    def take(self, regions: Sequence[Region]) -> Array:
+        """The cells of regions, each row-major, one behind the other."""
+        parts = [self._take(region) for region in regions]
+        return np.concatenate(parts) if len(parts) != 1 else parts[0]
+
+    def _take(self, region: Region) -> Array:
+        out: Array = np.empty(region.counts, self.dtype)
+        for there, here in list_slices(region):
+            out[here] = self.read(there)
+        return out.reshape(-1)
+
+    def read_whole(self) -> Array:
+        """All cells."""
+        return self.take([Region.full(self.shape)]).reshape(self.shape)
+
+
+class ZarrSource(Source, frozen=True):
+    """An array of Zarr's."""
+
+    kind: ClassVar[str] = "Zarr"
+
+    def read(self, where: Slices) -> Array:
+        """The cells of some slices; chunks that they do not touch are not read."""
+        return np.asarray(self.array[where])
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether another process can read it: not one that lies in this one's memory."""
+        return "Memory" not in type(getattr(self.array, "store", None)).__name__ and super().is_portable
+
+
+class DaskSource(Source, frozen=True):
+    """An array of Dask's, of which chunks are computed as they are read."""
+
+    kind: ClassVar[str] = "Dask"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array; -1 where it is not known."""
+        return tuple(-1 if n != n else int(n) for n in self.array.shape)
+
+    def read(self, where: Slices) -> Array:
+        """The cells of some slices; only the chunks that they touch are computed."""
+        return np.asarray(self.array[where].compute(**({} if self._has_futures else {"scheduler": "synchronous"})))
+
+    @property
+    def _has_futures(self) -> bool:
+        """Whether chunks lie on workers of a cluster, which only its client reaches."""
+        values = dict(self.array.__dask_graph__()).values()
+        return any(type(getattr(one, "value", one)).__module__.startswith("distributed") for one in values)
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether another process can compute it."""
+        return not self._has_futures and super().is_portable
+
+
+KINDS: dict[str, type[Source]] = {"zarr": ZarrSource, "dask": DaskSource}
+"""By library, which is loaded where there is an array of it."""
+
+
+def find_source(value: Any) -> Source | None:
+    """What reads an array by region, where it lies elsewhere; None of arrays in memory."""
+    if isinstance(value, Source):
+        return value
+    kind = KINDS.get(type(value).__module__.partition(".")[0])
+    return kind(value) if kind is not None and hasattr(value, "shape") and hasattr(value, "dtype") else None
+
+
+def take_whole(value: Any) -> Any:
+    """An array in memory: what lies elsewhere is read."""
+    source = find_source(value)
+    return value if source is None else source.read_whole()
+
+
+def list_slices(region: Region) -> Iterator[tuple[Slices, Slices]]:
+    """Slices that make up a region, each with where its cells are in an array of the region's alone."""
+    if region.is_box:
+        bounds = region.bounds()
+        if bounds is not None:
+            yield tuple(slice(a, b) for a, b in zip(*bounds, strict=True)), (slice(None),) * region.rank
+        return
+    axes = [[pair for run in runs for pair in _cut_run(run.first, run.levels, run.rank)] for runs in region.grids()]
+    for chosen in product(*axes):
+        yield tuple(there for there, _ in chosen), tuple(here for _, here in chosen)
+
+
+def _cut_run(first: int, levels: Sequence[tuple[int, int]], rank: int) -> Iterator[tuple[slice, slice]]:
+    """Elements of a nested grid as slices along its longest level."""
+    if not levels:
+        yield slice(first, first + 1), slice(rank, rank + 1)
+        return
+    weights = [prod(count for count, _ in levels[k + 1 :]) for k in range(len(levels))]
+    longest = max(range(len(levels)), key=lambda k: levels[k][0])
+    count, step = levels[longest]
+    others = [range(n) if k != longest else range(1) for k, (n, _) in enumerate(levels)]
+    for at in product(*others):
+        begin = first + sum(j * each for j, (_, each) in zip(at, levels, strict=True))
+        place = rank + sum(j * weight for j, weight in zip(at, weights, strict=True))
+        end = place + (count - 1) * weights[longest] + 1
+        yield slice(begin, begin + (count - 1) * step + 1, step), slice(place, end, weights[longest])
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+class Target(Struct, frozen=True):
+    """An array of Zarr's that an output is written to.
+
+    Parameters
+    ----------
+    array : object
+    """
+
+    array: Any
+
+    def write(self, region: Region, cells: Array) -> None:
+        """Write the cells of a region, which come row-major."""
+        block = cells.reshape(region.counts)
+        for there, here in list_slices(region):
+            self.array[there] = block[here]
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """What has one writer at a time: a shard, or a chunk where there are none."""
+        return tuple(getattr(self.array, "shards", None) or self.array.chunks)
+
+
+class Written(Struct, frozen=True):
+    """The outputs of a run that are written elsewhere, and who writes them.
+
+    Parameters
+    ----------
+    targets : mapping of str to Target
+        By label.
+    own : mapping of int to str
+        The blocks, by their places among those of all outputs, that their devices write, with the labels.
+    is_writer : bool
+        Whether who has this writes the others.
+    """
+
+    targets: Mapping[str, Target]
+    own: Mapping[int, str]
+    is_writer: bool = True
+
+    def write(self, k: int, region: Region, cells: Array) -> Array:
+        """Write a block, if its device does; what is left to hand to the caller."""
+        if k not in self.own:
+            return cells
+        self.targets[self.own[k]].write(region, cells)
+        return cells[:0]
+
+
+def find_targets(
+    graph: Graph, outputs: Sequence[Output], buffers: Mapping[int, Buffer], given: Mapping[str, Any]
+) -> Written:
+    """Who writes which blocks of outputs to which arrays.
+
+    Raises
+    ------
+    TypeError
+        For what is not an array of Zarr's.
+    ValueError
+        For outputs that the graph does not have, and arrays of another shape or dtype, or that cannot be written.
+    """
+    for label, value in given.items():
+        if label not in graph.outputs:
+            raise ValueError(
+                f"outputs: the graph has no output {quote(label)}; {list_names(graph.outputs, label, 'outputs')}"
+            )
+        what = f"output {quote(label)}"
+        if not isinstance(find_source(value), ZarrSource):
+            raise TypeError(
+                f"outputs: {what} is to be written to {quote(value)}; give an array of Zarr's, as zarr.create_array "
+                "makes"
+            )
+        source = graph.source(graph.outputs[label])
+        if tuple(value.shape) != source.shape:
+            raise ValueError(
+                f"outputs: {what} has shape {quote(source.shape)}, the array of Zarr's {quote(tuple(value.shape))}; "
+                "give one of that shape"
+            )
+        if np.dtype(value.dtype) != np.dtype(source.dtype):
+            raise ValueError(
+                f"outputs: {what} is {source.dtype}, the array of Zarr's {np.dtype(value.dtype)}; give one of "
+                f"{source.dtype}"
+            )
+        if getattr(value, "read_only", False):
+            raise ValueError(f"outputs: the array for {what} is open for reading; open it with mode='r+'")
+    targets = {label: Target(value) for label, value in given.items()}
+    own: dict[int, str] = {}
+    begin = 0
+    for output in outputs:
+        if output.name in targets and graph.source(output.tensor).direct and is_portable(targets[output.name]):
+            mine = [(buffers[number].device, region) for number, region in output.blocks]
+            alone = _find_alone(mine, targets[output.name].chunk)
+            own |= {begin + k: output.name for k in alone}
+        begin += len(output.blocks)
+    return Written(targets, own)
+
+
+def is_portable(target: Target) -> bool:
+    """Whether another process can write to it."""
+    return ZarrSource(target.array).is_portable
+
+
+def _find_alone(blocks: Sequence[tuple[int, Region]], chunk: Sequence[int]) -> list[int]:
+    """The blocks no chunk of which another device's block touches."""
+    spans = []
+    for device, region in blocks:
+        bounds = region.bounds()
+        if bounds is not None:
+            low, high = (
+                np.array([edge // size for edge, size in zip(edges, chunk, strict=True)], np.int64)
+                for edges in (bounds[0], [edge - 1 for edge in bounds[1]])
+            )
+            spans.append((device, low, high))
+        else:
+            spans.append((device, np.ones(len(chunk), np.int64), np.zeros(len(chunk), np.int64)))
+    devices = np.array([device for device, _, _ in spans])
+    lows, highs = (np.array([span[k] for span in spans]).reshape(len(spans), len(chunk)) for k in (1, 2))
+    return [
+        k
+        for k, (device, low, high) in enumerate(spans)
+        if not ((devices != device) & (low <= highs).all(axis=1) & (lows <= high).all(axis=1)).any()
+    ]
