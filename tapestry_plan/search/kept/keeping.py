@@ -69,7 +69,9 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     if kept.choices.spill_nbytes is not None:
         made = spill(made, kept.choices.spill_nbytes)
     elif not keeps(made, asked if asked is not None else caps):
-        made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, asked)
+        # Without a cap blocks lie apart yet, as in the other plan: so it is the one that an alternative tells of.
+        room = made.peak_nbytes if asked is None else asked
+        made = write_plan(problem, choice, problem.count_cost(choice)[0], fan_in, room)
     made = replace(
         made,
         bound=min(made.seconds, kept.bound),
