@@ -29,7 +29,7 @@ def count_runs_by_cells(regions: Sequence[Region], start: Sequence[int], shape: 
 
 
 class Recosting:
-    """Picoseconds and bytes of a plan, stage by stage, as `ticks` and `nbytes`; bytes written anew, as `copied`.
+    """Picoseconds and bytes of a plan, stage by stage, as `ticks` and `nbytes`; bytes copied by device, as `copied`.
 
     Of meshes whose devices do products and other work at one rate.
     """
@@ -44,9 +44,12 @@ class Recosting:
         self.worked: defaultdict[str, list[float]] = defaultdict(list)
         self.assembled: defaultdict[Any, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.copied = [0] * self.mesh.size
+        self.written: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         for step in plan.steps:
             if isinstance(step, Copy) and step.piece is None and step.src != HOST:
                 self._exchange(step)
+            elif isinstance(step, Copy) and step.piece is not None:
+                self._write(step)
             elif isinstance(step, Reduce):
                 target = self.buffers[step.output]
                 cells = sum(region.size for region in step.regions)
@@ -65,15 +68,69 @@ class Recosting:
     def _exchange(self, step: Copy) -> None:
         source, target = self.buffers[step.src], self.buffers[step.dst]
         nbytes = sum(region.size for region in step.regions) * np.dtype(source.dtype).itemsize
-        shape = self.graph.stored[step.tensor].shape
-        is_inside = all(a >= 0 and a + m <= n for a, m, n in zip(target.start, target.shape, shape, strict=True))
         if source.device != target.device:
             self.sent[step.node, step.tensor][source.device, target.device] += nbytes
             if self.mesh.prices_runs:
                 pieces = sum(count_runs_by_cells(step.regions, end.start, end.shape) for end in (source, target))
                 self.runs[step.node, step.tensor][source.device, target.device] += pieces
-        elif is_inside and step.node != "(place)":  # what has padding is written anew, all of it: see `_work`
+        elif step.node != "(place)" and not self._is_made_there(source, target):
             self.assembled[step.node, step.tensor][target.device] += nbytes
+            self.copied[target.device] += nbytes
+
+    def _is_made_there(self, source: Buffer, target: Buffer) -> bool:
+        return source.within is not None and source.within.buffer == target.id
+
+    def _write(self, step: Copy) -> None:
+        """A view's block is written: with the operator's work, but where it lies in a block that might have been it."""
+        target = self.buffers[step.dst]
+        if (
+            step.piece is None
+            or self._is_shared(target.tensor)
+            or (step.src != step.dst and self._is_made_there(self.buffers[step.src], target))
+        ):
+            return
+        cells = self._follow(self.graph, target.tensor, target.start, target.shape)
+        points = {tuple(map(int, point)) for region in step.regions for point in region.points()}
+        number = self.graph.source(target.tensor).pieces.index(step.piece)
+        read = [found for point, found in cells.items() if point in points and found and found[0] == number]
+        wide = np.dtype(target.dtype).itemsize
+        count = len(points) if step.piece.source < 0 else len(read)
+        self.copied[target.device] += count * wide
+        if step.src != step.dst and self._might_hold(step.tensor, target, [cell for _, _, cell in filter(None, read)]):
+            self.assembled[step.node, step.tensor][target.device] += count * wide
+        else:
+            self.written[step.node][target.device] += count * wide
+
+    def _is_shared(self, view: str) -> bool:
+        """Whether several operands read a view: each is priced for a block of its own, which may be written once."""
+        return sum(name == view for node in self.graph.nodes.values() for name in node.inputs) > 1
+
+    def _might_hold(self, tensor: str, target: Buffer, read: list[tuple[int, ...]]) -> bool:
+        """Whether what is read of a tensor could be made in the block of a view, if it were all that there is."""
+        if self.plan.choices.memory_nbytes is not None or self.graph.stored[tensor].kind != "result":
+            return False
+        readings = [(node, name) for node in self.graph.nodes.values() for name in node.inputs]
+        readings = [one for one in readings if tensor in self.graph.source(one[1]).stored]
+        maker = next(node for node in self.graph.nodes.values() if tensor in node.outputs)
+        touching = [maker, *(node for node, name in readings if name == tensor)]
+        rows = all(self.graph.ops[node.op].rows for node in touching)
+        cells = self._follow(self.graph, target.tensor, target.start, target.shape)
+        every = [found for found in cells.values() if found is not None and found[1] == tensor]
+        if sum(name != tensor for _, name in readings) != 1 or len(every) != len(set(read)) or len(every) != len(read):
+            return False
+        around = np.array(read)
+        low, shape = around.min(axis=0), np.ptp(around, axis=0) + 1
+        if len(read) != shape.prod() or self.graph.stored[tensor].dtype != target.dtype:
+            return False
+        at = np.full(shape, -1)
+        for place, found in enumerate(cells.values()):
+            if found is not None and found[1] == tensor:
+                at[tuple(np.array(found[2]) - low)] = place
+        steps = [np.unique(np.diff(at, axis=axis)) for axis in range(at.ndim)]
+        if any(len(each) > 1 or (each < 1).any() for each in steps):
+            return False
+        is_run = (np.diff(at.ravel()) == 1).all()
+        return bool(is_run or (rows and shape[-1] > 1 and steps[-1][0] == 1))
 
     def _assemble(self, item: tuple[int, int]) -> float:
         return item[1] / self.mesh.devices[item[0]].memory_nbytes_per_second
@@ -87,7 +144,6 @@ class Recosting:
         node, signature = self.graph.nodes[step.node], self.graph.signature(step.node)
         op = self.graph.ops[node.op]
         read: defaultdict[str, set[tuple[int, ...]]] = defaultdict(set)
-        anew = 0
         for operand, name in enumerate(node.inputs):
             box = signature.input_box(operand, step.index)
             if box is None:
@@ -95,8 +151,11 @@ class Recosting:
             cells = self._follow(self.graph, name, box.start, box.shape)
             for _, stored, cell in filter(None, cells.values()):
                 read[stored].add(cell)
-            wide = np.dtype(self.graph.source(name).dtype).itemsize
-            anew += 0 if self._is_strided(list(cells.values()), box.shape) else len(cells) * wide
+            taken, source = step.inputs[operand], self.graph.source(name)
+            if not source.direct and taken is not None and self.buffers[taken].tensor == name and self._is_shared(name):
+                there = sum(all(0 <= x < n for x, n in zip(at, source.shape, strict=True)) for at in cells)
+                self.written[step.node][step.device] += there * np.dtype(source.dtype).itemsize
+                self.copied[step.device] += there * np.dtype(source.dtype).itemsize
         traffic = sum(len(cells) * self.graph.stored[name].itemsize for name, cells in read.items())
         for made in map(self.buffers.__getitem__, step.outputs):
             traffic += self._count_written(step, made) * np.dtype(made.dtype).itemsize
@@ -104,8 +163,7 @@ class Recosting:
         flop = op.flop_per_point(signature, node.attrs) * step.index.size
         start = rates.launch_seconds + rates.operand_seconds * (len(node.inputs) + len(node.outputs))
         busy = max(flop / rates.flop_per_second, traffic / rates.memory_nbytes_per_second)
-        self.copied[step.device] += anew
-        return start + busy + anew / rates.memory_nbytes_per_second
+        return start + busy + self.written[step.node][step.device] / rates.memory_nbytes_per_second
 
     def _count_written(self, step: Compute, made: Buffer) -> int:
         """Cells of an output that the shard writes: its buffer's box is theirs."""
@@ -129,16 +187,3 @@ class Recosting:
                             found[point] = number, source.stored[piece.source], tuple(cell)
             self.known[key] = found
         return self.known[key]
-
-    def _is_strided(self, cells: list[tuple[int, str, tuple[int, ...]] | None], shape: tuple[int, ...]) -> bool:
-        """Whether a block lies at even distances along each axis, in the box around its cells, read as one piece."""
-        if None in cells or len({number for number, _, _ in filter(None, cells)}) != 1:
-            return False
-        at = np.array([cell for _, _, cell in filter(None, cells)], np.int64).reshape(len(cells), -1)
-        if not at.shape[1]:
-            return True
-        extents = at.max(axis=0) - at.min(axis=0) + 1
-        strides = np.append(np.cumprod(extents[::-1])[::-1][1:], 1)
-        offsets = ((at - at.min(axis=0)) @ strides).reshape(shape)
-        steps = [np.diff(offsets, axis=axis) for axis in range(len(shape))]
-        return all(each.size == 0 or (each == each.flat[0]).all() for each in steps)

@@ -111,22 +111,38 @@ def stage_seconds(mesh: Mesh, sent: dict[tuple[int, int], int], runs: Mapping[tu
     return slowest
 
 
-def copied_nbytes(have: list[set], needs: Iterable[set], own_part: set | None, itemsize: int = 4) -> int:
+def copied_nbytes(
+    have: list[set], needs: Iterable[set], own_part: set | None, may: tuple[bool, bool] = (False, False)
+) -> int:
     """Bytes of its own that a device copies to have one block after the other, of those that it has.
 
-    A block that lies in one of these serves as it is. Of a part of a sum it copies what is to be merged, unless it has
-    all of that. What it takes is added to what it has.
+    A block that lies in one of these serves as it is. The first one that is put together and has all that the device
+    made, which comes first, has that made in it, if `may` says so: whether it may at all, and with its rows apart. Of a
+    part of a sum it copies what is to be merged, unless it has all of that. What it takes is added to what it has.
     """
     copied = 0
+    made = have[0] if own_part is None and have else set()
+    is_hosted = not made
     for need in needs:
         if need and not any(need <= one for one in have):
             there = set().union(*have)
             missing = need - there
             copied += len(need & there)
+            if not is_hosted and made <= need:
+                is_hosted = True
+                copied -= len(made) if may[0] and lies_well(made, need, may[1]) else 0
             if own_part is not None and not missing <= own_part:
                 copied += len(missing & own_part)
         have.append(need)
-    return itemsize * copied
+    return 4 * copied
+
+
+def lies_well(made: set, need: set, parts_rows: bool) -> bool:
+    """Whether a block may be made in another one: as one run of its cells, or its rows apart, of several cells each."""
+    bounds = [(min(each), max(each)) for each in zip(*need, strict=True)]
+    around = list(product(*(range(a, b + 1) for a, b in bounds)))
+    at = sorted(around.index(cell) for cell in made)
+    return at == list(range(at[0], at[0] + len(at))) or (parts_rows and len({cell[-1] for cell in made}) > 1)
 
 
 def list_operands(read: Iterable[tuple[str, tuple[int, ...]]]) -> list[tuple[str, tuple[int, ...]]]:
@@ -142,13 +158,38 @@ class Tiny:
         self.stages: list[tuple[tuple[int, ...], Callable[..., set[tuple[str, tuple[int, ...]]]], str, Callable]] = []
         self.reduces: list[int] = []
         self.flop: list[float] = []
+        self.views: list[frozenset[int]] = []
+        self.rows: list[bool] = []
 
     def stage(
-        self, extents: tuple[int, ...], reads: Callable, out: str, writes: Callable, reduces: int, flop: float
+        self,
+        extents: tuple[int, ...],
+        reads: Callable,
+        out: str,
+        writes: Callable,
+        reduces: int,
+        flop: float,
+        views: Iterable[int] = (),
+        rows: bool = True,
     ) -> None:
+        """An operator; `views` are the operands that it reads through views, `rows` is as of `Op`."""
+        self.views.append(frozenset(views))
+        self.rows.append(rows)
         self.stages.append((extents, reads, out, writes))
         self.reduces.append(reduces)
         self.flop.append(flop)
+
+    def may_host(self, out: str) -> tuple[bool, bool]:
+        """Whether what a stage makes may be made where it is read, and whether with its rows apart there."""
+        each = list(zip(self.stages, self.views, self.rows, strict=True))
+        rows = all(mine for (_, _, made, _), _, mine in each if made == out)
+        count = views = 0
+        for (extents, reads, _, _), viewed, mine in each:
+            for k, (name, _) in enumerate(list_operands(reads(*(0 for _ in extents)))):
+                count += name == out
+                views += name == out and k in viewed
+                rows = rows and (mine or name != out or k in viewed)
+        return not views or count == 1, rows
 
     def cost(
         self, layouts: list[list[list[range] | None]], made: set[str], joined: Mapping[int, int] = {}
@@ -202,7 +243,7 @@ class Tiny:
                     have = blocks.setdefault((name, device), [] if len(parts) > 1 else [own])
                     operands = zip(*(list_operands(reads(*point)) for point in points), strict=True)
                     needs = [{at for n, at in each if n == name} for each in operands]
-                    nbytes_copied = copied_nbytes(have, needs, own if len(parts) > 1 else None)
+                    nbytes_copied = copied_nbytes(have, needs, own if len(parts) > 1 else None, self.may_host(name))
                     copied.setdefault(name, []).append(nbytes_copied / rates.memory_nbytes_per_second)
             for name, took in merged.items():
                 ticks += round(stage_seconds(self.mesh, got.get(name, {})) * 1e12) + round(max(took) * 1e12)

@@ -55,7 +55,8 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         Bytes that a device's arena may have, beside what `Device.memory_nbytes` says of each: the smaller one counts.
         Where the fastest plan needs more, slower plans are searched that need less: of the graph as given, of it as the
         fastest plan expands it and fuses its operators, and with operators that run again for late readers, so that
-        their results need not wait (`ShardPlan.recomputed`). `bound` and `gap` are of such plans that keep the caps.
+        their results need not wait (`ShardPlan.recomputed`). `bound` and `gap` are of such plans that keep the caps,
+        where no block lies in another one.
         Without either, `spill` makes any plan fit that can fit.
     like : ShardPlan, optional
         A plan of this graph, or with this graph as its own, and of this mesh, all of whose choices are kept: layouts,
@@ -64,7 +65,7 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         parts, land where it is best. So ``plan(graph, mesh, like=p, fix={"conv": one.sharding})`` is the plan that
         ``one`` of ``p.alternatives["conv"]`` tells of. `bound` stays that of `p`, at most what the plan takes. Beside
         it and `fix` only `memory_nbytes` asks for something: NotFound, with the plan, where these choices need more.
-        Without it a plan that needs more than the cap of `p` has none.
+        Without it a plan that needs more than the cap of `p` has as much as it needs.
     seed : int
         Of the order of improving moves, which are made where tables would not fit.
     time_limit_seconds : float, optional

@@ -176,22 +176,18 @@ def solve_problem(request: Request, problem: Problem, known: KeptLayouts | None 
 
 
 def pose_plain(request: Request, planned: Candidate, graph: Graph) -> Posed:
-    """The problem of a graph without layouts over split axes, its operators apart; what is known of one that is."""
-    problem, is_planned = planned.problem, graph is planned.problem.graph
-    if not is_planned or request.is_split:
-        problem = Problem(graph, request.wanted)
-        if derived := {} if request.is_late else _derive(problem, request.fixed, request.stop):
-            problem = Problem(graph, replace(request.wanted, derived=derived))
-        if is_planned and problem.sizes == planned.problem.sizes:
-            problem = planned.problem
-    blocks = planned.blocks if problem is planned.problem else request.join(problem)
+    """The problem of a graph under a cap: without layouts over split axes, its operators and its blocks apart."""
+    asked = planned.problem.asked
+    if graph is not planned.problem.graph or request.is_split:
+        scout = Problem(graph, request.wanted)
+        derived = {} if request.is_late else _derive(scout, request.fixed, request.stop)
+        asked = replace(request.wanted, derived=derived)
+    problem = Problem(graph, replace(asked, apart=True))
 
     def find() -> Solved:
-        if problem is planned.problem and not planned.is_fused:
-            return planned.solved.placed()
         return solve(problem, seed=request.seed, stop=request.stop)
 
-    return Posed(problem, blocks, find)
+    return Posed(problem, request.join(problem), find)
 
 
 def _derive(problem: Problem, pinned: Collection[str], stop: float) -> dict[str, tuple[Layout, ...]]:

@@ -10,9 +10,10 @@ From the ground up; each row stands on rows above it:
     layouts/cells  step                   sets of cells, cut and compared once; what a device does
     layouts/placed                        where a tensor lies, said device by device
     layouts/holders  layouts/reads        who holds a tensor, by device; which cells operators read
-    layouts/local  layouts/merging        which blocks a device must write anew to read them; parts merged in stages
+    layouts/local  layouts/merging        which blocks of views are not strided; parts merged in stages
     layouts/places  arenas/first_fit      where a block lies inside another one; an arena, filled as steps are written
     layouts/runs                          of how many pieces of memory the cells of a message are
+    layouts/anew                          what is copied to be read, and what is made where it is read instead
     arenas/nesting                        blocks that are made inside the block for which they would be copied
     choices  inside                       all that a plan decides; what devices compute of operators inside of blocks
     asking/lookups                        blocks and expansions of a plan, by operator
@@ -52,6 +53,7 @@ from tapestry_plan.steps.documents import PlanVersionError, seal, unseal
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
 from tapestry_plan.steps.exports.shardings import Shardings, check_even, import_library
 from tapestry_plan.steps.inside import take_apart, tell_block
+from tapestry_plan.steps.layouts.anew import APART, Hosting, Hostings, count_copied, list_hosted, list_hostings
 from tapestry_plan.steps.layouts.cells import Facts, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import (
@@ -72,13 +74,15 @@ from tapestry_plan.steps.layouts.layout import (
 )
 from tapestry_plan.steps.layouts.local import (
     Linear,
-    count_copied,
     count_local,
     find_strided,
     find_strides,
+    is_padded,
     is_turned,
+    is_written,
     linearize,
-    may_copy,
+    may_pad,
+    may_write,
 )
 from tapestry_plan.steps.layouts.machines import list_machines
 from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, PartTable, find_part_table, list_merge_stages

@@ -31,8 +31,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Operand, OpNode, take_no_workspace
-from tapestry_plan.steps.arenas.nesting import find_place_in_view
 from tapestry_plan.steps.choices import Choices, list_stages_of
+from tapestry_plan.steps.layouts.anew import find_place_in_view
 from tapestry_plan.steps.layouts.cells import CellAlgebra, unite
 from tapestry_plan.steps.layouts.holders import project_bounds
 from tapestry_plan.steps.layouts.layout import Bounds, Layout

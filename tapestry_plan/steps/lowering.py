@@ -177,6 +177,8 @@ class _Lowering:
         """Who has what was complete before it landed, and where, as `held` and `made`."""
         self.landed: set[str] = set()
         """Inputs and constants that have."""
+        self.doubled: set[str] = set()
+        """What was complete before it landed."""
         self.tags = Tags(graph)
         self.moved: defaultdict[tuple[str, str], Counter[tuple[int, int]]] = defaultdict(Counter)
         self.placed = dict.fromkeys(devices, 0)
@@ -680,6 +682,7 @@ class _Lowering:
             if device not in self.arenas:  # what it has it asks nobody for
                 self.given[name, device].append(self._held_cells(name, device))
         self.kept[name] = held, self._bring(wanted, layout)
+        self.doubled.add(name)
 
     def _merge_in_stages(self, name: str, layout: Layout, order: MergeOrder) -> None:
         """Merge partial results stage by stage, and give back what each stage merged."""
@@ -868,7 +871,7 @@ def lower(
     buffers, steps = tuple(lowering.buffers), tuple(lowering.steps)
     made = Nested(buffers, steps, {device: arena.peak for device, arena in lowering.arenas.items()})
     if not apart and chosen.memory_nbytes is None and chosen.spill_nbytes is None:
-        made = nest(graph, *made)
+        made = nest(graph, *made, lowering.doubled)
     return Lowered(
         made.buffers,
         made.steps,

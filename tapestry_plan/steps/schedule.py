@@ -25,7 +25,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tapestry_plan.steps.layouts.local import is_assembling
 from tapestry_plan.steps.layouts.mesh import Mesh, align
 from tapestry_plan.steps.layouts.routes import number_ports
 from tapestry_plan.steps.layouts.runs import count_copy_runs
@@ -247,7 +246,9 @@ class _Lister:
             return self._time_host(nbytes), [("from host", target.device, 0)]
         sender = self.buffers[step.src].device
         if sender == target.device:
-            taken = nbytes if is_assembling(step, target) and not is_in_place(step, self.buffers) else 0
+            # What is written of a view takes its time in the operator's work.
+            is_free = step.piece is not None or step.node == "(place)" or is_in_place(step, self.buffers)
+            taken = 0 if is_free else nbytes
             return taken / self.mesh.devices[sender].memory_nbytes_per_second, [("work", sender, 0)]
         port = int(self.ports[sender, target.device])
         link = self.mesh.ports[port]

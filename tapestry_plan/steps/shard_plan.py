@@ -149,9 +149,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     been asked for before; others are compared anew.
     """
     nbytes_local: tuple[int, ...] = ()
-    """Bytes of the blocks that each device must write anew to read operands, as they are not strided in one buffer.
+    """Bytes that each device copies within itself while the plan runs, as `seconds` counts them.
 
-    Cells of padding are included: it is what `seconds` counts. What is copied, cell by cell, is `nbytes_copied`.
+    They are found from the layouts. Those of the steps, with what puts inputs together before, are `nbytes_copied`.
     """
     nbytes_spilled: tuple[int, ...] = ()
     """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
@@ -727,9 +727,9 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def nbytes_copied(self) -> tuple[int, ...]:
         """Bytes of cells that each device copies within itself, counted from the steps when they are asked for.
 
-        They are of blocks that are not strided in one buffer (`nbytes_local`), and of its own cells beside others
-        that come, as of rows beside a halo, which are in `seconds` too. What is made where it is read (`nest`) is
-        copied by nobody, though `seconds` and `nbytes_local` have it as if it were. A run counts them.
+        They are of blocks that are not strided in one buffer, and of its own cells beside others that come, as of rows
+        beside a halo. What is made where it is read is copied by nobody. These are the bytes that `seconds` and
+        `nbytes_local` count; here are also those of inputs that are put together before a run. A run counts them.
 
         Examples
         --------

@@ -48,11 +48,6 @@ TOLD_DEVICES = 64
 SHOWN_ROWS = 20
 """Transfers of a table, or of a stage that is explained, that are shown; of more the last line says how many."""
 
-NESTING_GROWTH = 1 / 32
-"""By so much of itself an arena may grow where blocks lie in others; networks of the tests need up to 1.4 %."""
-NESTING_TRIES = 64
-"""So often a device's arena is laid out anew to find which blocks may lie in others; networks need fewer than ten."""
-
 TRIED_ORDERS = 24
 """So many orders of the factors of a mesh's axes are tried for an export; more than four prime factors have more."""
 

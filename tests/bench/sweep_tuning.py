@@ -540,8 +540,6 @@ NOT_SWEPT = {
     "plan.steps.SLACKS": "more of them are better plans in more time: no speed alone",
     "plan.steps.MAX_TOLD_PARTS": "how many names a table has room for: no speed",
     "plan.steps.SHOWN_ROWS": "how many rows a table shows: no speed",
-    "plan.steps.NESTING_GROWTH": "how much memory may be given for fewer copies: no speed alone",
-    "plan.steps.NESTING_TRIES": "how often an arena is laid out anew: networks need fewer than ten",
     "plan.steps.TRIED_ORDERS": "how many orders of a mesh's factors an export tries: what is refused, not speed",
     "plan.steps.TOLD_DEVICES": "on how many devices a reason names a copy, which needs all steps: a choice of words",
     "plan.steps.TOLD_CAUSES": "how many causes of a difference are told: a choice of words",

@@ -27,7 +27,7 @@ from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode
 from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.granted import Granted, ReadTensor, find_granted
 from tapestry_plan.search.prices.blocks import take_out
-from tapestry_plan.search.prices.cost import Held
+from tapestry_plan.search.prices.cost import ANYHOW, FREE, Held
 from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.tensors import TensorCost, Use
 from tapestry_plan.search.prices.variants import Variants
@@ -294,7 +294,7 @@ class Granting(Problem):
             return np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         base = self.base[id(cost)]
         there = {use.variable: use for use in base.uses if use.variable not in self.granted}
-        if base.landing is None and all(use.variable in there for use in uses):
+        if base.landing is None and len(there) == len(base.uses) and all(use.variable in there for use in uses):
             found = self.known.facts.get(self._name_tables(base, [there[use.variable] for use in uses], whole))
             if found is not None:
                 at = np.ix_(*(self.rows[v] for v in (cost.producer, *(use.variable for use in uses))))
@@ -304,7 +304,7 @@ class Granting(Problem):
     def _list_more(self, cost: TensorCost, uses: Sequence[Use], whole: bool, first: int) -> tuple[IntArray, IntArray]:
         """The part over values of its expansions."""
         shape = self.sizes[cost.producer] - first, *(len(use.numbers) for use in uses)
-        some = _hold_some(self, cost, slice(first, None))
+        some, uses = _hold_some(self, cost, slice(first, None)), [self._loosen(cost, use) for use in uses]
         most = shape[0] * prod(len(use.numbers) for use in cost.uses)
         if len(uses) == 1 or cost.only_partial or most <= self.LEVELS[self.level][1]:
             return self._known_tables(some, uses, whole) if shape[0] else (np.zeros(shape, np.int64),) * 2
@@ -314,7 +314,7 @@ class Granting(Problem):
         out = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         if len(uses) == len(cost.uses):
             spread = [(shape[0], *(n if at == k else 1 for at, n in enumerate(shape[1:]))) for k in range(len(uses))]
-            alone = [self._known_tables(some, [use], True) for use in uses]
+            alone = [self._known_tables(some, [self._loosen(cost, use, FREE)], True) for use in uses]
             for k in range(2):
                 before, *others = (one[k].reshape(around) for one, around in zip(alone, spread, strict=True))
                 for more in others:
@@ -350,19 +350,27 @@ class Granting(Problem):
             more = granted[cost.producer].hold(cost, self.mesh.size)
             both = (held.numbers, more.numbers), (held.parts, more.parts), (held.groups, more.groups)
             held = Held(*(share(np.concatenate(two)) for two in both))
-        uses = [self._free(cost, use) if use.variable in granted else use for use in cost.uses]
+        uses = list(cost.uses)
+        if len(uses) > 1 and any(use.variable in granted for use in uses):
+            uses = [self._loosen(cost, use) for use in uses]  # how others have it depends on how an expansion reads it
+        uses = [self._free(cost, use) if use.variable in granted else use for use in uses]
         return msgspec.structs.replace(cost, held=held, uses=uses, made={})
+
+    def _loosen(self, cost: TensorCost, use: Use, bits: int = ANYHOW) -> Use:
+        """How a consumer may have a tensor at best, whatever stands for who makes it and who else reads it."""
+        is_made = cost.tensor.kind == "result" and not self.asked.apart
+        return use.loosen(self.known.share, bits) if is_made else use
 
     def _free(self, cost: TensorCost, use: Use) -> Use:
         free = self.granted[use.variable]
         more = np.full((int(free.sum()), self.mesh.size), cost.list_largest(use)[0])
         share = self.known.share
         numbers, *apart = (share(np.concatenate([each, more])) for each in (use.numbers, *use.apart))
-        padded, loose = (
+        ways, loose = (
             tuple(share(np.concatenate([each, np.zeros_like(more)])) for each in every)
-            for every in (use.padded, use.loose)
+            for every in (use.ways, use.loose)
         )
-        return msgspec.structs.replace(use, numbers=numbers, free=free, apart=tuple(apart), padded=padded, loose=loose)
+        return msgspec.structs.replace(use, numbers=numbers, free=free, apart=tuple(apart), ways=ways, loose=loose)
 
     def _beside(
         self,

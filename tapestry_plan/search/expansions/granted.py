@@ -11,6 +11,7 @@ Operators of one structure, which read what is made alike, have one such table.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -79,6 +80,12 @@ class Alone(JointProblem):
     def __init__(self, variants: Variants, asked: Asked, read: Mapping[str, ReadTensor]) -> None:
         self.given = read
         super().__init__(variants, asked)
+
+    @cached_property
+    def open(self) -> frozenset[str]:
+        """All but what is given to the graph itself: nobody knows who else reads it."""
+        given = (name for name, made in self.given.items() if made.cost.tensor.kind != "result")
+        return frozenset(self.graph.stored) - frozenset(given)
 
     def _declare_sources(self, asked: Asked) -> None:
         for name, made in self.given.items():

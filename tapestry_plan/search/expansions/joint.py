@@ -17,6 +17,7 @@ A softmax that may become five operators (choice 0, whose values are 0 for itsel
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -25,14 +26,15 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
+from tapestry_plan.search.prices.cost import ANYHOW
 from tapestry_plan.search.prices.problem import Asked, Problem
-from tapestry_plan.search.prices.tensors import TensorCost
+from tapestry_plan.search.prices.tensors import TensorCost, Use
 from tapestry_plan.search.prices.variants import Given, Variants
 from tapestry_plan.search.solving import KeptLayouts, list_rows
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.sums.tables import Tables
-from tapestry_plan.steps import list_stored
+from tapestry_plan.steps import Hosting, Hostings, list_hostings, list_stored
 
 Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
@@ -44,6 +46,10 @@ class ChosenExpansions(Struct, frozen=True):
     values: tuple[int, ...]
     bound_ticks: int
     exact: bool
+
+
+ANYWHERE = Hosting(gathered=True, viewed=True, rows=True)
+"""Of a tensor whose blocks may be made wherever they are read."""
 
 
 class JointProblem(Problem):
@@ -69,6 +75,29 @@ class JointProblem(Problem):
 
     def _list_operators(self) -> list[OpNode]:
         return [present.node for present in self.variants.present]
+
+    @cached_property
+    def open(self) -> frozenset[str]:
+        """Tensors of which choices say who makes or reads them: what is made in what is not known of them."""
+        found: set[str] = set()
+        for present in self.variants.present:
+            found.update(present.node.outputs if present.given else ())
+            for reading in present.readings:
+                if present.given or reading.given:
+                    found.update(list_stored(self.graph, reading.names))
+        return frozenset(found)
+
+    @cached_property
+    def hostings(self) -> Hostings:
+        """Where tensors' blocks may be made; in any that they may be in some variant."""
+        if self.asked.apart:
+            return {}
+        return {**list_hostings(self.graph), **dict.fromkeys(self.open, ANYWHERE)}
+
+    def _list_uses(self, node: OpNode, at: int, given: Given = ()) -> Iterator[tuple[Use, str]]:
+        for use, name in super()._list_uses(node, at, given):
+            is_open = name in self.open and not self.asked.apart
+            yield (use.loosen(self.known.share, ANYHOW) if is_open else use), name
 
     def stored_as(self, result: str) -> str:
         """The stored tensor that a result stands for."""
@@ -132,7 +161,7 @@ class JointProblem(Problem):
         if cases is None:
             both = ((self._conjoin(cost.given, use.given), k) for k, use in enumerate(cost.uses))
             single: list[Case] = [(given, (k,)) for given, k in both if given is not None]
-            tables.count_alone(self._count_cases(cost, single))
+            tables.count_alone(self._count_alone(cost, single))
         elif all(self._fits(cost, active, self._numbers(given)) for given, active in steps):
             tables.shared += self._count_cases(cost, steps)
         else:
@@ -140,12 +169,16 @@ class JointProblem(Problem):
                 if all(self._fits(cost, active[: k + 1], self._numbers(given)) for k in range(len(active))):
                     tables.shared += self._count_cases(cost, [(given, active[: k + 1]) for k in range(len(active))])
                 else:
-                    each = self._count_cases(cost, [(given, (k,)) for k in active])
+                    each = self._count_alone(cost, [(given, (k,)) for k in active])
                     tables.count_alone(each)
 
     def _count_cases(self, cost: TensorCost, cases: Sequence[Case]) -> list[Factor]:
         """What the last consumer of each case receives, as the ones before it have received theirs."""
         return [self._restrict(given, self._factor(cost, active)) for given, active in cases]
+
+    def _count_alone(self, cost: TensorCost, cases: Sequence[Case]) -> list[Factor]:
+        """The same of consumers one by one, whatever the others have received."""
+        return [self._restrict(given, self._factor_alone(cost, k)) for given, (k,) in cases]
 
     def _list_cases(self, cost: TensorCost) -> tuple[list[Case], list[Case] | None]:
         """The consumers that a tensor has, one after another, each step with the choices that decide so far.

@@ -62,7 +62,8 @@ class Comparison:
 
     def __init__(self, graph: Graph, mesh: Mesh, choices: Choices, space: Space) -> None:
         self._graph, self._choices, self._nodes = graph, choices, tuple(graph.nodes)
-        self._asked = Asked(mesh, space=space, fan_in=choices.fan_in, known=Known())
+        apart = choices.memory_nbytes is not None
+        self._asked = Asked(mesh, space=space, fan_in=choices.fan_in, known=Known(), apart=apart)
 
     def __call__(self, node: str) -> tuple[Alternative, ...]:
         """The shardings of an operator from best to worst; none where comparing them would take long."""

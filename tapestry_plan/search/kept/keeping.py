@@ -116,6 +116,8 @@ def _lay_kept(kept: ShardPlan, asked: Sequence[int] | None, problem: KeptProblem
     fan_in, caps = kept.choices.fan_in, kept.choices.memory_nbytes
     ticks, tried = problem.count_cost(choice)[0], list[ShardPlan]()
     for room in dict.fromkeys((caps, None if asked is None else tuple(asked), None)):
+        if room is None and caps is not None:  # blocks lie apart yet, as in the other plan, and as alternatives tell
+            room = tried[0].peak_nbytes
         tried.append(write_plan(problem, choice, ticks, fan_in, room))
         if kept.choices.spill_nbytes is not None or keeps(tried[-1], asked if asked is not None else caps):
             return tried[-1]

@@ -22,17 +22,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from typing import Self
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace as replace_struct
 
 from tapestry_plan.ir import Graph, NotApplicable, OpNode, Selection
 from tapestry_plan.rewrite import Draft, Fusion, fuse
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.cost import compute_seconds, find_product_share, to_ticks
+from tapestry_plan.search.prices.cost import ANYHOW, PADDED, compute_seconds, find_product_share, to_ticks
 from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.tensors import TensorCost
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.steps import align, list_stored
 from tapestry_sets.limits import put_item
@@ -160,6 +163,24 @@ class FusedProblem(Problem):
                 if k and chain.prices.begun[k].any():
                     own.append(self._tell_apart(key, chain, k))
         self.own = own
+        self.tensors = [self._loosen(cost) for cost in problem.tensors]
+
+    def _loosen(self, cost: TensorCost) -> TensorCost:
+        """What passes inside of blocks is not copied into padding: of neighbors apart no more than they take."""
+        if len(cost.uses) != 1 or cost.tensor.name != self._passing.get(cost.uses[0].variable):
+            return cost
+        (use,) = cost.uses
+        ways = tuple(self.known.share(np.where(way & PADDED, way | ANYHOW, way)) for way in use.ways)
+        may = all(way is other for way, other in zip(ways, use.ways, strict=True))
+        return cost if may else replace_struct(cost, uses=[replace_struct(use, ways=ways)], made={})
+
+    @cached_property
+    def _passing(self) -> dict[int, str]:
+        """By the variable of who reads it what passes between neighbors that may be in one block."""
+        return {
+            self.position["operator", name]: self.graph.nodes[name].inputs[pick.operand]
+            for name, pick in self.picks.items()
+        }
 
     def _tell_apart(self, key: tuple[object, ...], chain: Chain, k: int) -> Factor:
         """What an operator takes more where it does not lie together with the one before, as a table."""
@@ -288,7 +309,8 @@ def price_chain(problem: Problem, names: Sequence[str], picks: Mapping[str, Pick
     """What blocks of a chain's operators cost: worked out once for all chains of one structure."""
     nodes = [problem.graph.nodes[name] for name in names]
     operands = tuple(picks[name].operand for name in names[1:])
-    key = "chain", operands, *map(problem.kind, nodes)
+    read = (problem._host(list_stored(problem.graph, node.inputs)) for node in nodes)
+    key = "chain", operands, *map(problem.kind, nodes), *read
     at = tuple(problem.position["operator", name] for name in names)
     return Chain(tuple(names), at, problem.known.fact(key, lambda: _price_now(problem, nodes)))
 
@@ -371,9 +393,7 @@ class _WorkOf(Struct, frozen=True):
     after: IntArray
     """Of these what it writes."""
     copied: IntArray
-    """Bytes that it writes anew to read its operands."""
-    copied_inside: IntArray
-    """The same without those of the one before."""
+    """Bytes that it writes anew to read views."""
 
     @classmethod
     def of(cls, problem: Problem, nodes: Sequence[OpNode], k: int) -> _WorkOf:
@@ -389,7 +409,6 @@ class _WorkOf(Struct, frozen=True):
             np.zeros_like(copied) if between is None else traffic[between],
             sum((traffic[name] for name in node.outputs), np.zeros_like(copied)),
             copied,
-            copied if between is None else problem.count_copied(node, inside=[between]),
         )
 
 
@@ -400,7 +419,7 @@ def _count_ticks(problem: Problem, block: _InOne, mine: Sequence[tuple[_WorkOf, 
     nbytes, copied = np.zeros_like(points), np.zeros_like(points)
     for k, (work, rows) in enumerate(mine):
         nbytes += work.nbytes[rows]
-        copied += (work.copied_inside if k else work.copied)[rows]
+        copied += work.copied[rows]
         if k:
             nbytes -= work.before[rows]
         if work is not last:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.search.prices.cost import Held, assembly_ticks, merge_ticks, transfer_ticks
+from tapestry_plan.search.prices.cost import (
+    ANYHOW,
+    BESIDE,
+    BOX,
+    FLAT,
+    HOSTED,
+    PADDED,
+    PARTED,
+    Held,
+    assembly_ticks,
+    merge_ticks,
+    transfer_ticks,
+)
 from tapestry_plan.search.prices.merging import count_merging
 from tapestry_plan.search.prices.tensors import Known, TensorCost, Use, hold_whole
 from tapestry_plan.search.sums.elimination import IntArray
@@ -23,6 +36,8 @@ class Moved(Struct, frozen=True):
     links: dict[tuple[int, int], int]
     """Bytes from device to device, where there are any."""
     ticks: int
+    copied: IntArray
+    """Bytes of its own that each device copies for that."""
 
 
 class Brought(Struct, frozen=True):
@@ -61,39 +76,84 @@ class Delivery(Struct, frozen=True):
     blocks: Sequence[Sequence[Brought]]
 
 
+class _OwnBlock(NamedTuple):
+    """What a device has of a tensor, by number, and how an operand has it."""
+
+    number: int
+    way: int
+
+
 class Assembling:
     """Bytes of a tensor that devices copy of what they have, consumer by consumer, in a layout of its producer."""
 
     def __init__(self, cost: TensorCost, row: int) -> None:
         self.cost, self.parts = cost, int(cost.held.parts[row])
         self.made: IntArray = cost.held.numbers[row]
-        self.complete = [self.made] if self.parts == 1 else []
-        """The blocks that devices have, each as their region numbers."""
+        self.complete: list[list[_OwnBlock]] = [[] for _ in self.made]
+        """The blocks that each device has."""
+        if self.parts == 1:
+            self._add(self.made, np.zeros_like(self.made))
+
+    def _add(self, numbers: IntArray, ways: IntArray) -> None:
+        for blocks, one, way in zip(self.complete, numbers.tolist(), ways.tolist(), strict=True):
+            blocks.append(_OwnBlock(one, way))
+
+    def land(self, use: Use, value: int) -> IntArray:
+        """Let it lie in a place of its own, complete; give the bytes that each device copies for that."""
+        copied = self.take(use, value)
+        self.made, self.parts = use.numbers[value], 1
+        return copied
 
     def take(self, use: Use, value: int) -> IntArray:
         """Let a consumer have its blocks; give the bytes that each device copies for that."""
-        found, table = np.zeros(len(self.made), np.int64), self.cost.table
+        found = np.zeros(len(self.made), np.int64)
         for k, numbers in enumerate(use.apart or (use.numbers,)):
-            need = numbers[value]
-            size = table.sizes(need)
-            shared = [table.sizes(need, one) for one in self.complete]
-            for device in np.flatnonzero(
-                np.all([mine < size for mine in (np.zeros_like(size), *shared)], axis=0)
-            ).tolist():
-                is_padded = bool(use.padded and use.padded[k][value, device])
-                found[device] += self._count(device, int(need[device]), is_padded)
-            self.complete.append(need)
+            need, way = numbers[value], use.ways[k][value] if use.ways else np.zeros_like(numbers[value])
+            wanted = np.flatnonzero(self.cost.table.sizes(need) > 0)
+            for device in wanted.tolist():
+                found[device] += self._count(device, _OwnBlock(int(need[device]), int(way[device])))
+            self._add(need, way)
         return found
 
-    def _count(self, device: int, need: int, is_padded: bool) -> int:
-        regions = self.cost.table.regions
-        missing, made = regions[need], regions[self.made[device]]
-        for one in self.complete:
-            missing = missing - regions[one[device]]
-        copied = 0 if is_padded else (regions[need].size - missing.size) * self.cost.tensor.itemsize
+    def _count(self, device: int, block: _OwnBlock) -> int:
+        table, itemsize = self.cost.table, self.cost.tensor.itemsize
+        need, way = table.regions[block.number], block.way
+        serving = next((one for one in self.complete[device] if self._serves(one, block)), None)
+        if serving is not None:
+            is_larger = way & BESIDE or table.regions[serving.number].size > need.size
+            return need.size * itemsize if way & HOSTED and is_larger else 0
+        missing, made = need, table.regions[int(self.made[device])]
+        for one in self.complete[device]:
+            missing = missing - table.regions[one.number]
+        copied = (need.size - missing.size) * itemsize
+        if self.parts == 1 and self._holds_made(device, block, made):
+            copied -= made.size * itemsize
         if self.parts > 1 and (missing - made).size:
             copied += (missing & made).size * self.cost.part_itemsize
-        return copied
+        return copied + (need.size * itemsize if way & HOSTED and way & BESIDE else 0)
+
+    def _serves(self, one: _OwnBlock, block: _OwnBlock) -> bool:
+        """Whether a block that a device has serves as it is."""
+        table = self.cost.table
+        if (table.regions[block.number] - table.regions[one.number]).size:
+            return False
+        if not block.way & PADDED:
+            return True
+        boxes = (np.array([each.way >> BOX]) for each in (one, block))
+        return bool(one.way & PADDED and table.hold_boxes(*boxes)[0])
+
+    def _holds_made(self, device: int, block: _OwnBlock, made: DisjointRegions) -> bool:
+        """Whether what the device made is made in a block that is gathered, the first that has all of it."""
+        table, may = self.cost.table, PARTED | FLAT | ANYHOW
+        if not made.size or not block.way & may or (made - table.regions[block.number]).size:
+            return False
+        for one in self.complete[device][1:]:
+            region = table.regions[one.number]
+            is_gathered = one.way & PADDED or region.size > made.size
+            if is_gathered and not (made - region).size and not block.way & ANYHOW:
+                return False
+        number = self.made[device : device + 1]
+        return bool(table.may_lie(number, np.array([block.number]), np.array([block.way]))[0])
 
 
 def count_each(
@@ -113,7 +173,7 @@ def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
             yield _count_exchanged(mesh, cost, one)
         else:
             found = count_merging(one.stage, one.before, cost.part_itemsize, mesh)
-            yield Moved(found.nbytes, found.links, found.ticks)
+            yield Moved(found.nbytes, found.links, found.ticks, np.zeros(mesh.size, np.int64))
 
 
 def find_cells(
@@ -140,7 +200,7 @@ def _list_deliveries(
     held, row = cost.held, choice[cost.producer]
     nothing = DisjointRegions(shape)
     given = [nothing] * mesh.size
-    near = Assembling(cost, row)
+    near, is_doubled = Assembling(cost, row), False
     if cost.landing is not None and cost.lands_in(choice):
         place = choice[cost.landing.variable]
         order = find_merge(cost, choice, mesh)
@@ -154,16 +214,17 @@ def _list_deliveries(
         # From here on the tensor is complete and lies there; what a device had complete before it has still.
         if held.parts[row] == 1:
             given = [table.regions[number] for number in held.numbers[row].tolist()]
+        is_doubled = held.parts[row] == 1
         held, row = hold_whole(known, table, cost.landing.numbers[place][None, :]), 0
         if has_copies:
-            near.take(cost.landing, place)
-        near.parts = 1
+            near.land(cost.landing, place)
     for k, use in enumerate(cost.uses):
         value = choice[use.variable]
         fresh, copied = [nothing] * mesh.size, np.zeros(mesh.size, np.int64)
         blocks: Sequence[Sequence[Brought]] = [()] * mesh.size
         if k not in cost.only_partial or held.parts[row] > 1:
-            copied = near.take(use, value) if has_copies else copied
+            if has_copies:
+                copied = near.take(use.double(known.share) if is_doubled else use, value)
             wanted = use.numbers[value].tolist()
             fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
             if mesh.prices_runs:
@@ -233,7 +294,7 @@ def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Delivery) -> Moved:
     most = np.array([copied[list(mine)].max() for _, mine in mesh.kinds])
     ticks += assembly_ticks(most, mesh)
     links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
-    return Moved(cells.sum(axis=0) * size, links, int(ticks))
+    return Moved(cells.sum(axis=0) * size, links, int(ticks), copied)
 
 
 def _count_runs(cost: TensorCost, one: Delivery, cells: IntArray) -> IntArray:

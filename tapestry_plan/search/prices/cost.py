@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 from itertools import product
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import MAX_STAGE_SECONDS, Mesh, list_senders, number_ports, unite
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.integers import DisjointSetts, Sett
-from tapestry_sets.regions import DisjointRegions, Region
+from tapestry_sets.regions import Box, DisjointRegions, Region
 
 Flags = NDArray[np.bool_]
 TICKS_PER_SECOND = 10**12
@@ -92,6 +93,10 @@ class RegionTable(Struct):
     _hulls: IntArray = field(default_factory=lambda: np.zeros((0, 1, 2), np.int64))
     _followed: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """By an axis and the numbers of two of its sets: places of the one whose next one is of the other."""
+    _extents: list[tuple[int, ...]] = field(default_factory=list)
+    """By region the extents of the box around it, with 0 for one more axis where it is not a box."""
+    _boxes: dict[tuple[float | None, Box], int] = field(default_factory=dict)
+    """Padded blocks, with what they are padded with, by number."""
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
@@ -143,6 +148,44 @@ class RegionTable(Struct):
                 cells *= self._axis_sizes(axis, [c[..., axis] for c in chosen])
             total += cells
         return total
+
+    def number_box(self, fill: float | None, box: Box) -> int:
+        """The number of a padded block, with what it is padded with."""
+        return self._boxes.setdefault((fill, box), len(self._boxes))
+
+    def hold_boxes(self, one: IntArray, two: IntArray) -> Flags:
+        """Whether padded blocks have all of others, padded with the same, by their numbers."""
+        boxes = list(self._boxes)
+        pairs, at = _list_tuples([one, two], [len(boxes)] * 2)
+        found = [boxes[a][0] == boxes[b][0] and boxes[a][1].contains(boxes[b][1]) for a, b in pairs.tolist()]
+        return np.array(found, bool)[at]
+
+    def list_extents(self, numbers: IntArray) -> tuple[IntArray, Flags]:
+        """Extents of the boxes around regions, (…, axes), and which of them are boxes."""
+        for region in self.regions[len(self._extents) :]:
+            bounds = region.bounds()
+            shape = () if bounds is None else tuple(b - a for a, b in zip(*bounds, strict=True))
+            shape = shape if bounds is not None else (0,) * len(self.shape)
+            is_box = bounds is not None and prod(shape) == region.size
+            self._extents.append((*shape, int(is_box)))
+        every = np.array(self._extents, np.int64)[numbers]
+        return every[..., :-1], every[..., -1] > 0
+
+    def may_lie(self, made: IntArray, blocks: IntArray, ways: IntArray) -> Flags:
+        """Whether what devices made may be made in blocks that have all of it, by region numbers that broadcast."""
+        (mine, are_boxes), (theirs, _) = self.list_extents(made), self.list_extents(blocks)
+        parted: Flags = (ways & PARTED) > 0
+        flat: Flags = (ways & FLAT) > 0
+        if self.shape:
+            parted = parted & (mine[..., -1] > 1)
+            run: Flags = np.ones(np.broadcast_shapes(made.shape, blocks.shape), bool)
+            tails = [np.cumprod(each[..., :0:-1], axis=-1)[..., ::-1] for each in (mine, theirs)]
+            for axis in range(len(self.shape) - 1):
+                run &= (mine[..., axis] <= 1) | (tails[0][..., axis] == tails[1][..., axis])
+            flat = flat & run
+        # Over other index axes, where they are boxes, others may lie otherwise.
+        loose = ((ways & (PARTED | FLAT)) > 0) & ~are_boxes
+        return parted | flat | loose | ((ways & ANYHOW) > 0)
 
     def list_sets(self, numbers: IntArray) -> IntArray:
         """The sets whose product a region is, by number, (…, rank): 0 for nothing, -1 for no one product."""
@@ -466,6 +509,19 @@ class Held(Struct, frozen=True):
     groups: IntArray
 
 
+PADDED, HOSTED, PARTED, FLAT, ANYHOW, BESIDE, FREE = (1 << k for k in range(7))
+"""How an operand has its block of a tensor, as bits.
+
+``PADDED``: it has cells outside of the tensor, and is gathered in any case; which box that is stands in front of the
+bits. ``HOSTED``: it is made in the block of a view where the device has no more than is read. ``PARTED``: what the
+device made may be made in the block, its rows apart; ``FLAT``: as one run of cells; ``ANYHOW``: wherever it lies,
+in several blocks too, for bounds. ``BESIDE``: the tensor lies in two places, so that nothing is made in its block.
+``FREE``: nothing is priced.
+"""
+BOX = FREE.bit_length()
+"""The first bit of the number of a padded block's box, see `RegionTable.number_box`."""
+
+
 class OperandBlocks(Struct, frozen=True):
     """The blocks of a tensor that the operands of one consumer take, one operand after the other.
 
@@ -473,16 +529,15 @@ class OperandBlocks(Struct, frozen=True):
     ----------
     numbers : tuple of array of int64, (classes, devices)
         For each operand the region numbers of the tensor's cells.
-    padded : tuple of array of int64, (classes, devices)
-        For each operand 1 where the block has cells outside of the tensor: it is written anew in any case, which is
-        counted with the operator's work (`count_copied`). Empty where none has.
+    ways : tuple of array of int64, (classes, devices)
+        For each operand how it has its block; empty where blocks lie apart and have no padding.
     loose : tuple of array of int64, (classes, devices)
         For each operand the axes, as bits of a number, on which its buffer reaches further than the tensor's cells that
         it takes: no run goes on past their ends. Empty where none does.
     """
 
     numbers: tuple[IntArray, ...]
-    padded: tuple[IntArray, ...] = ()
+    ways: tuple[IntArray, ...] = ()
     loose: tuple[IntArray, ...] = ()
 
 
@@ -531,8 +586,8 @@ def count_transfers(
     |(N_k − ∪ N_i) ∩ H| cells, and tensors in partial results need nothing else: each part is a group of its own.
 
     A block that lies in what the device holds, or in what one consumer before took, serves as it is. Else it is put
-    together, and the cells that the device has of it, |N_k ∩ (H ∪ ∪ N_i)|, are copied; of its own part of a sum those
-    that are to be merged, where it has not all of them.
+    together, and the cells that the device has of it, |N_k ∩ (H ∪ ∪ N_i)|, are copied, but for those that are made
+    there (`layouts/anew.py`); of its own part of a sum those that are to be merged, where it has not all of them.
 
     Where runs take time (`Link.run_seconds`) those of each message are counted in the boxes around H and around what
     each operand takes of N_k; of parts of a sum around what of it is to be merged.
@@ -594,20 +649,33 @@ def _count_one_consumer(
         few = [[one for one in map(each.__getitem__, theirs) if one is not None] for each in several]
         apart = [list_own(first, each, spreads, table.count_along_axis) for each in few]
 
+        ways = [each[theirs] for each in blocks.ways] or [np.zeros_like(sizes[0])] * len(sizes)
+        needed = [each[theirs] for each in blocks.numbers]
+
         def assemble(row: int, own: IntArray) -> None:
             """What each device has itself of what consumers need is told for one holder after the other."""
-            is_part = int(held.parts[mine[row]] > 1)
+            at = mine[row]
+            is_part, has_all = int(held.parts[at] > 1), table.sizes(held.numbers[at])
             copied = np.zeros_like(sizes[0])
-            for k, (size, has) in enumerate(zip(sizes, [next(each) for each in apart] or [own], strict=True)):
-                is_read = 1 if is_part or not blocks.padded else 1 - blocks.padded[k][theirs]
-                copied += np.where(has < size, has, 0) * is_read
-            assembled[:, mine[row], theirs] = _list_most(copied, mesh) * itemsizes[is_part]
+            every = zip(sizes, needed, ways, takes, [next(each) for each in apart] or [own], strict=True)
+            for size, need, way, some, has in every:
+                nbytes = np.where(has < size, has, 0)
+                if not is_part:
+                    nbytes = np.where((way & PADDED) > 0, has, nbytes)
+                    is_made = (has == has_all) & (has > 0) & some[:, None]
+                    is_made &= ((way & (PADDED | HOSTED)) > 0) | (has < size)
+                    if is_made.any():
+                        is_made &= table.may_lie(held.numbers[at], need, way)
+                    is_larger = (has == size) & ((has_all > size) | ((way & BESIDE) > 0)) & ((way & PADDED) == 0)
+                    nbytes = np.where(((way & HOSTED) > 0) & is_larger, size, np.where(is_made, 0, nbytes))
+                copied += np.where(((way & FREE) > 0) | ~some[:, None], 0, nbytes)
+            assembled[:, at, theirs] = _list_most(copied, mesh) * itemsizes[is_part]
 
         put(mine, theirs, count_along(first, second, spreads, mesh, table.count_along_axis, assemble))
     for rows, columns in ((others, theirs), (np.arange(len(holders)), rest)):
         if rows.size and columns.size:
             few_held = Held(held.numbers[rows], held.parts[rows], held.groups[rows])
-            some = OperandBlocks(*(tuple(each[columns] for each in every) for every in (blocks.numbers, blocks.padded)))
+            some = OperandBlocks(*(tuple(each[columns] for each in every) for every in (blocks.numbers, blocks.ways)))
             found = _count_by_pairs(table, few_held, [need[columns]], mesh, [some], itemsizes).spread()
             put(rows, columns, found)
             assembled[:, rows[:, None], columns] = found.assembled
@@ -643,37 +711,44 @@ def _count_by_pairs(
     #       needed  u0 u1 u2 …          class of holders a:  h0 h1 h2 h3      by sender s and receiver d, masked by who
     #     held h0    4  0  2            of consumers b:      u0 u0 u1 u2      reads from whom:  counts[h_s, u_d]
     #          h1    0  4  2            sums over d: what s sends; over s: what d receives
-    many, last = len(needs), len(needs) - 1
+    many = len(needs)
     listed = [_spread(need, k, many) for k, need in enumerate(needs)]
     taken: list[list[int]] = []  # by consumer, where in the tuples it stands what its operands take
     for k, each in enumerate(blocks):
         mine = [_spread(one, k, many) for one in each.numbers] if len(each.numbers) > 1 else []
         taken.append([*range(len(listed), len(listed) + len(mine))] or [k])
         listed += mine
-    padded = [_spread(one, last, many) for one in blocks[last].padded]
-    loose = [_spread(one, last, many) for one in blocks[last].loose] if mesh.prices_runs else []
-    sides = [len(table.regions)] * len(listed) + [2] * len(padded) + [1 << len(table.shape)] * len(loose)
-    wanted, at = _list_tuples([*listed, *padded, *loose], sides)
+    numbered, known = len(listed), list[list[int | None]]()  # and how they have that, where it matters
+    for k, each in enumerate(blocks):
+        ways = each.ways if k == many - 1 else tuple(np.where(one & PADDED, one, 0) for one in each.ways)
+        at: list[int | None] = [None] * len(each.numbers)
+        for operand, one in enumerate(ways):
+            if one.any():
+                at[operand] = len(listed)
+                listed.append(_spread(one, k, many))
+        known.append(at)
+    room = max([len(table.regions), *(int(one.max()) + 1 for one in listed[numbered:])])
+    loose = [_spread(one, many - 1, many) for one in blocks[-1].loose] if mesh.prices_runs else []
+    sides = [len(table.regions)] * numbered + [room] * (len(listed) - numbered) + [1 << len(table.shape)] * len(loose)
+    wanted, at_ = _list_tuples([*listed, *loose], sides)
     holding, holds = np.unique(held.numbers, return_inverse=True)
     holds = holds.reshape(held.numbers.shape)
     others = np.append(holding, table.number(DisjointRegions.full(table.shape)))
     fresh = counts, numbers = _count_fresh(table, wanted[:, :many], others)
-    copied, ways = _list_copied(
-        table, wanted[:, : len(sides) - len(loose)], taken, len(listed), others, fresh, itemsizes
-    )
+    copied, which = _list_copied(table, wanted[:, : len(listed)], taken, known, others, fresh, itemsizes)
     runs = None
     if mesh.prices_runs:
         # Holders of parts of a sum come behind the others: what these send is not put into a block with padding.
-        reads = RunReads(table, _list_fresh, wanted, taken, wanted[:, len(sides) - len(loose) :])
+        reads = RunReads(table, _list_fresh, wanted, taken, wanted[:, len(listed) :])
         every = [reads.count(holding, fresh, is_part=False)]
         if (held.parts > 1).any():
             every.append(reads.count(holding, fresh, is_part=True))
-        found, which = list_classes(np.ascontiguousarray(np.concatenate(every).T))
-        both, numbers = _list_tuples([numbers, which], [counts.shape[1], len(found)])
+        found, classes = list_classes(np.ascontiguousarray(np.concatenate(every).T))
+        both, numbers = _list_tuples([numbers, classes], [counts.shape[1], len(found)])
         counts, runs = counts[:, both[:, 0]], found.T[:, both[:, 1]]
     # Where all devices receive the same some may copy other cells: such classes have columns of their own.
-    pairs, ways = _list_tuples([numbers, ways], [counts.shape[1], copied.shape[1]])
-    rows, columns = _list_tuples(list(np.moveaxis(ways[at], -1, 0)), [len(pairs)] * mesh.size)
+    pairs, which = _list_tuples([numbers, which], [counts.shape[1], copied.shape[1]])
+    rows, columns = _list_tuples(list(np.moveaxis(which[at_], -1, 0)), [len(pairs)] * mesh.size)
     received, same = pairs[rows, 0], np.arange(len(rows))
     if len(pairs) > counts.shape[1]:
         received, same = _list_tuples(list(received.T), [counts.shape[1]] * mesh.size)
@@ -699,7 +774,7 @@ def _list_copied(
     table: RegionTable,
     wanted: IntArray,
     taken: Sequence[Sequence[int]],
-    padded: int,
+    known: Sequence[Sequence[int | None]],
     others: IntArray,
     fresh: tuple[IntArray, IntArray],
     itemsizes: tuple[int, int],
@@ -710,11 +785,9 @@ def _list_copied(
     ----------
     table : RegionTable
     wanted : array of int64, (tuples, columns)
-        Region numbers that consumers need, and what their operands take; flags of padding.
-    taken : sequence of sequence of int
-        By consumer the columns with what its operands take.
-    padded : int
-        The first column of flags, one for each of the last one's operands if there are any.
+        Region numbers that consumers need, and what their operands take; how operands have that.
+    taken, known : sequence of sequence of int
+        By consumer the columns with what its operands take, and with how they have that; None where no bit is set.
     others : array of int64
         Region numbers of what devices hold, and of the whole tensor.
     fresh : tuple
@@ -726,42 +799,157 @@ def _list_copied(
         Of complete tensors, then of those in partial results; which of the ways each tuple is.
     """
     *before, mine = taken
+    nothing = np.zeros(len(wanted), np.int64)
+
+    def find_way(at: int | None) -> IntArray:
+        return nothing if at is None else wanted[:, at]
+
+    earlier = [
+        (wanted[:, column], find_way(at))
+        for columns, ats in zip(taken, known, strict=True)
+        for column, at in zip(columns, ats, strict=True)
+    ]
+    first = len(earlier) - len(mine)
     parts: list[tuple[IntArray, int]] = []
-    said: list[tuple[IntArray, IntArray, IntArray]] = []
-    earlier: list[IntArray] = []
-    for k, column in enumerate(mine):
-        read = wanted[:, column]
-        given = np.column_stack([wanted[:, : len(before)], *earlier, read])
+    said: list[_CopiedOf] = []
+    united: list[IntArray] = []
+    for k in range(len(mine)):
+        read, way = earlier[first + k]
+        given = np.column_stack([wanted[:, : len(before)], *united, read])
         counts, numbers = fresh if len(mine) == 1 else _count_fresh(table, given, others)
         # What operands before the next one take together is one region: of many the terms would double with each.
-        earlier = [_unite_numbers(table, *earlier, read)] if k + 1 < len(mine) else []
-        names, which = np.unique(read, return_inverse=True)
-        size = table.sizes(names)[which]
-        arrived = size - counts[-1][numbers]
-        for other in (*(each for one in before for each in one), *mine[:k]) if arrived.any() else ():
-            whole = np.flatnonzero((arrived == size) & (size > 0))
-            arrived[whole[table.sizes(read[whole], wanted[whole, other]) == size[whole]]] = 0
-        is_padded = wanted[:, padded + k] if padded < wanted.shape[1] else np.zeros(len(wanted), np.int64)
-        arrived[is_padded > 0] = 0
-        # Where nothing came before, the cells that are shared say whether a device holds all; else it is asked.
-        lies, alike = np.zeros((1, len(others) - 1), bool), np.zeros(len(wanted), np.int64)
-        if arrived.any():
-            lies, alike = list_classes(table.sizes(names[:, None], others[None, :-1]) == table.sizes(names)[:, None])
-            alike = np.where(arrived > 0, alike[which], 0)
-        amounts, which = np.unique(arrived, return_inverse=True)
-        parts += [(numbers, counts.shape[1]), (which, len(amounts)), (alike, len(lies)), (is_padded, 2)]
-        said.append((counts, amounts, lies))
+        united = [_unite_numbers(table, *united, read)] if k + 1 < len(mine) else []
+        one = _CopiedOf.of(table, read, way, earlier[: first + k], counts, numbers, others[:-1])
+        parts += one.columns
+        said.append(one)
     rows, ways = _list_tuples([each for each, _ in parts], [size for _, size in parts])
     complete, partial = np.zeros((2, len(others) - 1, len(rows)), np.int64)
-    for k, (counts, amounts, lies) in enumerate(said):
-        column, amount, row, is_padded = rows[:, 4 * k : 4 * k + 4].T
-        shared, arrived = counts[:-1, column], amounts[amount]
-        is_whole = shared == counts[-1, column]
-        serves = np.where(arrived > 0, lies[row].T, is_whole) | (is_padded > 0)
-        complete += np.where(serves, 0, arrived + shared) * itemsizes[0]
-        partial += arrived * itemsizes[0] + np.where(is_whole, 0, shared) * itemsizes[1]
+    at = 0
+    for one in said:
+        in_cells = one.count(table, rows[:, at : at + len(one.columns)].T)
+        at += len(one.columns)
+        complete += in_cells[0] * itemsizes[0]
+        partial += in_cells[1] * itemsizes[0] + in_cells[2] * itemsizes[1]
     copied, alike = list_classes(np.ascontiguousarray(np.concatenate([complete, partial]).T))
     return copied.T, alike[ways]
+
+
+class _CopiedOf(Struct, frozen=True):
+    """All that says what a device copies for one operand, as numbers of few different things, by tuple.
+
+    Parameters
+    ----------
+    columns : list of (array of int64, int)
+        By tuple the numbers of: what is shared with what devices hold; what is read; how; how many cells have arrived;
+        who held what is made before. With each how many there are.
+    counts : array of int64
+        As `_count_fresh` says.
+    names, ways, arrived : array of int64
+        What is read, how, and cells that have arrived, by number.
+    hosted : array of bool, (numbers, holdings)
+        Whether what a device holds lies in a block that was gathered before.
+    holding : array of int64
+    """
+
+    columns: list[tuple[IntArray, int]]
+    counts: IntArray
+    names: IntArray
+    ways: IntArray
+    arrived: IntArray
+    hosted: Flags
+    holding: IntArray
+
+    @classmethod
+    def of(
+        cls,
+        table: RegionTable,
+        read: IntArray,
+        way: IntArray,
+        earlier: Sequence[tuple[IntArray, IntArray]],
+        counts: IntArray,
+        numbers: IntArray,
+        holding: IntArray,
+    ) -> _CopiedOf:
+        names, which = np.unique(read, return_inverse=True)
+        ways, how = np.unique(way, return_inverse=True)
+        size = table.sizes(names)[which]
+        arrived = size - counts[-1][numbers]
+        arrived = np.where(arrived > 0, 4 * arrived, 0)  # cells, and what became of them
+        for other, its_way in earlier:
+            whole = np.flatnonzero((arrived == 4 * size) & (size > 0))
+            if not whole.size:
+                break
+            serves = table.sizes(read[whole], other[whole]) == size[whole]
+            if (padded := (way[whole] & PADDED) > 0).any():
+                both = padded & serves & ((its_way[whole] & PADDED) > 0)
+                serves &= ~padded
+                some = np.flatnonzero(both)
+                at = whole[some]
+                serves[some] = table.hold_boxes(its_way[at] >> BOX, way[at] >> BOX)
+            at = whole[serves]
+            arrived[at] = np.where(table.sizes(other[at]) > size[at], 2, 1)
+        amounts, amount = np.unique(arrived, return_inverse=True)
+        hosted, whose = np.zeros((1, len(holding)), bool), np.zeros(len(read), np.int64)
+        if earlier and ((ways & (PARTED | FLAT)) > 0).any():
+            hosted, whose = cls._list_hosted(table, earlier, holding)
+        columns = [
+            (numbers, counts.shape[1]),
+            (which, len(names)),
+            (how, len(ways)),
+            (amount, len(amounts)),
+            (whose, len(hosted)),
+        ]
+        return cls(columns, counts, names, ways, amounts, hosted, holding)
+
+    @staticmethod
+    def _list_hosted(
+        table: RegionTable, earlier: Sequence[tuple[IntArray, IntArray]], holding: IntArray
+    ) -> tuple[Flags, IntArray]:
+        """Whether what devices hold lies in some block that was gathered before, (numbers, holdings), and by tuple."""
+        has = table.sizes(holding)
+        classes: list[tuple[IntArray, int]] = []
+        rows: list[Flags] = []
+        for other, way in earlier:
+            pairs, at = _list_tuples([other, way & PADDED], [len(table.regions), 2])
+            names, padded = pairs.T
+            there = (table.sizes(names[:, None], holding[None, :]) == has) & (has > 0)
+            there &= (padded[:, None] > 0) | (table.sizes(names)[:, None] > has)
+            distinct, alike = list_classes(there.astype(np.int64))
+            rows.append(distinct > 0)
+            classes.append((alike[at], len(distinct)))
+        tuples, whose = _list_tuples([each for each, _ in classes], [size for _, size in classes])
+        any_of = np.zeros((len(tuples), len(holding)), bool)
+        for each, column in zip(rows, tuples.T, strict=True):
+            any_of |= each[column]
+        distinct, alike = list_classes(any_of.astype(np.int64))
+        return distinct > 0, alike[whose]
+
+    def count(self, table: RegionTable, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Cells that are copied, by holding and row: of complete tensors; of those in parts, complete and own ones."""
+        column, name, how, amount, whose = rows
+        way, states, size = self.ways[how], self.arrived[amount], table.sizes(self.names[name])
+        is_served, arrived = (states == 1) | (states == 2), np.where(states > 2, states // 4, 0)
+        shared, left = self.counts[:-1, column], self.counts[-1, column]
+        is_padded, is_free = (way & PADDED) > 0, (way & FREE) > 0
+        has = table.sizes(self.holding)[:, None]
+        both = table.sizes(self.names[None, :], self.holding[:, None])[:, name]
+        holds_all = (both == size) & ~is_padded
+        cells = np.where(holds_all | is_served, 0, arrived + shared)
+        may = way & (PARTED | FLAT | ANYHOW)
+        if may.any():
+            is_made = (both == has) & (has > 0) & ~holds_all & ~is_served & (may > 0)
+            is_made &= ~self.hosted[whose].T | ((way & ANYHOW) > 0)
+            if is_made.any():
+                pairs, at = _list_tuples([self.names[name], way], [len(table.regions), int(self.ways.max()) + 1])
+                lies = table.may_lie(self.holding[:, None], pairs[None, :, 0], pairs[None, :, 1])[:, at]
+                cells = np.where(is_made & lies, cells - has, cells)
+        is_hosted, is_beside = (way & HOSTED) > 0, (way & BESIDE) > 0
+        if is_hosted.any():
+            is_larger = np.where(holds_all, has > size, (states == 2)) | is_beside
+            cells = cells + np.where(is_hosted & is_larger, size, 0)
+        merged = np.where(is_served, 0, arrived) + np.where(is_hosted & ((states == 2) | is_beside), size, 0)
+        own = np.where(shared == left, 0, shared)
+        return np.where(is_free, 0, cells), np.where(is_free, 0, merged), np.where(is_free, 0, own)
 
 
 def _unite_numbers(table: RegionTable, *numbers: IntArray) -> IntArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
@@ -17,6 +18,12 @@ from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.chosen import Moved, count_each, find_merge
 from tapestry_plan.search.prices.cost import (
+    BOX,
+    FLAT,
+    FREE,
+    HOSTED,
+    PADDED,
+    PARTED,
     Held,
     OperandBlocks,
     RegionTable,
@@ -37,6 +44,9 @@ from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.search.sums.tables import Tables, list_scope
 from tapestry_plan.steps import (
+    APART,
+    Hosting,
+    Hostings,
     IndexBlock,
     InfeasiblePlan,
     Layout,
@@ -47,15 +57,19 @@ from tapestry_plan.steps import (
     Space,
     align,
     count_copied,
+    is_padded,
     is_turned,
     lay_tensor,
     list_candidates,
+    list_hosted,
+    list_hostings,
     list_images,
     list_seen,
     list_spread,
     list_stored,
     list_viewed,
-    may_copy,
+    may_pad,
+    may_write,
     name_stage,
     parse_layout,
     sort_layouts,
@@ -86,6 +100,8 @@ class Asked(Struct, frozen=True):
     """How many partial results are merged at a time, where the caller says so."""
     meter: Meter = field(default_factory=Meter)
     """Says how much of planning is done."""
+    apart: bool = False
+    """Whether no block lies in another one, as under a cap, so that all is copied that is not strided where it lies."""
 
 
 class Problem:
@@ -125,6 +141,15 @@ class Problem:
             self.made.setdefault(cost.producer, []).append(cost)
             self._settle_landing(cost)
         self.tensors = [part for cost in whole for part in ([cost] if cost.landing else cost.split())]
+
+    @cached_property
+    def hostings(self) -> Hostings:
+        """Where tensors' blocks may be made."""
+        return {} if self.asked.apart else list_hostings(self.graph)
+
+    def _host(self, names: Iterable[str]) -> tuple[Hosting, ...]:
+        """The same of some tensors."""
+        return tuple(self.hostings.get(name, APART) for name in names)
 
     def _list_operators(self) -> list[OpNode]:
         """The operators, each after those that it depends on."""
@@ -436,12 +461,12 @@ class Problem:
         """How an operator reads each stored tensor behind its inputs."""
         viewed = list_viewed(self.graph, node.inputs)
         for name, numbers in self._number_read(node).items():
-            apart, padded, loose = (
+            apart, ways, loose = (
                 self.number_apart(node, name),
-                self._list_padded(node, name),
+                self._list_ways(node, name),
                 self._list_loose(node, name),
             )
-            yield Use(at, numbers, given, viewed=name in viewed, apart=apart, padded=padded, loose=loose), name
+            yield Use(at, numbers, given, viewed=name in viewed, apart=apart, ways=ways, loose=loose), name
 
     def _number_read(self, node: OpNode) -> dict[str, IntArray]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
@@ -486,22 +511,63 @@ class Problem:
         """The blocks of an operator's layouts, each once, and their places by (layout, device); -1 where idle."""
         return self._list_blocks(self._variable("operator", node.name).layouts)
 
-    def _list_padded(self, node: OpNode, stored: str) -> tuple[IntArray, ...]:
-        """For each operand that reads a tensor 1 where its block has cells outside of it, by layout and device."""
+    def _list_ways(self, node: OpNode, stored: str) -> tuple[IntArray, ...]:
+        """For each operand that reads a tensor how it has its block, by layout and device; none where all lie apart."""
         reading = [k for k, name in enumerate(node.inputs) if stored in self.graph.source(name).stored]
-        mine = [k for k in reading if self.graph.source(node.inputs[k]).direct and may_copy(self.reads, node, k)]
-        if not mine:
-            return ()
+        (hosting,) = self._host([stored])
+        read = list_stored(self.graph, node.inputs)
 
         def made() -> tuple[IntArray, ...]:
-            found = [np.sign(self._count_operand(node, k, slice(None))) if k in mine else None for k in reading]
-            if not any(each is not None and each.any() for each in found):
-                return ()
-            shape = next(each.shape for each in found if each is not None)
-            return tuple(self.known.share(np.zeros(shape, np.int64) if each is None else each) for each in found)
+            found = [self._list_ways_of(node, k, stored, hosting) for k in reading]
+            return tuple(map(self.known.share, found)) if any(each.any() for each in found) else ()
 
-        behind = list_stored(self.graph, node.inputs).index(stored)
-        return self.known.fact(("padded", self.kind(node), behind), made)
+        is_several = stored in self._padded_twice
+        return self.known.fact(("ways", self.kind(node), read.index(stored), self._host(read), is_several), made)
+
+    @cached_property
+    def _padded_twice(self) -> frozenset[str]:
+        """The tensors that several operands read with padding, of which one block may serve another."""
+        counts: Counter[str] = Counter()
+        for node in self.order:
+            for k in range(len(node.inputs)):
+                if may_pad(self.reads, node, k):
+                    counts.update({names[k] for names in self.list_readings(node) if names[k] in self.graph.stored})
+        return frozenset(name for name, count in counts.items() if count > 1)
+
+    def _list_ways_of(self, node: OpNode, operand: int, stored: str, hosting: Hosting) -> IntArray:
+        """The same of one operand."""
+        blocks, places = self.list_blocks(node)
+        signature, source = self.graph.signature(node.name), self.graph.source(node.inputs[operand])
+        declared = signature.inputs[operand]
+        every = (PARTED * hosting.rows | FLAT) if hosting.gathered else 0
+        ways = np.full(len(blocks) + 1, every, np.int64)  # the last one is of idle devices
+        seen = list_seen(signature, declared, blocks)
+        if source.direct and may_pad(self.reads, node, operand):
+            numbers = {block: self._number_box(node, operand, block, stored) for block in dict.fromkeys(seen)}
+            for k, block in enumerate(seen):
+                if (number := numbers[block]) is not None:
+                    ways[k] = (ways[k] & ~FLAT) | PADDED | number << BOX
+        elif not source.direct and hosting.viewed and may_write(self.reads, node, operand):
+            hostings = self._host(source.stored)
+            at = source.stored.index(stored)
+            hosted = {
+                block: list_hosted(self.reads, node, operand, block, hostings)[at] for block in dict.fromkeys(seen)
+            }
+            for k, block in enumerate(seen):
+                if hosted[block]:
+                    ways[k] = (ways[k] & ~FLAT) | HOSTED
+        return ways[places]
+
+    def _number_box(self, node: OpNode, operand: int, block: IndexBlock, stored: str) -> int | None:
+        """The number of the box of a block that is padded; None for others."""
+        if not is_padded(self.reads, node, operand, block):
+            return None
+        signature = self.graph.signature(node.name)
+        box = signature.input_box(operand, block) if isinstance(block, Box) else None
+        assert box is not None, "it is padded"
+        if stored not in self._padded_twice:
+            return 0
+        return self.tables[stored].number_box(signature.inputs[operand].pad, box)
 
     def _list_loose(self, node: OpNode, stored: str) -> tuple[IntArray, ...]:
         """For each operand that reads a tensor on which axes its buffer reaches further than the cells that it takes.
@@ -563,7 +629,8 @@ class Problem:
 
     def _node_ticks(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
         """Modeled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
-        return self.known.fact(("ticks", self.kind(node)), lambda: self._node_ticks_now(node, read, self.mesh))
+        key = "ticks", self.kind(node), self._host(list_stored(self.graph, node.inputs))
+        return self.known.fact(key, lambda: self._node_ticks_now(node, read, self.mesh))
 
     def count_fastest(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
         """The same if all devices were as fast as any of them: no layout takes less."""
@@ -581,7 +648,10 @@ class Problem:
         return self.known.fact(("bare", self.kind(node)), lambda: self._node_ticks_now(node, read, self.mesh, False))
 
     def count_copied(self, node: OpNode, rows: slice = slice(None), inside: Collection[str] = ()) -> IntArray:
-        """Bytes that each device writes anew to read its operands, by layout and device, but for some tensors."""
+        """Bytes that each device writes anew to read views, by layout and device, but for some tensors.
+
+        What is priced tensor by tensor, with what moves, is not among them (`_list_ways`).
+        """
         outside = [k for k, name in enumerate(node.inputs) if name not in inside]
         layouts = self.variables[self.position["operator", node.name]].layouts
         nbytes = np.zeros(self._list_blocks(layouts)[1][rows].shape, np.int64)
@@ -589,7 +659,7 @@ class Problem:
             ("turned", self.known.identity(layouts)), lambda: any(is_turned(layout.digits) for layout in layouts)
         )
         for operand in outside:
-            if turned or may_copy(self.reads, node, operand):
+            if turned or may_write(self.reads, node, operand):
                 nbytes += self._count_operand(node, operand, rows)
         return nbytes
 
@@ -597,7 +667,7 @@ class Problem:
         """The same of one operand, some of whose blocks may have to be written anew."""
         layouts = self.variables[self.position["operator", node.name]].layouts
         blocks, places = self._list_blocks(layouts)
-        key = "written anew", self.kind(node), operand
+        key = "written anew", self.kind(node), operand, self._host(self.graph.source(node.inputs[operand]).stored)
         if key in self.known.facts or len(places[rows]) == len(places):
             every: IntArray = self.known.fact(key, lambda: self._count_blocks(node, operand, blocks, places))
             return every[rows]
@@ -609,7 +679,8 @@ class Problem:
         nbytes = np.zeros(len(blocks) + 1, np.int64)  # the last one is of idle devices
         wanted = np.unique(places[places >= 0])
         seen = list_seen(signature, signature.inputs[operand], [blocks[k] for k in wanted.tolist()])
-        each = {block: count_copied(self.reads, node, operand, block) for block in dict.fromkeys(seen)}
+        hostings = self._host(self.graph.source(node.inputs[operand]).stored)
+        each = {block: count_copied(self.reads, node, operand, block, hostings) for block in dict.fromkeys(seen)}
         nbytes[wanted] = [each[block] for block in seen]
         return nbytes[places]
 
@@ -774,7 +845,7 @@ class Problem:
         if all(self._fits(cost, uses[: k + 1]) for k in uses):
             tables.shared += [self._factor(cost, uses[: k + 1]) for k in uses]
             return
-        single = [self._factor(cost, [k]) for k in uses]
+        single = self.list_alone(cost)
         if prod(self.sizes[v] for v in list_scope(single)) <= self.entries:
             tables.count_largest(single, self.sizes, self.known)
         else:
@@ -825,6 +896,20 @@ class Problem:
         if key not in cost.made:
             cost.made[key] = self._make_factor(cost, key)
         return cost.made[key]
+
+    def _factor_alone(self, cost: TensorCost, consumer: int) -> Factor:
+        """What a consumer costs if there were no other: no more than it and they cost together.
+
+        What the first one gathers may hold what the device made, and serve others then, so that nobody copies it.
+        """
+        if len(cost.uses) == 1 or not any(way.any() for use in cost.uses for way in use.ways):
+            return self._factor(cost, [consumer])
+        loose = cost.made.get((-1 - consumer,))
+        if loose is None:
+            uses = list(cost.uses)
+            uses[consumer] = uses[consumer].loosen(self.known.share, FREE)
+            loose = cost.made[-1 - consumer,] = self._make_factor(replace(cost, uses=uses), [consumer])
+        return loose
 
     def count_pairs(self, cost: TensorCost, consumer: int) -> IntArray:
         """Picoseconds in which one consumer, by number, has a tensor, by layout of who makes it and of itself."""
@@ -899,7 +984,8 @@ class Problem:
                     table[np.ix_(in_parts, lands)] = far
             if complete.size:  # what a device had before it has still: it is as if it had received it first
                 had = Use(cost.producer, self.known.share(cost.held.numbers[complete]))
-                for table, far in zip(out, self._make_tables(rested, [had, *uses], whole), strict=True):
+                twice = [use.double(self.known.share) for use in uses]
+                for table, far in zip(out, self._make_tables(rested, [had, *twice], whole), strict=True):
                     table[np.ix_(complete, lands)] = far.swapaxes(0, 1)
         return out[0], out[1]
 
@@ -972,7 +1058,7 @@ class Problem:
 
     def list_alone(self, cost: TensorCost) -> list[Factor]:
         """What each consumer of a tensor would receive if there were no other."""
-        return [self._factor(cost, [k]) for k in range(len(cost.uses))]
+        return [self._factor_alone(cost, k) for k in range(len(cost.uses))]
 
     def list_joined(self, choice: Sequence[int]) -> dict[str, str]:
         """The operators that are in one block with one that they read, as chosen, each with that one: none."""
@@ -990,10 +1076,10 @@ class Problem:
 
 def _list_taken(use: Use) -> tuple[IntArray, OperandBlocks, IntArray]:
     """What a consumer needs, and what its operands take, by class of its layouts; and the class of each."""
-    every = (use.numbers, *use.apart, *use.padded, *use.loose)
+    every = (use.numbers, *use.apart, *use.ways, *use.loose)
     rows, classes = list_classes(np.column_stack(every))
     need, *others = np.split(rows, len(every), axis=1)
-    first, second = len(use.apart), len(use.apart) + len(use.padded)
+    first, second = len(use.apart), len(use.apart) + len(use.ways)
     blocks = OperandBlocks(tuple(others[:first]) or (need,), tuple(others[first:second]), tuple(others[second:]))
     return need, blocks, classes
 

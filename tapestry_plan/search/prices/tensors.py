@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, Stored
-from tapestry_plan.search.prices.cost import Held, RegionTable
+from tapestry_plan.search.prices.cost import BESIDE, FLAT, HOSTED, PARTED, Held, RegionTable
 from tapestry_plan.search.prices.merging import Merges
 from tapestry_plan.search.prices.variants import Given
 from tapestry_plan.search.sums.elimination import Factor, IntArray
@@ -60,8 +60,8 @@ class Use(Struct):
     """1 for layouts in which it has the tensor at no cost, as that is counted elsewhere; none by default."""
     apart: tuple[IntArray, ...] = ()
     """What each operand reads of it, where several operands of one operator do."""
-    padded: tuple[IntArray, ...] = ()
-    """For each operand that reads it 1 where its block has cells outside of it, see `OperandBlocks`."""
+    ways: tuple[IntArray, ...] = ()
+    """For each operand that reads it how it has its block, see `OperandBlocks`."""
     loose: tuple[IntArray, ...] = ()
     """For each operand that reads it on which axes its buffer reaches further than what it takes, likewise."""
 
@@ -69,15 +69,25 @@ class Use(Struct):
     def structure(self) -> tuple[int, ...]:
         """All that tables depend on: arrays are shared, so ids say which."""
         free = () if self.free is None else (-1, id(self.free))
-        return (id(self.numbers), *map(id, self.apart), *map(id, self.padded), *map(id, self.loose), *free)
+        return (id(self.numbers), *map(id, self.apart), *map(id, self.ways), *map(id, self.loose), *free)
 
     def cut(self, rows: IntArray, share: Callable[[IntArray], IntArray]) -> Use:
         """The same in some layouts."""
         free = None if self.free is None else share(self.free[rows])
-        apart, padded, loose = (
-            tuple(share(each[rows]) for each in every) for every in (self.apart, self.padded, self.loose)
+        apart, ways, loose = (
+            tuple(share(each[rows]) for each in every) for every in (self.apart, self.ways, self.loose)
         )
-        return replace(self, numbers=share(self.numbers[rows]), free=free, apart=apart, padded=padded, loose=loose)
+        return replace(self, numbers=share(self.numbers[rows]), free=free, apart=apart, ways=ways, loose=loose)
+
+    def loosen(self, share: Callable[[IntArray], IntArray], bits: int) -> Use:
+        """The same with no more copied than others may copy instead: nothing in blocks of views, and with more bits."""
+        ways = self.ways or (np.zeros_like(self.numbers),) * max(1, len(self.apart))
+        return replace(self, ways=tuple(share((way & ~(HOSTED | BESIDE)) | bits) for way in ways))
+
+    def double(self, share: Callable[[IntArray], IntArray]) -> Use:
+        """The same where the tensor lies in two places."""
+        ways = (np.where(way & HOSTED, way | BESIDE, way) & ~(PARTED | FLAT) for way in self.ways)
+        return replace(self, ways=tuple(map(share, ways)))
 
 
 class TensorCost(Struct):

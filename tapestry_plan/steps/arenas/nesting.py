@@ -10,8 +10,8 @@ goes to one place of another one, it is made there, and nothing is copied::
                the block's place
 
 The block, the host, takes its place before its first guest does, and keeps it until the last one is given back. The
-copies stay among the steps, so that who reads the host waits for the guest; they move nothing. A device whose arena
-would be much larger so keeps as many blocks apart as it takes.
+copies stay among the steps, so that who reads the host waits for the guest; they move nothing. Which guest lies in
+which host follows from the layouts (`layouts/anew.py`): prices say which copies are left.
 
 poprithms' memory/inplace tries proposals against a check that no writer is followed by a reader of the old value. Here
 every cell is written once, so that a guest's cells are its own until the copy, and the host's from then on.
@@ -20,7 +20,7 @@ every cell is written once, so that a guest's cells are its own until the copy, 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple, TypeVar, cast
 
@@ -29,12 +29,18 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
-from tapestry_plan.steps import tuning
 from tapestry_plan.steps.arenas.first_fit import Arena
 from tapestry_plan.steps.arenas.offsets import Stay, assign_offsets, count_most
-from tapestry_plan.steps.layouts.local import Linear, find_domain
+from tapestry_plan.steps.layouts.anew import (
+    Hosting,
+    find_place_in_view,
+    list_hostings,
+    may_lie_at,
+    may_part_rows,
+)
+from tapestry_plan.steps.layouts.local import Linear
 from tapestry_plan.steps.layouts.mesh import align
-from tapestry_plan.steps.layouts.places import find_place, list_place
+from tapestry_plan.steps.layouts.places import find_place
 from tapestry_plan.steps.step import (
     HOST,
     Alloc,
@@ -43,11 +49,10 @@ from tapestry_plan.steps.step import (
     Copy,
     Free,
     ProgramStep,
+    Recv,
+    Reduce,
     Within,
-    row_major,
 )
-from tapestry_sets.regions import Box, DisjointRegions, Region
-from tapestry_sets.views import Piece
 
 Hosts = Mapping[int, int]
 """By guest, the buffer that it lies in."""
@@ -65,9 +70,13 @@ class Nested(NamedTuple):
 
 
 def nest(
-    graph: Graph, buffers: Sequence[Buffer], steps: Sequence[ProgramStep], peak_nbytes: Mapping[int, int]
+    graph: Graph,
+    buffers: Sequence[Buffer],
+    steps: Sequence[ProgramStep],
+    peak_nbytes: Mapping[int, int],
+    landed: Collection[str] = (),
 ) -> Nested:
-    """Let what is copied whole into a block of its device be made there, where no arena grows much by that.
+    """Let what is copied whole into a block of its device be made there.
 
     Parameters
     ----------
@@ -76,8 +85,10 @@ def nest(
         Of some devices; a buffer's number is its place.
     peak_nbytes : mapping of int to int
         By device, how far its arena reaches.
+    landed : collection of str
+        Tensors that lie in two places, since they were complete before they landed.
     """
-    places = _find_places(graph, buffers, steps)
+    places = _find_places(graph, buffers, steps, landed)
     if not places:
         return Nested(tuple(buffers), tuple(steps), dict(peak_nbytes))
     taking: dict[int, list[Taking]] = {device: [] for device in peak_nbytes}
@@ -89,8 +100,8 @@ def nest(
     for device, mine in taking.items():
         wanted = {guest: host for guest, (host, _) in places.items() if buffers[guest].device == device}
         if wanted:
-            kept, found, peaks[device] = _fit(buffers, mine, wanted, peaks[device], places_of)
-            hosts |= kept
+            found, peaks[device] = _fit(buffers, mine, wanted, peaks[device], places_of)
+            hosts |= wanted
             offsets |= found
     moved = [
         _lay(buffers, places, hosts, offsets, buffer) if buffer.id in hosts else _move(buffer, offsets)
@@ -109,42 +120,56 @@ class _Uses(Struct):
     """That take cells of it to another one of the device, in order."""
     is_plain: bool = True
     """Whether all others read and write its cells under their own coordinates."""
-    nodes: set[str] = field(default_factory=set)
-    """The operators whose blocks lie in it."""
 
 
 def _find_places(
-    graph: Graph, buffers: Sequence[Buffer], steps: Sequence[ProgramStep]
+    graph: Graph, buffers: Sequence[Buffer], steps: Sequence[ProgramStep], landed: Collection[str]
 ) -> dict[int, tuple[int, Linear]]:
-    """By guest its host, and its place there."""
+    """By guest its host, and its place there, as the rule of `layouts/anew.py` says."""
     found: dict[int, tuple[int, Linear]] = {}
-    uses = _list_uses(buffers, steps)
-    for number, mine in uses.items():
+    hostings, made = list_hostings(graph), _list_made(graph, buffers, steps)
+    for number, mine in _list_uses(buffers, steps).items():
         guest = buffers[number]
-        tensor = graph.stored.get(guest.tensor)
-        if not mine.is_plain or tensor is None or tensor.kind != "result" or guest.part >= 0 or guest.fill is not None:
+        hosting = hostings.get(guest.tensor)
+        if hosting is None or not mine.is_plain or guest.part >= 0 or guest.fill is not None:
             continue
-        others = [copy for copy in mine.copies if copy.piece is not None]
-        for copy in mine.copies:
-            host = buffers[copy.dst]
-            if any(other is not copy for other in others):
-                continue
-            place = _find_place(graph, guest, host, copy)
-            if place is not None and _keeps_bits(graph, mine.nodes, guest.shape, place[0]):
-                found[number] = copy.dst, place
-                break
+        written = [copy for copy in mine.copies if copy.piece is not None]
+        if len(written) == 1 and (hosting.viewed or hosting.shared):
+            place = _find_place(graph, guest, buffers[written[0].dst], written[0])
+            if place is not None and may_lie_at(hosting, guest.shape, place[0]):
+                found[number] = written[0].dst, place
+        elif not written and hosting.gathered and number in made and guest.tensor not in landed:
+            copies = [copy for copy in mine.copies if copy.node in graph.nodes]
+            places = ((copy.dst, _find_place(graph, guest, buffers[copy.dst], copy)) for copy in copies)
+            host, place = next((one for one in places if one[1] is not None), (-1, None))
+            if place is not None and _may_lie_in(hosting, guest, buffers[host], place):
+                found[number] = host, place
 
-    def keeps_bits_everywhere(number: int) -> bool:
-        """Whether that holds too where the host, or what this lies in, is a guest and has other strides by that."""
-        above = found[number][0]
-        while above in found:
-            host, (strides, _) = found[above]
-            if not _keeps_bits(graph, uses[number].nodes, buffers[number].shape, strides):
-                return False
-            above = host
-        return True
+    def keeps_bits(number: int) -> bool:
+        """Whether what lies in a block that lies in another one keeps its bits there."""
+        guest = buffers[number]
+        return found[number][0] not in found or may_part_rows(hostings[guest.tensor], guest.shape)
 
-    return {number: place for number, place in found.items() if keeps_bits_everywhere(number)}
+    return {number: place for number, place in found.items() if keeps_bits(number)}
+
+
+def _may_lie_in(hosting: Hosting, guest: Buffer, host: Buffer, place: Linear) -> bool:
+    """Whether a block may be made in one that is gathered; in padding only where its rows may lie apart."""
+    return may_part_rows(hosting, guest.shape) or (host.fill is None and may_lie_at(hosting, guest.shape, place[0]))
+
+
+def _list_made(graph: Graph, buffers: Sequence[Buffer], steps: Iterable[ProgramStep]) -> set[int]:
+    """The buffers in which a tensor lies before any operator gathers it: where it is made, or has landed."""
+    made = set[int]()
+    for step in steps:
+        if isinstance(step, Compute):
+            made.update(step.outputs)
+        elif isinstance(step, Reduce | Copy | Recv):
+            number = step.output if isinstance(step, Reduce) else step.dst
+            reader = graph.nodes.get(step.node)
+            if reader is None or buffers[number].tensor in reader.outputs:
+                made.add(number)
+    return made
 
 
 def _list_uses(buffers: Sequence[Buffer], steps: Sequence[ProgramStep]) -> dict[int, _Uses]:
@@ -161,19 +186,7 @@ def _list_uses(buffers: Sequence[Buffer], steps: Sequence[ProgramStep]) -> dict[
             for number, piece in zip(step.inputs, step.pieces, strict=False):
                 if number is not None and piece is not None:
                     found[number].is_plain = False
-            for number in (*step.inputs, *step.outputs):
-                if number is not None:
-                    found[number].nodes.add(step.node)
     return {number: mine for number, mine in found.items() if mine.copies}
-
-
-def _keeps_bits(graph: Graph, nodes: Iterable[str], shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether operators make the same of a block with these strides as of one by itself, to the last bit."""
-    apart = [(a, b) for a, b, n in zip(strides, row_major(shape), shape, strict=True) if n > 1]
-    if all(a == b for a, b in apart):
-        return True
-    is_rows = strides[-1] == 1 and shape[-1] > 1
-    return is_rows and all(graph.ops[graph.nodes[name].op].rows for name in nodes)
 
 
 def _find_place(graph: Graph, guest: Buffer, host: Buffer, copy: Copy) -> Linear | None:
@@ -184,32 +197,6 @@ def _find_place(graph: Graph, guest: Buffer, host: Buffer, copy: Copy) -> Linear
         is_all = sum(region.size for region in copy.regions) == guest.box.size
         return find_place(host.box, guest.box) if is_all else None
     return find_place_in_view(graph, guest.tensor, guest.box, host.tensor, host.box, copy.piece, copy.regions)
-
-
-def find_place_in_view(
-    graph: Graph, tensor: str, guest: Box, view: str, host: Box, piece: Piece, regions: Sequence[Region]
-) -> Linear | None:
-    """Where a block of a tensor lies in a block of a view, if that reads all of it through one piece, each cell once.
-
-    Parameters
-    ----------
-    graph : Graph
-    tensor, guest
-        The tensor, and its block.
-    view, host
-        The view, and its block.
-    piece, regions
-        The piece, and the cells of the view's block that read through it, some of which its guards may leave out.
-    """
-    shape = graph.source(view).shape
-    if sum(region.size for region in regions) < guest.size:
-        return None
-    place = find_place(host, guest, piece, graph.stored[tensor].shape)
-    cells = None if place is None else list_place(host, guest.shape, place, shape)
-    if cells is None:
-        return None
-    copied = DisjointRegions(shape, regions) & find_domain(piece, Box.of(shape), front=False)
-    return place if copied.size == cells.size and cells <= copied else None
 
 
 # -- room for all ------------------------------------------------------------------------------------------
@@ -246,37 +233,24 @@ def _reorder(steps: Iterable[S], hosts: Hosts) -> Iterator[S]:
 
 
 def _fit(
-    buffers: Sequence[Buffer], taking: Sequence[Taking], wanted: Hosts, most: int, places_of: FindPlaces
-) -> tuple[dict[int, int], dict[int, int], int]:
-    """Of some guests of a device those with which its arena reaches little further than before, with places of others.
+    buffers: Sequence[Buffer], taking: Sequence[Taking], hosts: Hosts, most: int, places_of: FindPlaces
+) -> tuple[dict[int, int], int]:
+    """Places of a device's buffers that are not guests, in an arena that reaches no further than before, if it can.
 
     Returns
     -------
-    hosts, offsets, peak
-        The guests that are left, with their hosts; by each other buffer its offset; how far the arena reaches.
+    offsets, peak
+        By buffer its offset; how far the arena reaches.
     """
-    hosts: dict[int, int] = {}
-    offsets, peak = _fill(buffers, taking, wanted)
+    offsets, peak = _fill(buffers, taking, hosts)
     if peak <= most:
-        return dict(wanted), offsets, peak
-    stays = _list_stays(buffers, taking, wanted)
+        return offsets, peak
+    stays = _list_stays(buffers, taking, hosts)
     places = places_of(tuple(stays.values()), most) if count_most(stays.values()) <= most else None
-    if places is not None:
-        reach = max(at + stay.nbytes for at, stay in zip(places, stays.values(), strict=True))
-        return dict(wanted), dict(zip(stays, places, strict=True)), reach
-    # Who gives no memory gets a little more of it used, for copies that take time. If still a few of them are too many,
-    # halves are tried until each of these is alone, or enough were tried.
-    most += int(most * tuning.NESTING_GROWTH)
-    left, tries = [[*wanted]], 0
-    while left and tries < tuning.NESTING_TRIES:
-        some, tries = left.pop(), tries + 1
-        more = {**hosts, **{guest: wanted[guest] for guest in some}}
-        if _fill(buffers, taking, more)[1] <= most:
-            hosts = more
-        elif len(some) > 1:
-            half = len(some) // 2
-            left += [some[half:], some[:half]]
-    return hosts, *_fill(buffers, taking, hosts)
+    if places is None:
+        return offsets, peak
+    reach = max(at + stay.nbytes for at, stay in zip(places, stays.values(), strict=True))
+    return dict(zip(stays, places, strict=True)), reach
 
 
 def _list_stays(buffers: Sequence[Buffer], taking: Sequence[Taking], hosts: Hosts) -> dict[int, Stay]:

@@ -16,8 +16,8 @@ gathers its own cells and others that come, the own ones are copied, too::
     rows 0-4 of x, made here     ██████
     rows 0-5, to be read         ██████▒      five rows are copied, one is received: the five rows' bytes
 
-That takes its time in the stage that brings the others (`is_assembling`). A block with padding is written anew as it
-is, which costs its bytes, so that what is copied into it costs nothing beside them.
+That takes its time in the stage that brings the others. So it is with a block with padding, which is gathered in any
+case. What of all this is made where it is read, and not copied, is said by `layouts/anew.py`.
 """
 
 from __future__ import annotations
@@ -44,27 +44,16 @@ Linear = tuple[Ints, int]
 """Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
 
 
-def count_copied(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> int:
-    """Bytes that a device must write anew to have the block of an operand that an index block reads.
+def is_written(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> bool:
+    """Whether the block of a view that an index block reads is not strided, so that it is written.
 
     A periodic block, over the digits of its axes, is strided where all of it is one affine piece: each digit has a
     stride of its own.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph, concat, ops
-    >>> g = Graph()
-    >>> x, y = g.input("x", (4, 6)), g.input("y", (4, 6))
-    >>> turned, joined = ops.relu(x.T[::2], name="turned"), ops.relu(concat([x, y]), name="joined")
-    >>> reads, index = Reads(g), [Box((0, 0), (3, 4)), Box((0, 0), (8, 6)), Box((4, 0), (4, 6))]
-    >>> nodes = [g.nodes[name] for name in ("turned", "joined", "joined")]
-    >>> [count_copied(reads, node, 0, box) for node, box in zip(nodes, index, strict=True)]
-    [0, 192, 0]
     """
-    if not may_copy(reads, node, operand) and not (isinstance(index, PeriodicBlock) and is_turned(index.digits)):
-        return 0
-    key = "copied", reads.kind(node), operand, index
-    return reads.known.fact(key, lambda: _count_now(reads, node, operand, index))
+    if not may_write(reads, node, operand) and not (isinstance(index, PeriodicBlock) and is_turned(index.digits)):
+        return False
+    key = "written", reads.kind(node), operand, index
+    return reads.known.fact(key, lambda: _is_written_now(reads, node, operand, index))
 
 
 def count_local(graph: Graph, buffers: Iterable[Buffer], steps: Iterable[ProgramStep], size: int) -> tuple[int, ...]:
@@ -102,7 +91,7 @@ def find_strided(reads: Reads, node: OpNode, operand: int, index: Box) -> Piece 
 
     def found() -> Piece | None:
         source = reads.graph.source(node.inputs[operand])
-        if source.direct or count_copied(reads, node, operand, index):
+        if source.direct or is_written(reads, node, operand, index):
             return None
         return next((piece for piece, _ in list_pieces(reads.graph, node, operand, index)), None)
 
@@ -135,62 +124,68 @@ def find_strides(piece: Piece, buffer: Box, block: Box) -> Linear | None:
     return (strides, first) if low >= 0 and high < buffer.size else None
 
 
-def is_assembling(step: Copy, target: Buffer) -> bool:
-    """Whether a copy within a device costs its bytes by itself: it is not for a view, and its target has no padding."""
-    if step.piece is not None:
-        return False
-    (shape,) = {region.shape for region in step.regions}
-    return Box.of(shape).contains(target.box)
-
-
 def is_turned(digits: Sequence[SplitAxis]) -> bool:
     """Whether a block of digits may begin near the end of an axis and go on at its start: then it is in two pieces."""
     return any(each.first for each in digits)
 
 
-def may_copy(reads: Reads, node: OpNode, operand: int) -> bool:
-    """Whether some block of an operand that is not turned may have to be written anew; False where none has."""
-    source, declared = reads.graph.source(node.inputs[operand]), reads.graph.signature(node.name).inputs[operand]
-    if declared.pad is not None or declared.outside != "forbid":
-        return True
+def may_write(reads: Reads, node: OpNode, operand: int) -> bool:
+    """Whether some block of an operand that is not turned may be one of a view that is written; False where none is."""
+    source = reads.graph.source(node.inputs[operand])
     if source.direct:
         return False
+    if may_pad(reads, node, operand):
+        return True
     pieces = source.pieces
     is_affine = pieces[0].source >= 0 and all(isinstance(step, AffineMap) for step in pieces[0].map.steps)
     return len(pieces) > 1 or bool(pieces[0].guards) or not is_affine
 
 
-def _count_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> int:
+def may_pad(reads: Reads, node: OpNode, operand: int) -> bool:
+    """Whether some block of an operand may have cells outside of what is read."""
+    declared = reads.graph.signature(node.name).inputs[operand]
+    return declared.pad is not None or declared.outside != "forbid"
+
+
+def is_padded(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> bool:
+    """Whether the block of an operand has cells outside of what is read."""
+    box = reads.graph.signature(node.name).input_box(operand, index) if isinstance(index, Box) else None
+    return box is not None and box.size > 0 and not Box.of(reads.graph.source(node.inputs[operand]).shape).contains(box)
+
+
+def count_through(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> int:
+    """The cells of a view that an index block reads."""
+    signature = reads.graph.signature(node.name)
+    (seen,) = list_images(signature, signature.inputs[operand], [index], lambda boxes: [])
+    return seen.size
+
+
+def _is_written_now(reads: Reads, node: OpNode, operand: int, index: IndexBlock) -> bool:
     graph, signature = reads.graph, reads.graph.signature(node.name)
     source = graph.source(node.inputs[operand])
-    itemsize = np.dtype(source.dtype).itemsize
     if not isinstance(index, Box):
         (seen,) = list_images(signature, signature.inputs[operand], [index], lambda boxes: [])
         pieces = [piece for piece, _ in islice(_find_pieces(source, seen), 2)]
         assert isinstance(index, PeriodicBlock), "operators work on boxes, of their axes or of digits"
         (need,) = reads.of_blocks(node, operand, [index])
         place = _number_digits(signature, operand, index)
-        is_strided = place is not None and _is_strided(pieces, need, index.box, place)
-        return 0 if is_strided else seen.size * itemsize
+        return place is None or not _is_strided(pieces, need, index.box, place)
     declared, piece = signature.inputs[operand], source.pieces[0]
     is_one = len(source.pieces) == 1 and not piece.guards and piece.source >= 0
     is_inside = declared.pad is None and declared.outside == "forbid"
     if is_one and is_inside and _is_always_strided(piece, reads.of_operand(node, operand, index)[source.stored[0]]):
-        return 0  # most are
+        return False  # most are
     box = signature.input_box(operand, index)
     if box is None or not box.size:
-        return 0
-    nbytes = prod(box.shape) * itemsize
+        return False
     if not Box.of(source.shape).contains(box):
-        return nbytes
-    if source.direct:
-        return 0
+        return True
     seen = signature.input_region(operand, index, source.shape)
     pieces = [piece for piece, _ in islice(_find_pieces(source, seen), 2)]  # where there are two, more say no more
     if not pieces:
-        return 0
+        return False
     need = tuple(reads.of_operand(node, operand, index).values())
-    return 0 if _is_strided(pieces, need, box, AffineMap.identity(len(box.shape))) else nbytes
+    return not _is_strided(pieces, need, box, AffineMap.identity(len(box.shape)))
 
 
 def _is_strided(pieces: Sequence[Piece], need: Sequence[DisjointRegions], block: Box, place: AffineMap) -> bool:

@@ -101,7 +101,7 @@ def test_a_block_that_lies_in_one_buffer_is_not_copied() -> None:
     assert p.nbytes_copied == (0,) * 4 and p.nbytes_received[0] == 2 * 6 * 2 * 4
     apart = lower(p.graph, p.mesh, p.choices, apart=True)
     assert count_local(p.graph, apart.buffers, apart.steps, 4) == (8 * 6 * 2 * 4,) * 4
-    assert p.nbytes_local == (0,) * 4  # the rule of views, which has no halos
+    assert p.nbytes_local == (0,) * 4
     assert plan(conv(0, 1, 32), Mesh((4,)), fix={"a": {"i2": 4}, "c": {"h": 4}}).nbytes_copied == (0,) * 4
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -26,9 +26,7 @@ from tapestry_plan.steps import (
     count_local,
     lower,
     row_major,
-    tuning,
 )
-from tapestry_plan.steps.arenas import nesting
 from tapestry_sets.views import Interleave, Pad, Tile
 from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
 from tests.exec.run.test_same_bits import of_floats
@@ -140,11 +138,6 @@ def test_a_guest_of_a_view_is_sent_and_copied_from_there() -> None:
         np.testing.assert_allclose(array, evaluate(g, feeds)[name], rtol=1e-5)
 
 
-def assert_little_grew(p: ShardPlan, apart: Sequence[int]) -> None:
-    """Of a thirty-second, beyond that of blocks apart."""
-    assert all(one <= other * 33 / 32 for one, other in zip(p.peak_nbytes, apart, strict=True))
-
-
 @pytest.mark.parametrize(("name", "most"), [("bert", 16_384), ("gpt2", 8_192)])
 def test_networks_copy_little(name: str, most: int) -> None:
     g = load_onnx(f"tests/models/{name}.onnx")
@@ -153,7 +146,8 @@ def test_networks_copy_little(name: str, most: int) -> None:
         np.testing.assert_allclose(array, evaluate(g, feeds)[label], rtol=1e-3, atol=1e-5)
     by_itself = lower(p.graph, p.mesh, p.choices, apart=True)
     assert sum(p.nbytes_copied) <= most < sum(count_local(p.graph, by_itself.buffers, by_itself.steps, 4)) / 1.9
-    assert_little_grew(p, by_itself.peak_nbytes)
+    # Hosts wait for their guests, which need no place of their own.
+    assert max(p.peak_nbytes) <= max(by_itself.peak_nbytes) * 33 / 32
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet", "squeezenet", "shufflenet"])
@@ -170,14 +164,24 @@ def test_networks_have_the_bits_of_blocks_apart(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(k, marks=pytest.mark.heavy) for k in range(8, 60))])
-def test_no_arena_grows_by_much(seed: int) -> None:
+def test_what_is_priced_is_what_steps_copy(seed: int) -> None:
+    """But for inputs, which are put together before a run; under a cap blocks lie apart, and all is copied."""
     rng = random.Random(seed)
     p, _ = make_plan(make_graph(rng), rng)
-    by_itself = lower(p.graph, p.mesh, p.choices, apart=True)
-    if p.choices.memory_nbytes is None:
-        assert_little_grew(p, by_itself.peak_nbytes)
-    else:
+    steps = [step for step in p.steps if not (isinstance(step, Copy) and step.node == "(place)")]
+    assert p.nbytes_local == count_local(p.graph, p.buffers, steps, p.mesh.size)
+    if p.choices.memory_nbytes is not None:
         assert not any(buffer.within for buffer in p.buffers)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "resnet", "squeezenet", "shufflenet"])
+def test_networks_copy_what_is_priced(name: str) -> None:
+    light = name in ("squeezenet", "shufflenet")
+    g = load_onnx(light_model(name, seed=1) if light else f"tests/models/{name}.onnx")
+    p = plan(g, Mesh(4))
+    assert p.nbytes_local == p.nbytes_copied and p.gap == 0
+    q = plan(g, Mesh(4), fuse=False, memory_nbytes=max(plan(g, Mesh(4), fuse=False).peak_nbytes) - 64)
+    assert q.choices.memory_nbytes is None or q.nbytes_local == q.nbytes_copied
 
 
 def list_turned(p: ShardPlan) -> list[tuple[Buffer, str]]:
@@ -191,19 +195,20 @@ def list_turned(p: ShardPlan) -> list[tuple[Buffer, str]]:
     return [(apart_[n], node) for n, node in used if n in apart_ and not p.graph.ops[p.graph.nodes[node].op].rows]
 
 
-def test_blocks_within_blocks_that_are_within_others_keep_their_bits() -> None:
+@pytest.mark.parametrize("parts_rows", [True, False])
+def test_blocks_within_blocks_that_are_within_others_keep_their_bits(parts_rows: bool) -> None:
     """Rows side by side in a block whose own rows lie apart, since it is a part of a wider one."""
     g = Graph()
     x, y, w = g.input("x", (6, 3)), g.input("y", (6, 2)), g.constant("w", np.ones(3, np.float32))
-    b = ops.layer_normalization(x, w, name="b")
-    g.output(ops.tanh(b, name="u"), "u")
+    b = ops.softmax(x, name="b") if parts_rows else ops.layer_normalization(x, w, name="b")
     g.output(ops.relu(concat([b, y], 1), name="z"), "z")
-    p = plan(g, Mesh(2), fix={"b": {"i0": 2}, "u": {}, "z": {}}, fuse=False, expand=False)
-    wide = [buffer for buffer in p.buffers if buffer.within and buffer.tensor == "b" and buffer.shape == (6, 3)]
-    assert len(wide) == 2 and not list_turned(p)
+    p = plan(g, Mesh(2), fix={"b": {"i0": 2}, "z": {}}, fuse=False, expand=False)
+    lies = {buffer.id: buffer.within.buffer for buffer in p.buffers if buffer.within}
+    assert sum(host in lies for host in lies.values()) == 2 * parts_rows and not list_turned(p)
+    assert p.nbytes_copied == p.nbytes_local
     feeds = of_floats(g)
     one, other = run(p, feeds, backend="serial"), run(apart(p), feeds, backend="serial")
-    assert all(one.outputs[label].tobytes() == other.outputs[label].tobytes() for label in "uz")
+    assert one.outputs["z"].tobytes() == other.outputs["z"].tobytes()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -389,31 +394,6 @@ def test_exchanges_into_a_part_of_a_block_are_one_operation() -> None:
     bert = plan(load_onnx("tests/models/bert.onnx"), Mesh(4))
     together = [found.kind for found in bert.collectives()]
     assert together == [found.kind for found in apart(bert).collectives()] and len(together) == 10
-
-
-def test_of_many_guests_that_do_not_fit_not_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results that wait for their concatenations, the last one first."""
-    fills = [0]
-    fill = nesting._fill
-
-    def counted(*about: Any) -> Any:
-        fills[0] += 1
-        return fill(*about)
-
-    monkeypatch.setattr(nesting, "_fill", counted)
-    monkeypatch.setattr(tuning, "NESTING_GROWTH", 0.0)
-    g = Graph()
-    h, made = g.input("x", (8, 8)), []
-    for k in range(120):
-        h = ops.tanh(h, name=f"a{k}")
-        made.append(h)
-    for k in reversed(range(120)):
-        h = ops.tanh(concat([made[k], ops.exp(h, name=f"b{k}")], 0), name=f"c{k}")[:8]
-    g.output(ops.relu(h), "z")
-    p = plan(g, Mesh(1), fuse=False, expand=False)
-    check_plan(p)
-    assert 60 < fills[0] <= tuning.NESTING_TRIES + 2
-    assert_little_grew(p, apart(p).peak_nbytes)
 
 
 def test_padding_that_nobody_fills_is_refused() -> None:

@@ -29,7 +29,7 @@ def test_plans_under_a_cap_against_every_choice(
 ) -> None:
     """A plan keeps the cap, no choice that keeps it takes less time, and what is possible is never infeasible."""
     g, mesh = grown(words), slow(devices, bandwidth)
-    problem = Problem(g, Asked(mesh))
+    problem = Problem(g, Asked(mesh, apart=True))
     assume(prod(problem.sizes) <= MAX_CHOICES or data is None)
     known = every_choice(problem)
     some = sorted({max(one.held) for one in known})
@@ -38,7 +38,8 @@ def test_plans_under_a_cap_against_every_choice(
         best = min(one.cost for one in known if max(one.held) <= cap)
         found = planned(g, mesh, cap, fuse=False)
         assert isinstance(found, ShardPlan) and max(found.peak_nbytes) <= cap
-        assert round(found.seconds * 1e12) == best[0] and found.gap == 0
+        ticks = round(found.seconds * 1e12)  # the fastest plan of all has blocks in others, and may keep the cap so
+        assert (ticks == best[0] or (found.choices.memory_nbytes is None and ticks < best[0])) and found.gap == 0
         in_blocks = planned(g, mesh, cap)
         assert isinstance(in_blocks, ShardPlan) and max(in_blocks.peak_nbytes) <= cap
         assert round(in_blocks.seconds * 1e12) <= best[0] and in_blocks.gap == 0

@@ -35,10 +35,11 @@ class Drawn:
             if name.startswith("t") and name not in self.read:
                 self.graph.output(t, f"out_{name}")
 
-    def stage(self, made: Tensor, *args: object) -> None:
+    def stage(self, made: Tensor, *args: object, views: tuple[int, ...] = ()) -> None:
         """The cells of an operator: extents, reads(point), its name, cell written, reduced axes, flop a point."""
         extents, reads, name, writes, reduces, flop = args
-        self.tiny.stage(extents, reads, name, writes, reduces, flop)  # type: ignore[arg-type]
+        rows = not str(self.graph.nodes[str(name)].op).startswith("sum")
+        self.tiny.stage(extents, reads, name, writes, reduces, flop, views, rows)  # type: ignore[arg-type]
         self.tensors.append((made, str(name)))
 
     def pick(self) -> tuple[Tensor, str]:
@@ -69,6 +70,7 @@ class Drawn:
                 lambda i, j, k: (mine, (i, j)),
                 1,
                 2.0,
+                views=(1,),
             )
         elif word == "turned":
             w, width = f"w{mine}", self.rng.choice([2, 3])
@@ -76,11 +78,12 @@ class Drawn:
             self.stage(
                 made,
                 (n, width, m),
-                lambda i, j, k: {(name, (k, i)), (w, (k, j))},
+                lambda i, j, k: [(name, (k, i)), (w, (k, j))],
                 mine,
                 lambda i, j, k: (mine, (i, j)),
                 1,
                 2.0,
+                views=(0,),
             )
         elif word == "add":
             other, like = self.rng.choice([(u, label) for u, label in self.tensors if u.shape == t.shape])
@@ -91,10 +94,12 @@ class Drawn:
             self.relu(t, name)
         elif word == "every second":
             made = ops.relu(t[::2], name=mine)
-            self.stage(made, ((m + 1) // 2, n), lambda i, j: {(name, (2 * i, j))}, mine, lambda *at: (mine, at), 0, 1.0)
+            at = ((m + 1) // 2, n), lambda i, j: {(name, (2 * i, j))}, mine, lambda *at: (mine, at), 0, 1.0
+            self.stage(made, *at, views=(0,))
         elif word == "from the last":
             made = ops.relu(t[:, ::-1], name=mine)
-            self.stage(made, (m, n), lambda i, j: {(name, (i, n - 1 - j))}, mine, lambda *at: (mine, at), 0, 1.0)
+            at = (m, n), lambda i, j: {(name, (i, n - 1 - j))}, mine, lambda *at: (mine, at), 0, 1.0
+            self.stage(made, *at, views=(0,))
         else:
             made = ops.sum(t, axis=0, name=mine)
             self.stage(made, (n, m), lambda i, k: {(name, (k, i))}, mine, lambda i, k: (mine, (i,)), 1, 1.0)
@@ -104,7 +109,7 @@ class Drawn:
         self.tensors.pop()  # a row: other operators take matrices
         mine = self.name()
         made = ops.relu(t.reshape(1, n), name=mine)
-        self.stage(made, (1, n), lambda i, j: {(name, (j,))}, mine, lambda *at: (mine, at), 0, 1.0)
+        self.stage(made, (1, n), lambda i, j: {(name, (j,))}, mine, lambda *at: (mine, at), 0, 1.0, views=(0,))
 
 
 def draw(seed: int, space: str) -> tuple[Graph, Tiny, list[list]]:

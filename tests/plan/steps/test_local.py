@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tapestry_exec import evaluate
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, Tensor, concat, ops, plan
 from tapestry_plan.search.prices.problem import Asked, Problem
-from tapestry_plan.steps import PeriodicBlock, Reads, SplitAxis, count_copied
+from tapestry_plan.steps import APART, PeriodicBlock, Reads, SplitAxis, count_copied, is_padded, list_hostings
 from tapestry_sets import Box
 from tapestry_sets.views import Pad
 
@@ -128,15 +128,26 @@ def test_views_that_numpy_has_as_strides_cost_nothing(words: list[str], copied: 
     assert count_copied(Reads(g), node, 0, Box.of(view.shape)) == copied * 4 * prod(view.shape)
 
 
-def test_padding_is_written_anew() -> None:
+def test_only_what_a_device_has_is_copied_into_padding() -> None:
+    """Padding is filled where a block has its place; what of it comes from elsewhere is priced where that moves."""
     g = Graph()
     ops.conv(g.input("x", (1, 2, 8, 8)), g.input("w", (2, 2, 3, 3)), pads=1, name="c")
     reads, node = Reads(g), g.nodes["c"]
     axes = g.signature("c").index_shape
-    start, shape = (0,) * len(axes), list(axes)
-    assert count_copied(reads, node, 0, Box(start, tuple(shape))) == 4 * 2 * 10 * 10
-    inner = Box((0, 0, 1, 1, 0, 0, 0), (1, 2, 6, 6, 2, 3, 3))
-    assert count_copied(reads, node, 0, inner) == 0 == count_copied(reads, node, 1, inner)
+    whole, inner = Box((0,) * len(axes), axes), Box((0, 0, 1, 1, 0, 0, 0), (1, 2, 6, 6, 2, 3, 3))
+    assert [count_copied(reads, node, 0, box) for box in (whole, inner)] == [0, 0]
+    assert [is_padded(reads, node, 0, box) for box in (whole, inner)] == [True, False]
+    # A given block is placed so. Of what is read as it is and with padding the second one copies all of the first.
+    for kind, copied in (("given", 0), ("made", 0), ("read twice", 4 * 2 * 8 * 8)):
+        g = Graph()
+        x = g.input("x", (1, 2, 8, 8))
+        x = x if kind == "given" else ops.exp(x, name="e")
+        g.output(ops.conv(x, g.input("w", (2, 2, 3, 3)), pads=1, name="c"), "y")
+        if kind == "read twice":
+            g.output(ops.conv(x, g.input("v", (2, 2, 5, 5)), pads=1, name="d"), "z")
+            g.output(ops.relu(x, name="r"), "u")
+        p = plan(g, Mesh(1), fuse=False, expand=False)
+        assert p.nbytes_local == p.nbytes_copied == (copied * (p.nbytes_local != (0,)),)
 
 
 @pytest.mark.parametrize(
@@ -196,8 +207,14 @@ def test_the_plan_is_the_best_with_what_is_copied(words: list[str], bandwidth: f
             least[problem.position["operator", node.name]]
         ]
         row = least[problem.position["operator", node.name]]
+        hosts = list_hostings(g)
         own = [
-            0 if box is None else sum(count_copied(reads, node, k, box) for k in range(len(node.inputs)))
+            0
+            if box is None
+            else sum(
+                count_copied(reads, node, k, box, [hosts.get(s, APART) for s in g.source(name).stored])
+                for k, name in enumerate(node.inputs)
+            )
             for box in layout.boxes
         ]
         assert problem.count_copied(node, slice(row, row + 1))[0].tolist() == own
