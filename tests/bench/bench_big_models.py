@@ -120,9 +120,7 @@ def main() -> None:
             f"Aims: {told}; what is above one is bold. Llama: 32 layers of width 4,096, half precision, 2,048 tokens,",
             "RMSNorm, rotary embeddings and masks written out; ViT in single precision, batch 1. Devices of 4·10¹⁴",
             "flop/s, 3·10¹² B/s, links of 5 µs and 3·10¹¹ B/s. Memory is what a process had at most, and mapped.",
-            "",
-            "The machine was busy: in the same hour `bench_planner.py` had 6.8 s for GPT of 96 layers, of which its",
-            "table says 4.6. Before windows of alike operators were looked at once, planning Llama took 36 s.",
+            f"Load of the machine in the last 15 minutes: {os.getloadavg()[2]:.0f}.",
         ]
         RESULTS.write_text("\n".join([*head, *lines, *notes]) + "\n")
 
