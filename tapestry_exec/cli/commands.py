@@ -49,6 +49,7 @@ from tapestry_exec.cli.terminal import (
 from tapestry_exec.run import (
     BACKENDS,
     DIFFERENCE_BOUND,
+    Checkpoints,
     PreparedPlan,
     ResultMismatch,
     calibrate,
@@ -303,6 +304,8 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
         "tapestry run model.onnx --mesh 2x2 --verify --trace trace.json",
         "tapestry run model.onnx --plan plan.json --input x=x.npy --save outputs.npz",
         "tapestry run model.onnx --mesh 2x2 --html report.html",
+        "tapestry run model.onnx --mesh 4 --backend processes --checkpoints folder --every 60",
+        "tapestry run model.onnx --mesh 4 --resume folder",
     ],
 )
 @planning
@@ -324,6 +327,10 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
 @click.option("--verify", is_flag=True, help="Compare with the unsharded run.")
 @click.option("--trace", type=PATH, help="Write a Chrome trace here.")
 @click.option("--save", type=PATH, metavar="FILE.npz", help="Write the outputs here.")
+@click.option("--checkpoints", "folder", type=PATH, metavar="FOLDER", help="Save here what devices hold on the way.")
+@click.option("--after", multiple=True, metavar="STAGE", help="Save behind this stage; may be repeated.")
+@click.option("--every", type=float, metavar="SECONDS", help="Save behind the stage that ends then.")
+@click.option("--resume", type=PATH, metavar="FOLDER", help="Go on from the last checkpoint in this folder.")
 def run_command(
     asked: Planning,
     mesh: Mesh | None,
@@ -333,9 +340,19 @@ def run_command(
     plan_file: Path | None,
     files: Sequence[str],
     save: Path | None,
+    folder: Path | None,
+    after: Sequence[str],
+    every: float | None,
     **how: Any,
 ) -> None:
-    """Plan an ONNX model, or take a plan from a file, and run it."""
+    """Plan an ONNX model, or take a plan from a file, and run it.
+
+    What random inputs are follows from --seed, so that --resume goes on with those of the run that was saved.
+    """
+    if folder is None and (after or every is not None):
+        raise click.UsageError(f"{'--after' if after else '--every'} says when to save; say where, by --checkpoints")
+    if folder is not None:
+        how["checkpoints"] = Checkpoints(folder, after=after, seconds=every)
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
     memory_nbytes, seed = asked.options["memory_nbytes"], asked.options["seed"]

@@ -80,6 +80,8 @@ def print_devices(p: ShardPlan, r: RunResult | None, units: Units) -> None:
     if any(p.nbytes_spilled):
         shown.append(("spilled", "nbytes_spilled"))
     found = [(p, None)] if r is None else [(p, None), (r, "counted")]
+    if r is not None and r.resumed_at is not None:  # the plan says what a whole run takes
+        found = [(r, None)]
     columns = [(other or head, getattr(one, name)) for head, name in shown for one, other in found]
     heads = ["device", *(head for head, _ in columns)]
     rows = [[str(d), *(units.nbytes(values[d]) for _, values in columns)] for d in range(p.mesh.size)]
@@ -114,8 +116,11 @@ def print_totals(p: ShardPlan, units: Units) -> None:
         )
 
 
-def print_counted(what: str, predicted: int, counted: int, units: Units) -> None:
+def print_counted(what: str, predicted: int, counted: int, units: Units, is_rest: bool = False) -> None:
     """Bytes that a run counted, which are those that the plan predicted, or it had failed."""
+    if is_rest:
+        echo(f"{what} behind the checkpoint: {units.nbytes(counted)} counted, as predicted of what was left to do")
+        return
     echo(f"{what}: {units.nbytes(predicted)} predicted, {units.nbytes(counted)} counted, equal")
 
 
@@ -125,12 +130,15 @@ def print_run(p: ShardPlan, r: RunResult, units: Units) -> None:
     for name, value in r.outputs.items():
         found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference else ""
         echo(f"output {escape_controls(name, keep='')}: {value.dtype}{list(value.shape)}{found}")
-    print_counted("bytes moved", p.nbytes_moved, r.nbytes_moved, units)
+    is_rest = r.resumed_at is not None
+    if is_rest:
+        echo(f"went on from a checkpoint behind step {r.resumed_at}")
+    print_counted("bytes moved", p.nbytes_moved, r.nbytes_moved, units, is_rest)
     told = {"bytes placed": "nbytes_placed", "bytes copied within devices": "nbytes_copied"}
     if any(p.nbytes_spilled):
         told["bytes spilled to host memory and back"] = "nbytes_spilled"
     for what, name in told.items():
-        print_counted(what, sum(getattr(p, name)), sum(getattr(r, name)), units)
+        print_counted(what, sum(getattr(p, name)), sum(getattr(r, name)), units, is_rest)
     for fault in r.faults:
         echo(
             f"generation {fault.generation} ended, and all devices began again: {escape_controls(fault.error, keep='')}"

@@ -110,6 +110,24 @@ def test_plans_of_less_and_less_memory(file: Path) -> None:
     refused(call("pareto", file, "--points", "0"), "points is 0", "from 1 to 100")
 
 
+def test_a_run_goes_on_from_its_checkpoint(file: Path, tmp_path: Path) -> None:
+    there, first, rest = tmp_path / "saved", tmp_path / "first.npz", tmp_path / "rest.npz"
+    asked = "--mesh", "2", "--no-fuse"
+    result = call("run", file, *asked, "--checkpoints", there, "--every", "1e-9", "--save", first)
+    assert result.exit_code == 0 and "counted, equal" in result.stdout, (result.stderr, result.exception)
+    result = call("run", file, *asked, "--resume", there, "--save", rest)
+    assert result.exit_code == 0 and "went on from a checkpoint behind step" in result.stdout, result.stderr
+    assert "as predicted of what was left to do" in result.stdout and "counted, equal" not in result.stdout
+    with np.load(first) as one, np.load(rest) as other:
+        assert one.files == other.files and all(one[name].tobytes() == other[name].tobytes() for name in one.files)
+    refused(call("run", file, "--after", "conv"), "--after says when to save; say where, by --checkpoints")
+    refused(
+        call("run", file, "--mesh", "2", "--checkpoints", there, "--every", "-1"), "give a number of seconds above 0"
+    )
+    refused(call("run", file, "--mesh", "2", "--resume", tmp_path / "none"), "there is no folder")
+    refused(call("run", file, "--mesh", "4", "--resume", there), "is of another plan")
+
+
 def test_plan_for_a_machine(file: Path, tmp_path: Path) -> None:
     whole = json.loads(call("plan", file, "--machine", "h100x8", "--json").stdout)["mesh"]
     some = json.loads(call("plan", file, "--machine", "h100x8", "--mesh", "2x2", "--json").stdout)["mesh"]

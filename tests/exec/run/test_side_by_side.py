@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import sys
 import threading
 import time
@@ -124,6 +125,7 @@ def test_ctrl_c_ends_all_threads() -> None:
         begun.set()
         time.sleep(0.2)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have programs behind `&` ignore it
     threading.Thread(target=lambda: (begun.wait(), _thread.interrupt_main()), daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         run(p, inputs, backend=Threads(), ops={"relu": replace(BUILTIN_OPS["relu"], block=block)})
