@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import tapestry_plan
@@ -132,7 +133,7 @@ def test_the_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     from tapestry_exec.cli.commands import main
 
     monkeypatch.chdir(tmp_path)
-    Path("model.onnx").write_bytes(small_model())
+    Path("model.onnx").write_bytes(small_model(is_open="batch=" in line))
     Path("plan.json").write_text(CliRunner().invoke(main, ["plan", "model.onnx", "--mesh", "2x2", "--json"]).stdout)
     for command in line.split(" && "):
         words, _, target = command.partition(" > ")
@@ -147,8 +148,17 @@ def test_the_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
             Path(target).write_text(result.stdout)
 
 
+OPEN = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 21]>'
+    "agraph (float[batch, 4] x) => (float[4, batch] y) { a = Relu(x) b = Transpose(a) y = Exp(b) }"
+)
+
+
 @cache
-def small_model() -> bytes:
+def small_model(is_open: bool = False) -> bytes:
+    """Two operators; with batches of any size, in a model that is open."""
+    if is_open:
+        return bytes(OPEN.SerializeToString())
     g = Graph()
     hidden = ops.relu(ops.matmul(g.input("x", (8, 16)), g.constant("w", np.ones((16, 8), np.float32)), name="up"))
     g.output(ops.relu(hidden, name="act"), "y")

@@ -186,6 +186,7 @@ def test_processes_that_are_killed_between_runs_are_started_again(which: int) ->
 
 def test_ctrl_c_ends_the_processes() -> None:
     p, inputs = made(2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have programs behind `&` ignore it
     threading.Timer(3.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
