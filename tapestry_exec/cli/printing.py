@@ -79,9 +79,9 @@ def print_devices(p: ShardPlan, r: RunResult | None, units: Units) -> None:
     shown = [("received", "nbytes_received"), ("peak", "peak_nbytes")]
     if any(p.nbytes_spilled):
         shown.append(("spilled", "nbytes_spilled"))
-    found = [(p, None)] if r is None else [(p, None), (r, "counted")]
-    if r is not None and r.resumed_at is not None:  # the plan says what a whole run takes
-        found = [(r, None)]
+    found: list[tuple[ShardPlan | RunResult, str | None]] = [(p, None)]
+    if r is not None:  # of a run that went on from a checkpoint the plan says what a whole one takes
+        found = [(r, None)] if r.resumed_at is not None else [(p, None), (r, "counted")]
     columns = [(other or head, getattr(one, name)) for head, name in shown for one, other in found]
     heads = ["device", *(head for head, _ in columns)]
     rows = [[str(d), *(units.nbytes(values[d]) for _, values in columns)] for d in range(p.mesh.size)]
