@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -256,3 +257,10 @@ def test_messages_are_short_and_printable(doors: dict[str, Callable[[Any], Any]]
             assert is_short(str(error)), (name, type(error), len(str(error)), quote(str(error)))
             refused += 1
     assert refused > len(doors) / 2
+
+
+def test_a_plans_steps_are_shown_in_a_line_each() -> None:
+    p = plan(load_onnx(Path(__file__).parent / "models" / "gpt2.onnx"), Mesh((2, 2)))
+    for value in (*p.steps, *p.buffers, *p.outputs, *p.program(1).steps):
+        assert len(repr(value)) <= 200 and repr(value).startswith(type(value).__name__ + "(")
+        assert repr(value).endswith(")") and "\n" not in repr(value)

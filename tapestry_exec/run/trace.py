@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tapestry_plan.steps import align
-from tapestry_sets.limits import check_arguments, check_target, replace_file
+from tapestry_sets.limits import check_arguments, check_target, replace_file, tell_fields
 
 
 class Phase(NamedTuple):
@@ -66,6 +66,9 @@ class TraceEvent(NamedTuple):
     nbytes: int
     phases: tuple[Phase, ...] = ()
     waited: float = 0.0
+
+    def __repr__(self) -> str:
+        return tell_fields(self, self._fields)
 
 
 class Wait(NamedTuple):

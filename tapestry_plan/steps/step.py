@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.steps.layouts.mesh import align
-from tapestry_sets.limits import tell_count
+from tapestry_sets.limits import Brief, tell_count
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -35,7 +35,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-class Within(Struct, frozen=True):
+class Within(Brief, Struct, frozen=True):
     """The place of a buffer inside that of another one of its device, the host: there its cells are read, too.
 
     Parameters
@@ -50,7 +50,7 @@ class Within(Struct, frozen=True):
     strides: tuple[int, ...]
 
 
-class Buffer(Struct, frozen=True):
+class Buffer(Brief, Struct, frozen=True):
     """A block of a tensor's coordinates in one device's arena.
 
     Parameters
@@ -101,19 +101,19 @@ class Buffer(Struct, frozen=True):
         return 0 if self.within is not None else align(self.nbytes)
 
 
-class Alloc(Struct, frozen=True, tag="alloc"):
+class Alloc(Brief, Struct, frozen=True, tag="alloc"):
     """Take a buffer's place in its arena."""
 
     buffer: int
 
 
-class Free(Struct, frozen=True, tag="free"):
+class Free(Brief, Struct, frozen=True, tag="free"):
     """Give a buffer's place back."""
 
     buffer: int
 
 
-class Copy(Struct, frozen=True, tag="copy"):
+class Copy(Brief, Struct, frozen=True, tag="copy"):
     """Copy cells between buffers.
 
     Without a piece, `regions` are in the stored tensor's coordinates, the same in both buffers; between
@@ -145,7 +145,7 @@ class Copy(Struct, frozen=True, tag="copy"):
     again: bool = False
 
 
-class Compute(Struct, frozen=True, tag="compute"):
+class Compute(Brief, Struct, frozen=True, tag="compute"):
     """Run one shard of an operator.
 
     Parameters
@@ -181,7 +181,7 @@ class Compute(Struct, frozen=True, tag="compute"):
         return Box(self.start, self.shape)
 
 
-class Reduce(Struct, frozen=True, tag="reduce"):
+class Reduce(Brief, Struct, frozen=True, tag="reduce"):
     """Merge partial results, in ascending order of their parts, over regions of the tensor.
 
     Parameters
@@ -207,7 +207,7 @@ class Reduce(Struct, frozen=True, tag="reduce"):
     fan_in: int | None = None
 
 
-class Spill(Struct, frozen=True, tag="spill"):
+class Spill(Brief, Struct, frozen=True, tag="spill"):
     """Copy a whole buffer to host memory, where it is kept under the buffer's number.
 
     The buffer itself stays; a `Free` gives its place back.
@@ -216,7 +216,7 @@ class Spill(Struct, frozen=True, tag="spill"):
     buffer: int
 
 
-class Fetch(Struct, frozen=True, tag="fetch"):
+class Fetch(Brief, Struct, frozen=True, tag="fetch"):
     """Fill a buffer with the spilled bytes of another one of the same device, box and dtype.
 
     Parameters
@@ -234,7 +234,7 @@ class Fetch(Struct, frozen=True, tag="fetch"):
     keep: bool = False
 
 
-class Send(Struct, frozen=True, tag="send"):
+class Send(Brief, Struct, frozen=True, tag="send"):
     """Hand cells of a buffer to another device, in a program: they are packed at once, and nothing is waited for.
 
     Parameters
@@ -261,7 +261,7 @@ class Send(Struct, frozen=True, tag="send"):
     regions: tuple[Region, ...]
 
 
-class Recv(Struct, frozen=True, tag="recv"):
+class Recv(Brief, Struct, frozen=True, tag="recv"):
     """Wait for the cells that another device sends, and put them into a buffer; fields as those of `Send`."""
 
     tag: int
@@ -279,7 +279,7 @@ ProgramStep = Step | Send | Recv
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast"]
 
 
-class Collective(Struct, frozen=True, tag="collective"):
+class Collective(Brief, Struct, frozen=True, tag="collective"):
     """One operation of a group of devices, as libraries such as NCCL have in one call, and the steps that do it.
 
     Parameters
@@ -416,7 +416,7 @@ OutputBlock = tuple[int, Region]
 """Cells in a buffer, by its number."""
 
 
-class Output(Struct, frozen=True):
+class Output(Brief, Struct, frozen=True):
     """Where a graph output lies when the plan has run.
 
     Parameters

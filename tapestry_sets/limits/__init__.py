@@ -62,7 +62,7 @@ from tapestry_sets.limits.constructors import (
 from tapestry_sets.limits.documents import check_format, read_fields, read_json
 from tapestry_sets.limits.files import check_target, replace_file
 from tapestry_sets.limits.formulas import write_product, write_sum
-from tapestry_sets.limits.printable import cut_middle, cut_text, escape_controls, list_names, quote
+from tapestry_sets.limits.printable import Brief, cut_middle, cut_text, escape_controls, list_names, quote, tell_fields
 from tapestry_sets.limits.tallies import (
     TALLY,
     Asked,

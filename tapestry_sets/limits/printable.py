@@ -46,6 +46,32 @@ def cut_text(text: str, most: int = tuning.SHOWN_TEXT) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
+def tell_fields(value: object, names: Iterable[str]) -> str:
+    """Return the repr of a value from its fields, each of them cut where all would not stand in one line.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> tell_fields(SimpleNamespace(tensor="relu", cells=tuple(range(100))), ["tensor", "cells"])
+    "SimpleNamespace(tensor='relu', cells=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …)"
+    """
+    fields = {name: repr(getattr(value, name)) for name in names}
+    most = tuning.SHOWN_TEXT - len(type(value).__name__) - 2 - sum(len(name) + 3 for name in fields)
+    if sum(map(len, fields.values())) > most:
+        fields = {name: cut_text(text, tuning.SHOWN_FIELD) for name, text in fields.items()}
+    shown = ", ".join(f"{name}={text}" for name, text in fields.items())
+    return f"{cut_text(f'{type(value).__name__}({shown}', tuning.SHOWN_TEXT - 1)})"
+
+
+class Brief:
+    """A struct whose repr is one line, however long its fields are."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return tell_fields(self, self.__struct_fields__)  # type: ignore[attr-defined]
+
+
 def cut_middle(text: str, most: int = tuning.SHOWN_TEXT) -> str:
     """Return a text of at most so many characters without controls, whose middle says if it was cut.
 

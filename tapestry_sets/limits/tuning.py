@@ -25,3 +25,5 @@ COMPARED_NAMES = 2_000
 """Names of which the three nearest are found however far they are; of more, among those that are somewhat like it."""
 WRITTEN = 240
 """Characters of a formula that a decision has; of a longer one there is none."""
+SHOWN_FIELD = 40
+"""Characters of each field in the repr of a value whose fields do not all stand in one line."""

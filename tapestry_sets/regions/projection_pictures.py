@@ -1,12 +1,16 @@
 """Pictures of index projections: a few index points, and the cells of each coordinate that each of them touches.
 
-::
-
-    P(d0, d1) = box of 3 × 2 cells
-    coordinate 0: 3 cells from 2*d0-1 on         points          -1    3
-                                                 (0, 0)           111....
-                                                 (1, 0)           ..111..
-                                                 (2, 0)           ....111
+>>> from tapestry_sets import AffineMap, IndexProjection
+>>> print(projection_picture(IndexProjection(AffineMap([[2]], [-1]), (3,))).text)
+P(d0): a box of 3 cells
+coordinate 0: 3 cells from 2*d0 - 1 on
+     0    5    10
+(0) 111..........
+(1) ..111........
+(2) ....111......
+(3) ......111....
+(4) ........111..
+(5) ..........111
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import tell_count
+from tapestry_sets.limits import cut_text, tell_count
 from tapestry_sets.regions import tuning
 from tapestry_sets.regions.affine_words import spell_sum
 
@@ -25,8 +29,9 @@ from tapestry_sets.regions.affine_words import spell_sum
 def projection_picture(p: Any) -> Picture:
     """The picture of an index projection: each coordinate in words, and as cells where they are few."""
     rank = max(0, p.index_rank)
-    index = ", ".join(f"d{k}" for k in range(rank))
-    title = f"P({index}): a box of {' × '.join(map(str, p.shape)) or 'one'} cells"
+    index = cut_text(", ".join(f"d{k}" for k in range(rank)), tuning.SHOWN_INDEX)
+    sides = cut_text(" × ".join(f"{n:,}" for n in p.shape), tuning.SHOWN_INDEX)
+    title = f"P({index}): {'one cell' if all(n == 1 for n in p.shape) else f'a box of {sides} cells'}"
     lines = [
         f"d{rank + 2 * k}, d{rank + 2 * k + 1}: quotient and remainder of d{axis} by {by}"
         for k, (axis, by) in enumerate(p.splits)

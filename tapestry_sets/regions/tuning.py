@@ -31,6 +31,8 @@ SHOWN_ENTRIES = 1 << 10
 """An affine map of more entries is not shown as a table."""
 SHOWN_COORDINATES, SHOWN_POINTS, SHOWN_CELLS = 4, 6, 64
 """The picture of a projection has at most so many coordinates, index points, and cells of each."""
+SHOWN_INDEX = 60
+"""Characters of the index, and of the extents, in its title."""
 CELL = 12
 """Pixels of a cell in it."""
 
