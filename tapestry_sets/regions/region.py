@@ -326,8 +326,8 @@ class Region(Products, Value):
         Whether the region has no points.
     spans : tuple of (lo, hi) or None
         For each axis the interval that its elements are, or None if they are not one.
-    progressions : tuple of (first, last, step) or None
-        For each axis its elements if they are at equal distances, or None.
+    progressions : tuple of triples of int, or None
+        For each axis (first, last, step) of its elements, if they are at equal distances, or None.
 
     Raises
     ------
