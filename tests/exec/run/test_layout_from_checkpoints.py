@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tapestry_exec import Checkpoint, Checkpoints, deploy, evaluate, open_checkpoint, run
 from tapestry_exec.run.checkpoints.finished import SavedTensor, place_left
-from tapestry_exec.run.checkpoints.folders import SavedBuffer
+from tapestry_exec.run.checkpoints.folders import Manifest, SavedBuffer
 from tapestry_plan import Graph, Mesh, Placed, ops, plan
 from tests.exec.run.test_deploy import training_step
 
@@ -94,6 +94,26 @@ def test_what_is_not_whole_is_refused(tmp_path: Path) -> None:
             ValueError, match=r"layout: devices are \[.*\]; give each device that is left once, of 0 to 1"
         ):
             found.layout(["act"], devices=devices)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({"tensors": None}, TypeError, r"Checkpoint.layout: tensors must be .*, not None; give names in a list"),
+        ({"tensors": "w"}, TypeError, r"Checkpoint.layout: tensors must be .*, not 'w' .*; give names in a list"),
+        ({"tensors": [1]}, TypeError, r"Checkpoint.layout: tensors"),
+        ({"devices": "01"}, TypeError, r"Checkpoint.layout: devices must be .*, not '01' .*; give those that are left"),
+        ({"devices": 1}, TypeError, r"Checkpoint.layout: devices must be .*, not 1 .*; give those that are left"),
+        ({"devices": [True, False]}, TypeError, r"Checkpoint.layout: devices"),
+        ({"devices": [0.0]}, TypeError, r"Checkpoint.layout: devices"),
+    ],
+)
+def test_wrong_arguments_are_named(given: dict[str, Any], error: type[Exception], told: str) -> None:
+    found = Checkpoint("there", Manifest("", 2, 0, "act", 0, {}, {}, {}))
+    with pytest.raises(error, match=told):
+        found.layout(**{"tensors": ["w"], **given})
+    with pytest.raises(TypeError, match=r"Checkpoint.read: tensor must be a string"):
+        found.read(["w"])  # type: ignore[arg-type]
 
 
 # -- against enumerated cells -----------------------------------------------------------------------------------
