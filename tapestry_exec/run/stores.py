@@ -273,8 +273,8 @@ def find_targets(
     taken = {
         _locate(one): f"input {quote(name)} is read from"
         for name, value in inputs.items()
-        if (source := find_source(value)) is not None
-        for one in source.list_stored()
+        if (read := find_source(value)) is not None
+        for one in read.list_stored()
     }
     for label, value in given.items():
         if label not in graph.outputs:
