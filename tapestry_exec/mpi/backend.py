@@ -160,7 +160,8 @@ class MpiSession:
     ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
         if savings.is_on:  # the first rank says for all which attempt it is
-            (start, *_) = self._end_together(lambda: None if self.part.device else savings.begin())
+            begin = savings.begin if self.part.device == 0 else lambda: None
+            (start, *_), _ = self.generations.begin(self.what.prepared, lambda: self._end_together(begin))
         else:
             start = None
         found = self.generations.run(self.what, host, None, lambda _: self._run(host, progress, start))

@@ -47,10 +47,16 @@ def check_alike(backend: str, found: Sequence[Mapping[str, str]], names: Sequenc
     names : sequence of str
         Of the places.
     """
+    difference = tell_difference(found, names)
+    if difference:
+        raise BackendUnavailable(f"backend {backend!r}: {difference}")
+
+
+def tell_difference(found: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:
+    """In what another place differs from the first one, with the mend; empty where all are alike."""
     for what, value in found[0].items():
         for name, other in zip(names, found, strict=True):
             if other.get(what) != value:
                 mend = MENDS.get(what, f"install {what} {value} everywhere")
-                raise BackendUnavailable(
-                    f"backend {backend!r}: {names[0]} has {what} {value}, {name} has {other.get(what)}; {mend}"
-                )
+                return f"{names[0]} has {what} {value}, {name} has {other.get(what)}; {mend}"
+    return ""

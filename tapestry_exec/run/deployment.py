@@ -113,7 +113,8 @@ def run(
         What is saved on the way. Backends that have `retries` begin again from the last checkpoint.
     resume : path or Checkpoint, optional
         Go on from the last checkpoint of a folder, or from one: with the same bits, and the inputs that are read
-        behind it, which must be the same; others may be left out. Counts are of what is left to do.
+        behind it; others may be left out. Those that lie in memory must be the same as before. Counts are of what is
+        left to do.
     outputs : mapping of str to array, optional
         Arrays of Zarr's that outputs are written to, region by region: by the devices, but for chunks (or shards) that
         cells of several devices are in, which the caller writes when the run is done. They are in the result.
@@ -130,8 +131,9 @@ def run(
         When the plan's steps do not hold together (see `check_plan`); nothing has run then.
     ValueError
         For missing, unknown or unfit inputs and constants, an unknown backend, a trace that cannot be written,
-        less memory than one step needs (`InfeasiblePlan`), a stage that the plan does not have, or a checkpoint that
-        is damaged, was never finished, or is of another plan; nothing has run then.
+        less memory than one step needs (`InfeasiblePlan`), a stage that the plan does not have, a folder that
+        another run saves to or that has checkpoints of another plan, a checkpoint that is damaged, was never finished,
+        or is of another plan or other versions, or an output's array that an input is read from; nothing has run then.
     MemoryError
         When the plan's arenas take more memory than is free; nothing has been allocated then.
     StepFailed
@@ -197,7 +199,7 @@ def _look_at_arguments(
     savings = None
     if resume is not None:  # before the inputs, since it says which of them are read
         prepared = prepared.within(memory_nbytes)
-        savings = Savings(prepared, None, checkpoints, resume, outputs=outputs)
+        savings = Savings(prepared, None, checkpoints, resume, outputs=outputs, inputs=inputs)
         past = [name for name in savings.list_past() if name not in inputs]
         if verify and past:
             left_out = quote(min(past))
@@ -219,7 +221,7 @@ def _look_at_arguments(
         check_finite(shard_plan.graph, host)
     if trace is not None:
         check_target(trace, "trace")
-    savings = savings or Savings(prepared, None, checkpoints, None, outputs=outputs)
+    savings = savings or Savings(prepared, None, checkpoints, None, outputs=outputs, inputs=inputs)
     savings.look_at(host)
     return prepared, host, savings
 
@@ -743,9 +745,14 @@ class Deployment:
         if self._session is None:
             raise RuntimeError("run: the deployment is closed; deploy the plan again")
         since = 0.0 if self._saved_at is None else monotonic() - self._saved_at
-        savings = Savings(self._prepared, self._stays, checkpoints, resume, self._runs, since, outputs)
+        savings = Savings(self._prepared, self._stays, checkpoints, resume, self._runs, since, outputs, inputs)
         graph, kept = self.plan.graph, self._carried - inputs.keys() if self._has_state else set[str]()
         if savings.resumed is not None:
+            for name in sorted(self._carried & inputs.keys()):
+                raise ValueError(
+                    f"resume: input {quote(name)} is carried, and the checkpoint has its value: leave it out, or run "
+                    "without resume"
+                )
             kept = self._carried | (savings.list_past() - inputs.keys())
         if verify and kept:
             raise ValueError(

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,12 +61,17 @@ class Source(Struct, frozen=True):
 
     @property
     def is_portable(self) -> bool:
-        """Whether another process can read it."""
+        """Whether another process can read it: not by a function of the caller's own script, which none imports."""
         try:
-            pickle.loads(pickle.dumps(self))
+            data = pickle.dumps(self)
+            pickle.loads(data)
         except Exception:
             return False
-        return True
+        return b"__main__" not in data
+
+    def list_stored(self) -> Iterator[Any]:
+        """The arrays of Zarr's that are read for it."""
+        yield from ()
 
     def take(self, regions: Sequence[Region]) -> Array:
         """The cells of regions, each row-major, one behind the other."""
@@ -92,6 +98,10 @@ class ZarrSource(Source, frozen=True):
         """The cells of some slices; chunks that they do not touch are not read."""
         return np.asarray(self.array[where])
 
+    def list_stored(self) -> Iterator[Any]:
+        """The array itself."""
+        yield self.array
+
     @property
     def is_portable(self) -> bool:
         """Whether another process can read it: not one that lies in this one's memory."""
@@ -109,14 +119,37 @@ class DaskSource(Source, frozen=True):
         return tuple(-1 if n != n else int(n) for n in self.array.shape)
 
     def read(self, where: Slices) -> Array:
-        """The cells of some slices; only the chunks that they touch are computed."""
-        return np.asarray(self.array[where].compute(**({} if self._has_futures else {"scheduler": "synchronous"})))
+        """The cells of some slices; only the chunks that they touch are computed.
+
+        Raises
+        ------
+        ValueError
+            Where they have another shape or dtype than the array says.
+        """
+        asked = self.array[where]
+        found = np.asarray(asked.compute(**({} if self._has_futures else {"scheduler": "synchronous"})))
+        if found.shape != asked.shape or found.dtype != self.dtype:
+            raise ValueError(
+                f"Dask's array {quote(self.array.name)} has cells of dtype {found.dtype} and shape "
+                f"{quote(found.shape)} where it says {self.dtype} and {quote(tuple(asked.shape))}; say what its "
+                "function returns, as map_blocks(function, dtype=, chunks=)"
+            )
+        return found
+
+    def list_stored(self) -> Iterator[Any]:
+        """Those in its graph."""
+        for one in self._list_values():
+            if isinstance(found := find_source(one), ZarrSource):
+                yield found.array
+
+    def _list_values(self) -> Iterator[Any]:
+        """What its graph has, beside its tasks."""
+        return (getattr(one, "value", one) for one in dict(self.array.__dask_graph__()).values())
 
     @property
     def _has_futures(self) -> bool:
         """Whether chunks lie on workers of a cluster, which only its client reaches."""
-        values = dict(self.array.__dask_graph__()).values()
-        return any(type(getattr(one, "value", one)).__module__.startswith("distributed") for one in values)
+        return any(type(one).__module__.startswith("distributed") for one in self._list_values())
 
     @property
     def is_portable(self) -> bool:
@@ -221,7 +254,11 @@ class Written(Struct, frozen=True):
 
 
 def find_targets(
-    graph: Graph, outputs: Sequence[Output], buffers: Mapping[int, Buffer], given: Mapping[str, Any]
+    graph: Graph,
+    outputs: Sequence[Output],
+    buffers: Mapping[int, Buffer],
+    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
 ) -> Written:
     """Who writes which blocks of outputs to which arrays.
 
@@ -230,8 +267,15 @@ def find_targets(
     TypeError
         For what is not an array of Zarr's.
     ValueError
-        For outputs that the graph does not have, and arrays of another shape or dtype, or that cannot be written.
+        For outputs that the graph does not have, arrays of another shape or dtype, or that cannot be written, and those
+        that an input is read from, or another output is written to.
     """
+    taken = {
+        _locate(one): f"input {quote(name)} is read from"
+        for name, value in inputs.items()
+        if (read := find_source(value)) is not None
+        for one in read.list_stored()
+    }
     for label, value in given.items():
         if label not in graph.outputs:
             raise ValueError(
@@ -256,6 +300,13 @@ def find_targets(
             )
         if getattr(value, "read_only", False):
             raise ValueError(f"outputs: the array for {what} is open for reading; open it with mode='r+'")
+        place = _locate(value)
+        if place in taken:
+            raise ValueError(
+                f"outputs: {what} is to be written to the array that {taken[place]}, while it is; give it an array of "
+                "its own"
+            )
+        taken[place] = f"output {quote(label)} is written to"
     targets = {label: Target(value) for label, value in given.items()}
     own: dict[int, str] = {}
     begin = 0
@@ -266,6 +317,19 @@ def find_targets(
             own |= {begin + k: output.name for k in alone}
         begin += len(output.blocks)
     return Written(targets, own)
+
+
+def _locate(array: Any) -> tuple[str, ...]:
+    """Where an array of Zarr's lies, the same for all its handles."""
+    store, path = getattr(array, "store", None), str(getattr(array, "path", ""))
+    while type(inner := getattr(store, "_store", None)).__module__.startswith("zarr."):  # as one that logs
+        store = inner
+    root = getattr(store, "root", None)
+    if isinstance(root, str | os.PathLike):
+        return "file", os.path.realpath(os.path.join(root, path))
+    if (system := getattr(store, "fs", None)) is not None:
+        return "fsspec", str(hash(system)), f"{getattr(store, 'path', '')}/{path}"
+    return str(store), path
 
 
 def is_portable(target: Target) -> bool:

@@ -62,9 +62,7 @@ MIN_WORKING = 0.25
 
 # -- checkpoints ---------------------------------------------------------------------------------------------
 
-SUMMED_COLUMNS = 1021
-"""Words of 8 bytes that are added up side by side: a prime, so that no two pages of memory count alike."""
-SUMMED_ROWS = 128
-"""Rows of as many words that are added up, and written, at once: a megabyte, which stays in a cache meanwhile."""
+SUMMED_NBYTES = 1 << 20
+"""Bytes that are summed, and written, at once: they stay in a cache meanwhile."""
 LOOKS_A_RUN = 32
 """How often, at most, the devices of a run ask whether so many seconds are over: each time costs 20 us a device."""

@@ -26,6 +26,7 @@ from tapestry_exec.run.checkpoints.folders import (
     Manifest,
     SavedBuffer,
     check_bytes,
+    check_path,
     list_begun,
     list_finished,
     map_cells,
@@ -237,6 +238,7 @@ class Checkpoint(Struct, frozen=True):
         """
         return sum(one.nbytes for one in self.manifest.buffers)
 
+    @check_arguments(tensor="give the name of a tensor")
     def read(self, tensor: str) -> Source:
         """A tensor's cells, to be given to `run` as an input: each device reads its regions from the files.
 
@@ -280,6 +282,7 @@ class Checkpoint(Struct, frozen=True):
             )
         return SavedSource(SavedTensor(self.path, tuple(mine), shape, mine[0].dtype))
 
+    @check_arguments(tensors="give names in a list, as ['w']", devices="give those that are left, as [0, 1, 3]")
     def layout(self, tensors: Iterable[str], devices: Sequence[int] | None = None) -> dict[str, Placed]:
         """Where tensors lie, as `plan` takes it, for the devices that are left.
 
@@ -370,6 +373,7 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         ...
     ValueError: checkpoint: the folder '...' has none; give the one that Checkpoints(path) saved to
     """
+    check_path("open_checkpoint: path", path)
     folder = Path(os.path.abspath(path))
     if not os.path.isfile(folder / "manifest.json"):
         finished = list_finished(folder)

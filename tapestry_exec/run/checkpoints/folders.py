@@ -3,7 +3,9 @@
 ::
 
     there/
-      .00000002-000040.begun/      being written: devices put parts there; whoever is last arranges them, and renames
+      .lock                        of the run that saves here: its process, and the host
+      .00000002-000040.PLAN.begun/ being written, by a run of the plan with this digest: devices put parts there;
+                                   whoever is last arranges them, and renames
         0.17  0.json …             a buffer of device 0, as bytes; all its records, when its part is whole
       00000002-000040/             finished: the second attempt, cut 40; a group of Zarr v3
         zarr.json                  of the group
@@ -17,13 +19,15 @@ are written and read here as files: no package is needed for that, and regions a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shutil
+import socket
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +41,10 @@ from tapestry_exec.run import tuning
 from tapestry_plan.steps import PlanVersionError, seal, unseal
 from tapestry_sets.limits import quote, replace_file
 
-FORMAT = "tapestry-checkpoint/1"
+FORMAT = "tapestry-checkpoint/2"
 FINISHED = re.compile(r"(\d{8})-(\d{6,})")
-BEGUN = re.compile(r"\.(\d{8})-(\d{6,})\.begun")
+BEGUN = re.compile(r"\.(\d{8})-(\d{6,})\.(\w+)\.begun")
+LOCK = ".lock"
 ZARR_DTYPES = frozenset(
     {
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -106,7 +111,7 @@ class Manifest(Struct, frozen=True):
     versions : dict of str to str
         Of what decides about bits.
     inputs : dict of str to str
-        Sums of the inputs that are read behind the cut, as far as they are known.
+        Sums of the inputs that lay in memory.
     shapes : dict of str to tuple of int
         Of the tensors that it has cells of.
     buffers : tuple of SavedBuffer
@@ -124,10 +129,10 @@ class Manifest(Struct, frozen=True):
 
 
 def sum_bytes(array: Array, file: Any = None) -> str:
-    """A number for an array's bytes, at the speed of memory: other bytes in any place give another one.
+    """A number for an array's bytes, their CRC-32 and how many they are: where bytes differ, so does it.
 
-    Words are added up in columns, whose number has no factor in common with a page: so also pages that are exchanged,
-    or were never written, are found.
+    That is certain where they differ within 32 bits in a row; of all other differences, also of rows and pages that
+    are exchanged, one in four billion is missed.
 
     Parameters
     ----------
@@ -136,19 +141,13 @@ def sum_bytes(array: Array, file: Any = None) -> str:
         Where they are written, piece by piece, while they are in the processor's cache.
     """
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    columns, row = np.zeros(tuning.SUMMED_COLUMNS, np.uint64), 8 * tuning.SUMMED_COLUMNS
-    whole = flat.nbytes // row * row
-    for at in range(0, whole, tuning.SUMMED_ROWS * row):
-        piece = flat[at : min(at + tuning.SUMMED_ROWS * row, whole)]
-        columns += piece.view(np.uint64).reshape(-1, tuning.SUMMED_COLUMNS).sum(axis=0, dtype=np.uint64)
+    found = 0
+    for at in range(0, flat.nbytes, tuning.SUMMED_NBYTES):
+        piece = flat[at : at + tuning.SUMMED_NBYTES].data
+        found = zlib.crc32(piece, found)
         if file is not None:
-            _write_whole(file, piece.data)
-    if file is not None:
-        _write_whole(file, flat[whole:].data)
-    digest = hashlib.sha256(columns.tobytes())
-    digest.update(flat[whole:].data)
-    digest.update(flat.nbytes.to_bytes(8, "little"))
-    return digest.hexdigest()[:16]
+            _write_whole(file, piece)
+    return f"{found:08x}-{flat.nbytes:x}"
 
 
 # ---------------------------------------------------------------------------------------------------- writing
@@ -159,9 +158,16 @@ def name_checkpoint(turn: int, cut: int) -> str:
     return f"{turn:08}-{cut:06}"
 
 
-def write_part(folder: Path, turn: int, cut: int, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]) -> None:
+def name_begun(turn: int, manifest: Manifest) -> str:
+    """The name of one that is being written, which says of what plan it is."""
+    return f".{name_checkpoint(turn, manifest.cut)}.{manifest.plan}.begun"
+
+
+def write_part(
+    folder: Path, turn: int, manifest: Manifest, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]
+) -> None:
     """Write what a device holds: its cells first, then its records, which say that all of it is there."""
-    begun = folder / f".{name_checkpoint(turn, cut)}.begun"
+    begun = folder / name_begun(turn, manifest)
     begun.mkdir(exist_ok=True)
     records = []
     for record, array in buffers:
@@ -177,10 +183,9 @@ def _write_whole(file: Any, data: memoryview) -> None:
         data = data[file.write(data) :]
 
 
-def finish(folder: Path, turn: int, cut: int, manifest: Manifest) -> bool:
+def finish(folder: Path, turn: int, manifest: Manifest) -> bool:
     """Make a checkpoint valid, if all devices have written their parts and nobody else does; whether that was done."""
-    name = name_checkpoint(turn, cut)
-    begun = folder / f".{name}.begun"
+    begun = folder / name_begun(turn, manifest)
     try:
         if not all((begun / f"{device}.json").exists() for device in range(manifest.devices)):
             return False
@@ -198,7 +203,7 @@ def finish(folder: Path, turn: int, cut: int, manifest: Manifest) -> bool:
         (group / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}))
     (begun / "manifest.json").write_text(seal({"format": FORMAT, **msgspec.to_builtins(whole)}))
     (begun / "arranged").unlink()
-    os.rename(begun, folder / name)
+    os.rename(begun, folder / name_checkpoint(turn, manifest.cut))
     return True
 
 
@@ -280,12 +285,100 @@ def list_finished(folder: Path) -> list[tuple[int, int, Path]]:
     return []
 
 
-def list_begun(folder: Path) -> list[tuple[int, int, Path]]:
-    """The same of those that were never finished."""
+def list_begun(folder: Path) -> list[tuple[int, str, Path]]:
+    """Those that were never finished: attempt, digest of the plan and folder of each."""
     with suppress(OSError, ValueError):
         found = ((BEGUN.fullmatch(path.name), path) for path in folder.iterdir())
-        return sorted((int(m.group(1)), int(m.group(2)), path) for m, path in found if m is not None)
+        return sorted((int(m.group(1)), m.group(3), path) for m, path in found if m is not None)
     return []
+
+
+def find_plan(path: Path) -> str:
+    """The digest of the plan that a finished checkpoint is of; empty where its manifest cannot be read."""
+    try:
+        return read_manifest(path).plan
+    except ValueError:
+        return ""
+
+
+def check_folder(folder: Path, plan: str) -> None:
+    """Raise ValueError for a folder with checkpoints of another plan: begun, or finished."""
+    others = [(other, path) for _, other, path in list_begun(folder)]
+    others += [(find_plan(path), path) for _, _, path in list_finished(folder)]
+    for other, path in others:
+        if other not in ("", plan):
+            raise ValueError(
+                f"checkpoints: the folder {quote(str(folder))} has {path.name} of another plan (its digest is {other}, "
+                f"this plan's {plan}); give each run a folder of its own"
+            )
+
+
+def check_path(what: str, path: str | PathLike[str]) -> None:
+    """Raise ValueError for what names no folder: no text at all, or one that the system cannot take."""
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise ValueError(f"{what} is {quote(text)}; give the path of a folder")
+
+
+_held = set[str]()
+"""Locks of this process."""
+
+
+def lock(folder: Path) -> None:
+    """Let no other run save to a folder, until `unlock`.
+
+    Raises
+    ------
+    ValueError
+        Where one does. A lock of a process of this host that is not there any more does not count.
+    """
+    path = os.path.realpath(folder / LOCK)
+    mine = f"{os.getpid()} {socket.gethostname()}"
+    for _ in range(2):
+        try:
+            with open(path, "x") as file:
+                file.write(mine)
+        except FileExistsError:
+            if not _is_over(path):
+                break
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        else:
+            _held.add(path)
+            return
+    with suppress(OSError), open(path) as file:
+        process, _, host = file.read().partition(" ")
+        mine = f"process {process} on {host}" if host else "another process"
+    raise ValueError(
+        f"checkpoints: another run saves to the folder {quote(str(folder))} ({mine}); give each run a folder of its "
+        f"own, or remove {LOCK} there if that run is over"
+    )
+
+
+def unlock(folder: Path) -> None:
+    """Let other runs save to a folder again."""
+    path = os.path.realpath(folder / LOCK)
+    if path in _held:
+        _held.discard(path)
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def _is_over(path: str) -> bool:
+    """Whether the process that made a lock has ended, as far as that can be known here."""
+    try:
+        with open(path) as file:
+            process, _, host = file.read().partition(" ")
+        if host != socket.gethostname():
+            return False
+        if int(process) == os.getpid():
+            return path not in _held
+        os.kill(int(process), 0)
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def remove(path: Path) -> None:

@@ -28,18 +28,23 @@ from msgspec.structs import force_setattr, replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run import tuning
-from tapestry_exec.run.alike import digest_plan, find_versions
+from tapestry_exec.run.alike import digest_plan, find_versions, tell_difference
 from tapestry_exec.run.checkpoints.cuts import Cut, check_stages, find_cut, find_cuts, has_all
 from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
 from tapestry_exec.run.checkpoints.folders import (
     Manifest,
     SavedBuffer,
+    check_folder,
+    check_path,
+    find_plan,
     finish,
     list_begun,
     list_finished,
+    lock,
     map_cells,
     remove,
     sum_bytes,
+    unlock,
     write_part,
 )
 from tapestry_exec.run.interpreter import Interpreter
@@ -101,6 +106,7 @@ class Checkpoints(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_path("Checkpoints: path", self.path)
         if isinstance(self.after, str):
             raise TypeError(f"Checkpoints: after is {quote(self.after)}; give names of stages in a list, as ['act']")
         force_setattr(self, "path", os.path.abspath(self.path))
@@ -238,10 +244,12 @@ class Stopover:
     def _save(self, stop: Stop) -> None:
         start, folder, about = self.start, Path(self.start.folder), self.start.about
         assert about is not None, "checkpoints are written"
-        write_part(folder, start.turn, stop.cut, self.mine.device, self._list_cells(stop.cut))
-        if finish(folder, start.turn, stop.cut, replace(about, cut=stop.cut, after=stop.after)):
+        about = replace(about, cut=stop.cut, after=stop.after)
+        write_part(folder, start.turn, about, self.mine.device, self._list_cells(stop.cut))
+        if finish(folder, start.turn, about):
             for _, _, old in list_finished(folder)[: -start.keep]:
-                remove(old)
+                if find_plan(old) == about.plan:
+                    remove(old)
 
     def _list_cells(self, number: int) -> Iterator[tuple[SavedBuffer, Array]]:
         """What is saved at a cut, one buffer at a time."""
@@ -311,6 +319,8 @@ class Savings:
         Seconds since the last checkpoint.
     outputs : mapping of str to array, optional
         Where outputs are written.
+    inputs : mapping of str to array, optional
+        What the run is given: none of it may be written to.
 
     Raises
     ------
@@ -327,14 +337,18 @@ class Savings:
         run: int = 0,
         since: float = 0.0,
         outputs: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> None:
         self.prepared, self.stays, self.wanted, self.run = prepared, stays, wanted, run
         self.began = self.saved_at = monotonic() - since
         self.resumed: Checkpoint | None = None
         self.first_turn = 0
+        self.is_locked = False
         self.inputs: dict[str, str] = {}
         engine, plan = prepared.backend, prepared.plan
-        self.written = find_targets(plan.graph, plan.outputs, prepared.work.buffers, outputs) if outputs else None
+        self.written: Written | None = None
+        if outputs:
+            self.written = find_targets(plan.graph, plan.outputs, prepared.work.buffers, outputs, inputs or {})
         if wanted is None and resume is None:
             return
         if not getattr(type(engine), "saves", False):
@@ -355,6 +369,7 @@ class Savings:
                 raise ValueError(
                     f"checkpoints: the folder {quote(str(wanted.path))} cannot be written to; choose another one"
                 )
+            check_folder(Path(wanted.path), find_digest(prepared))
         if resume is not None:
             self.resumed = resume if isinstance(resume, Checkpoint) else open_checkpoint(resume)
             self._check_own(self.resumed)
@@ -365,13 +380,17 @@ class Savings:
         return self.wanted is not None or self.resumed is not None or self.written is not None
 
     def _check_own(self, checkpoint: Checkpoint) -> None:
-        """Raise ValueError for a checkpoint of another plan."""
+        """Raise ValueError for a checkpoint of another plan, or of other versions than those here."""
         found, own = checkpoint.manifest.plan, find_digest(self.prepared)
         if found != own:
             raise ValueError(
                 f"resume: checkpoint {quote(checkpoint.path)} is of another plan (its digest is {found}, this plan's "
                 f"{own}); resume that plan, by its document (to_json), or run without resume"
             )
+        versions = [checkpoint.manifest.versions, find_versions()]
+        difference = tell_difference(versions, [f"checkpoint {quote(checkpoint.path)}", "this process"])
+        if difference:
+            raise ValueError(f"resume: {difference}")
         wanted = {(device, n) for device, cut in enumerate(self._list_cuts(checkpoint.manifest.cut)) for n in cut.saved}
         wanted |= {(self.prepared.work.buffers[n].device, n) for n in list_carried(self.stays)}
         missing = wanted - {(one.device, one.buffer) for one in checkpoint.manifest.buffers}
@@ -419,29 +438,29 @@ class Savings:
         }
 
     def look_at(self, host: Mapping[str, Any]) -> None:
-        """Take sums of the inputs that are read behind cuts; compare them with those of what is gone on from.
+        """Take sums of the inputs in memory; compare them with those of what is gone on from.
 
         Raises
         ------
         ValueError
-            For an input with other values than before.
+            For an input with other values than before, whether it is read again or not.
         """
         stored = self.prepared.plan.graph.stored
-        first = min((stop.cut for stop in self._list_stops()), default=None)
-        cuts = [] if first is None else [first]
-        cuts += [] if self.resumed is None else [self.resumed.manifest.cut]
-        if not cuts:
-            return
-        for name in sorted(self._list_read(min(cuts))):
-            if stored[name].kind == "input" and isinstance(host.get(name), np.ndarray):
-                self.inputs[name] = sum_bytes(host[name])
         known = {} if self.resumed is None else self.resumed.manifest.inputs
-        for name in sorted(known.keys() & self.inputs.keys()):
-            if known[name] != self.inputs[name]:
+        if self.wanted is None and not known:
+            return
+        found = {
+            name: sum_bytes(one)
+            for name, one in host.items()
+            if name in stored and stored[name].kind == "input" and isinstance(one, np.ndarray)
+        }
+        for name in sorted(known.keys() & found.keys()):
+            if known[name] != found[name]:
                 raise ValueError(
-                    f"resume: input {quote(name)} has other values than when the checkpoint was saved, and is read "
-                    "behind it: give the same"
+                    f"resume: input {quote(name)} has other values than when the checkpoint was saved: give the same, "
+                    "or run without resume"
                 )
+        self.inputs = {**known, **found}
 
     # -- attempts ------------------------------------------------------------------------------------------
 
@@ -464,15 +483,19 @@ class Savings:
         constants = frozenset(list_constants(self.prepared))
         if self.wanted is None:
             return Start(constants, resumed=self.resumed, written=self.written)
-        folder = Path(self.wanted.path)
+        folder, plan = Path(self.wanted.path), self.prepared.plan
+        if not self.first_turn:
+            lock(folder)
+            self.is_locked = True
         turn = 1 + max((turn for turn, *_ in (*list_finished(folder), *list_begun(folder))), default=0)
         turn = max(turn, self.first_turn + 1) if self.first_turn else turn
         self.first_turn = self.first_turn or turn
-        for _, _, left in list_begun(folder):  # of attempts that are over
-            shutil.rmtree(left, ignore_errors=True)
+        for _, digest, left in list_begun(folder):  # of attempts that are over
+            if digest == find_digest(self.prepared):
+                shutil.rmtree(left, ignore_errors=True)
         if self.wanted.seconds is not None:
             name_asked(str(folder), turn).mkdir(exist_ok=True)
-        plan, stored = self.prepared.plan, self.prepared.work.shapes
+        stored = self.prepared.work.shapes
         about = Manifest(
             find_digest(self.prepared),
             plan.mesh.size,
@@ -511,11 +534,13 @@ class Savings:
 
     def __exit__(self, *error: object) -> None:
         """Tidy up behind a run, whatever became of it."""
-        if self.wanted is None or not self.first_turn:
+        if self.wanted is None or not self.is_locked:
             return
         for asked in Path(self.wanted.path).glob(".*.asked"):
             shutil.rmtree(asked, ignore_errors=True)
         turns = [turn for turn, *_ in list_finished(Path(self.wanted.path))]
+        unlock(Path(self.wanted.path))
+        self.is_locked = False
         self.saved_at = monotonic() if turns and turns[-1] >= self.first_turn else self.began
 
     def mark(self, result: RunResult, start: Start | None) -> RunResult:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +20,9 @@ from msgspec.structs import replace
 from tapestry_exec import Checkpoints, NumpyBackend, deploy, evaluate, open_checkpoint, run
 from tapestry_exec.copies import aligned_bytes
 from tapestry_exec.numpy.backend import NumpyDevice
-from tapestry_exec.run.checkpoints.folders import list_begun, list_finished, sum_bytes
+from tapestry_exec.run.alike import find_versions
+from tapestry_exec.run.checkpoints import saving
+from tapestry_exec.run.checkpoints.folders import FORMAT, LOCK, list_begun, list_finished, sum_bytes
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import spill
@@ -191,6 +198,108 @@ def test_other_values_of_inputs_that_are_read_later_are_refused(tmp_path: Path) 
     assert run(tight, {"x": inputs["x"]}, resume=tmp_path).outputs["y"].tobytes() == wanted
 
 
+def two_stages() -> tuple[ShardPlan, dict[str, Any]]:
+    """An input that is read before the first stage alone."""
+    g = Graph()
+    g.output(ops.tanh(ops.relu(g.input("x", (6, 4)), name="first"), name="second"), "y")
+    return plan(g, Mesh(2), fuse=False), {"x": np.full((6, 4), 0.5, np.float32)}
+
+
+def test_other_values_of_inputs_that_were_read_are_refused(tmp_path: Path) -> None:
+    """The old answer is not given for them; what another checkpoint was gone on from is not forgotten."""
+    p, inputs = two_stages()
+    run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["first"]))
+    run(p, {}, resume=tmp_path, checkpoints=Checkpoints(tmp_path / "second", after=["second"]))
+    for there in (tmp_path, tmp_path / "second"):
+        told = r"resume: input 'x' has other values than when the checkpoint was saved: give the same, or run without"
+        with pytest.raises(ValueError, match=told):
+            run(p, {"x": inputs["x"] + 1}, resume=there)
+        for given in (inputs, {}):
+            assert run(p, given, resume=there).outputs["y"].tobytes() == np.tanh(inputs["x"]).tobytes()
+
+
+def test_carried_inputs_are_not_given_beside_a_checkpoint(tmp_path: Path) -> None:
+    g, carry, feeds = training_step()
+    p = plan(g, Mesh(2), tie=carry)
+    with deploy(p, carry=carry) as placed:
+        placed.run(feeds, checkpoints=Checkpoints(tmp_path, after=[p.stages[0].node]))
+        name = min(carry.values())
+        told = f"resume: input '{name}' is carried, and the checkpoint has its value: leave it out, or run without"
+        with pytest.raises(ValueError, match=told):
+            placed.run({"x": feeds["x"], name: feeds[name]}, resume=tmp_path)
+
+
+@pytest.mark.parametrize("what", ["tapestry-tensor", "numpy", "BLAS"])
+def test_other_versions_are_refused(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, inputs = two_stages()
+    here = find_versions()
+    monkeypatch.setattr(saving, "find_versions", lambda: {**here, what: "0.0"})
+    run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["first"]))
+    monkeypatch.undo()
+    mend = "run on machines of one kind" if what == "BLAS" else f"install {what} 0.0 everywhere"
+    told = rf"resume: checkpoint '.*' has {what} 0.0, this process has {re.escape(here[what])}; {mend}"
+    with pytest.raises(ValueError, match=told):
+        run(p, inputs, resume=tmp_path)
+
+
+# -- a folder for each run --------------------------------------------------------------------------------------
+
+
+def test_two_runs_at_once_are_not_in_one_folder(tmp_path: Path) -> None:
+    """The second one is begun while the first one runs: it is refused, and takes nothing away."""
+    p, inputs = two_stages()
+    told = list[str]()
+
+    def block(xp: Any, given: Any, outputs: Any, shard: Any) -> None:
+        if not told:
+            told.append("")
+            with pytest.raises(ValueError, match="checkpoints: another run saves to the folder") as caught:
+                run(p, inputs, checkpoints=saving_there)
+            told.append(str(caught.value))
+        BUILTIN_OPS["tanh"].block(xp, given, outputs, shard)
+
+    saving_there = Checkpoints(tmp_path, after=["first"])
+    run(p, inputs, backend="serial", ops={"tanh": replace(BUILTIN_OPS["tanh"], block=block)}, checkpoints=saving_there)
+    assert f"(process {os.getpid()} on {socket.gethostname()}); give each run a folder of its own" in told[1]
+    assert len(list(tmp_path.iterdir())) == 1 and open_checkpoint(tmp_path).after == "first"
+
+
+def test_a_lock_counts_while_its_process_lives(tmp_path: Path) -> None:
+    p, inputs = two_stages()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    here = socket.gethostname()
+    for owner, is_over in ((f"{dead.pid} {here}", True), (f"{os.getpid()} {here}", True), ("1 elsewhere", False)):
+        (tmp_path / LOCK).write_text(owner)
+        if is_over:
+            run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["first"]))
+            assert not (tmp_path / LOCK).exists()
+        else:
+            with pytest.raises(ValueError, match=r"\(process 1 on elsewhere\); .* or remove .lock there if that run"):
+                run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["first"]), ops=as_relu(raise_first))
+            assert (tmp_path / LOCK).read_text() == owner
+
+
+def test_what_is_of_another_plan_stays(tmp_path: Path) -> None:
+    p, inputs = two_stages()
+    other, others = chain()
+    run(other, others, checkpoints=Checkpoints(tmp_path, after=["act0"]))
+    told = (
+        r"checkpoints: the folder '.*' has \d{8}-\d{6} of another plan \(its digest .*\); give each run a folder of its"
+    )
+    with pytest.raises(ValueError, match=told):
+        run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["first"]), ops=as_relu(raise_first))
+    assert open_checkpoint(tmp_path).after == "act0"
+    begun = tmp_path / "more" / ".00000001-000003.0123456789abcdef.begun"
+    begun.mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"has \.00000001-000003\.0123456789abcdef\.begun of another plan"):
+        run(p, inputs, checkpoints=Checkpoints(tmp_path / "more", after=["first"]))
+    begun.rename(tmp_path / "more" / "00000001-000003")  # what is no checkpoint
+    for _ in range(2):
+        run(p, inputs, checkpoints=Checkpoints(tmp_path / "more", after=["first"]))
+    assert len(list_finished(tmp_path / "more")) == 2 and (tmp_path / "more" / "00000001-000003").exists()
+
+
 # -- deployments ------------------------------------------------------------------------------------------------
 
 
@@ -292,7 +401,7 @@ def test_a_manifest_that_is_wrong_is_named(kind: str, tmp_path: Path) -> None:
             {
                 "edited": text.replace('"cut":', '"cut":1'),
                 "no json": text[:-9],
-                "older": text.replace("tapestry-checkpoint/1", "tapestry-checkpoint/0"),
+                "older": text.replace(FORMAT, "tapestry-checkpoint/0"),
             }[kind]
         )
     with pytest.raises(ValueError, match=r"checkpoint '.*' (is damaged|has no manifest.json)"):
@@ -339,6 +448,14 @@ def test_wrong_wishes_are_named(given: dict[str, Any], told: str) -> None:
         Checkpoints("there", **given)
 
 
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_what_names_no_folder_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match=r"Checkpoints: path is '.*'; give the path of a folder"):
+        Checkpoints(path, after=["act"])
+    with pytest.raises(ValueError, match=r"open_checkpoint: path is '.*'; give the path of a folder"):
+        open_checkpoint(path)
+
+
 def test_a_stage_that_is_not_there_is_named(tmp_path: Path) -> None:
     p, inputs = made(2)
     with pytest.raises(ValueError, match=r"checkpoints: the plan has no stage 'acts'; .*'act'"):
@@ -372,3 +489,16 @@ def test_sums_see_each_bit_and_each_page() -> None:
             other = pages.copy()
             other[[a, b]] = pages[[b, a]]
             assert sum_bytes(other) != sum_bytes(pages)
+
+
+def test_sums_see_what_is_exchanged_turned_and_moved() -> None:
+    """By any number of bytes: a sum of columns is the same for rows of that length in another order."""
+    for words in (1, 2, 1021, 1024):
+        data = np.random.default_rng(words).random((64, words))
+        data[5] = -data[3]
+        wanted = sum_bytes(data)
+        others = [data[::-1], np.roll(data, 1, axis=0), np.roll(data, 1, axis=1) if words > 1 else -data]
+        others.append(data.copy())
+        others[-1][[3, 5]] = data[[5, 3]]
+        for other in others:
+            assert sum_bytes(other) != wanted

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tapestry_exec import Checkpoint, Checkpoints, deploy, evaluate, open_checkpoint, run
 from tapestry_exec.run.checkpoints.finished import SavedTensor, place_left
-from tapestry_exec.run.checkpoints.folders import SavedBuffer
+from tapestry_exec.run.checkpoints.folders import Manifest, SavedBuffer
 from tapestry_plan import Graph, Mesh, Placed, ops, plan
 from tests.exec.run.test_deploy import training_step
 
@@ -35,9 +35,15 @@ def saved(folder: Path, devices: int = 4, **asked: Any) -> Checkpoint:
     return open_checkpoint(folder)
 
 
-@pytest.mark.parametrize("lost", [(), (2,), (0,), (3,), (1, 2), (0, 1, 3)])
-def test_only_what_must_move_moves(lost: tuple[int, ...], tmp_path: Path) -> None:
-    """Each device goes on with its own rows and its share of those that were lost, which it reads from the files."""
+@pytest.mark.parametrize(
+    ("lost", "moved"), [((), 0), ((2,), 2 * 384), ((0,), 2 * 384), ((3,), 2 * 384), ((1, 2), 384), ((0, 1, 3), 0)]
+)
+def test_each_keeps_its_own_and_reads_its_share(lost: tuple[int, ...], moved: int, tmp_path: Path) -> None:
+    """Each device begins with its own cells and its share of those that were lost, which it reads from the files.
+
+    Without a loss nothing moves behind that. With one, shares are not parts that a stage can have: each device computes
+    it whole, so that all that lies elsewhere moves to it.
+    """
     found = saved(tmp_path)
     left = [d for d in range(4) if d not in lost]
     layout = found.layout(["w"], devices=left)
@@ -46,8 +52,7 @@ def test_only_what_must_move_moves(lost: tuple[int, ...], tmp_path: Path) -> Non
     assert result.outputs["new_w"].tobytes() == np.maximum(W, 0).tobytes()
     assert all(nbytes >= 4 * 24 for nbytes in result.nbytes_placed), "what it had it begins with"
     assert sum(result.nbytes_placed) == W.nbytes and max(result.nbytes_placed) - min(result.nbytes_placed) <= 4 * 12
-    if not lost:
-        assert p.nbytes_moved == 0
+    assert result.nbytes_moved == p.nbytes_moved == moved
     for new, old in enumerate(left):
         mine = set(layout["w"].by_device[new])
         (own,) = (one for one in found.manifest.buffers if one.device == old and one.tensor == "w")
@@ -94,6 +99,26 @@ def test_what_is_not_whole_is_refused(tmp_path: Path) -> None:
             ValueError, match=r"layout: devices are \[.*\]; give each device that is left once, of 0 to 1"
         ):
             found.layout(["act"], devices=devices)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({"tensors": None}, TypeError, r"Checkpoint.layout: tensors must be .*, not None; give names in a list"),
+        ({"tensors": "w"}, TypeError, r"Checkpoint.layout: tensors must be .*, not 'w' .*; give names in a list"),
+        ({"tensors": [1]}, TypeError, r"Checkpoint.layout: tensors"),
+        ({"devices": "01"}, TypeError, r"Checkpoint.layout: devices must be .*, not '01' .*; give those that are left"),
+        ({"devices": 1}, TypeError, r"Checkpoint.layout: devices must be .*, not 1 .*; give those that are left"),
+        ({"devices": [True, False]}, TypeError, r"Checkpoint.layout: devices"),
+        ({"devices": [0.0]}, TypeError, r"Checkpoint.layout: devices"),
+    ],
+)
+def test_wrong_arguments_are_named(given: dict[str, Any], error: type[Exception], told: str) -> None:
+    found = Checkpoint("there", Manifest("", 2, 0, "act", 0, {}, {}, {}))
+    with pytest.raises(error, match=told):
+        found.layout(**{"tensors": ["w"], **given})
+    with pytest.raises(TypeError, match=r"Checkpoint.read: tensor must be a string"):
+        found.read(["w"])  # type: ignore[arg-type]
 
 
 # -- against enumerated cells -----------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_no_chunk_has_two_writers(chunks: tuple[int, int], shards: tuple[int, in
         p = plan(g, Mesh(4), fix={"act": parts})
         y = empty(tmp_path, "y", (40, 16), chunks, shards=shards, overwrite=True)
         buffers = {b.id: b for b in p.buffers}
-        written = find_targets(p.graph, p.outputs, buffers, {"y": y})
+        written = find_targets(p.graph, p.outputs, buffers, {"y": y}, {})
         grain = shards or chunks
         blocks = p.outputs[0].blocks
         chunks_of = [
@@ -274,6 +274,92 @@ def test_wrong_arrays_are_named_before_the_first_step(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=told):
             run(p, fine, outputs=outputs, ops=as_relu(raise_first))
+
+
+@pytest.mark.parametrize("way", ["serial", "processes", "deployed"])
+def test_what_is_read_is_not_written(way: str, tmp_path: Path) -> None:
+    """Devices that are ahead would change what others are still to read: by any handle of the array."""
+    g = Graph()
+    g.output(ops.exp(g.input("x", (8, 4))[::-1], name="last"), "y")
+    p, values = plan(g, Mesh(2)), np.ones((8, 4), np.float32)
+    x = store(tmp_path, "x", values, (4, 4))
+    (tmp_path / "link").symlink_to(tmp_path / "x")
+    held = zarr.storage.MemoryStore()
+    inner = zarr.create_array(held, name="x", shape=(8, 4), dtype="float32", chunks=(4, 4))
+    pairs = [
+        (x, x),
+        (x, zarr.open_array(tmp_path / "link", mode="r+")),
+        (zarr.open_array(zarr.storage.WrapperStore(zarr.storage.LocalStore(tmp_path)), path="x"), x)
+        if hasattr(zarr.storage, "WrapperStore")
+        else (x, x),
+        (inner, zarr.open_array(held, path="x", mode="r+")),
+    ]
+    told = "output 'y' is to be written to the array that input 'x' is read from, while it is; give it an array of its"
+    for source, target in pairs:
+        with pytest.raises(ValueError, match=told):
+            if way == "deployed":
+                with deploy(p) as placed:
+                    placed.run({"x": source}, outputs={"y": target})
+            else:
+                run(p, {"x": source}, outputs={"y": target}, backend=way)
+    assert (x[...] == 1).all()
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    for lazy in (da.from_zarr(x) + 1, da.from_array(x, chunks=4)[::-1]):
+        with pytest.raises(ValueError, match=told):
+            run(p, {"x": lazy}, outputs={"y": x})
+    apart = empty(tmp_path, "y", (8, 4), (4, 4))
+    assert run(p, {"x": x}, outputs={"y": apart}).outputs["y"][...].tobytes() == np.exp(values).tobytes()
+
+
+def test_two_outputs_are_not_written_to_one_array(tmp_path: Path) -> None:
+    g = Graph()
+    x = g.input("x", (8, 4))
+    g.output(ops.exp(x), "one")
+    g.output(ops.relu(x), "two")
+    y = empty(tmp_path, "y", (8, 4), (4, 4))
+    with pytest.raises(ValueError, match="output 'two' is to be written to the array that output 'one' is written to"):
+        outputs = {"one": y, "two": zarr.open_array(tmp_path / "y", mode="r+")}
+        run(plan(g, Mesh(2)), {"x": np.ones((8, 4), np.float32)}, outputs=outputs, ops=as_relu(raise_first))
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [("float64", 4), ("float32", 1)])
+def test_blocks_of_dask_that_are_not_what_the_array_says_are_named(dtype: str, rows: int) -> None:
+    """They were cast, or repeated."""
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    g = Graph()
+    g.output(ops.relu(g.input("x", (8, 4))), "y")
+    meta = np.empty((0, 0), np.float32)
+    x = da.map_blocks(lambda: np.ones((rows, 4), dtype), chunks=((4, 4), (4,)), dtype=np.float32, meta=meta, name="odd")
+    told = rf"Dask's array 'odd' has cells of dtype {dtype} and shape \({rows}, 4\) where it says float32 and \(4, 4\)"
+    with pytest.raises(RuntimeError, match=told):
+        run(plan(g, Mesh(2), fix={next(iter(g.nodes)): {"i0": 2}}), {"x": x}, backend="serial")
+
+
+MAIN = """
+import numpy as np
+import dask.array as da
+from tapestry_exec import run
+from tapestry_plan import Graph, Mesh, ops, plan
+
+def twice(block):
+    return 2 * block
+
+if __name__ == "__main__":
+    g = Graph()
+    g.output(ops.relu(g.input("x", (8, 4))), "y")
+    x = da.from_array(np.ones((8, 4), np.float32), chunks=4).map_blocks(twice, dtype=np.float32)
+    print(run(plan(g, Mesh(2)), {"x": x}, backend="processes").outputs["y"].sum())
+"""
+
+
+def test_functions_of_the_callers_script_are_called_by_the_caller(tmp_path: Path) -> None:
+    """Other processes have another `__main__`."""
+    pytest.importorskip("dask.array", reason="dask is not installed")
+    (tmp_path / "script.py").write_text(MAIN)
+    env = {"PYTHONPATH": str(REPOSITORY), "OPENBLAS_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    assert done.stdout == "64.0\n", done.stderr
 
 
 def test_unknown_chunks_of_dask_are_named() -> None:
