@@ -50,7 +50,7 @@ def test_links_and_launches_are_in_the_document() -> None:
     p = plan(g, mesh, layout={"x": {0: 4}}, fix={"r": {"i1": 4}})
     assert ShardPlan.from_json(p.to_json()).mesh == mesh
     document = json.loads(p.to_json())
-    assert document["mesh"]["link"] == [[1e-5, 1e9], [1e-6, 1e11]] and document["space"] == "mesh"
+    assert document["mesh"]["link"] == [[1e-5, 1e9, 0.0], [1e-6, 1e11, 0.0]] and document["space"] == "mesh"
 
 
 @pytest.mark.parametrize(
