@@ -64,6 +64,7 @@ from tapestry_plan.rewrite import fix_bits
 from tapestry_plan.search import ParetoOptions, pareto, plan_or_spill
 from tapestry_plan.steps import (
     Mesh,
+    NotFound,
     Shardings,
     ShardPlan,
 )
@@ -140,9 +141,20 @@ def plan_model(asked: Planning, graph: Graph, mesh: Mesh) -> ShardPlan:
     """
     options, like = asked.options, asked.options.get("like")
     if like is not None and has_other_sizes(graph, like.graph):
-        options = {**options, "like": like.bind(graph)}
+        options = {**options, "like": _bind_like(like, graph, options.get("memory_nbytes"))}
     with timed_progress(f"planning {asked.model.name} for {tell_count(mesh.size, 'device')}", asked.quiet) as progress:
         return plan_or_spill(graph, mesh, **options, progress=progress)
+
+
+def _bind_like(like: ShardPlan, graph: Graph, memory_nbytes: int | None) -> ShardPlan:
+    """The plan at the model's sizes; the memory that is asked for now, if any, stands for that of the plan."""
+    try:
+        return like.bind(graph)
+    except NotFound as error:
+        if memory_nbytes is None:
+            raise
+        bound: ShardPlan = error.fastest
+        return bound
 
 
 def has_other_sizes(graph: Graph, other: Graph) -> bool:

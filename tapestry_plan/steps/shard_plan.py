@@ -976,7 +976,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             For unknown symbols, those that are given twice, sizes below 1, or none; for a plan whose graph has no
             model to be read again; and where an axis has fewer points than parts, or cannot be cut into so many.
         NotFound
-            Where a device has less memory than the plan needs at these sizes.
+            Where a device has less memory than the plan needs at these sizes, or was to have less (`limit_nbytes`). Its
+            `fastest` is the plan all the same.
 
         Examples
         --------

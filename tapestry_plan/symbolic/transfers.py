@@ -364,7 +364,7 @@ def _confirm(plan: ShardPlan, found: SymbolicTransfers, sizes: Iterable[int]) ->
         if size == own and (size < found.least or size % len(found.nbytes.classes) not in found.nbytes.remainders):
             continue
         found.nbytes.at(size)  # refuses a size of which nothing is said
-        bound = plan if size == own else bind_to(plan, read_again(plan, {found.symbol: size}))
+        bound = plan if size == own else bind_to(plan, read_again(plan, {found.symbol: size}), in_memory=False)
         moved: Counter[Route] = Counter()
         for row in bound.transfers():
             if row.tensor not in without:

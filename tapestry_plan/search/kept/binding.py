@@ -44,15 +44,22 @@ def read_again(plan: ShardPlan, sizes: Mapping[str, int]) -> Graph:
     return made
 
 
-def bind_to(plan: ShardPlan, graph: Graph) -> ShardPlan:
+def bind_to(plan: ShardPlan, graph: Graph, *, in_memory: bool = True) -> ShardPlan:
     """The plan with all its choices, of the graph of its model at other sizes.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+    graph : Graph
+    in_memory : bool
+        Whether it must keep the memory that the plan was asked to keep, and that its devices have.
 
     Raises
     ------
     ValueError
         For steps that somebody wrote, a graph of another structure, and sizes at which its parts cannot be.
     NotFound
-        Where that does not keep the devices' memory.
+        Where that does not keep the memory; it has the plan.
     """
     if plan.explicit is not None:
         raise ValueError("bind: this is a plan whose steps somebody wrote, which no choices say; bind one without them")
@@ -61,10 +68,19 @@ def bind_to(plan: ShardPlan, graph: Graph) -> ShardPlan:
     check_choices(planned, plan.mesh, choices)
     asked = Asked(plan.mesh, space=plan.space, fan_in=choices.fan_in, known=Known())
     problem = SettledProblem(planned, asked, choices)
-    made = write_kept(plan, problem, problem.kept, plan.mesh.limit_memory(None))
+    sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes.items())
+    told = "bind: the plan's choices" + f" at {sizes}" * bool(sizes)
+    limits = _limit_memory(plan) if in_memory else None
+    made = write_kept(plan, problem, problem.kept, limits, told, "plan the graph at these sizes anew")
     if (made.choices.layouts, made.choices.merged) != (choices.layouts, choices.merged):
         raise AssertionError(f"the plan has {made.choices}, {choices} were kept")
     return replace(made, bound=min(made.seconds, plan.bound) if choices == plan.choices else 0.0)
+
+
+def _limit_memory(plan: ShardPlan) -> tuple[int, ...] | None:
+    """By device the bytes that the plan was asked to keep, and no more than the device has."""
+    each = [one for one in (plan.mesh.limit_memory(), plan.limit_nbytes) if one is not None]
+    return tuple(map(min, zip(*each, strict=True))) if each else None
 
 
 def rewrite_again(plan: ShardPlan, graph: Graph) -> Graph:

@@ -68,13 +68,19 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     meter = Meter(options.progress, len(planned.nodes))
     problem, choice = _compare(planned, kept).settle(wanted, exact)
     meter.enter("steps")
-    made = write_kept(kept, problem, choice, mesh.limit_memory(options.memory_nbytes), " with fix" * bool(fix))
+    told = "plan: the choices of like" + " with fix" * bool(fix)
+    made = write_kept(kept, problem, choice, mesh.limit_memory(options.memory_nbytes), told)
     meter.finish()
     return replace(made, bound=min(made.seconds, kept.bound))
 
 
 def write_kept(
-    kept: ShardPlan, problem: KeptProblem, choice: tuple[int, ...], asked: tuple[int, ...] | None, told: str = ""
+    kept: ShardPlan,
+    problem: KeptProblem,
+    choice: tuple[int, ...],
+    asked: tuple[int, ...] | None,
+    told: str = "plan: the choices of like",
+    instead: str = "plan without like",
 ) -> ShardPlan:
     """The plan of some layouts that keeps what else another plan decided: memory, blocks, expansions.
 
@@ -93,14 +99,14 @@ def write_kept(
         unified=kept.unified,
         recomputed=kept.recomputed,
         made_by=kept.made_by,
-        limit_nbytes=kept.limit_nbytes if asked is None else asked,
+        limit_nbytes=kept.limit_nbytes if asked is None and keeps(made, kept.limit_nbytes) else asked,
     )
     if asked is not None and not keeps(made, asked):
         needed = max(made.peak_nbytes)
         raise NotFound(
-            f"plan: the choices of like{told} need {needed:,} bytes on a device, and "
+            f"{told} need {needed:,} bytes on a device, and "
             f"{quote(list(asked)) if len(set(asked)) > 1 else f'{asked[0]:,}'} may be had; let idle buffers wait in "
-            "host memory, as spill(error.fastest, memory_nbytes) does, or plan without like",
+            f"host memory, as spill(error.fastest, memory_nbytes) does, or {instead}",
             made,
             0,
             needed,

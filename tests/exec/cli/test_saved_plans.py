@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
 from tapestry_exec.cli import main
 from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, plan
+from tests.open_models import open_attention
 
 MODEL = "tests/models/resnet.onnx"
 
@@ -147,3 +149,17 @@ def test_one_device_is_no_plural(tmp_path: Path) -> None:
     file.write_text(p.to_json())
     assert " on 1 device\n" in called("plan", MODEL, "--mesh", "1").stdout
     assert called("transfers", file).stdout.splitlines()[-1].startswith("0 transfers, 0 B")
+
+
+def test_a_plan_in_less_memory_is_not_kept_at_sizes_that_need_more(tmp_path: Path) -> None:
+    model, file = tmp_path / "open.onnx", tmp_path / "plan.json"
+    onnx.save(open_attention(), model)
+    sizes = ["--shape", "batch=64", "--shape", "seq=6"]
+    file.write_text(plan(load_onnx(model, shapes={"batch": 2, "seq": 6}), Mesh(2), memory_nbytes=3500).to_json())
+    refused = called("plan", model, "--like", file, *sizes, "-q")
+    assert refused.exit_code == 2 and len(refused.stderr.splitlines()) < 5
+    assert "the plan's choices at batch=64, seq=6 need" in refused.stderr and "3,500 may be had" in refused.stderr
+    more = called("plan", model, "--like", file, *sizes, "--memory", "1MB", "--json", "-q")
+    assert ShardPlan.from_json(more.stdout).limit_nbytes == (10**6, 10**6)
+    ran = called("run", model, "--plan", file, *sizes)
+    assert ran.exit_code == 2 and "--like" in ran.stderr

@@ -215,3 +215,22 @@ def test_memory_that_a_device_has() -> None:
     with pytest.raises(NotFound, match=r"need .* bytes on a device") as caught:
         p.bind(batch=64)
     assert caught.value.fastest.graph.sizes["batch"] == 64
+
+
+def test_memory_that_was_asked_for() -> None:
+    """It is asked of the plan at the new sizes too, and of what keeps its choices."""
+    p = plan(attention(), Mesh(2), memory_nbytes=3500)
+    assert p.limit_nbytes == (3500, 3500) and p.bind(batch=2) == p
+    small = p.bind(seq=5)
+    assert small.limit_nbytes == p.limit_nbytes and max(small.peak_nbytes) <= 3500
+    with pytest.raises(NotFound, match=r"bind: the plan's choices at batch=64, seq=6 need .*, and 3,500 may") as caught:
+        p.bind(batch=64)
+    beyond = caught.value.fastest
+    assert max(beyond.peak_nbytes) > 3500 and beyond.sharding == p.sharding
+    tight = plan(attention(), Mesh(2, device=Device(1e12, 1e11, memory_nbytes=3000)), memory_nbytes=3500)
+    assert tight.limit_nbytes == (3000, 3000)
+    with pytest.raises(NotFound, match="and 3,000 may be had"):
+        tight.bind(batch=64)
+    apart = plan(attention(batch=64), Mesh(2), like=beyond)
+    assert apart.limit_nbytes is None  # nothing was asked for, and what was before is not kept
+    assert p.symbolic_transfers("batch", confirm=[64]).confirmed == (2, 64)  # which say nothing of memory

@@ -69,3 +69,9 @@ def test_wrong_crossovers() -> None:
     for ask, said in wrong:
         with pytest.raises(ValueError, match=re.compile(said)):
             ask()
+
+
+def test_a_size_that_a_plan_has_no_memory_for() -> None:
+    small, large = plan(attention(), Mesh(2), memory_nbytes=3500), plan(attention(batch=64), Mesh(2))
+    found = crossovers([small, large], "batch", [2, 64])
+    assert found.best[1] == 1 and found.found[1][0] is None and found.found[0][0] is not None
