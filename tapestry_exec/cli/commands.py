@@ -468,7 +468,8 @@ def _npz_target(path: Path, *read: Path | None) -> Path:
 def _planned_before(asked: Planning, file: Path) -> tuple[ShardPlan, Graph]:
     """The plan in a file, in the memory that there is, and the model's graph, if the plan was made for that."""
     p = read_plan(file)
-    graph, memory_nbytes = load_model(asked), asked.options["memory_nbytes"]
+    loaded, memory_nbytes = load_model(asked), asked.options["memory_nbytes"]
+    graph = loaded
     if any(node.op.startswith("leaves(") for node in p.graph.nodes.values()):  # made with --same-bits
         graph = fix_bits(graph)
     try:
@@ -476,6 +477,12 @@ def _planned_before(asked: Planning, file: Path) -> tuple[ShardPlan, Graph]:
         apart = first_difference(p.graph, graph)
     except ValueError as error:
         apart = f"its operators cannot be expanded as the plan's were: {error}"
+    if apart is not None and has_other_sizes(loaded, p.graph):
+        words = [f"--shape {quote_word(f'{name}={size}')}" for name, size in loaded.sizes.items()]
+        raise click.UsageError(
+            f"{file} was made for other sizes of {asked.model}: {apart}; make the plan with its choices at these: "
+            f"tapestry plan {quote_word(str(asked.model))} {' '.join(words)} --like {quote_word(str(file))} --json"
+        )
     if apart is not None:
         raise click.UsageError(f"{file} was made for another model than {asked.model}: {apart}; make the plan again")
     return PreparedPlan(p).within(memory_nbytes).plan if memory_nbytes is not None else p, graph

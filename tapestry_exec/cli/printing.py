@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tapestry_exec.cli.terminal import echo, print_table
 from tapestry_exec.cli.tuning import LONG_WAIT
 from tapestry_exec.run import RunResult
-from tapestry_plan.steps import ShardPlan, tell_block, tell_cut
+from tapestry_plan.steps import ShardPlan, has_bound, tell_block, tell_cut, tell_gap
 from tapestry_sets.limits import Units, cut_text, escape_controls, tell_count
 
 QUEUES = {
@@ -93,15 +93,15 @@ def print_totals(p: ShardPlan, units: Units) -> None:
     """Modeled time, its proven bound, and how the work is divided."""
     flop = sum(p.flop)
     busiest = max(p.flop, default=0.0)
+    proven = f"proven bound {units.seconds(p.bound)} ({tell_gap(p)}, space {p.space!r})"
     echo(
-        f"modeled {units.seconds(p.seconds)}, proven bound {units.seconds(p.bound)} "
-        f"(gap {p.gap:.1%}, space {p.space!r}); "
+        f"modeled {units.seconds(p.seconds)}, {proven if has_bound(p) else tell_gap(p)}; "
         f"{units.flop(flop)}, the busiest device {busiest / flop if flop else 0:.1%}"
     )
-    if p.apart:
+    if p.apart and has_bound(p):
         some = f"{p.apart[0]} and {len(p.apart) - 1} more" if len(p.apart) > 1 else p.apart[0]
         echo(f"the bound has expansions of {some} with their operators apart, not in blocks")
-    if p.choices.memory_nbytes is not None:
+    if p.choices.memory_nbytes is not None and has_bound(p):
         echo("in the memory given, the bound is of plans with the fastest plan's blocks and expansions, or with none")
     if p.opaque:
         names = escape_controls(cut_text(", ".join(p.opaque), 200), keep="")

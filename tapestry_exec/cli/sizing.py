@@ -69,6 +69,11 @@ def sizes_command(
     looked = parse_sizes("--at", at)
     made_at = [looked[0], looked[-1]] if plan_at is None else parse_sizes("--plan-at", plan_at)
     graph, devices = load_model(asked), asked.find_mesh(mesh)
+    if not graph.sizes:
+        raise click.UsageError(
+            f"{quote(str(asked.model))} has no open axes: all extents of its inputs are numbers; export it with names in "
+            "their places, as dynamic_shapes of torch.onnx.export writes them"
+        )
     name = choose_symbol(graph, symbol, "sizes")
     p = plan_model(asked, graph, devices)
     with timed(f"counting bytes at {tell_count(len(looked), 'size')} of {name}", asked.quiet):

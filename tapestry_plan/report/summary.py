@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import SHOWN_DEVICES
-from tapestry_plan.steps import Device, Link, Mesh, ShardPlan
+from tapestry_plan.steps import Device, Link, Mesh, ShardPlan, has_bound, tell_gap
 from tapestry_sets.limits import cut_text, tell_count
 
 
@@ -18,7 +18,10 @@ def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:
         UNITS.seconds(plan.seconds),
         f"of {tell_count(len(plan.stages), 'operator')}, one after the other",
     )
-    yield "at best", UNITS.seconds(plan.bound), f"no plan of the space takes less: gap {plan.gap:.1%}"
+    if has_bound(plan):
+        yield "at best", UNITS.seconds(plan.bound), f"no plan of the space takes less: {tell_gap(plan)}"
+    else:
+        yield "at best", tell_gap(plan), "nothing was searched: the plan has the choices of one at other sizes"
     moved = f"{plan.nbytes_moved:,} B between devices, on {tell_count(len(plan.nbytes_by_link), 'link')}"
     yield "moved", UNITS.nbytes(plan.nbytes_moved), moved
     placed = sum(plan.nbytes_placed)

@@ -17,7 +17,7 @@ from tapestry_plan.report.markup import UNITS, element, escape, tell_nbytes
 from tapestry_plan.report.page import arrange, describe_plan, panels_of, read_asset, read_layouter, style_of
 from tapestry_plan.report.tuning import KEPT_PLANS, LINK_FACTORS, MAX_STARTS, MEMORY_SHARES, OFFERED_MESHES, STEPS
 from tapestry_plan.search import plan_or_spill
-from tapestry_plan.steps import Link, Mesh, ShardPlan
+from tapestry_plan.steps import Link, Mesh, ShardPlan, tell_gap
 from tapestry_sets.alias import overlap, show_views
 from tapestry_sets.draw import canvas
 from tapestry_sets.limits import check_arguments, cut_text
@@ -208,7 +208,7 @@ class PlanExplorer(Explorer):
             return f"No such plan: {error}", self.answer.get("html", ""), self.answer.get("data")
         self._shown = made
         said = (
-            f"{UNITS.seconds(made.seconds)} modeled, gap {made.gap:.1%}; {tell_nbytes(made.nbytes_moved)} move, "
+            f"{UNITS.seconds(made.seconds)} modeled, {tell_gap(made)}; {tell_nbytes(made.nbytes_moved)} move, "
             f"at most {tell_nbytes(max(made.peak_nbytes))} on a device; planned in {UNITS.seconds(taken)}"
         )
         return said, html, data

@@ -16,7 +16,7 @@ from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import showing
 from tapestry_plan.steps.asking.alternatives import Alternative, OnDemand
 from tapestry_plan.steps.asking.differences import PlanDifference
-from tapestry_plan.steps.asking.explaining import Explanation, check_known, explain
+from tapestry_plan.steps.asking.explaining import Explanation, check_known, explain, tell_gap
 from tapestry_plan.steps.asking.lookups import Lookups
 from tapestry_plan.steps.asking.memory_use import MemoryUse, list_memory
 from tapestry_plan.steps.asking.transfers import PlannedTransfers, list_transfers
@@ -180,7 +180,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         nodes, devices = len(self.graph.nodes), self.mesh.size
         return (
             f"ShardPlan({tell_count(nodes, 'operator')} on {tell_count(devices, 'device')}, "
-            f"space={self.space!r}: {Units().seconds(self.seconds)} modeled, gap {self.gap:.1%}, "
+            f"space={self.space!r}: {Units().seconds(self.seconds)} modeled, {tell_gap(self)}, "
             f"{self.nbytes_moved:,} B moved, at most {peak:,} B on a device)"
         )
 
@@ -778,7 +778,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @property
     def gap(self) -> float:
-        """(cost − bound) / cost, 0 when the cost is 0.
+        """(cost − bound) / cost, 0 when the cost is 0; 1 where nothing was searched, as in a plan that `bind` made.
 
         Examples
         --------

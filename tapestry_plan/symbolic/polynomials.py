@@ -103,6 +103,12 @@ class Polynomials(Struct, frozen=True):
         """
         return max((len(found) - 1 for found in self.classes if found), default=0)
 
+    def __repr__(self) -> str:
+        return f"Polynomials({self}, for {self._tell_sizes()})"
+
+    def _tell_sizes(self) -> str:
+        return f"{self.symbol} >= {self.least}"
+
     def __str__(self) -> str:
         if self.is_one:
             return write(self.classes[0] or (), self.symbol)

@@ -70,11 +70,12 @@ def bind_to(plan: ShardPlan, graph: Graph, *, in_memory: bool = True) -> ShardPl
     problem = SettledProblem(planned, asked, choices)
     sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes.items())
     told = "bind: the plan's choices" + f" at {sizes}" * bool(sizes)
+    bound = plan.bound if choices == plan.choices else 0.0
     limits = _limit_memory(plan) if in_memory else None
-    made = write_kept(plan, problem, problem.kept, limits, told, "plan the graph at these sizes anew")
+    made = write_kept(plan, problem, problem.kept, limits, bound, told, "plan the graph at these sizes anew")
     if (made.choices.layouts, made.choices.merged) != (choices.layouts, choices.merged):
         raise AssertionError(f"the plan has {made.choices}, {choices} were kept")
-    return replace(made, bound=min(made.seconds, plan.bound) if choices == plan.choices else 0.0)
+    return made
 
 
 def _limit_memory(plan: ShardPlan) -> tuple[int, ...] | None:

@@ -69,9 +69,9 @@ def keep_plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     problem, choice = _compare(planned, kept).settle(wanted, exact)
     meter.enter("steps")
     told = "plan: the choices of like" + " with fix" * bool(fix)
-    made = write_kept(kept, problem, choice, mesh.limit_memory(options.memory_nbytes), told)
+    made = write_kept(kept, problem, choice, mesh.limit_memory(options.memory_nbytes), kept.bound, told)
     meter.finish()
-    return replace(made, bound=min(made.seconds, kept.bound))
+    return made
 
 
 def write_kept(
@@ -79,10 +79,11 @@ def write_kept(
     problem: KeptProblem,
     choice: tuple[int, ...],
     asked: tuple[int, ...] | None,
+    bound: float,
     told: str = "plan: the choices of like",
     instead: str = "plan without like",
 ) -> ShardPlan:
-    """The plan of some layouts that keeps what else another plan decided: memory, blocks, expansions.
+    """The plan of some layouts that keeps what else another plan decided, with what is proved of any in seconds.
 
     Raises
     ------
@@ -99,6 +100,7 @@ def write_kept(
         unified=kept.unified,
         recomputed=kept.recomputed,
         made_by=kept.made_by,
+        bound=min(made.seconds, bound),
         limit_nbytes=kept.limit_nbytes if asked is None and keeps(made, kept.limit_nbytes) else asked,
     )
     if asked is not None and not keeps(made, asked):

@@ -213,6 +213,16 @@ def check_known(plan: Any, what: str, name: str) -> None:
     raise ValueError(f"transfers: no {what} is {quote(name)}{stands}")
 
 
+def tell_gap(plan: Any) -> str:
+    """How far a plan's time is from what is proved of any, at most, or that nothing is."""
+    return f"gap {plan.gap:.1%}" if has_bound(plan) else "no bound"
+
+
+def has_bound(plan: Any) -> bool:
+    """Whether anything is proved of a plan's time; nothing is where nothing was searched."""
+    return bool(plan.bound) or not plan.cost
+
+
 def tell_standing(plan: Any, name: str, *, is_tensor: bool = False) -> str:
     """What stands in a plan for an operator of the graph as given, as the end of a sentence; empty for nothing.
 

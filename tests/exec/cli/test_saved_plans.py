@@ -161,5 +161,7 @@ def test_a_plan_in_less_memory_is_not_kept_at_sizes_that_need_more(tmp_path: Pat
     assert "the plan's choices at batch=64, seq=6 need" in refused.stderr and "3,500 may be had" in refused.stderr
     more = called("plan", model, "--like", file, *sizes, "--memory", "1MB", "--json", "-q")
     assert ShardPlan.from_json(more.stdout).limit_nbytes == (10**6, 10**6)
+    bound = called("plan", model, "--like", file, *sizes, "--memory", "1MB", "-q")
+    assert "no bound" in bound.stdout and "(gap" not in bound.stdout, bound.stdout
     ran = called("run", model, "--plan", file, *sizes)
     assert ran.exit_code == 2 and "--like" in ran.stderr

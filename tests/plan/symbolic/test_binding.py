@@ -234,3 +234,12 @@ def test_memory_that_was_asked_for() -> None:
     apart = plan(attention(batch=64), Mesh(2), like=beyond)
     assert apart.limit_nbytes is None  # nothing was asked for, and what was before is not kept
     assert p.symbolic_transfers("batch", confirm=[64]).confirmed == (2, 64)  # which say nothing of memory
+
+
+def test_nothing_is_proved_of_a_plan_that_was_bound() -> None:
+    p = plan(attention(), Mesh(2))
+    bound = p.bind(batch=3)
+    assert "gap" in repr(p) and "no bound" not in repr(p)
+    assert "no bound" in repr(bound) and "gap" not in repr(bound)
+    page = bound.report().html
+    assert "nothing was searched" in page and "gap 100" not in page

@@ -238,3 +238,8 @@ def test_counted_polynomials_are_those_of_listed_points() -> None:
 def test_numbers_that_are_not_affine() -> None:
     with pytest.raises(NonAffineSize, match=r"extent is .* at sizes .*not affine"):
         Samples((2, 3, 4)).fit((4, 9, 16), "extent")
+
+
+def test_polynomials_show_themselves_as_text() -> None:
+    found = Polynomials("N", ((Fraction(0), Fraction(4)), (Fraction(2), Fraction(4))), 2)
+    assert repr(found) == "Polynomials(4·N for N mod 2 = 0; 4·N + 2 for N mod 2 = 1, for N >= 2)"
