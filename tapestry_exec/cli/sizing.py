@@ -71,8 +71,8 @@ def sizes_command(
     graph, devices = load_model(asked), asked.find_mesh(mesh)
     if not graph.sizes:
         raise click.UsageError(
-            f"{quote(str(asked.model))} has no open axes: all extents of its inputs are numbers; export it with names in "
-            "their places, as dynamic_shapes of torch.onnx.export writes them"
+            f"{quote(str(asked.model))} has no open axes: all extents of its inputs are numbers; export it with names "
+            "in their places, as dynamic_shapes of torch.onnx.export writes them"
         )
     name = choose_symbol(graph, symbol, "sizes")
     p = plan_model(asked, graph, devices)
@@ -104,4 +104,5 @@ def plan_at_size(asked: Planning, graph: Graph, mesh: Mesh, symbol: str, size: i
 def list_possible(found: SymbolicTransfers, sizes: list[int]) -> list[int]:
     """The sizes at which there is such a plan, and its polynomials hold."""
     classes, remainders = len(found.nbytes.classes), found.nbytes.remainders
-    return [size for size in sizes if size >= found.least and size % classes in remainders]
+    last = sizes[-1] if found.most is None else found.most
+    return [size for size in sizes if found.least <= size <= last and size % classes in remainders]

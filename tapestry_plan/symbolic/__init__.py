@@ -4,6 +4,7 @@ From the ground up; each row stands on rows above it:
 
     affine  polynomials      numbers that are affine in a size; polynomials, by remainder
     relations                what operators read at any size, as relations of isl
+    reach                    between which sizes a model is affine in its size
     exchanges                who gets which cells at any size
     transfers                bytes of transfers as polynomials
     crossovers               sizes at which another plan wins

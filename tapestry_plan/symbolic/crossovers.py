@@ -236,7 +236,12 @@ def crossovers(
     found: list[tuple[Bound | None, ...]] = []
     refused: dict[int, str] = {}
     for size in sorted(looked):
-        graph = read_again(plans[0], {name: size})
+        try:
+            graph = read_again(plans[0], {name: size})
+        except ValueError as error:  # the model has no such size, so that no plan has
+            refused |= dict.fromkeys(range(len(plans)), str(error))
+            found.append((None,) * len(plans))
+            continue
         found.append(tuple(_bind(one, graph, refused, k) for k, one in enumerate(plans)))
     for k, why in refused.items():
         if all(each[k] is None for each in found):

@@ -26,6 +26,8 @@ class Polynomials(Struct, frozen=True):
         first; None where there is nothing of such a size.
     least : int
         The size from which on it holds.
+    most : int, optional
+        The size up to which it holds; none where no end was found.
 
     Examples
     --------
@@ -38,6 +40,7 @@ class Polynomials(Struct, frozen=True):
     symbol: str
     classes: tuple[Coefficients | None, ...]
     least: int
+    most: int | None = None
 
     def at(self, size: int) -> int:
         """The number at a size.
@@ -45,7 +48,7 @@ class Polynomials(Struct, frozen=True):
         Raises
         ------
         ValueError
-            For a size below `least`, and of a class that has no polynomial.
+            For a size below `least`, above `most`, and of a class that has no polynomial.
 
         Examples
         --------
@@ -57,6 +60,10 @@ class Polynomials(Struct, frozen=True):
         if n < self.least:
             raise ValueError(
                 f"at: {self.symbol}={n} is below {self.least}, from which on the polynomial holds; bind the plan to it"
+            )
+        if self.most is not None and n > self.most:
+            raise ValueError(
+                f"at: {self.symbol}={n} is above {self.most}, up to which the polynomial holds; bind the plan to it"
             )
         found = self.classes[n % len(self.classes)]
         if found is None:
@@ -104,10 +111,18 @@ class Polynomials(Struct, frozen=True):
         return max((len(found) - 1 for found in self.classes if found), default=0)
 
     def __repr__(self) -> str:
-        return f"Polynomials({self}, for {self._tell_sizes()})"
+        return f"Polynomials({self}, for {self.tell_sizes()})"
 
-    def _tell_sizes(self) -> str:
-        return f"{self.symbol} >= {self.least}"
+    def tell_sizes(self) -> str:
+        """The sizes for which it holds, as a condition.
+
+        Examples
+        --------
+        >>> Polynomials("N", ((),), 3).tell_sizes(), Polynomials("N", ((),), 3, 30).tell_sizes()
+        ('N >= 3', '3 <= N <= 30')
+        """
+        least = f"{self.symbol} >= {self.least}"
+        return least if self.most is None else f"{self.least} <= {self.symbol} <= {self.most}"
 
     def __str__(self) -> str:
         if self.is_one:

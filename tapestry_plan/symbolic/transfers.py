@@ -25,6 +25,7 @@ from tapestry_plan.symbolic import tuning
 from tapestry_plan.symbolic.affine import PARAMETER, Affine, Frame, Samples
 from tapestry_plan.symbolic.exchanges import Coincidence, Exchanges, Route
 from tapestry_plan.symbolic.polynomials import Coefficients, Polynomials, add, substitute
+from tapestry_plan.symbolic.reach import Reach, count_strange, find_reach
 from tapestry_sets.draw import align, as_html
 from tapestry_sets.interop import FinerClasses, NonAffineSize, count_polynomial
 from tapestry_sets.limits import (
@@ -87,8 +88,11 @@ class SymbolicTransfers(Struct, frozen=True, dict=True):
     """The transfers of a plan with their bytes as polynomials in one size of its model.
 
     Each polynomial is counted, not fitted: the cells of a transfer are a set with the size as its parameter, made by
-    the rules by which steps are written, and its points are counted for all sizes at once. How the model's extents and
-    views depend on the size is read from the model at several sizes.
+    the rules by which steps are written, and its points are counted for all sizes at once. That is proved of a model
+    whose extents, offsets and views are affine in the size. That they are is read, not proved: from the model at
+    several sizes near the plan's own, and at far ones, to 4,096 times that (`read`). Where they are otherwise at one
+    of those, the last size at which they are as before is found by halving, and polynomials hold up to it (`most`);
+    below the plan's own size it is `least`. Of sizes between those that were read, `confirm` tests single ones.
 
     Parameters
     ----------
@@ -126,6 +130,12 @@ class SymbolicTransfers(Struct, frozen=True, dict=True):
     refused: tuple[Refused, ...] = ()
     confirmed: tuple[int, ...] = ()
     """Sizes at which a plan was bound, and its steps moved these bytes, row by row."""
+    most: int | None = None
+    """The size up to which the polynomials hold; None where no end was found."""
+    read: tuple[int, ...] = ()
+    """Sizes at which the model was read."""
+    why: str = ""
+    """What is otherwise in the model behind `most`."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "sizes", freeze_dicts(self.sizes))
@@ -157,7 +167,7 @@ class SymbolicTransfers(Struct, frozen=True, dict=True):
 
     def __repr__(self) -> str:
         return (
-            f"SymbolicTransfers({tell_count(len(self), 'row')}, {self.nbytes} B for {self.symbol} >= {self.least}"
+            f"SymbolicTransfers({tell_count(len(self), 'row')}, {self.nbytes} B for {self.nbytes.tell_sizes()}"
             f"{f', {len(self.refused)} without' * bool(self.refused)})"
         )
 
@@ -177,13 +187,14 @@ class SymbolicTransfers(Struct, frozen=True, dict=True):
     def _tell_rest(self) -> list[str]:
         fixed = "".join(f", {name}={size}" for name, size in self.sizes.items())
         more = len(self) - tuning.SHOWN_ROWS
-        total = f"{self.nbytes} bytes in all, for {self.symbol} >= {self.least}{fixed}"
+        total = f"{self.nbytes} bytes in all, for {self.nbytes.tell_sizes()}{fixed}"
         checked = self.confirmed
         told = [
             *([f"and {more:,} more"] if more > 0 else []),
             total,
             *([f"as plans at {tell_count(len(checked), 'size')} move them: {_tell_range(checked)}"] if checked else []),
         ]
+        told += [f"{self.symbol} ends there, as {self.why}"] * (self.most is not None)
         told += [f"no polynomial of {one.tensor} for {one.consumer}: {one.why}" for one in self.refused]
         return [escape_controls(line, "") for line in told]
 
@@ -207,20 +218,30 @@ def find_transfers(plan: ShardPlan, symbol: str | None, confirm: Iterable[int]) 
         found = _find_formulas(plan, name)
     except NonAffineSize as error:
         raise NonAffineSize(f"symbolic_transfers: {error}; bind the plan at the sizes of interest") from None
-    nbytes = {route: Polynomials(name, classes, found.least) for route, classes in found.rows.items()}
+    reach = found.reach
+    if reach.most is not None and found.least > reach.most:
+        raise NonAffineSize(
+            f"symbolic_transfers: polynomials hold from {name}={found.least} on, and the model is affine in it up to "
+            f"{reach.most} ({reach.why}); bind the plan at the sizes of interest"
+        )
+    nbytes = {route: Polynomials(name, classes, found.least, reach.most) for route, classes in found.rows.items()}
     made = tuple(
         SymbolicTransfer(r.source, r.target, r.tensor, r.producer, r.consumer, r.part, nbytes[r]) for r in nbytes
     )
     fixed = {other: size for other, size in plan.graph.sizes.items() if other != name}
-    total = Polynomials(name, found.total, found.least)
-    result = SymbolicTransfers(name, fixed, found.least, made, total, found.refused)
+    total = Polynomials(name, found.total, found.least, reach.most)
+    result = SymbolicTransfers(
+        name, fixed, found.least, made, total, found.refused, most=reach.most, read=reach.read, why=reach.why
+    )
     return msgspec.structs.replace(result, confirmed=tuple(_confirm(plan, result, confirm)))
 
 
 def _find_formulas(plan: ShardPlan, name: str) -> Found:
     """The polynomials of a plan in one symbol, in as many classes as they need."""
     samples, graphs = _read_samples(plan, name)
-    period, least = _find_period(plan, samples, graphs), _find_least(plan, samples, graphs)
+    period = _find_period(plan, samples, graphs)
+    reach = find_reach(plan, name, samples, graphs, _find_least(plan, samples, graphs))
+    least = reach.least
     while True:
         if period > tuning.MAX_CLASSES or least > tuning.MAX_LEAST:
             raise TooHard(
@@ -228,7 +249,7 @@ def _find_formulas(plan: ShardPlan, name: str) -> Found:
                 f"for {name} up to {tuning.MAX_LEAST}; bind the plan at the sizes of interest"
             )
         try:
-            return _find_all(plan, samples, graphs, period, least)
+            return _find_all(plan, samples, graphs, period, least, reach)
         except FinerClasses as error:
             period *= error.many
         except Coincidence:
@@ -256,20 +277,36 @@ def choose_symbol(graph: Graph, symbol: str | None, verb: str) -> str:
 
 
 def _read_samples(plan: ShardPlan, symbol: str) -> tuple[Samples, list[Graph]]:
-    """The plan's graph at several sizes, as far as the model can be read at them."""
+    """The plan's graph at several sizes on one side of its own: on that where more of the model is affine."""
     own = plan.graph.sizes[symbol]
-    found = {own: plan.graph} if own > 1 else {}
+    known: dict[int, Graph | None] = {own: plan.graph}
+    ways = [[own + more for more in tuning.SAMPLES], [own - fewer for fewer in tuning.SAMPLES]]
     refused = ""
-    for size in (*(own + more for more in tuning.SAMPLES), *(own - fewer for fewer in tuning.SAMPLES)):
-        if size < 2 or len(found) > len(tuning.SAMPLES):
+    best: tuple[int, Samples, list[Graph]] | None = None
+    for order in (ways[0] + ways[1], ways[1] + ways[0]):
+        found = {own: plan.graph} if own > 1 else {}
+        for size in order:
+            if size < 2 or len(found) > len(tuning.SAMPLES):
+                continue
+            if size not in known:
+                try:
+                    known[size] = rewrite_again(plan, read_again(plan, {symbol: size}))
+                except ValueError as error:  # what the model has beside may fit some sizes alone, as a table
+                    known[size], refused = None, str(error)
+            graph = known[size]
+            if graph is not None:
+                found[size] = graph
+        if len(found) < tuning.MIN_SAMPLES:
             continue
-        try:
-            found[size] = rewrite_again(plan, read_again(plan, {symbol: size}))
-        except ValueError as error:  # what the model has beside may fit some sizes alone, as a table of positions
-            refused = str(error)
-    if len(found) < tuning.MIN_SAMPLES:
+        samples, graphs = Samples(tuple(found)), list(found.values())
+        strange = count_strange(samples, graphs)
+        if best is None or strange < best[0]:
+            best = strange, samples, graphs
+        if not strange:
+            break
+    if best is None:
         raise ValueError(f"symbolic_transfers: the model cannot be read at other sizes of {symbol}: {refused}")
-    return Samples(tuple(found)), list(found.values())
+    return best[1], best[2]
 
 
 def _list_extents(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph]) -> Iterator[tuple[Affine, int, bool]]:
@@ -302,9 +339,12 @@ class Found(NamedTuple):
     total: tuple[Coefficients | None, ...]
     refused: tuple[Refused, ...]
     least: int
+    reach: Reach
 
 
-def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period: int, least: int) -> Found:
+def _find_all(
+    plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period: int, least: int, reach: Reach
+) -> Found:
     """The polynomials of all classes from a size on, and the size from which on they hold."""
     extents = list(_list_extents(plan, samples, graphs))
     by_class: list[dict[Route, Coefficients] | None] = []
@@ -330,7 +370,7 @@ def _find_all(plan: ShardPlan, samples: Samples, graphs: Sequence[Graph], period
         None if each is None else add(found for route, found in each.items() if route.tensor not in without)
         for each in by_class
     )
-    return Found(rows, total, tuple(Refused(*where, why) for where, why in refused.items()), holds)
+    return Found(rows, total, tuple(Refused(*where, why) for where, why in refused.items()), holds, reach)
 
 
 def _count_each(exchanges: Exchanges, frame: Frame) -> tuple[dict[Route, Coefficients], int]:
@@ -361,7 +401,8 @@ def _confirm(plan: ShardPlan, found: SymbolicTransfers, sizes: Iterable[int]) ->
     own = plan.graph.sizes[found.symbol]
     without = {one.tensor for one in found.refused}
     for size in dict.fromkeys((own, *sizes)):
-        if size == own and (size < found.least or size % len(found.nbytes.classes) not in found.nbytes.remainders):
+        outside = size < found.least or (found.most is not None and size > found.most)
+        if size == own and (outside or size % len(found.nbytes.classes) not in found.nbytes.remainders):
             continue
         found.nbytes.at(size)  # refuses a size of which nothing is said
         bound = plan if size == own else bind_to(plan, read_again(plan, {found.symbol: size}), in_memory=False)
@@ -379,8 +420,10 @@ def _confirm(plan: ShardPlan, found: SymbolicTransfers, sizes: Iterable[int]) ->
         }
         if wrong:
             route, (one, other) = next(iter(wrong.items()))
-            raise AssertionError(
-                f"at {found.symbol}={size} the polynomial of {route} says {one} bytes, the plan moves {other}"
+            raise NonAffineSize(
+                f"symbolic_transfers: at {found.symbol}={size} the model is not affine in the size: of {route.tensor} "
+                f"for {route.consumer} from device {route.source} to {route.target} the polynomial says {one} bytes, "
+                f"the plan that is bound moves {other}; bind the plan at the sizes of interest"
             )
         yield size
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 import onnx
+import onnx.parser
 import pytest
 from click.testing import CliRunner, Result
 
 from tapestry_exec.cli import main
 from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, plan
 from tests.open_models import open_attention
+from tests.plan.symbolic.test_symbolic_transfers import slices
 
 MODEL = "tests/models/resnet.onnx"
 
@@ -165,3 +167,15 @@ def test_a_plan_in_less_memory_is_not_kept_at_sizes_that_need_more(tmp_path: Pat
     assert "no bound" in bound.stdout and "(gap" not in bound.stdout, bound.stdout
     ran = called("run", model, "--plan", file, *sizes)
     assert ran.exit_code == 2 and "--like" in ran.stderr
+
+
+def test_sizes_of_a_model_whose_slice_ends(tmp_path: Path) -> None:
+    model, fixed = tmp_path / "slice.onnx", tmp_path / "fixed.onnx"
+    onnx.save(slices(1, 30), model)
+    found = called("sizes", model, "--shape", "N=8", "--mesh", "2", "--fix", "rows=i0:2", "--fix", "columns=i0:2", "-q")
+    assert found.exit_code == 0 and "bytes in all, for 3 <= N <= 30" in found.stdout, found.output
+    assert json.loads(called("sizes", model, "--shape", "N=8", "--mesh", "2", "--json", "-q").stdout)["least"] >= 2
+    text = "agraph (float[4] x) => (float[4] y) { y = Exp(x) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}'), fixed)
+    refused = called("sizes", fixed, "--mesh", "2")
+    assert refused.exit_code == 2 and "fixed.onnx' has no open axes: all extents" in refused.stderr

@@ -167,6 +167,57 @@ def test_a_stride_over_an_open_axis_is_refused() -> None:
     assert p.bind(H=18).nbytes_moved > 0
 
 
+def slices(start: int, end: int, steps: int = 1) -> Any:
+    """Rows from one to another of a tensor with N of them, read transposed."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, "M"])
+    ends = {"starts": [start], "ends": [end], "axes": [0], "steps": [steps]}
+    given = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in ends.items()]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "rows"),
+        helper.make_node("Slice", ["a", *ends], ["b"]),
+        helper.make_node("Transpose", ["b"], ["t"]),
+        helper.make_node("Exp", ["t"], ["y"], "columns"),
+    ]
+    return helper.make_model(helper.make_graph(nodes, "g", [x], [y], given))
+
+
+@pytest.mark.parametrize(("start", "end"), [(1, 30), (0, 23), (2, 500)])
+def test_polynomials_end_where_a_slice_does(start: int, end: int) -> None:
+    """A slice is as long as its tensor allows, up to its own length; both ways from the plan's size."""
+    for own in (8, end // 2 + 4, 4 * end):
+        g = load_onnx(slices(start, end), shapes={"N": own})
+        p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        found = p.symbolic_transfers()
+        assert own in found.read and (found.most == end) == (own <= end) == bool(found.why)
+        if own <= end:
+            assert f"<= N <= {end}" in str(found) and f"at N={end + 1} the shape of" in str(found)
+            assert check(p, found, sorted({found.least, own, end - 1, end})) >= 3
+            for size in (end + 1, 10**6):
+                with pytest.raises(ValueError, match=f"N={size} is above {end}, up to which"):
+                    found.nbytes.at(size)
+            with pytest.raises(ValueError, match="is above"):
+                p.symbolic_transfers(confirm=[end + 1])
+        else:
+            assert found.least >= end and check(p, found, [found.least, found.least + 1, own, 10_000]) == 4
+
+
+def test_a_model_that_is_affine_far_away_has_no_end() -> None:
+    p = plan(attention(), Mesh(2))
+    found = p.symbolic_transfers("seq")
+    assert found.most is None and found.nbytes.most is None and found.why == ""
+    assert found.read[-1] >= 4096 * SIZES["seq"] and "N ends" not in str(found)
+
+
+def test_what_a_bound_plan_contradicts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As between sizes that were read: here none far away is, so that the slice's end is not seen."""
+    p = plan(load_onnx(slices(1, 30), shapes={"N": 8}), Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    monkeypatch.setattr("tapestry_plan.symbolic.tuning.FAR", ())
+    assert p.symbolic_transfers(confirm=[30]).confirmed == (8, 30)
+    with pytest.raises(NonAffineSize, match=r"at N=40 the model is not affine in the size: of a for .* says \d+ bytes"):
+        p.symbolic_transfers(confirm=[30, 40])
+
+
 def test_wrong_symbols() -> None:
     p = plan(attention(), Mesh(2))
     for symbol, said in ((None, "several symbols; name one: 'batch', 'seq'"), ("sek", "'sek' is not a symbol; known")):

@@ -209,6 +209,8 @@ SWALLOW = {
     "tapestry_plan/report/home.py: _tell_onnx",
     "tapestry_plan/search/caps/by_memory.py: _tell_more_devices",
     "tapestry_plan/symbolic/crossovers.py: _bind",
+    "tapestry_plan/symbolic/crossovers.py: crossovers",
+    "tapestry_plan/symbolic/reach.py: tell_misfit",
     "tapestry_plan/symbolic/transfers.py: _read_samples",
     "tapestry_sets/alias/overlap.py: _meet",
     "tapestry_sets/limits/printable.py: _write",
