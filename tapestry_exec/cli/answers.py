@@ -269,11 +269,16 @@ class SizeEntry(Struct, forbid_unknown_fields=True):
 
 
 class SizesAnswer(_Answer, tag="tapestry-sizes/1"):
-    """What a plan moves at any size of an open axis, and which of some plans is the best at some sizes."""
+    """What a plan moves at any size of an open axis, and which of some plans is the best at some sizes.
+
+    Polynomials hold from `least` to `most`, which is null where no end was found; `why` says what is otherwise there.
+    """
 
     symbol: str
     others: dict[str, int]
     least: int
+    most: int | None
+    why: str
     nbytes: PolynomialsEntry
     transfers: list[SizedTransfer]
     refused: list[Refused]
@@ -304,6 +309,8 @@ class SizesAnswer(_Answer, tag="tapestry-sizes/1"):
             found.symbol,
             dict(found.sizes),
             found.least,
+            found.most,
+            found.why,
             PolynomialsEntry.of(found.nbytes),
             rows,
             list(found.refused),

@@ -960,7 +960,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
         Each part stays on its device. Even parts are as even as can be again; uneven ones share the new extent in
         their proportions. So bytes, memory and time are those of this very plan at the new sizes, exactly. Nothing is
-        searched: `bound` is 0, and ``plan(p.graph.bind(batch=32), mesh)`` says whether another plan is better there.
+        searched: `bound` is 0, which proves nothing, and ``plan(p.graph.bind(batch=32), mesh)`` says whether another
+        plan is better there.
 
         Parameters
         ----------
@@ -999,8 +1000,10 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
         The other symbols keep their sizes. In each class of remainders, as of N divided by 4 where N points are cut
         into 4 parts, cells are a set whose parameter is the size, and the set engine counts them for all sizes at once.
-        How the model's extents and views depend on the size is read from it at several sizes, where they must be
-        affine; each `bind` reads them anew. What cannot be said so is in `SymbolicTransfers.refused`, with the reason.
+        How the model's extents and views depend on the size is read from it near the plan's own size, where they must
+        be affine, and at far ones, to 4,096 times that: where they are otherwise there, polynomials end before
+        (`SymbolicTransfers.most`, `least`). Between the sizes that were read nothing is proved of the model; `confirm`
+        tests single ones. What cannot be said so is in `SymbolicTransfers.refused`, with the reason.
 
         Parameters
         ----------
@@ -1012,7 +1015,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ValueError
-            For an unknown symbol, none of several, and a plan whose graph was not read from a model with open axes.
+            For an unknown symbol, none of several, and a plan whose graph was not read from a model with open axes; for
+            a size of `confirm` for which polynomials do not hold, or at which the plan moves other bytes than they say.
         TooHard
             Where parts differ in too many classes of sizes, or the set engine cannot count some cells.
         ImportError

@@ -53,7 +53,7 @@ def find_reach(plan: ShardPlan, symbol: str, samples: Samples, graphs: Sequence[
     least : int
         Below this nothing is asked.
     """
-    known, seen = _Known(samples, graphs), dict[int, str | None](dict.fromkeys(samples.sizes))
+    known, seen = _Near(samples, graphs), dict[int, str | None](dict.fromkeys(samples.sizes))
 
     def tell_misfit(size: int) -> str | None:
         if size not in seen:
@@ -74,7 +74,7 @@ def find_reach(plan: ShardPlan, symbol: str, samples: Samples, graphs: Sequence[
 
 def count_strange(samples: Samples, graphs: Sequence[Graph]) -> int:
     """How much of a model is not affine in the size at some sizes."""
-    return _Known(samples, graphs).strange
+    return _Near(samples, graphs).strange
 
 
 def _find_end(good: int, ladder: Sequence[int], tell: Callable[[int], str | None]) -> tuple[int, int | None]:
@@ -102,14 +102,14 @@ def _find_end(good: int, ladder: Sequence[int], tell: Callable[[int], str | None
     return good, bad
 
 
-class _Known:
+class _Near:
     """What a graph is at some sizes, with its numbers as functions of the size."""
 
     def __init__(self, samples: Samples, graphs: Sequence[Graph]) -> None:
         each = [dict(list_facts(graph)) for graph in graphs]
         self._facts: dict[str, tuple[Hashable, list[Affine | None]]] = {}
         self.strange = 0
-        """How many facts or numbers are no function of the size as formulas have it."""
+        """How many facts or numbers are not affine in the size, or not the same at all of them."""
         for what, (same, numbers) in each[0].items():
             facts = [one.get(what) for one in each]
             found = [fact for fact in facts if fact is not None and fact[0] == same and len(fact[1]) == len(numbers)]
