@@ -210,6 +210,7 @@ SWALLOW = {
     "tapestry_plan/search/caps/by_memory.py: _tell_more_devices",
     "tapestry_plan/symbolic/crossovers.py: _bind",
     "tapestry_plan/symbolic/crossovers.py: crossovers",
+    "tapestry_plan/symbolic/reach.py: find_reach",
     "tapestry_plan/symbolic/reach.py: tell_misfit",
     "tapestry_plan/symbolic/transfers.py: _read_samples",
     "tapestry_sets/alias/overlap.py: _meet",
