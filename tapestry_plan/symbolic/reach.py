@@ -53,7 +53,7 @@ def find_reach(plan: ShardPlan, symbol: str, samples: Samples, graphs: Sequence[
     least : int
         Below this nothing is asked.
     """
-    known, seen = _Near(samples, graphs), dict[int, str | None](dict.fromkeys(samples.sizes))
+    known, seen = _NearFacts(samples, graphs), dict[int, str | None](dict.fromkeys(samples.sizes))
 
     def tell_misfit(size: int) -> str | None:
         if size not in seen:
@@ -74,7 +74,7 @@ def find_reach(plan: ShardPlan, symbol: str, samples: Samples, graphs: Sequence[
 
 def count_strange(samples: Samples, graphs: Sequence[Graph]) -> int:
     """How much of a model is not affine in the size at some sizes."""
-    return _Near(samples, graphs).strange
+    return _NearFacts(samples, graphs).strange
 
 
 def _find_end(good: int, ladder: Sequence[int], tell: Callable[[int], str | None]) -> tuple[int, int | None]:
@@ -102,7 +102,7 @@ def _find_end(good: int, ladder: Sequence[int], tell: Callable[[int], str | None
     return good, bad
 
 
-class _Near:
+class _NearFacts:
     """What a graph is at some sizes, with its numbers as functions of the size."""
 
     def __init__(self, samples: Samples, graphs: Sequence[Graph]) -> None:
