@@ -232,9 +232,17 @@ class RegionTable(Struct):
         has &= (at >= 0) & (at < (self.shape[axis] if self.shape else 1))
         for i in sets if odd.any() else ():
             numbers, places = (np.broadcast_to(each, has.shape) for each in (i, at))
-            for spot in zip(*np.nonzero(has & odd[numbers]), strict=True):
-                has[spot] = int(places[spot]) in self._axis_list[axis][numbers[spot]]
+            some = np.nonzero(has & odd[numbers])
+            rows, codes = _list_tuples([numbers[some], places[some]], [len(bounds), max(1, *self.shape, 1)])
+            found = [place in self._axis_list[axis][number] for number, place in rows.tolist()]
+            has[some] = np.array(found, bool)[codes]
         return has
+
+    def list_reaches(self, axis: int) -> IntArray:
+        """By set of an axis a first place and an end between which it lies: all of the axis where it is no interval."""
+        bounds, odd = self._list_bounds(axis)
+        found: IntArray = np.where(odd[:, None], np.array([0, self.shape[axis] if self.shape else 1]), bounds)
+        return found
 
     def list_members(self, numbers: IntArray) -> IntArray:
         """By region the numbers of the sets whose products it is, (…, members, axes), all 0 behind the last one."""
