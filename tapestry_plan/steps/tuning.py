@@ -19,7 +19,7 @@ ALIGNMENT_NBYTES = 64
 """Arenas are laid out in multiples of a cache line."""
 
 MAX_PAIRED_REGIONS = 8
-"""Regions of a copy up to which all are paired where its runs are counted; of more only those that are near each other."""
+"""Regions of a copy up to which all are paired where its runs are counted; of more only those that are near."""
 MAX_NEAR_TABLE = 1 << 20
 """Pairs of regions that are looked through at once for such."""
 MAX_PLACED = 64

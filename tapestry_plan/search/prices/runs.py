@@ -165,7 +165,7 @@ class _Products(NamedTuple):
 def _count_scattered(
     sets: Sets, held: IntArray, around: IntArray, terms: Sequence[Signed], frames: IntArray
 ) -> IntArray:
-    """As `count_message_runs`, of regions with many products: only those are paired that touch, or end where one begins."""
+    """As `count_message_runs`, of regions with many products: only those are paired that touch."""
     every = [_Products.list(term.members, term.sign) for term in terms]
     needed = _Products(*(np.concatenate(each) for each in zip(*every, strict=True)))
     mine = _Products.list(held)

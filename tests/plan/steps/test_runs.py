@@ -213,3 +213,24 @@ def test_irregular_rows_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
         plan(g, Mesh(4, link=Link(6e-6, 9e9, 1e-9)))
         sizes.append(sum(counted))
     assert 0 < sizes[1] < 8 * sizes[0]
+
+
+def test_reasons_and_tables_tell_runs() -> None:
+    """Where runs take time, what an alternative's messages pack and unpack is said: as many as its own plan's have."""
+    g = Graph()
+    h = ops.relu(g.input("x", (64, 64)), name="h")
+    g.output(ops.relu(concat([h[1:], h[:1]]), name="down"), "d")
+    fix = {"h": {"i1": 2}, "down": {"i1": 2}}
+    for link in (Link(1e-9, 1e12, 1e-6), Link(1e-9, 1e12)):
+        mesh = Mesh(2, link=link)
+        p = plan(g, mesh, fix={"h": {"i0": 2}, "down": {"i0": 2}}, expand=False)
+        head = str(p.transfers()).splitlines()[0].split()
+        assert ("runs" in head) == mesh.prices_runs and p.transfers()[:1].prices_runs == mesh.prices_runs
+        other = next(one for one in p.alternatives["down"] if one.sharding == fix["down"])
+        cause = next(one for one in other.causes if one.tensor == "h")
+        there = plan(g, mesh, fix={"h": {"i0": 2}, "down": {"i1": 2}}, expand=False)
+        runs = [sum(row.runs for row in one.transfers(tensor="h")) for one in (p, there)]
+        assert list(cause.runs) == (runs if mesh.prices_runs else [0, 0])
+        told = f"{cause.nbytes[1]:,} B in {runs[1]} runs of result h", f"{cause.nbytes[0]:,} B in {runs[0]} runs now"
+        assert all((each in other.reasons[0]) == mesh.prices_runs for each in told), other.reasons
+        assert ShardPlan.from_json(p.to_json()).alternatives["down"] == p.alternatives["down"]
