@@ -24,8 +24,6 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.step import Buffer, Copy
 from tapestry_sets.regions import Box, Region
 
-IntArray = NDArray[np.int64]
-
 
 @lru_cache(maxsize=tuning.KEPT_FORMS)
 def count_runs(regions: tuple[Region, ...], box: Box) -> int:
@@ -52,7 +50,7 @@ def count_runs(regions: tuple[Region, ...], box: Box) -> int:
     return sum(region.size for region in regions) - followed
 
 
-def list_near(some: IntArray, others: IntArray, boxes: IntArray) -> tuple[IntArray, IntArray]:
+def list_near(some: NDArray[np.int64], others: NDArray[np.int64], boxes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs of boxes where a cell of the one may be followed by one of the other, in one of some buffers.
 
     Parameters
