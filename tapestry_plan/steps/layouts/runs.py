@@ -50,7 +50,9 @@ def count_runs(regions: tuple[Region, ...], box: Box) -> int:
     return sum(region.size for region in regions) - followed
 
 
-def list_near(some: NDArray[np.int64], others: NDArray[np.int64], boxes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def list_near(
+    some: NDArray[np.int64], others: NDArray[np.int64], boxes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs of boxes where a cell of the one may be followed by one of the other, in one of some buffers.
 
     Parameters
