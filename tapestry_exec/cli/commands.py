@@ -277,7 +277,13 @@ def _plan_to_export(asked: Planning, mesh: Mesh | None) -> ShardPlan:
     """The plan of a model, or one that was saved."""
     if not is_document(asked.model):
         return plan_model(asked, load_model(asked), asked.find_mesh(mesh))
-    given = [("--mesh", mesh), ("--machine", asked.machine), ("--shape", asked.shapes), ("--value", asked.values)]
+    given: list[tuple[str, object]] = [
+        ("--mesh", mesh),
+        ("--machine", asked.machine),
+        ("--shape", asked.shapes),
+        ("--value", asked.values),
+    ]
+    given += [("--memory", asked.options["memory_nbytes"]), ("--seed", asked.options["seed"])]  # nothing is run
     changed = [*asked.changed, *(name for name, value in given if value), *["--no-opaque"] * (not asked.opaque)]
     if changed:
         raise click.UsageError(

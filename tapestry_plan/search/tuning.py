@@ -81,6 +81,13 @@ MIN_WHOLE_PARTS = 8
 """Parts from which on whole blocks are offered to be merged in stages: of fewer few messages are saved."""
 MAX_EXCHANGES = 1 << 18
 """Devices times classes of layouts whose exchanges are summed at once: such sums fit the processor's second cache."""
+MAX_PAIRED_PRODUCTS = 8
+"""Products of sets of a holding times those of a need up to which all are paired where runs are counted; of more only
+those that are near each other, which costs as much as some pairs."""
+MAX_NEAR_PAIRS = 1 << 15
+"""Pairs of products whose runs are counted at once, before they are met with what devices hold."""
+MAX_LISTED_EXTENT = 1 << 13
+"""Extents up to which sets of an axis that are no intervals are listed where runs are counted, a byte a place."""
 MAX_CASES = 64
 """Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
 MAX_TABLE_ENTRIES = 256_000_000

@@ -100,7 +100,7 @@ from tapestry_plan.steps.layouts.reads import (
     pull_back,
 )
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
-from tapestry_plan.steps.layouts.runs import count_runs
+from tapestry_plan.steps.layouts.runs import count_runs, list_near
 from tapestry_plan.steps.lowering import Lowered, Tags, lower, name_stage, shard_of
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, split_steps

@@ -196,6 +196,7 @@ def _read_cause(entry: dict[str, Any]) -> Any:
         "nbytes": read_list,
         "sample": lambda one: one and _read(Sample, one),
         "stage_nbytes": partial(read_all, read_list),
+        "runs": read_list,
     }
     return _read(Cause, entry, readers)
 

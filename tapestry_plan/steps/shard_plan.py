@@ -428,7 +428,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             if isinstance(name, str) and not any(getattr(row, what) == name for row in every):
                 check_known(self, what, name)
         wanted = [(what, value) for what, value in asked.items() if value is not None]
-        return PlannedTransfers(tuple(r for r in every if all(getattr(r, what) == value for what, value in wanted)))
+        rows = tuple(r for r in every if all(getattr(r, what) == value for what, value in wanted))
+        return PlannedTransfers(rows, self.mesh.prices_runs)
 
     @cached_property
     def memory(self) -> tuple[MemoryUse, ...]:
@@ -454,7 +455,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     @cached_property
     def _transfers(self) -> PlannedTransfers:
         buffers = {buffer.id: buffer for buffer in self.buffers}
-        return PlannedTransfers(tuple(list_transfers(self.graph, buffers, self.steps)))
+        return PlannedTransfers(tuple(list_transfers(self.graph, buffers, self.steps)), self.mesh.prices_runs)
 
     @check_arguments
     def collectives(self) -> tuple[Collective, ...]:

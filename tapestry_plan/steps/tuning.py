@@ -18,6 +18,10 @@ MAX_TEAMS = 8
 ALIGNMENT_NBYTES = 64
 """Arenas are laid out in multiples of a cache line."""
 
+MAX_PAIRED_REGIONS = 8
+"""Regions of a copy up to which all are paired where its runs are counted; of more only those that are near."""
+MAX_NEAR_TABLE = 1 << 20
+"""Pairs of regions that are looked through at once for such."""
 MAX_PLACED = 64
 """Blocks of an arena up to which orders of places are searched where simple ones find no places for them."""
 MAX_PLACINGS = 2000

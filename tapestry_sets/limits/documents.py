@@ -50,7 +50,9 @@ def read_json(text: object, what: str, form: str, mend: str, *, refuse_twins: bo
     try:
         data = _decode_strictly(text) if refuse_twins else msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{what}: this is not a JSON document: {error}; the text is {quote(text)}") from None
+        # A path that was given for a text shows in it; what a file holds is not for messages.
+        given = f"; the text is {quote(text)}" if isinstance(text, str) else ""
+        raise ValueError(f"{what}: this is not a JSON document: {error}{given}") from None
     return check_format(data, what, form, mend)
 
 

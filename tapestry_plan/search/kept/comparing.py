@@ -300,7 +300,10 @@ class _Surroundings:
             each = [tuple(one.nbytes for one in mine) if len(mine) > 1 else () for mine in places]
             moved = nbytes[0], nbytes[1]
             stages = each[0], each[1]
-            yield Cause(what, name, tensor.kind, reader, _seconds(*ticks), moved, size, parts, None, stages)
+            runs = [sum(one.moved.runs for one in mine) for mine in places]
+            yield Cause(
+                what, name, tensor.kind, reader, _seconds(*ticks), moved, size, parts, None, stages, (runs[0], runs[1])
+            )
 
     def _group(self, after: Mapping[tuple[str, str], _Arrival]) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """What moves, by tensor and reader: the stages in which a tensor lands together, in their order."""

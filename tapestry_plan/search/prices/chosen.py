@@ -38,6 +38,8 @@ class Moved(Struct, frozen=True):
     ticks: int
     copied: IntArray
     """Bytes of its own that each device copies for that."""
+    runs: int
+    """Runs that all messages pack and unpack, where some link's take time; else 0."""
 
 
 class Brought(Struct, frozen=True):
@@ -173,7 +175,7 @@ def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
             yield _count_exchanged(mesh, cost, one)
         else:
             found = count_merging(one.stage, one.before, cost.part_itemsize, mesh)
-            yield Moved(found.nbytes, found.links, found.ticks, np.zeros(mesh.size, np.int64))
+            yield Moved(found.nbytes, found.links, found.ticks, np.zeros(mesh.size, np.int64), found.runs)
 
 
 def find_cells(
@@ -294,7 +296,7 @@ def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Delivery) -> Moved:
     most = np.array([copied[list(mine)].max() for _, mine in mesh.kinds])
     ticks += assembly_ticks(most, mesh)
     links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
-    return Moved(cells.sum(axis=0) * size, links, int(ticks), copied)
+    return Moved(cells.sum(axis=0) * size, links, int(ticks), copied, int(pieces.sum()))
 
 
 def _count_runs(cost: TensorCost, one: Delivery, cells: IntArray) -> IntArray:

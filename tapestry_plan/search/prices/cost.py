@@ -93,6 +93,8 @@ class RegionTable(Struct):
     _hulls: IntArray = field(default_factory=lambda: np.zeros((0, 1, 2), np.int64))
     _followed: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """By an axis and the numbers of two of its sets: places of the one whose next one is of the other."""
+    _places: dict[tuple[int, int], NDArray[np.bool_]] = field(default_factory=dict)
+    """By an axis and the number of a set which places it has, of short axes."""
     _extents: list[tuple[int, ...]] = field(default_factory=list)
     """By region the extents of the box around it, with 0 for one more axis where it is not a box."""
     _boxes: dict[tuple[float | None, Box], int] = field(default_factory=dict)
@@ -220,10 +222,23 @@ class RegionTable(Struct):
     def _count_set_followed(self, axis: int, one: int, other: int) -> int:
         key = axis, one, other
         if key not in self._followed:
-            mine, theirs = (self._axis_list[axis][k] for k in (one, other))
             last = (self.shape[axis] if self.shape else 1) - 1
+            if last < tuning.MAX_LISTED_EXTENT:
+                places = [self._list_places(axis, k) for k in (one, other)]
+                self._followed[key] = int(np.count_nonzero(places[0][:-1] & places[1][1:]))
+                return self._followed[key]
+            mine, theirs = (self._axis_list[axis][k] for k in (one, other))
             self._followed[key] = mine.count_common(theirs.shift(-1), 0, last) if last > 0 else 0
         return self._followed[key]
+
+    def _list_places(self, axis: int, number: int) -> Flags:
+        """Which places of an axis a set has, each listed."""
+        if (axis, number) not in self._places:
+            sett, extent = self._axis_list[axis][number], self.shape[axis] if self.shape else 1
+            has = self._places[axis, number] = np.zeros(extent, bool)
+            for one in [sett] if isinstance(sett, Sett) else sett.members:
+                has[Region((extent,), (one,)).points()[:, 0]] = True
+        return self._places[axis, number]
 
     def has_place(self, axis: int, sets: Sequence[IntArray], at: IntArray) -> Flags:
         """Whether sets of an axis, by their numbers, all have a place on it."""
@@ -232,9 +247,17 @@ class RegionTable(Struct):
         has &= (at >= 0) & (at < (self.shape[axis] if self.shape else 1))
         for i in sets if odd.any() else ():
             numbers, places = (np.broadcast_to(each, has.shape) for each in (i, at))
-            for spot in zip(*np.nonzero(has & odd[numbers]), strict=True):
-                has[spot] = int(places[spot]) in self._axis_list[axis][numbers[spot]]
+            some = np.nonzero(has & odd[numbers])
+            rows, codes = _list_tuples([numbers[some], places[some]], [len(bounds), max(1, *self.shape, 1)])
+            found = [place in self._axis_list[axis][number] for number, place in rows.tolist()]
+            has[some] = np.array(found, bool)[codes]
         return has
+
+    def list_reaches(self, axis: int) -> IntArray:
+        """By set of an axis a first place and an end between which it lies: all of the axis where it is no interval."""
+        bounds, odd = self._list_bounds(axis)
+        found: IntArray = np.where(odd[:, None], np.array([0, self.shape[axis] if self.shape else 1]), bounds)
+        return found
 
     def list_members(self, numbers: IntArray) -> IntArray:
         """By region the numbers of the sets whose products it is, (…, members, axes), all 0 behind the last one."""

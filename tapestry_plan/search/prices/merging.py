@@ -39,11 +39,12 @@ ORDERS: tuple[MergeOrder, ...] = ("near", "far")
 
 
 class MergeTraffic(Struct, frozen=True):
-    """One stage: bytes that each device receives, and modeled picoseconds."""
+    """One stage: bytes that each device receives, modeled picoseconds, and runs of messages where these take time."""
 
     nbytes: IntArray
     links: dict[tuple[int, int], int]
     ticks: int
+    runs: int
 
 
 class Makers(Struct, frozen=True):
@@ -255,15 +256,15 @@ def _price_places(
     before = np.concatenate(bounds[1:], axis=1)[None]
     for axis, hull in zip(seats.order_axes(order), hulls, strict=True):
         siblings = seats.list_siblings(axis, mesh.size)[devices]
-        took, moved = _price_stage(hull, before, devices, siblings, itemsize, mesh)
+        took, moved, _ = _price_stage(hull, before, devices, siblings, itemsize, mesh)
         ticks, nbytes, before = ticks + took, nbytes + moved, hull
     return np.where(fits, ticks, NEVER), nbytes
 
 
 def _price_stage(
     boxes: IntArray, before: IntArray, devices: IntArray, siblings: IntArray, itemsize: int, mesh: Mesh
-) -> tuple[IntArray, IntArray]:
-    """Picoseconds and bytes of one stage, by place: the busiest device through each port, and who merges the most.
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Picoseconds, bytes and runs of one stage, by place: of the busiest device through each port, and who merges most.
 
     Siblings read from each other what they will have, boxes (places, devices, 2 × rank), out of what they had before:
     what one sends is what the others get.
@@ -285,7 +286,8 @@ def _price_stage(
     most = np.array([cells[:, list(mine)].max(axis=1) for _, mine in mesh.kinds])
     ticks = transfer_ticks(np.array(busiest), np.array(rounds), np.array(runs), itemsize, mesh)
     ticks = ticks + merge_ticks(most, np.array(siblings.shape[1]), itemsize, mesh)
-    return ticks, cells[:, devices].sum(axis=1) * (siblings.shape[1] - 1) * itemsize
+    pieces = (received * others).sum(axis=(1, 2))
+    return ticks, cells[:, devices].sum(axis=1) * (siblings.shape[1] - 1) * itemsize, pieces
 
 
 def count_merging(stage: MergeStage, before: Bounds, itemsize: int, mesh: Mesh) -> MergeTraffic:
@@ -300,5 +302,5 @@ def count_merging(stage: MergeStage, before: Bounds, itemsize: int, mesh: Mesh) 
         if source != device
     }
     boxes, had = (np.concatenate(each[1:], axis=1)[None] for each in (stage.bounds, before))
-    ticks, _ = _price_stage(boxes, had, devices, stage.sources[devices], itemsize, mesh)
-    return MergeTraffic(nbytes, links, int(ticks[0]))
+    ticks, _, runs = _price_stage(boxes, had, devices, stage.sources[devices], itemsize, mesh)
+    return MergeTraffic(nbytes, links, int(ticks[0]), int(runs[0]))

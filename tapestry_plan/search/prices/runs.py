@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sums.elimination import IntArray
+from tapestry_plan.steps import list_near
 from tapestry_sets.regions import DisjointRegions
 
 
@@ -34,6 +35,9 @@ class Sets(Protocol):
 
     def has_place(self, axis: int, sets: Sequence[IntArray], at: IntArray) -> NDArray[np.bool_]:
         """Whether all have a coordinate."""
+
+    def list_reaches(self, axis: int) -> IntArray:
+        """By set of an axis a first coordinate and an end between which it lies."""
 
     regions: list[DisjointRegions]
     """By number those that are products of such sets, or unions of them."""
@@ -89,6 +93,8 @@ def count_message_runs(
     """
     rows = len(frames)
     found = np.zeros((len(held), rows), np.int64)
+    if held.shape[1] * sum(term.members.shape[1] for term in terms) > tuning.MAX_PAIRED_PRODUCTS:
+        return _count_scattered(sets, held, around, terms, frames)
     step = max(1, tuning.MAX_EXCHANGES // max(1, len(held)))
     for first in range(0, rows, step):
         at = slice(first, first + step)
@@ -141,6 +147,126 @@ def _count_followed(
         target = common * steps + np.where(comes_on[at], target, 0)
         common *= sets.count_along_axis(axis, a, b, c, d)[at]
     return source + target
+
+
+class _Products(NamedTuple):
+    """Products of sets, whose they are, and their signs: those of all holdings, or of all rows, one after the other."""
+
+    sets: IntArray
+    of: IntArray
+    signs: IntArray
+
+    @classmethod
+    def list(cls, members: IntArray, sign: int = 1) -> _Products:
+        of, k = np.nonzero(members.any(axis=-1))
+        return cls(members[of, k], of, np.full(len(of), sign))
+
+
+def _count_scattered(
+    sets: Sets, held: IntArray, around: IntArray, terms: Sequence[Signed], frames: IntArray
+) -> IntArray:
+    """As `count_message_runs`, of regions with many products: only those are paired that touch."""
+    every = [_Products.list(term.members, term.sign) for term in terms]
+    needed = _Products(*(np.concatenate(each) for each in zip(*every, strict=True)))
+    mine = _Products.list(held)
+    found = np.zeros(len(held) * len(frames), np.int64)
+    met = _find_met(sets, needed, mine)  # (which needed, which held), by the needed one and then the holding
+    cells = np.ones(len(met[0]), np.int64)
+    for axis in range(held.shape[2]):
+        cells *= sets.count_along_axis(axis, needed.sets[met[0], axis], mine.sets[met[1], axis])
+    spots = mine.of[met[1]] * len(frames) + needed.of[met[0]]
+    np.add.at(found, spots, 2 * needed.signs[met[0]] * cells)
+    # What is met is looked up by the needed product and the holding together.
+    keys = met[0] * len(held) + mine.of[met[1]]
+    for one, other in _pair_near(sets, needed, around, frames):
+        at, which = _spread(np.searchsorted(met[0], one), np.searchsorted(met[0], one, side="right"))
+        one, other, first = one[which], other[which], met[1][at]
+        wanted = other * len(held) + mine.of[first]
+        at, which = _spread(np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, side="right"))
+        one, other, first, second = one[which], other[which], first[which], met[1][at]
+        of = mine.of[first], needed.of[one]
+        ends = _count_each_followed(
+            sets,
+            (mine.sets[first], needed.sets[one]),
+            (mine.sets[second], needed.sets[other]),
+            (around[of[0]], frames[of[1]]),
+        )
+        np.subtract.at(found, of[0] * len(frames) + of[1], needed.signs[one] * needed.signs[other] * ends)
+    return found.reshape(len(held), len(frames))
+
+
+def _find_met(sets: Sets, needed: _Products, mine: _Products) -> tuple[IntArray, IntArray]:
+    """Which products have a cell in common, by both numbers: those of the first ascending, then those of the second."""
+    (some, here), (others, there) = _find_different(needed.sets), _find_different(mine.sets)
+    meets = np.ones((len(some), len(others)), bool)
+    for axis in range(some.shape[1]):
+        (a, at), (b, to) = (np.unique(each[:, axis], return_inverse=True) for each in (some, others))
+        meets &= (sets.count_along_axis(axis, a[:, None], b) > 0)[at[:, None], to]
+    order = np.argsort(there, kind="stable")  # the products of each kind together
+    begins = np.searchsorted(there[order], np.arange(len(others) + 1))
+    kinds = [np.flatnonzero(row) for row in meets]
+    lists = [np.sort(np.concatenate([order[begins[k] : begins[k + 1]] for k in each] or [order[:0]])) for each in kinds]
+    found = [lists[k] for k in here.tolist()]
+    one = np.repeat(np.arange(len(here)), [len(each) for each in found])
+    return one, np.concatenate(found) if found else one
+
+
+def _pair_near(
+    sets: Sets, needed: _Products, around: IntArray, frames: IntArray
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Pairs of products of the same rows where a cell of the one may be followed by one of the other, some at a time.
+
+    The next cell is one further on an axis, or the same there, or the first of a buffer behind its last.
+    """
+    order = np.argsort(needed.of, kind="stable")
+    reaches = np.stack([sets.list_reaches(axis)[needed.sets[:, axis]] for axis in range(needed.sets.shape[1])], axis=1)
+    edges = np.unique(around, axis=0)
+    held: list[tuple[IntArray, IntArray]] = []
+    for mine in np.split(order, np.flatnonzero(np.diff(needed.of[order])) + 1):
+        boxes = np.concatenate([frames[needed.of[mine[:1]]], edges])
+        step = max(1, tuning.MAX_EXCHANGES // max(1, len(mine)))
+        for first in range(0, len(mine), step):
+            some = mine[first : first + step]
+            near = list_near(reaches[some], reaches[mine], boxes)
+            held.append((some[near[0]], mine[near[1]]))
+            if sum(len(one) for one, _ in held) > tuning.MAX_NEAR_PAIRS:
+                yield _join(held)
+                held = []
+    if held:
+        yield _join(held)
+
+
+def _join(held: Sequence[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:
+    one, other = (np.concatenate(each) for each in zip(*held, strict=True))
+    return one, other
+
+
+def _spread(first: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+    """The numbers of some ranges one after the other, and which range each is of."""
+    many = end - first
+    which = np.repeat(np.arange(len(many)), many)
+    return np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many) + first[which], which
+
+
+def _count_each_followed(
+    sets: Sets, ones: tuple[IntArray, IntArray], others: tuple[IntArray, IntArray], buffers: tuple[IntArray, IntArray]
+) -> IntArray:
+    """As `_count_followed`, row by row: what is held and needed, (rows, axes) each, and the buffers' boxes."""
+    common = np.ones(len(ones[0]), np.int64)
+    ends = [np.zeros_like(common), np.zeros_like(common)]
+    for axis in range(ones[0].shape[1]):
+        a, c, b, d = (each[:, axis] for each in (*ones, *others))
+        steps = common * sets.count_followed(axis, (a, c), (b, d))
+        for k, box in enumerate(buffers):
+            first, last = box[:, axis, 0], box[:, axis, 1] - 1
+            some = np.flatnonzero(ends[k])
+            goes_on = sets.has_place(axis, (a[some], c[some]), last[some])
+            goes_on &= sets.has_place(axis, (b[some], d[some]), first[some])
+            kept = np.zeros_like(common)
+            kept[some] = np.where(goes_on, ends[k][some], 0)
+            ends[k] = steps + kept
+        common *= sets.count_along_axis(axis, a, b, c, d)
+    return ends[0] + ends[1]
 
 
 def _find_different(rows: IntArray) -> tuple[IntArray, IntArray]:

@@ -62,6 +62,9 @@ class Cause(Struct, frozen=True):
     stage_nbytes : tuple of two tuples of int
         Where partial results are merged in several stages before they are read, the bytes of each stage, in the plan
         and with that sharding; else empty.
+    runs : tuple of two int
+        Contiguous runs of memory that messages pack and unpack, in the plan and with that sharding; 0 where no link's
+        runs take time.
 
     Examples
     --------
@@ -83,6 +86,7 @@ class Cause(Struct, frozen=True):
     parts: int = 1
     sample: Sample | None = None
     stage_nbytes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    runs: tuple[int, int] = (0, 0)
 
     @property
     def more_seconds(self) -> float:
@@ -112,14 +116,16 @@ class Cause(Struct, frozen=True):
         who = "" if self.reader == node else f"{escape_controls(self.reader, '')} "
         verb = f"{who}receives" if is_chosen else f"{who}would receive"
         before, after = self.nbytes
+        runs, in_runs = self.runs, [f" in {tell_count(n, 'run')}" if n else "" for n in self.runs]
         if not after:
-            return f"{verb} nothing of {tensor}, {before:,} B now{took}"
+            return f"{verb} nothing of {tensor}, {before:,} B{in_runs[0]} now{took}"
         much = f"the same {after:,} B" if before == after else f"{after:,} B"
-        much = f"{after:,} B" if is_chosen else much
+        much = (f"{after:,} B" if is_chosen else much) + in_runs[1]
         stages = self.stage_nbytes[1]
         in_stages = f" in {len(stages)} stages of {_tell_each(stages)}" if stages else ""
         of = f"{tensor} in {self.parts} parts, which are merged{in_stages}" if self.what == "merges" else tensor
-        now = f", {before:,} B now" if before and before != after else ""
+        now = f", {before:,} B{in_runs[0]} now" if before and before != after else ""
+        now = f", {runs[0]:,} now" if before == after and runs[0] != runs[1] else now
         seen = ""
         if self.sample is not None:
             one_of = "" if self.sample.nbytes == after else f"{self.sample.nbytes:,} B of it are "

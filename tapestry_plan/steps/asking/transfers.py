@@ -120,10 +120,10 @@ def tell_cells(regions: Sequence[Region]) -> str:
 COLUMNS = PlannedTransfer.__struct_fields__
 NAMES: Mapping[str, str] = {
     "step": "step", "source": "from", "target": "to", "tensor": "tensor", "producer": "made by",
-    "consumer": "read by", "nbytes": "bytes", "why": "why",
+    "consumer": "read by", "nbytes": "bytes", "runs": "runs", "why": "why",
 }  # fmt: skip
-"""What a table shows, and what it calls it."""
-NUMBERS = [k for k, name in enumerate(NAMES) if name in ("step", "source", "target", "nbytes")]
+"""What a table shows, and what it calls it; runs where some link's take time."""
+NUMBERS = ("step", "source", "target", "nbytes", "runs")
 """Its columns of numbers."""
 
 
@@ -133,6 +133,8 @@ class PlannedTransfers(Struct, frozen=True, dict=True):
     Parameters
     ----------
     rows : tuple of PlannedTransfer
+    prices_runs : bool
+        Whether runs of memory take time on the plan's mesh, so that the table shows them.
 
     Examples
     --------
@@ -145,13 +147,14 @@ class PlannedTransfers(Struct, frozen=True, dict=True):
     """
 
     rows: tuple[PlannedTransfer, ...]
+    prices_runs: bool = False
 
     @overload
     def __getitem__(self, at: int) -> PlannedTransfer: ...
     @overload
     def __getitem__(self, at: slice) -> PlannedTransfers: ...
     def __getitem__(self, at: int | slice) -> PlannedTransfer | PlannedTransfers:
-        return PlannedTransfers(self.rows[at]) if isinstance(at, slice) else self.rows[at]
+        return PlannedTransfers(self.rows[at], self.prices_runs) if isinstance(at, slice) else self.rows[at]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -259,21 +262,25 @@ class PlannedTransfers(Struct, frozen=True, dict=True):
 
     def __str__(self) -> str:
         """A table in plain text."""
-        return "\n".join([*align([[*NAMES.values()], *self._list_cells()], numbers=NUMBERS), *self._tell_rest()])
+        cells, numbers = self._list_cells()
+        return "\n".join([*align(cells, numbers=numbers), *self._tell_rest()])
 
     def _repr_html_(self) -> str:
-        table = as_html([[*NAMES.values()], *self._list_cells()], numbers=NUMBERS)
-        return table + "".join(f"<p>{line}</p>" for line in self._tell_rest())
+        cells, numbers = self._list_cells()
+        return as_html(cells, numbers=numbers) + "".join(f"<p>{line}</p>" for line in self._tell_rest())
 
-    def _list_cells(self) -> list[list[str]]:
-        return [
+    def _list_cells(self) -> tuple[list[list[str]], list[int]]:
+        """The table's rows, heads first, and which columns are of numbers."""
+        names = [name for name in NAMES if name != "runs" or self.prices_runs]
+        rows = [
             [
-                f"{value:,}" if name == "nbytes" else escape_controls(str(value), "")
-                for name in NAMES
+                f"{value:,}" if name in ("nbytes", "runs") else escape_controls(str(value), "")
+                for name in names
                 for value in (getattr(row, name),)
             ]
             for row in self.rows[:SHOWN_ROWS]
         ]
+        return [[NAMES[name] for name in names], *rows], [k for k, name in enumerate(names) if name in NUMBERS]
 
     def _tell_rest(self) -> list[str]:
         if not self.rows:

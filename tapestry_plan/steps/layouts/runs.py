@@ -14,8 +14,11 @@ extents are. Of several products the pairs are counted: cells of the one whose n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.step import Buffer, Copy
@@ -39,8 +42,58 @@ def count_runs(regions: tuple[Region, ...], box: Box) -> int:
     >>> count_runs((columns,), Box.of((4, 8))), count_runs((columns,), Box((0, 2), (4, 4)))
     (4, 1)
     """
-    followed = sum(_count_followed(one, other, box) for one in regions for other in regions)
+    if len(regions) > tuning.MAX_PAIRED_REGIONS:
+        pairs = ((regions[k], regions[j]) for k, j in _pair_near(regions, box))
+    else:
+        pairs = ((one, other) for one in regions for other in regions)
+    followed = sum(_count_followed(one, other, box) for one, other in pairs)
     return sum(region.size for region in regions) - followed
+
+
+def list_near(
+    some: NDArray[np.int64], others: NDArray[np.int64], boxes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of boxes where a cell of the one may be followed by one of the other, in one of some buffers.
+
+    Parameters
+    ----------
+    some, others : array of int64, (boxes, axes, 2)
+        First coordinates and ends.
+    boxes : array of int64, (buffers, axes, 2)
+
+    Returns
+    -------
+    tuple of array of int
+        Their numbers.
+
+    Examples
+    --------
+    >>> rows = np.array([[[k, k + 1], [0, 2]] for k in (0, 1, 3)])
+    >>> near = list_near(rows, rows, np.array([[[0, 4], [0, 2]]]))
+    >>> [*zip(*(each.tolist() for each in near))]
+    [(0, 0), (0, 1), (1, 1), (2, 2)]
+    """
+    near = np.ones((len(some), len(others)), bool)
+    for axis in range(some.shape[1]):
+        low, high = some[:, axis, 0, None], some[:, axis, 1, None]
+        first, end = others[:, axis, 0], others[:, axis, 1]
+        reaches = (first <= high) & (low < end)
+        # On the outermost axis no cell comes behind the last one.
+        for begin, stop in {tuple(row) for row in boxes[:, axis].tolist()} if axis else ():
+            reaches |= (low < stop) & (stop <= high) & ((first <= begin) & (begin < end))
+        near &= reaches
+    one, other = np.nonzero(near)
+    return one, other
+
+
+def _pair_near(regions: Sequence[Region], box: Box) -> Iterator[tuple[int, int]]:
+    """The numbers of regions where a cell of the one may be followed by one of the other."""
+    bounds = np.array([[*zip(*(region.bounds() or (region.start, region.start)), strict=True)] for region in regions])
+    around = np.array([[*zip(box.start, box.stop, strict=True)]])
+    step = max(1, tuning.MAX_NEAR_TABLE // len(regions))
+    for first in range(0, len(regions), step):
+        one, other = list_near(bounds[first : first + step], bounds, around)
+        yield from zip((one + first).tolist(), other.tolist(), strict=True)
 
 
 def count_copy_runs(step: Copy, buffers: Mapping[int, Buffer]) -> int:

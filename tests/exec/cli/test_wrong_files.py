@@ -34,6 +34,8 @@ CALLS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     *(((command, "plan.json"), ("'plan.json' is a document", "--plan to run it or by --like to keep its choices"))
       for command in ("plan", "run", "pareto")),
     (("export", "plan.json", "--to", "jax", "--mesh", "2"), ("--mesh is for making a plan", "leave it out")),
+    (("export", "plan.json", "--to", "jax", "--memory", "1KB"), ("--memory is for making a plan", "leave it out")),
+    (("export", "plan.json", "--to", "jax", "--seed", "3", "--mesh", "2"), ("--mesh, --seed are for", "leave them")),
     (("export", "plan.json", "--to", "jax", "--fix", "conv=n:2", "--no-opaque"), ("--fix, --no-opaque are for",)),
     (("export", "plan.json", "--to", "onnx"), ("name its file with --output",)),
     (("export", "plan.json", "--to", "onnx", "--output", "o.onnx"), ("without their values", "--like plan.json")),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, concat, ops, plan
-from tapestry_plan.search.prices.runs import count_box_runs
+from tapestry_plan.search import tuning as search_tuning
+from tapestry_plan.search.prices.cost import RegionTable
+from tapestry_plan.search.prices.runs import Signed, count_box_runs, count_message_runs
 from tapestry_plan.steps import count_runs
 from tapestry_sets import Box, DisjointRegions, Region
 from tests.exec.run.test_every_kind_of_plan import make_graph
@@ -129,3 +132,105 @@ def test_short_runs_are_avoided() -> None:
 def test_wrong_rates_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Link: run_seconds is -1.0, it must be finite and >= 0"):
         Link(run_seconds=-1.0)
+
+
+def draw_cells(draw: st.DrawFn, shape: tuple[int, ...]) -> np.ndarray:
+    """Cells of a tensor: some rows, in blocks of columns, or any."""
+    cells = np.zeros(shape, bool)
+    for _ in range(draw(st.integers(1, 3))):
+        some = [np.array(draw(st.lists(st.sampled_from([*range(n)]), min_size=1, max_size=n))) for n in shape]
+        cells[np.ix_(*some)] = True
+    return cells
+
+
+def cover(cells: np.ndarray) -> DisjointRegions:
+    found = DisjointRegions(cells.shape)
+    for point in np.argwhere(cells).tolist():
+        found = found | Region.from_bounds(cells.shape, point, [k + 1 for k in point])
+    return found
+
+
+def bound(cells: np.ndarray) -> np.ndarray:
+    points = np.argwhere(cells)
+    return np.column_stack([points.min(axis=0), points.max(axis=0) + 1])
+
+
+def tell_runs(cells: np.ndarray, box: np.ndarray) -> int:
+    """The runs of cells in the buffer over a box, each place looked at."""
+    flat = cells[tuple(slice(low, end) for low, end in box.tolist())].ravel()
+    return int(np.count_nonzero(np.diff(flat.astype(np.int8), prepend=0) == 1))
+
+
+@pytest.mark.parametrize("most", [-1, search_tuning.MAX_PAIRED_PRODUCTS])
+@given(data=st.data())
+@settings(max_examples=40)
+def test_messages_of_many_products(most: int, data: st.DataObject) -> None:
+    """However products are paired: what is needed, and was not before, is counted out of what devices hold."""
+    shape = tuple(data.draw(st.lists(st.integers(2, 7), min_size=1, max_size=3)))
+    held = [draw_cells(data.draw, shape) for _ in range(2)]
+    wanted = [(draw_cells(data.draw, shape), draw_cells(data.draw, shape)) for _ in range(2)]
+    table = RegionTable(shape)
+    number = {key: np.array([table.number(cover(each)) for each in some]) for key, some in (
+        ("held", held), ("needed", [one for one, _ in wanted]), ("met", [one & before for one, before in wanted])
+    )}  # fmt: skip
+    terms = [Signed(1, table.list_members(number["needed"])), Signed(-1, table.list_members(number["met"]))]
+    frames, around = (table.list_hulls(number[key]) for key in ("needed", "held"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_tuning, "MAX_PAIRED_PRODUCTS", most)
+        found = count_message_runs(table, table.list_members(number["held"]), around, terms, frames)
+    for h, mine in enumerate(held):
+        for r, (needed, before) in enumerate(wanted):
+            cells = mine & needed & ~before
+            assert found[h, r] == tell_runs(cells, bound(mine)) + tell_runs(cells, bound(needed))
+
+
+def test_many_regions_are_paired_where_they_are_near() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        cells = rng.random((rng.integers(5, 12), rng.integers(2, 7))) < 0.5
+        cells[0, 0] = True
+        regions = [Region.from_bounds(cells.shape, at, [k + 1 for k in at]) for at in np.argwhere(cells).tolist()]
+        assert count_runs(tuple(regions), Box.of(cells.shape)) == tell_runs(cells, bound(np.ones_like(cells)))
+
+
+def test_irregular_rows_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products are met with those that are near, not with all: pairs that are counted grow as rows do."""
+    counted = []
+    count_followed = RegionTable.count_followed
+
+    def count(self: RegionTable, axis: int, ones: Any, others: Any) -> Any:
+        found = count_followed(self, axis, ones, others)
+        counted.append(found.size)
+        return found
+
+    monkeypatch.setattr(RegionTable, "count_followed", count)
+    sizes = []
+    for rows in (40, 160):
+        g = Graph()
+        h = ops.relu(g.input("x", (2000, 8)), name="h")
+        g.output(ops.relu(h.take(random.Random(1).sample(range(2000), rows)), name="t"), "y")
+        counted.clear()
+        plan(g, Mesh(4, link=Link(6e-6, 9e9, 1e-9)))
+        sizes.append(sum(counted))
+    assert 0 < sizes[1] < 8 * sizes[0]
+
+
+def test_reasons_and_tables_tell_runs() -> None:
+    """Where runs take time, what an alternative's messages pack and unpack is said: as many as its own plan's have."""
+    g = Graph()
+    h = ops.relu(g.input("x", (64, 64)), name="h")
+    g.output(ops.relu(concat([h[1:], h[:1]]), name="down"), "d")
+    fix = {"h": {"i1": 2}, "down": {"i1": 2}}
+    for link in (Link(1e-9, 1e12, 1e-6), Link(1e-9, 1e12)):
+        mesh = Mesh(2, link=link)
+        p = plan(g, mesh, fix={"h": {"i0": 2}, "down": {"i0": 2}}, expand=False)
+        head = str(p.transfers()).splitlines()[0].split()
+        assert ("runs" in head) == mesh.prices_runs and p.transfers()[:1].prices_runs == mesh.prices_runs
+        other = next(one for one in p.alternatives["down"] if one.sharding == fix["down"])
+        cause = next(one for one in other.causes if one.tensor == "h")
+        there = plan(g, mesh, fix={"h": {"i0": 2}, "down": {"i1": 2}}, expand=False)
+        runs = [sum(row.runs for row in one.transfers(tensor="h")) for one in (p, there)]
+        assert list(cause.runs) == (runs if mesh.prices_runs else [0, 0])
+        told = f"{cause.nbytes[1]:,} B in {runs[1]} runs of result h", f"{cause.nbytes[0]:,} B in {runs[0]} runs now"
+        assert all((each in other.reasons[0]) == mesh.prices_runs for each in told), other.reasons
+        assert ShardPlan.from_json(p.to_json()).alternatives["down"] == p.alternatives["down"]
