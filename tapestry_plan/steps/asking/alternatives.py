@@ -13,12 +13,12 @@ from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import Shown
 from tapestry_plan.steps import tuning
-from tapestry_sets.limits import Guarded, escape_controls, freeze_dicts, put_fields, tell_count
+from tapestry_sets.limits import Brief, Guarded, escape_controls, freeze_dicts, put_fields, tell_count
 
 T = TypeVar("T")
 
 
-class Sample(Struct, frozen=True):
+class Sample(Brief, Struct, frozen=True):
     """Cells that go from one device to another: an instance of what moves.
 
     Parameters
@@ -39,7 +39,7 @@ class Sample(Struct, frozen=True):
         return f"{self.cells} from device {self.source} to {self.target}"
 
 
-class Cause(Struct, frozen=True):
+class Cause(Brief, Struct, frozen=True):
     """What another sharding of an operator changes in one place.
 
     Parameters
@@ -155,7 +155,7 @@ def _tell_more(seconds: float) -> str:
     return f"{seconds * 1e6:+.2f} us" if abs(seconds) >= 5e-9 else f"{seconds * 1e9:+.3f} ns"
 
 
-class Alternative(Shown, Struct, frozen=True):
+class Alternative(Brief, Shown, Struct, frozen=True):
     """Another sharding of one operator, all other operators kept: modeled seconds and bytes of the graph.
 
     Where the operator's results land, if it makes them in parts, is what is best then; ``plan(graph, mesh, like=p,

@@ -465,7 +465,7 @@ def test_explain_compares_shardings() -> None:
     p = plan(_one(), Mesh((4,)))
     text = p.explain("y")
     assert "<- chosen" in text and "i0:4" in text
-    with pytest.raises(ValueError, match="no operator 'nope'"):
+    with pytest.raises(ValueError, match="no operator, input, constant, view or output 'nope'"):
         p.explain("nope")
 
 
