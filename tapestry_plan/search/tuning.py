@@ -87,7 +87,7 @@ those that are near each other, which costs as much as some pairs."""
 MAX_NEAR_PAIRS = 1 << 15
 """Pairs of products whose runs are counted at once, before they are met with what devices hold."""
 MAX_LISTED_EXTENT = 1 << 13
-"""Extents up to which sets of an axis that are no intervals are listed where runs are counted, a byte a place."""
+"""Extents up to which sets of an axis that are not intervals are listed where runs are counted, a byte a place."""
 MAX_CASES = 64
 """Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
 MAX_TABLE_ENTRIES = 256_000_000

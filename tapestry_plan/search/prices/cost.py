@@ -254,7 +254,7 @@ class RegionTable(Struct):
         return has
 
     def list_reaches(self, axis: int) -> IntArray:
-        """By set of an axis a first place and an end between which it lies: all of the axis where it is no interval."""
+        """By set of an axis a first place and an end between which it lies: the whole axis if it is not an interval."""
         bounds, odd = self._list_bounds(axis)
         found: IntArray = np.where(odd[:, None], np.array([0, self.shape[axis] if self.shape else 1]), bounds)
         return found
