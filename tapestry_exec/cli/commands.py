@@ -323,7 +323,6 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
         "tapestry run model.onnx --plan plan.json --input x=x.npy --save outputs.npz",
         "tapestry run model.onnx --mesh 2x2 --html report.html",
         "tapestry run model.onnx --mesh 4 --backend processes --checkpoints folder --every 60",
-        "tapestry run model.onnx --mesh 4 --resume folder",
     ],
 )
 @planning
