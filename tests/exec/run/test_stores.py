@@ -223,6 +223,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of address space are Linux's")
+@pytest.mark.heavy
 def test_a_tensor_larger_than_any_process_may_hold(tmp_path: Path) -> None:
     """Each process may take as much as the tensor has, where input and output would be twice that."""
     rows = 8192  # 128 MiB
