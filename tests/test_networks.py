@@ -68,7 +68,7 @@ def test_networks_run_sharded(name: str, devices: int) -> None:
         per_point = graph.ops[graph.nodes[node].op].flop_per_point(graph.signature(node), graph.nodes[node].attrs)
         for device, boxes in places.items():
             done[device] += per_point * sum(prod(box.shape) for box in boxes)
-    assert sum(done) <= 1.11 * total  # where a message costs more than the work, a little is done twice
+    assert sum(done) <= 1.25 * total  # where a message costs more than the work, a little is done twice
     assert max(done) <= 1.5 / devices * total
     assert tuple(done) == pytest.approx(p.flop)
 

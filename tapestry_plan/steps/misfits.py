@@ -55,6 +55,7 @@ def find_misfit(value: Any, wanted: Any, where: str) -> str | None:
 
 DECLARED = (
     "tapestry_plan.steps.shard_plan",
+    "tapestry_plan.steps.stages",
     "tapestry_plan.steps.step",
     "tapestry_plan.steps.choices",
     "tapestry_plan.steps.layouts.layout",

@@ -16,10 +16,7 @@ from tapestry_exec import CupyBackend, ProcessBackend, RunResult, TraceEvent, ru
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
 from tapestry_plan.ops import conv, relu
 from tapestry_plan.steps import Alloc, Copy, Free
-from tests.exec.own_ops import Sabotage, as_relu
 from tests.exec.run.test_progress import made
-from tests.exec.run.test_side_by_side import made as partial_sums
-from tests.ways_of_running import Threads
 
 SLACK = 1e-3
 """Microseconds by which rounding may move the end of a bar."""
@@ -244,6 +241,11 @@ def test_a_lost_move_is_found(backend: str | CupyBackend, tmp_path: Path) -> Non
 @pytest.mark.parametrize("way", ["threads", "processes"])
 def test_who_was_waited_for(way: str, tmp_path: Path) -> None:
     """Device 0 dozes before it sends what the others need: they stand still for it, it does not for them."""
+    # What other packages are needed for is imported here: the tests on GPUs import this module with few of them.
+    from tests.exec.own_ops import Sabotage, as_relu
+    from tests.exec.run.test_side_by_side import made as partial_sums
+    from tests.ways_of_running import Threads
+
     p, inputs = partial_sums(3)
     backend = Threads() if way == "threads" else ProcessBackend()
     r = run(p, inputs, backend=backend, ops=as_relu(Sabotage(["dozing"], str(tmp_path))))
@@ -257,6 +259,9 @@ def test_who_was_waited_for(way: str, tmp_path: Path) -> None:
 
 
 def test_nobody_waits_in_one_loop(tmp_path: Path) -> None:
+    from tests.exec.own_ops import Sabotage, as_relu
+    from tests.exec.run.test_side_by_side import made as partial_sums
+
     p, inputs = partial_sums(3)
     r = run(p, inputs, backend="serial", ops=as_relu(Sabotage(["dozing"], str(tmp_path))))
     assert r.seconds > 0.2 and len(r.waits) > 3 and sum(r.waited_for.values()) < 0.1
