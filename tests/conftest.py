@@ -64,7 +64,7 @@ COMPILED_EXAMPLES = (
     "tapestry_exec.simulated.shim.kernels_of",
 )
 """Docstrings whose examples run kernels on the CPU."""
-HEAVY_SAMPLE = 4
+HEAVY_SAMPLE = 8
 """One heavy test in this many runs by default; which ones is fixed by their names."""
 
 SECONDS_OF_A_CELL = 30
