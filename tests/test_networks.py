@@ -48,9 +48,17 @@ def reference(model: Any, names: tuple[str, ...], inputs: dict[str, np.ndarray])
     return dict(zip(names, session.run(list(names), inputs), strict=True))
 
 
+DONE_TWICE = {("small_resnet", 4): 1.06, ("small_resnet", 6): 1.25}
+"""Where a message costs more than the work, some is done twice: times the graph's flop, at most."""
+
+
+def is_large(name: str) -> bool:
+    return name in ("bvlc_alexnet", "resnet50")
+
+
 def weight(name: str, devices: int) -> tuple[Any, ...]:
     """Small networks always run; of the large ones the default run takes a fixed sample."""
-    heavy = (pytest.mark.heavy,) if name in ("bvlc_alexnet", "resnet50") and devices != 4 else ()
+    heavy = (pytest.mark.heavy,) if is_large(name) and devices != 4 else ()
     return pytest.param(name, devices, marks=heavy, id=f"{name}-{devices}")
 
 
@@ -68,7 +76,7 @@ def test_networks_run_sharded(name: str, devices: int) -> None:
         per_point = graph.ops[graph.nodes[node].op].flop_per_point(graph.signature(node), graph.nodes[node].attrs)
         for device, boxes in places.items():
             done[device] += per_point * sum(prod(box.shape) for box in boxes)
-    assert sum(done) <= 1.25 * total  # where a message costs more than the work, a little is done twice
+    assert sum(done) <= DONE_TWICE.get((name, devices), 1.11 if is_large(name) else 1.001) * total
     assert max(done) <= 1.5 / devices * total
     assert tuple(done) == pytest.approx(p.flop)
 

@@ -146,8 +146,7 @@ def test_networks_copy_little(name: str, most: int) -> None:
         np.testing.assert_allclose(array, evaluate(g, feeds)[label], rtol=1e-3, atol=1e-5)
     by_itself = lower(p.graph, p.mesh, p.choices, apart=True)
     assert sum(p.nbytes_copied) <= most < sum(count_local(p.graph, by_itself.buffers, by_itself.steps, 4)) / 1.9
-    # Hosts wait for their guests, which need no place of their own.
-    assert max(p.peak_nbytes) <= max(by_itself.peak_nbytes) * 33 / 32
+    assert all(one <= other * 33 / 32 for one, other in zip(p.peak_nbytes, by_itself.peak_nbytes, strict=True))
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet", "squeezenet", "shufflenet"])
