@@ -235,6 +235,23 @@ NODES = [
         for up, down in factors
     ),
     NodeCase("Resize", {"x": IMAGE}, {"sizes": i64(3, 4)}, {"axes": [2, 3]}, reads=("x", "", "", "sizes")),
+    *(
+        NodeCase("Resize", {"x": IMAGE}, {"sizes": i64(3, 8)}, {"axes": [2, 3], **attrs}, reads=("x", "", "", "sizes"))
+        for attrs in (
+            {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1},
+            {"mode": "cubic", "antialias": 1},
+            {"mode": "linear", "keep_aspect_ratio_policy": "not_smaller"},
+            {"mode": "nearest", "keep_aspect_ratio_policy": "not_larger"},
+        )
+    ),
+    NodeCase(
+        "Resize",
+        {"x": IMAGE},
+        {"roi": np.array([0, 0, 0.25, -0.25, 1, 1, 0.75, 1.25], f32), "sizes": i64(2, 4, 3, 7)},
+        {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0},
+        reads=("x", "roi", "", "sizes"),
+    ),
+    NodeCase("OneHot", {"i": ints(-5, 5, 3), "v": np.array([-1, 2], f32)}, {"d": i64(5)}, reads=("i", "d", "v")),
     one("DepthToSpace", floats(1, 8, 2, 3), blocksize=2, mode="CRD"),
     one("SpaceToDepth", floats(1, 2, 4, 6), blocksize=2),
     NodeCase("Tile", {"x": N}, {"repeats": i64(2, 3)}),

@@ -535,7 +535,12 @@ CASES += [
 
 def resized(shape: tuple[int, ...], sizes: tuple[int, ...], dtype: str = "float32", **attrs: Any) -> Case:
     """A resize, with ONNX's names of its attributes."""
-    names = {"coordinates": "coordinate_transformation_mode", "nearest": "nearest_mode", "mode": "mode"}
+    names = {
+        "coordinates": "coordinate_transformation_mode",
+        "nearest": "nearest_mode",
+        "mode": "mode",
+        "cubic": "cubic_coeff_a",
+    }
     onnx = {names[key]: value for key, value in attrs.items() if key in names}
     extra = (None, None, np.array(sizes))
     return Case("resize", (shape,), {"sizes": sizes, **attrs}, "Resize", onnx, extra, dtype)
@@ -550,6 +555,8 @@ CASES += [
     resized((1, 1, 9, 8), (1, 1, 3, 7), mode="linear", coordinates="align_corners"),
     resized((1, 1, 9, 8), (1, 1, 4, 1), mode="linear", coordinates="pytorch_half_pixel"),
     resized((3, 8), (3, 16), mode="linear", coordinates="asymmetric"),
+    resized((1, 2, 6, 5), (1, 2, 9, 7), mode="cubic"),
+    resized((1, 1, 9, 8), (1, 1, 4, 5), mode="cubic", coordinates="align_corners", cubic=-0.5),
 ]
 
 

@@ -28,7 +28,7 @@ WINGS = {
 """Their modules, by wing; a package's root is one of its own."""
 FOREIGN = {
     "onnx": ("tapestry_plan.onnx", "tapestry_plan.ops"),
-    "onnxruntime": ("tapestry_exec.cli", "tapestry_exec.onnxruntime"),
+    "onnxruntime": ("tapestry_exec.cli", "tapestry_exec.onnxruntime", "tapestry_plan.ops"),
     "islpy": ("tapestry_sets.solvers",),
     "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),
     "scipy": ("tapestry_plan.ops", "tapestry_exec.simulated"),

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from tapestry_exec.cli.terminal import echo, escape_json
-from tapestry_exec.run import RunResult
+from tapestry_exec.run import RunResult, StagedResult
 from tapestry_plan.ir import Signature
 from tapestry_plan.steps import (
     Cause,
@@ -154,6 +154,45 @@ class RunAnswer(_Answer, tag="tapestry-run/1"):
 
     plan: PlanFigures
     run: RunFigures
+
+
+class StageEntry(Struct, forbid_unknown_fields=True):
+    """A stage: why it ends, what ran whole behind it, whose values the next one needs; null without a graph."""
+
+    number: int
+    reasons: list[str]
+    whole: list[str]
+    wanted: list[str]
+    behind: int
+    plan: PlanFigures | None
+    run: RunFigures | None
+
+
+class StagesAnswer(_Answer, tag="tapestry-stages/1"):
+    """What `run` prints of a model whose shapes follow from values: its stages, and its outputs.
+
+    `nbytes_whole` came to the host for nodes that ran whole between stages. An output that is not a tensor has the
+    dtype "object".
+    """
+
+    stages: list[StageEntry]
+    outputs: list[OutputFigures]
+    nbytes_whole: int
+
+    @classmethod
+    def of(cls, found: StagedResult) -> StagesAnswer:
+        each = iter(zip(found.plans, found.runs, strict=True))
+        stages = []
+        for one in found.stages:
+            p, r = next(each) if one.graph is not None else (None, None)
+            figures = None if p is None or r is None else (PlanFigures.of(p), RunFigures.of(r))
+            told = list(one.reasons), list(one.whole), list(one.wanted)
+            stages.append(StageEntry(one.number, *told, one.behind, *(figures or (None, None))))
+        outputs = [
+            OutputFigures(name, str(getattr(value, "dtype", "object")), list(getattr(value, "shape", ())), None)
+            for name, value in found.outputs.items()
+        ]
+        return cls(stages, outputs, found.nbytes_whole)
 
 
 class ParetoAnswer(_Answer, tag="tapestry-pareto/1"):
@@ -439,6 +478,7 @@ class SchemaAnswer(_Answer, tag="tapestry-schema/1"):
 ANSWERS: dict[str, type[_Answer]] = {
     "demo": DemoAnswer,
     "run": RunAnswer,
+    "stages": StagesAnswer,
     "pareto": ParetoAnswer,
     "explain": ExplainAnswer,
     "transfers": TransfersAnswer,
@@ -451,7 +491,7 @@ ANSWERS: dict[str, type[_Answer]] = {
     "ops": OpsAnswer,
     "schema": SchemaAnswer,
 }
-"""The document of each command with ``--json``, but for `plan`, which prints the plan itself."""
+"""The document of each command with ``--json``, but for `plan`, which prints the plan itself; `run` has two."""
 KINDS: tuple[DocumentKind, ...] = get_args(DocumentKind)
 DOCUMENTS = (*KINDS, *ANSWERS)
 """What has a JSON Schema: what a library writes, and what commands print."""

@@ -34,6 +34,7 @@ from tapestry_exec.cli.printing import (
     print_run,
     print_totals,
 )
+from tapestry_exec.cli.staging import run_in_stages
 from tapestry_exec.cli.terminal import (
     Commands,
     echo,
@@ -58,7 +59,7 @@ from tapestry_exec.run import (
     replace_file,
     run,
 )
-from tapestry_plan.ir import Graph
+from tapestry_plan.ir import Graph, UnsupportedOp
 from tapestry_plan.onnx import before_softmax, demo_model, load_onnx, to_onnx
 from tapestry_plan.rewrite import fix_bits
 from tapestry_plan.search import ParetoOptions, pareto, plan_or_spill
@@ -364,6 +365,8 @@ def run_command(
 ) -> None:
     """Plan an ONNX model, or take a plan from a file, and run it.
 
+    A model whose shapes follow from values, as behind NonZero, is planned and run in stages.
+
     What random inputs are follows from --seed, so that --resume goes on with those of the run that was saved.
     """
     if folder is None and (after or every is not None):
@@ -393,7 +396,15 @@ def run_command(
     if plan_file is not None:
         p, graph = _planned_before(asked, plan_file)
     else:
-        graph = load_model(asked)
+        try:
+            graph = load_model(asked)
+        except UnsupportedOp as error:
+            if not asked.opaque:
+                raise
+            unusual = {"html": html, "checkpoints": folder, "trace": how["trace"], "resume": how["resume"]}
+            options = {"memory_nbytes": memory_nbytes, "backend": how["backend"], "verify": how["verify"]}
+            shown, devices = None if as_json else units, asked.find_mesh(mesh)
+            return run_in_stages(asked, devices, error, files, save, shown, plan_model, unusual, **options)
         p = plan_model(asked, graph, asked.find_mesh(mesh))
     PreparedPlan(p, how["backend"]).within(memory_nbytes).check_room()  # before there are random inputs
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}

@@ -263,7 +263,7 @@ def _print_onnx(as_json: bool) -> None:
     rows = [(one.operator, one.how, tell_dtypes([d for d in EVERY_DTYPE if d in one.dtypes])) for one in found]
     legend = (
         "imported: as operators and views, which plans split; defined: by ONNX's own definition in such; opaque: "
-        "whole, by ONNX's reference; dtypes: of the first operand"
+        "whole, by ONNX Runtime or ONNX's reference; dtypes: of the first operand"
     )
     print_table(f"{len(found)} operators of ONNX", ("operator", "how", "dtypes"), rows, (), legend)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,7 +11,8 @@ import numpy as np
 from tapestry_exec.cli.planning import read_file
 from tapestry_exec.copies import Array
 from tapestry_exec.run import evaluate
-from tapestry_plan.ir import Graph, Stored
+from tapestry_plan.ir import Graph, Shape
+from tapestry_plan.onnx import StagedModel
 from tapestry_sets.limits import list_names, quote
 
 
@@ -25,17 +26,18 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     """Seeded inputs for a graph: standard normal floats, small integers, booleans."""
     check_seed(seed)
     inputs = [tensor for tensor in graph.stored.values() if tensor.kind == "input"]
-    return {tensor.name: _random_input(tensor, np.random.default_rng((seed, k))) for k, tensor in enumerate(inputs)}
+    return {one.name: _random_input(one.name, one.shape, one.dtype, (seed, k)) for k, one in enumerate(inputs)}
 
 
-def _random_input(tensor: Stored, rng: np.random.Generator) -> Array:
+def _random_input(name: str, shape: Shape, dtype: str, seed: tuple[int, int]) -> Array:
+    rng = np.random.default_rng(seed)
     try:
-        if np.dtype(tensor.dtype).kind in "fc":
-            return rng.standard_normal(tensor.shape).astype(tensor.dtype)
-        return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
+        if np.dtype(dtype).kind in "fc":
+            return rng.standard_normal(shape).astype(dtype)
+        return rng.integers(0, 2, shape).astype(dtype)
     except (MemoryError, ValueError, OverflowError):  # NumPy has several ways to say that an array is too large
         raise MemoryError(
-            f"input {quote(tensor.name)} of shape {quote(tensor.shape)} does not fit into this machine's memory; give "
+            f"input {quote(name)} of shape {quote(shape)} does not fit into this machine's memory; give "
             "it smaller extents"
         ) from None
 
@@ -43,14 +45,34 @@ def _random_input(tensor: Stored, rng: np.random.Generator) -> Array:
 def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Array]:
     """Inputs from ``name=file.npy``; those not given are random."""
     out = random_inputs(graph, seed)
+    return out | _read_files(files, [*out, *graph.unread])
+
+
+def read_open_inputs(model: StagedModel, files: Sequence[str], seed: int | None = None) -> dict[str, Array]:
+    """Inputs that a model in stages was not given, from ``name=file.npy``; with a seed the others, at random."""
+    out = _read_files(files, model.inputs)
+    if seed is not None:
+        check_seed(seed)
+        for k, (name, known) in enumerate(model.inputs.items()):
+            if known.dtype is None or known.shape is None or None in known.shape:
+                raise click.UsageError(
+                    f"input {quote(name)} is not a tensor of numbers of known shape, so that it cannot be random; give "
+                    f"it, as --input {name}={name}.npy, or its extents by --shape"
+                )
+            extents = tuple(n for n in known.shape if n is not None)
+            out.setdefault(name, _random_input(name, extents, known.dtype, (seed, k)))
+    return out
+
+
+def _read_files(files: Sequence[str], known: Collection[str]) -> dict[str, Array]:
+    out = {}
     for item in files:
         name, sign, file = item.partition("=")
         if not sign or not name or not file:
             raise click.UsageError(f"--input {quote(item)} is not of the form name=file.npy")
-        if name not in out and name not in graph.unread:
+        if name not in known:
             raise click.UsageError(
-                f"--input {quote(item)}: the model has no input {quote(name)}; "
-                + list_names([*out, *graph.unread], name, "inputs")
+                f"--input {quote(item)}: the model has no input {quote(name)}; " + list_names(known, name, "inputs")
             )
         out[name] = read_file("--input", item, file)
     return out

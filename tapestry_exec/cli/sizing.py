@@ -78,7 +78,7 @@ def sizes_command(
     p = plan_model(asked, graph, devices)
     with timed(f"counting bytes at {tell_count(len(looked), 'size')} of {name}", asked.quiet):
         found = p.symbolic_transfers(name)
-        found = p.symbolic_transfers(name, confirm=list_possible(found, looked))
+        found = found.confirm(p, list_possible(found, looked))
     plans = [p]
     for size in made_at:
         try:

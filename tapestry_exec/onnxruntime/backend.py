@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from tapestry_exec.run import (
     count_flop,
     find_blocks,
 )
-from tapestry_plan.ir import BUILTIN_OPS, Attrs, Graph, Op, Shard, UnsupportedOp
+from tapestry_plan.ir import Graph, Op, Shard, UnsupportedOp
 from tapestry_plan.onnx import to_onnx
 from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, DeviceStep, Free
 from tapestry_sets.regions import Region
@@ -40,7 +39,7 @@ class OnnxruntimeBackend(NumpyBackend):
     beside the arenas is not counted. Where a plan is deployed, weights are part of the sessions, which end with the
     deployment. Blocks of other numbers than float32 (attributes of ONNX are of 32 bits), of few cells, that do not lie
     side by side, of operators of one's own, or of those that depend on where they lie, are NumPy's. What is opaque,
-    of whatever numbers, runs in a session where ONNX Runtime has its operators, else by ONNX's reference.
+    of whatever numbers, runs as on every backend: in a session where ONNX Runtime has its operators.
 
     Raises
     ------
@@ -110,13 +109,6 @@ class OnnxruntimeBackend(NumpyBackend):
         except UnsupportedOp:
             return None
         return self._open_model(model.SerializeToString())
-
-    def find_whole(self, attrs: Attrs) -> Any:
-        """A session of the model that an opaque operator runs; None where ONNX Runtime has no such operators."""
-        key = "opaque", attrs["model"]
-        if key not in self._sessions:
-            self._sessions[key] = self._open_model(b64decode(attrs["model"]))
-        return self._sessions[key]
 
     def _open_model(self, model: bytes) -> Any:
         options = self._library.SessionOptions()
@@ -309,27 +301,8 @@ class OnnxruntimeDevice(NumpyDevice):
         else:
             run()
 
-    def _bind_whole(self, known: Launched) -> Any:
-        """What runs whole, in a session of its own where ONNX Runtime has its operators."""
-        session = self.backend.find_whole(known.shard.attrs)
-        if session is None:
-            return None
-        names = [value.name for value in session.get_inputs()]
-        arrays = [array for array in known.read if array is not None]  # it reads all of each operand
-
-        def run() -> None:
-            found = session.run(None, dict(zip(names, map(np.ascontiguousarray, arrays), strict=True)))
-            for out, array in zip(known.write, found, strict=True):
-                if (array.shape, array.dtype) != (out.shape, out.dtype):
-                    raise ValueError(f"ONNX Runtime makes {array.dtype}{array.shape}, not {out.dtype}{out.shape}")
-                out[...] = array
-
-        return run
-
     def _bind(self, op: Op, known: Launched) -> Any:
         """A session on the arrays of a step; None where there is none, or they do not lie side by side."""
-        if op is BUILTIN_OPS["opaque"]:
-            return self._bind_whole(known)
         arrays = [array for array in known.read if array is not None]
         is_even = all(array.flags.c_contiguous for array in arrays)
         is_float = all(array.dtype == np.float32 for array in (*arrays, *known.write))

@@ -78,7 +78,7 @@ def run_stages(
     Raises
     ------
     ValueError
-        For inputs that are missing or do not fit, and nodes that ONNX's reference does not run; else as `run`.
+        For inputs that are missing or do not fit, and nodes that nobody runs; else as `run`.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """How does an ONNX model become a graph, and a graph or a plan a model?
 
 The importer with its table of operators, the way back, and real networks with seeded weights; no other wing imports
-onnx, but the block of `ops.opaque`.
+onnx, but who runs `ops.opaque`.
 
 From the ground up; each row stands on rows above it:
 
@@ -15,7 +15,7 @@ From the ground up; each row stands on rows above it:
     operators              the table of all that is imported
     supported              what the table says, for people
     replacing/bodies       nodes that stand in the place of one
-    replacing              local functions, known values, folded normalizations, nodes that run whole
+    replacing              local functions, known values, folded normalizations, Scans of opset 8, nodes that run whole
     adding                 one node after another becomes part of a graph
     replacing/branches     the branch that an If takes
     models                 a model as a graph

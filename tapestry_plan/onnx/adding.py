@@ -26,10 +26,10 @@ from tapestry_plan.onnx.nodes import (
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
-from tapestry_plan.onnx.replacing.whole import FROM_VALUES, RANDOM_OPS, add_whole, reads_of
+from tapestry_plan.onnx.replacing.whole import FROM_VALUES, add_whole, reads_of
 from tapestry_sets.limits import cut_text, list_names, quote
 
-STAGED = "; what follows from values that are known in a run only is planned in stages, by StagedModel"
+STAGED = "; what follows from values that are known in a run only is planned in stages, by StagedModel or tapestry run"
 """What to do about shapes that are not known."""
 
 KEPT = ("Identity", "Dropout")
@@ -132,7 +132,7 @@ def _is_folded(node: Node, at: Importing) -> bool:
     """Whether a node is evaluated in advance."""
     if node.domain or node.captured is not None:
         return False
-    is_known = all(map(at.is_known, reads_of(node))) and node.op_type not in RANDOM_OPS
+    is_known = all(map(at.is_known, reads_of(node))) and node.op_type not in ops.RANDOM_OPS
     return is_known or node.op_type in NOT_ADDED
 
 

@@ -1,4 +1,4 @@
-"""ONNX's checker and shape inference in a process of their own: some models that are not ONNX's end it, or fill it.
+"""ONNX's checker and shape inference, and ONNX Runtime's, in a process of their own: some models end it, or fill it.
 
 The process is started when it is first asked, answers one model after the other, and ends with this one.
 """
@@ -19,25 +19,56 @@ from tapestry_sets.limits import cut_text
 SERVE = """
 import json, struct, sys
 sys.path[:] = json.loads(sys.argv[1])
-from onnx import ModelProto, checker, shape_inference
+from onnx import ModelProto, TensorProto, checker, helper, shape_inference
 try:
     import resource
     resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2)
 except (ImportError, ValueError, OSError):
     pass  # a system without such limits
+
+def by_onnx(model):
+    found = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    checker.check_model(found)
+    return found
+
+def by_runtime(model):
+    import onnxruntime
+    names = [value.name for value in model.graph.output]
+    asked = ModelProto()
+    asked.CopyFrom(model)
+    for name in names:  # a session tells no dims of a scalar, and of what has any number of dims
+        asked.graph.node.append(helper.make_node("Shape", [name], ["rank of " + name]))
+        asked.graph.output.append(helper.make_empty_tensor_value_info("rank of " + name))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(asked.SerializeToString(), options, ["CPUExecutionProvider"])
+    told = {value.name: value for value in session.get_outputs()}
+    for value in model.graph.output:
+        made = told[value.name]
+        label = made.type.removeprefix("tensor(").removesuffix(")")
+        code = {"float": 1, "double": 11}.get(label) or TensorProto.DataType.Value(label.upper())
+        ranks = told["rank of " + value.name].shape
+        dims = [dim if isinstance(dim, int) and dim >= 0 else None for dim in made.shape]
+        value.CopyFrom(helper.make_tensor_value_info(value.name, code, dims if ranks == [len(dims)] else None))
+    return model
+
 read, write = sys.stdin.buffer, sys.stdout.buffer
 while head := read.read(8):
     try:
-        model = ModelProto.FromString(read.read(*struct.unpack("<q", head)))
-        found = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-        checker.check_model(found)
+        size = abs(*struct.unpack("<q", head))
+        model = ModelProto.FromString(read.read(size))
+        found = (by_onnx if size == struct.unpack("<q", head)[0] else by_runtime)(model)
         sign, data = 1, found.SerializeToString(deterministic=True)
     except Exception as error:
         sign, data = -1, str(error).encode()
     write.write(struct.pack("<q", sign * (len(data) + 1)) + data)
     write.flush()
 """
-"""What the process does: a model's length and bytes come in; the inferred model goes out, or why there is none."""
+"""What the process does: a model's length and bytes come in; the inferred model goes out, or why there is none.
+
+A length below 0 asks ONNX Runtime for the types of the model's outputs.
+"""
 
 
 class _Process:
@@ -47,7 +78,7 @@ class _Process:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, data: bytes) -> tuple[bool, bytes]:
+    def ask(self, data: bytes, runtime: bool) -> tuple[bool, bytes]:
         """Whether a model was inferred, and its bytes or the reason."""
         with self._lock:
             if self._process is None:
@@ -60,7 +91,7 @@ class _Process:
             clock = Timer(tuning.INFERENCE_SECONDS, self._process.kill)
             clock.start()
             try:
-                to.write(struct.pack("<q", len(data)) + data)
+                to.write(struct.pack("<q", -len(data) if runtime else len(data)) + data)
                 to.flush()
                 head = back.read(8)
             except OSError:
@@ -69,7 +100,7 @@ class _Process:
                 clock.cancel()
             if len(head) < 8:
                 self._end()
-                return False, b"ONNX's shape inference ends on it"
+                return False, b"ONNX Runtime ends on it" if runtime else b"ONNX's shape inference ends on it"
             (size,) = struct.unpack("<q", head)
             return size > 0, back.read(abs(size) - 1)
 
@@ -89,15 +120,15 @@ _PROCESS = _Process()
 atexit.register(_PROCESS.end)
 
 
-def infer_model(model: Any) -> Any:
-    """The model with the types and shapes that ONNX finds, checked by its schemas.
+def infer_model(model: Any, *, runtime: bool = False) -> Any:
+    """The model with the types and shapes that ONNX finds, checked by its schemas; or those of ONNX Runtime's outputs.
 
     Raises
     ------
     ValueError
-        For a model that does not hold together by ONNX's rules.
+        For a model that does not hold together by their rules, and where ONNX Runtime, which is asked, is not there.
     """
-    is_found, data = _PROCESS.ask(model.SerializeToString())
+    is_found, data = _PROCESS.ask(model.SerializeToString(), runtime)
     if not is_found:
         raise ValueError(cut_text(" ".join(data.decode(errors="replace").split()), 300))
     return type(model).FromString(data)

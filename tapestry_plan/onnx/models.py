@@ -32,6 +32,7 @@ from tapestry_plan.onnx.replacing.bodies import all_names
 from tapestry_plan.onnx.replacing.branches import settle_branches
 from tapestry_plan.onnx.replacing.functions import inline_functions
 from tapestry_plan.onnx.replacing.normalizing import Folding
+from tapestry_plan.onnx.replacing.scans import hide_batched_scans, show_batched_scans
 from tapestry_plan.onnx.replacing.whole import reads_of
 from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, put_fields, quote
 
@@ -122,8 +123,9 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
         model = _with_nodes(model, [node.proto for node in in_order])
     if opset >= OLDEST_OPSET:
         return model, opset
-    if opset < 9 and any(node.operator == "Scan" for node in nodes):
-        raise UnsupportedOp("a Scan of opset 8 has batches, later ones have not; export the model with a later opset")
+    is_batched = opset < 9 and any(node.op_type == "Scan" for graph in all_graphs(model) for node in graph.node)
+    if is_batched:
+        model = hide_batched_scans(model)
     try:
         converted = version_converter.convert_version(model, TARGET_OPSET)
     except Exception as error:  # the converter raises whatever its C++ raises
@@ -133,11 +135,13 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
         ) from None
     was, now = ({value.name: value.type for value in one.graph.input} for one in (model, converted))
     changed = [name for name in now if name in was and was[name] != now[name]]
-    if changed:  # as of Scan, which had an axis for the batch before opset 9
+    if changed:
         raise UnsupportedOp(
             f"opset {opset} cannot be converted to {TARGET_OPSET}: onnx.version_converter gives input "
             f"{quote(changed[0])} another type; export the model with opset {OLDEST_OPSET} or later"
         )
+    if is_batched:
+        show_batched_scans(converted)
     return converted, TARGET_OPSET
 
 

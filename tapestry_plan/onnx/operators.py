@@ -317,14 +317,24 @@ def _gather(at: Importing, node: Node) -> Result:
 
 
 def _one_hot(at: Importing, node: Node) -> Result:
-    depth, values = at.constant(node, 1, "depth"), at.constant(node, 2, "values")
-    assert depth is not None and values is not None, "both are needed"
-    off, on = values.tolist()
+    depth = at.constant(node, 1, "depth")
+    assert depth is not None, "it is needed"
+    if depth.size != 1:
+        raise ValueError(f"depth has shape {quote(depth.shape)}; one number is needed")
     indices = at.tensor(node.inputs[0])
     if np.dtype(indices.dtype).kind == "f":
         indices = ops.astype(indices, "int64")
     axis, count = node.attrs.get("axis", -1), int(depth.reshape(()))
-    return ops.one_hot(indices, count, axis=axis, on=on, off=off, dtype=values.dtype.name, name=node.name)
+    if at.is_known(node.inputs[2]):
+        off, on = at.value(node.inputs[2]).tolist()
+        dtype = at.value(node.inputs[2]).dtype.name
+        if np.dtype(dtype).kind in "biuf":
+            return ops.one_hot(indices, count, axis=axis, on=on, off=off, dtype=dtype, name=node.name)
+    values = at.tensor(node.inputs[2])
+    if values.shape != (2,):
+        raise ValueError(f"values has shape {quote(values.shape)}; off and on are needed")
+    hot = ops.one_hot(indices, count, axis=axis, dtype="bool", name=f"{node.name}.hot")
+    return ops.where(hot, values[1], values[0], name=node.name)
 
 
 def _cumsum(at: Importing, node: Node) -> Result:
@@ -434,7 +444,7 @@ _ROWS: dict[str, Import] = {
     "ReduceSum": Import(_reduce(ops.sum), 1, 2),
     "ReduceSumSquare": Import(_reduce(ops.sum, _square), 1, 2),
     "Reshape": Import(onnx_views.reshape, 2, 2, moves=True),
-    "Resize": Import(onnx_windows.resize, 1, 4, idle=("cubic_coeff_a", "extrapolation_value")),
+    "Resize": Import(onnx_windows.resize, 1, 4),
     "ReverseSequence": Import(onnx_indices.reverse_sequence, 2, 2),
     "RoiAlign": Import(onnx_sampling.roi_align, 3, 3),
     "STFT": Import(onnx_fourier.stft, 2, 4),

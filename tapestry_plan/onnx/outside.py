@@ -7,6 +7,8 @@ device's part of a constant is copied. Files are found in the model's folder alo
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
+from hashlib import file_digest
 from math import prod
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -46,7 +48,8 @@ class FilesBeside:
         Raises
         ------
         ValueError
-            For a place outside the model's folder, without a file, or that does not hold what the tensor's dims need.
+            For a place outside the model's folder, without a file, that does not hold what the tensor's dims need, or
+            whose file has another checksum than the model says.
         """
         if self._folder is None:
             raise ValueError(
@@ -124,7 +127,23 @@ def _find_place(tensor: Any, folder: Path) -> tuple[Path, int, int]:
         )
     if length != needed:
         raise ValueError(f"{where} with {length} bytes; {_needs(tensor, needed)}: export the model again")
+    said = entry.get("checksum", "")
+    if said:
+        state = target.stat()
+        found = _find_sum(target, state.st_size, state.st_mtime_ns)
+        if found != said.strip().lower():
+            raise ValueError(
+                f"{where} with the SHA-1 {quote(said)}, but the file has {found}: it was changed, or is another one; "
+                "put the file there that the model was exported with"
+            )
     return target, offset, needed
+
+
+@lru_cache(maxsize=64)
+def _find_sum(file: Path, nbytes: int, changed: int) -> str:
+    """The SHA-1 of a file, which is read once as long as it has so many bytes and was not changed since then."""
+    with open(file, "rb") as stored:
+        return file_digest(stored, "sha1").hexdigest()
 
 
 def count_nbytes(tensor: Any) -> int:

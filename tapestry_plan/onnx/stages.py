@@ -1,7 +1,7 @@
 """Models whose shapes follow from values: in stages, each a graph, and nodes that run whole between them.
 
     stage 0   graph: x ─► … ─► scores, boxes       planned and run as any graph
-              whole: NonZero(scores) ─► found      on the host, by ONNX's reference
+              whole: NonZero(scores) ─► found      on the host, by ONNX Runtime or ONNX's reference
     stage 1   graph: found, boxes ─► …             imported when the shape of `found` is known
 
 A stage ends where an importer needs a value that is known in a run only, and where a node makes what no graph can
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.ir import Graph, UnsupportedOp
+from tapestry_plan import ops
+from tapestry_plan.ir import Graph, Unread, UnsupportedOp
 from tapestry_plan.onnx.adding import Placing, add_input
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, show_dims
 from tapestry_plan.onnx.models import about_model, check_names, read_checked
@@ -39,7 +40,7 @@ class ModelStage(Struct, frozen=True):
     graph : Graph or None
         What is planned; None where only nodes that run whole are left before the next stage.
     whole : tuple of str
-        Nodes that run on the host after the graph, by ONNX's reference: name and operator.
+        Nodes that run on the host after the graph, by ONNX Runtime or ONNX's reference: name and operator.
     wanted : tuple of str
         Tensors whose values the next stage needs to be imported.
     reasons : tuple of str
@@ -141,6 +142,11 @@ class StagedModel(Guarded):
             self._find_stage()
 
     @property
+    def inputs(self) -> dict[str, Unread]:
+        """The inputs of the run that are not given yet, with what the model says of each."""
+        return {name: self._shapes.unread(value) for name, value in self._inputs.items() if name not in self._host}
+
+    @property
     def outputs(self) -> dict[str, Any]:
         """The model's outputs that are known by now."""
         kinds = {value.name: value.type for value in self._model.graph.output}
@@ -234,7 +240,7 @@ class StagedModel(Guarded):
     def _check_declared(self, maker: str, name: str, value: Any) -> None:
         """Raise ValueError where another shape was made than the model declares.
 
-        ONNX's reference is not always right: of Loops that make numbers it makes columns.
+        Those who run nodes whole are not always right.
         """
         dims = self._declared.get(name)
         if dims is None or not isinstance(value, np.ndarray):
@@ -243,7 +249,7 @@ class StagedModel(Guarded):
         if not fits:
             raise NotWhole(
                 f"{maker} makes {quote(name)} of shape {quote(value.shape)}, the model declares {show_dims(dims)}: "
-                "ONNX's reference is wrong, or the model contradicts itself"
+                "who ran it whole is wrong, or the model contradicts itself"
             )
 
     # -- one stage ---------------------------------------------------------------------------------------
@@ -308,7 +314,7 @@ class StagedModel(Guarded):
                     placing.foreign.add(name)
         for node in left:
             placing.place(node)
-        wrong = [pair for pair in placing.refused if pair in placing.wrong or not _is_onnx(pair[0], at)]
+        wrong = [pair for pair in placing.refused if pair in placing.wrong or not _has_runner(pair[0], at)]
         if wrong:
             placing.refused = wrong
             placing.report()
@@ -379,8 +385,10 @@ def _is_needed(why: UnsupportedOp, at: Importing) -> bool:
     return isinstance(why, ValueNeeded) and at.has(why.tensor)
 
 
-def _is_onnx(node: Node, at: Importing) -> bool:
-    return schema_of(node.op_type, at.opsets.get(node.domain, at.opset), node.domain) is not None
+def _has_runner(node: Node, at: Importing) -> bool:
+    """Whether a node is ONNX's, or of an operator that ONNX Runtime has."""
+    is_onnx = schema_of(node.op_type, at.opsets.get(node.domain, at.opset), node.domain) is not None
+    return is_onnx or ops.is_in_runtime(node.operator)
 
 
 def _check_dtype(name: str, value: Any, declared: Any) -> None:

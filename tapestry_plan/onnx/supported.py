@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
+from tapestry_plan import ops
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import is_number, schema_of
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
@@ -28,8 +29,8 @@ class Supported(Struct, frozen=True):
     how : str
         "imported": it becomes operators and views, which plans split; "defined": it is taken apart by ONNX's own
         definition, or by graphs inside the node, in operators that are imported, or else is opaque; "opaque": it runs
-        whole, by ONNX's reference, in a graph or, where its results' shapes follow from values, between two stages;
-        "refused": neither is there.
+        whole, by ONNX Runtime or ONNX's reference, in a graph or, where its results' shapes follow from values, between
+        two stages; "refused": none of these is there.
     dtypes : tuple of str
         Of its first operand, those that graphs have; none where it takes no tensor.
     """
@@ -69,7 +70,7 @@ def _how(name: str, schema: Any) -> How:
     try:
         load_op("", name, None)
     except Exception:  # whatever it raises of what it does not know
-        return "refused"
+        return "opaque" if ops.is_in_runtime(name) else "refused"
     return "opaque"
 
 

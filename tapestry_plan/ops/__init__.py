@@ -4,7 +4,7 @@ One function each, whose signature is the declaration (see `operator`): an index
 the flop of an index point, the merge of partial results and a block function. An operator is added in the module of its
 theme and nowhere else; a graph takes declarations of its own. From the ground up, each row stands on rows above it:
 
-    operands  random/philox                          axes and dtypes of operands; the numbers of a counter
+    operands  random/philox  evaluators              axes and dtypes; a counter's numbers; who runs a model whole
     declaration  windows/window                      the decorator; how windows lie
     cells  indexing  random/generators  expansions   cell by cell, by index; operators said in other ones
     products  recurrent  reductions  rows  windows   themes, whose declarations list expansions
@@ -32,6 +32,7 @@ from tapestry_plan.ops.cells.choices import *
 from tapestry_plan.ops.cells.curves import *
 from tapestry_plan.ops.cells.elementwise import *
 from tapestry_plan.ops.declaration import Operator, add_op, operator
+from tapestry_plan.ops.evaluators import RANDOM_OPS, check_reference, encode_model, is_in_runtime, run_model
 from tapestry_plan.ops.indexing import *
 from tapestry_plan.ops.opaque import *
 from tapestry_plan.ops.operands import number_axes
@@ -57,7 +58,7 @@ BESIDE_OPERATORS = frozenset(
     {
         *("Operator", "add_op", "number_axes", "operator", "reduce_with", "reduction"),
         *("depth_to_space", "space_to_depth", "lp_pool", "p_norm", "COORDINATES", "MODES", "NEAREST"),
-        *("encode_model", "open_reference", "run_reference"),
+        *("RANDOM_OPS", "check_reference", "encode_model", "is_in_runtime", "run_model"),
     }
 )
 """What the door has beside operators: what declares them, functions made of several, and the words of `resize`.
@@ -66,7 +67,7 @@ Examples
 --------
 >>> from tapestry_plan import ops
 >>> sorted(ops.BESIDE_OPERATORS)[-3:]
-['reduction', 'run_reference', 'space_to_depth']
+['reduction', 'run_model', 'space_to_depth']
 """
 
 # `import *` also brings what the modules import for themselves, such as `math.isfinite`: no part of the door.

@@ -3,132 +3,16 @@
 from __future__ import annotations
 
 import math
-from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan.ir import Attrs, Shape, Shard, Signature, Tensor, check_dtype, check_shape
-from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.evaluators import decode_model, run_model
 from tapestry_plan.ops.operands import touched
 from tapestry_sets.limits import quote, tell_count
-
-
-def encode_model(model: Any) -> str:
-    """An `onnx.ModelProto` as an attribute has it: its bytes in base64.
-
-    Raises
-    ------
-    TypeError
-        For what is not a message.
-
-    Examples
-    --------
-    >>> from onnx import parser
-    >>> from tapestry_plan import ops
-    >>> text = 'agraph (float[4] x) => (float[4] y) { y = Hardmax(x) }'
-    >>> ops.encode_model(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}'))[:12]
-    'CAg6PQoRCgF4'
-    """
-    if not hasattr(model, "SerializeToString"):
-        raise TypeError(f"encode_model: model is {quote(model)}; give an onnx.ModelProto")
-    return b64encode(model.SerializeToString(deterministic=True)).decode()
-
-
-@lru_cache(maxsize=tuning.KEPT_EVALUATORS)
-def decode_model(text: str) -> Any:
-    """The model of an attribute.
-
-    Raises
-    ------
-    ValueError
-        For what is none, and one that would read files.
-    """
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(b64decode(text, validate=True))
-    except (ValueError, DecodeError):
-        raise ValueError(f"model {quote(text)} is not an ONNX model in base64") from None
-    if not model.graph.node:
-        raise ValueError("model has no nodes: it is not an ONNX model in base64, or an empty one")
-    if any(tensor.external_data for tensor in _tensors_in(model)):
-        raise ValueError("model stores tensors in files, which operators do not read; store their values in it")
-    return model
-
-
-def _tensors_in(model: Any) -> list[Any]:
-    """All tensors that a model, its functions and the graphs inside nodes store."""
-    found: list[Any] = []
-    todo = [model.graph, *model.functions]
-    while todo:
-        graph = todo.pop()
-        found += getattr(graph, "initializer", ())
-        for sparse in getattr(graph, "sparse_initializer", ()):
-            found += [sparse.values, sparse.indices]
-        for attribute in (one for node in graph.node for one in node.attribute):
-            found += [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                found += [sparse.values, sparse.indices]
-            todo += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
-    return found
-
-
-@lru_cache(maxsize=tuning.KEPT_EVALUATORS)
-def open_reference(text: str) -> Any:
-    """ONNX's reference implementation of a model, in base64: an `onnx.reference.ReferenceEvaluator`.
-
-    Raises
-    ------
-    ValueError
-        For what is not a model, and where an operator of it is not implemented.
-
-    Examples
-    --------
-    >>> from tapestry_plan import ops
-    >>> ops.open_reference("")
-    Traceback (most recent call last):
-        ...
-    ValueError: model has no nodes: it is not an ONNX model in base64, or an empty one
-    """
-    from onnx.reference import ReferenceEvaluator
-
-    model = decode_model(text)
-    try:
-        return ReferenceEvaluator(model)
-    except Exception as error:  # whatever it raises of what it does not know
-        raise ValueError(f"ONNX's reference does not implement it: {' '.join(str(error).split())}") from None
-
-
-def run_reference(text: str, given: Mapping[str, Any]) -> list[Any]:
-    """What a model in base64 gives, by ONNX's reference implementation.
-
-    Raises
-    ------
-    ValueError
-        Where the implementation does not run it, whatever it raised.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from onnx import parser
-    >>> from tapestry_plan import ops
-    >>> text = 'agraph (float[4] x) => (int64[1, n] y) { y = NonZero(x) }'
-    >>> model = ops.encode_model(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}'))
-    >>> ops.run_reference(model, {"x": np.array([0, 2, 0, 1], np.float32)})
-    [array([[1, 3]])]
-    """
-    evaluator = open_reference(text)
-    try:
-        with np.errstate(all="ignore"):
-            return list(evaluator.run(None, dict(given)))
-    except Exception as error:  # whatever the implementation of any operator raises
-        raise ValueError(f"ONNX's reference implementation does not run it: {' '.join(str(error).split())}") from None
 
 
 def _list_kinds(attrs: Attrs) -> list[str]:
@@ -181,7 +65,7 @@ def _count_cells(signature: Signature, attrs: Attrs) -> float:
 def _opaque_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     names = [value.name for value in decode_model(shard.attrs["model"]).graph.input]
     given = {name: np.ascontiguousarray(block).reshape(block.shape) for name, block in zip(names, inputs, strict=True)}
-    found = run_reference(shard.attrs["model"], given)
+    found = run_model(shard.attrs["model"], given)
     for k, (out, array) in enumerate(zip(outputs, map(np.asarray, found), strict=True)):
         if array.shape != out.shape or array.dtype != out.dtype:
             raise ValueError(
@@ -207,10 +91,10 @@ def opaque(
     why: str = "",
     name: str | None = None,
 ) -> Tensor:
-    """What an ONNX model gives, run whole on one device by ONNX's reference implementation.
+    """What an ONNX model gives, run whole by ONNX Runtime where it is installed and takes it, else by ONNX's reference.
 
-    No plan splits it, and what it reads is brought together first. `load_onnx` makes it of nodes that have no
-    declaration here.
+    No plan splits it: one device brings together what it reads, runs it once, and sends what others read of it.
+    `load_onnx` makes it of nodes that have no declaration here.
 
     Parameters
     ----------
@@ -234,7 +118,7 @@ def opaque(
     ------
     ValueError
         For what is not an ONNX model or reads files, and operands or results that are not as many as its own. In a run:
-        where the reference implementation fails, or gives other shapes or dtypes.
+        where both fail, or give other shapes or dtypes, and where a Loop takes longer than ten minutes.
 
     Examples
     --------

@@ -11,8 +11,14 @@ MAX_CELLS = 1 << 60
 MAX_DENOMINATOR = 4096
 """A resizing's factor given as a floating number is the nearest fraction with no larger denominator."""
 
+CUBIC = -0.75
+"""The slope of cubic weights at distance 1 where none is given, as ONNX and PyTorch have it."""
+
 KEPT_EVALUATORS = 64
-"""Models of opaque operators whose reference implementations are kept for the next run."""
+"""Models of opaque operators whose sessions, or reference implementations, are kept for the next run."""
+
+OPAQUE_SECONDS = 600.0
+"""How long an opaque operator with a Loop may run: what it costs is not known before, and it may have no end."""
 
 # ------------------------------------------------------------------ tuning
 

@@ -34,7 +34,7 @@ def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:
     if plan.opaque:
         nbytes = sum(plan.opaque.values())
         names = cut_text(", ".join(plan.opaque), 200)
-        yield "opaque", UNITS.nbytes(nbytes), f"{nbytes:,} B move for what runs whole, by ONNX's reference: {names}"
+        yield "opaque", UNITS.nbytes(nbytes), f"{nbytes:,} B move for what runs whole on one device: {names}"
     if any(plan.nbytes_spilled):
         spilled = sum(plan.nbytes_spilled)
         yield "spilled", UNITS.nbytes(spilled), f"{spilled:,} B go to host memory for want of room, and back"

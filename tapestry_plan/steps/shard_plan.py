@@ -324,8 +324,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     def opaque(self) -> dict[str, int]:
         """Operators that no plan splits, since they are declared to run whole, and the bytes that move for them.
 
-        They run on each device that reads what they make. Nodes of ONNX that have no declaration are such: see
-        `tapestry_plan.ops.opaque`.
+        Each runs once, on one device, which sends what others read. Nodes of ONNX that have no declaration are such:
+        see `tapestry_plan.ops.opaque`.
 
         Examples
         --------
@@ -335,7 +335,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
         >>> g = load_onnx(model, opaque=True)
         >>> dict(plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}}).opaque)
-        {'Det_0': 384}
+        {'Det_0': 192}
         """
         names = [node.name for node in self.graph.nodes.values() if self.graph.ops[node.op].opaque]
         return FrozenDict((name, sum(self.stage[name].nbytes_received)) for name in names if name in self.stage)

@@ -149,6 +149,33 @@ class SymbolicTransfers(Struct, frozen=True, dict=True):
     def __getitem__(self, at: int) -> SymbolicTransfer:
         return self.rows[at]
 
+    def confirm(self, plan: ShardPlan, sizes: Iterable[int]) -> SymbolicTransfers:
+        """The same polynomials, held against the plan that they are of, bound at more sizes.
+
+        Parameters
+        ----------
+        plan : ShardPlan
+            The one that they were found of.
+        sizes : sequence of int
+
+        Raises
+        ------
+        ValueError
+            For a size for which they do not hold, or at which the plan moves other bytes than they say.
+
+        Examples
+        --------
+        >>> from onnx import parser
+        >>> from tapestry_plan import Mesh, load_onnx, plan
+        >>> text = 'agraph (float[N, 4] x) => (float[4, N] y) { a = Relu(x) b = Transpose(a) y = Exp(b) }'
+        >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
+        >>> p = plan(load_onnx(model, shapes={"N": 8}), Mesh(2), fix={"Relu_0": {"i0": 2}, "Exp_0": {"i0": 2}})
+        >>> p.symbolic_transfers().confirm(p, [4, 6]).confirmed
+        (8, 4, 6)
+        """
+        new = [size for size in sizes if size not in self.confirmed]
+        return msgspec.structs.replace(self, confirmed=(*self.confirmed, *_confirm(plan, self, new)))
+
     def to_json(self) -> str:
         """A JSON object; polynomials by remainder, with their coefficients as text, that of the lowest power first.
 
@@ -233,7 +260,7 @@ def find_transfers(plan: ShardPlan, symbol: str | None, confirm: Iterable[int]) 
     result = SymbolicTransfers(
         name, fixed, found.least, made, total, found.refused, most=reach.most, read=reach.read, why=reach.why
     )
-    return msgspec.structs.replace(result, confirmed=tuple(_confirm(plan, result, confirm)))
+    return result.confirm(plan, (plan.graph.sizes[name], *confirm))
 
 
 def _find_formulas(plan: ShardPlan, name: str) -> Found:
@@ -397,10 +424,10 @@ def _count_each(exchanges: Exchanges, frame: Frame) -> tuple[dict[Route, Coeffic
 
 
 def _confirm(plan: ShardPlan, found: SymbolicTransfers, sizes: Iterable[int]) -> Iterator[int]:
-    """The sizes at which a plan that is bound moves what the rows say, the plan's own among them."""
+    """The sizes at which a plan that is bound moves what the rows say; its own is left out where they say nothing."""
     own = plan.graph.sizes[found.symbol]
     without = {one.tensor for one in found.refused}
-    for size in dict.fromkeys((own, *sizes)):
+    for size in dict.fromkeys(sizes):
         outside = size < found.least or (found.most is not None and size > found.most)
         if size == own and (outside or size % len(found.nbytes.classes) not in found.nbytes.remainders):
             continue

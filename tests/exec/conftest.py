@@ -36,6 +36,8 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("folder")
     onnx.save(network(), folder / "model.onnx")
     onnx.save(network("batch"), folder / "open.onnx")
+    text = "agraph (float[4, 6] x) => (int64[2, n] y) { a = Relu(x) b = NonZero(a) y = Neg(b) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}'), folder / "staged.onnx")
     # halves of rows at first, of columns then: the operators exchange cells
     fix = {"conv": {"h": 4}, "act": {"i3": 4}}
     (folder / "plan.json").write_text(plan(load_onnx(folder / "model.onnx"), Mesh(4), fix=fix, fuse=False).to_json())

@@ -7,12 +7,13 @@ aside by their numbers of steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
-from tapestry_plan.onnx.nodes import Array, Importing, Node, Result, refusal
+from tapestry_plan.onnx.nodes import Array, Importing, Node, Result
 from tapestry_plan.ops import recurrent as walks
 from tapestry_sets.limits import quote
 
@@ -65,19 +66,15 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
         shape = directions, batch, width
         first = [_first(at, node, k, shape, x.dtype, by_batch) for k in ((5, 6) if kind == "lstm" else (5,))]
         how = _activations(node, kind, directions)
-        found = ops.add_op(
-            ops.recurrence.op,
-            made,
-            r,
-            *first,
-            *extra,
-            name=node.name,
-            kind=kind,
-            clip=attrs.get("clip"),
-            input_forget=bool(attrs.get("input_forget")),
-            **how,
-        )
-        states = [found] if isinstance(found, Tensor) else list(found)
+        alike = {"kind": kind, "clip": attrs.get("clip"), "input_forget": bool(attrs.get("input_forget"))}
+        if all(one == how[0] for one in how):
+            states = _walk(made, [r, *first, *extra], node.name, **alike, **how[0])
+        else:  # each direction is an operator with activations of its own
+            each_way = [
+                _walk(made[:, d : d + 1], [one[d : d + 1] for one in (r, *first, *extra)], node.name, **alike, **own)
+                for d, own in enumerate(how)
+            ]
+            states = [concat(one, axis=1) for one in zip(*each_way, strict=True)]
         last = [_last(one, ends, before) for one, before in zip(states, first, strict=True)]
         y = states[0]
         if ends is not None:
@@ -94,6 +91,11 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
     return add
 
 
+def _walk(made: Tensor, others: Sequence[Tensor], name: str, **how: Any) -> list[Tensor]:
+    found = ops.add_op(ops.recurrence.op, made, *others, name=name, **how)
+    return [found] if isinstance(found, Tensor) else list(found)
+
+
 def _first(at: Importing, node: Node, k: int, shape: Sequence[int], dtype: str, by_batch: bool) -> Tensor:
     """The state before the first step, zeros where it is not given."""
     if not node.input(k):
@@ -102,8 +104,8 @@ def _first(at: Importing, node: Node, k: int, shape: Sequence[int], dtype: str, 
     return given.permute_dims((1, 0, 2)) if by_batch else given
 
 
-def _activations(node: Node, kind: str, directions: int) -> dict[str, tuple[str, ...] | tuple[float, ...]]:
-    """The activations with their numbers, the same in each direction."""
+def _activations(node: Node, kind: str, directions: int) -> list[dict[str, tuple[str, ...] | tuple[float, ...]]]:
+    """The activations of each direction, with their numbers."""
     count, given = len(walks.USUAL[kind]), node.attrs.get("activations")
     names = [one.decode() if isinstance(one, bytes) else one for one in given or ()]
     names = [name.lower() for name in names] or [*walks.USUAL[kind]] * directions
@@ -113,16 +115,16 @@ def _activations(node: Node, kind: str, directions: int) -> dict[str, tuple[str,
         alpha, beta = NUMBERS.get(name, (0.0, 0.0))
         takes = name in NUMBERS, name in ("affine", "hardsigmoid", "scaledtanh")
         numbers.append((alphas.pop(0) if alphas and takes[0] else alpha, betas.pop(0) if betas and takes[1] else beta))
-    each = list(zip(names, numbers, strict=True))
-    if len(each) != count * directions:
+    if len(names) != count * directions:
         raise ValueError(f"activations is {quote(names)}; {kind} takes {count} for each direction")
-    if any(each[k] != each[k % count] for k in range(len(each))):
-        raise refusal(node, "activations that differ by direction are not supported")
-    return {
-        "activations": tuple(names[:count]),
-        "alphas": tuple(a for a, _ in numbers[:count]),
-        "betas": tuple(b for _, b in numbers[:count]),
-    }
+    return [
+        {
+            "activations": tuple(names[k : k + count]),
+            "alphas": tuple(a for a, _ in numbers[k : k + count]),
+            "betas": tuple(b for _, b in numbers[k : k + count]),
+        }
+        for k in range(0, len(names), count)
+    ]
 
 
 # -- sequences that end early ----------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from math import floor
 from typing import Any
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
 from tapestry_sets.limits import quote
 
@@ -134,17 +137,23 @@ def global_lp_pool(at: Importing, node: Node) -> Result:
     return ops.p_norm(x, node.attrs.get("p", 2), lambda powers: ops.sum(powers, spatial, name=node.name, keepdims=True))
 
 
+POLICIES: Mapping[str, Callable[[Iterable[Fraction]], Fraction] | None] = {
+    "stretch": None, "not_larger": min, "not_smaller": max,
+}  # fmt: skip
+"""Which of the axes' factors all axes get, where sizes are given."""
+
+
 def resize(at: Importing, node: Node) -> Result:
     attrs, x = node.attrs, at.tensor(node.inputs[0])
-    fixed = {"antialias": 0, "exclude_outside": 0, "keep_aspect_ratio_policy": "stretch"}
-    unusual = [key for key, value in fixed.items() if attrs.get(key, value) != value]
-    if unusual:
-        raise refusal(node, f"{unusual[0]}={quote(attrs[unusual[0]])} is not supported")
     known = {"mode": ops.MODES, "coordinate_transformation_mode": ops.COORDINATES, "nearest_mode": ops.NEAREST}
+    known["keep_aspect_ratio_policy"] = tuple(POLICIES)
     for key, values in known.items():
         if attrs.get(key, values[0]) not in values:
             raise refusal(node, f"{key}={quote(attrs[key])} is not supported, only {quote(values)}")
-    scales, sizes = at.constant(node, 2, "scales"), at.ints(node, 3, "sizes")
+    scales, sizes, roi = at.constant(node, 2, "scales"), at.ints(node, 3, "sizes"), None
+    coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
+    if coordinates == "tf_crop_and_resize":
+        roi = at.constant(node, 1, "roi")
     axes = axes_of(attrs.get("axes", range(x.ndim)), x.ndim)
     for label, given in (("scales", () if scales is None else scales.reshape(-1).tolist()), ("sizes", sizes or ())):
         if given and len(given) != len(axes):
@@ -155,12 +164,28 @@ def resize(at: Importing, node: Node) -> Result:
             factors[axis] = scale
     for axis, extent in zip(axes, sizes, strict=True) if sizes else ():
         extents[axis] = extent
+    choose = POLICIES[attrs.get("keep_aspect_ratio_policy", "stretch")]
+    if sizes and choose is not None:
+        ratio = choose(Fraction(extents[axis], x.shape[axis]) for axis in axes)
+        for axis in axes:
+            factors[axis], extents[axis] = float(ratio), floor(ratio * x.shape[axis] + Fraction(1, 2))
+    part = None
+    if coordinates == "tf_crop_and_resize":
+        if roi is None or roi.size != 2 * len(axes):
+            raise ValueError("tf_crop_and_resize needs roi, with a begin and an end for each axis")
+        ends = roi.reshape(2, -1).T.tolist()
+        part = [ends[axes.index(axis)] if axis in axes else (0.0, 1.0) for axis in range(x.ndim)]
     return ops.resize(
         x,
         extents if sizes else None,
-        scales=None if sizes else factors,
+        scales=None if sizes and choose is None else factors,
         mode=attrs.get("mode", "nearest"),
-        coordinates=attrs.get("coordinate_transformation_mode", "half_pixel"),
+        coordinates=coordinates,
         nearest=attrs.get("nearest_mode", "round_prefer_floor"),
+        cubic=attrs.get("cubic_coeff_a", tuning.CUBIC),
+        antialias=bool(attrs.get("antialias", 0)),
+        exclude_outside=bool(attrs.get("exclude_outside", 0)),
+        part=part,
+        outside=attrs.get("extrapolation_value", 0.0),
         name=node.name,
     )

@@ -181,7 +181,7 @@ def renamed(node: Node, graph: Any, taken: set[str]) -> Any:
     names = {name: _fresh(f"{node.name}/{name}", taken) for name in sorted(made_in(branch))}
     for k, proto in enumerate(branch.node):
         proto.name = f"{node.name}/{proto.name or f'{proto.op_type}_{k}'}"
-    _rename(branch.node, names)
+    rename(branch.node, names)
     constants = [
         helper.make_node("Constant", [], [names[one.name]], f"{node.name}/{one.name}", value=one)
         for one in branch.initializer
@@ -201,7 +201,7 @@ def _fresh(wanted: str, taken: set[str]) -> str:
     return wanted
 
 
-def _rename(nodes: Iterable[Any], names: Mapping[str, str]) -> None:
+def rename(nodes: Iterable[Any], names: Mapping[str, str]) -> None:
     """Let nodes, and the graphs inside them, call tensors by other names."""
     for node in nodes:
         for ports in (node.input, node.output):
@@ -210,7 +210,7 @@ def _rename(nodes: Iterable[Any], names: Mapping[str, str]) -> None:
         for graph in graphs_inside(node):
             own = made_in(graph)
             inside = {name: new for name, new in names.items() if name not in own}
-            _rename(graph.node, inside)
+            rename(graph.node, inside)
             for value in graph.output:
                 value.name = inside.get(value.name, value.name)
 
@@ -266,7 +266,7 @@ class _Rounds:
         names |= {name: _fresh(f"{node.name}/{number}/{name}", at.taken) for name in own}
         for k, proto in enumerate(copy.node):
             proto.name = f"{node.name}/{number}/{proto.name or f'{proto.op_type}_{k}'}"
-        _rename(copy.node, names)
+        rename(copy.node, names)
         self.outputs = [names.get(value.name, value.name) for value in copy.output]
         yield from needed_of(sort(list(read_nodes(copy))), self.outputs)
 

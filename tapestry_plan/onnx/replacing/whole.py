@@ -19,19 +19,8 @@ from tapestry_plan.onnx.inference import infer_model
 from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, is_number
 from tapestry_sets.limits import quote
 
-RANDOM_OPS = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
-"""Never evaluated in advance: each run is to draw anew."""
-
-
 FROM_VALUES = "has a shape that follows from values"
 """Of an output, why it cannot be declared."""
-
-
-MISREAD = frozenset({"GRU", "LSTM", "RNN"})
-"""Operators of ONNX that its reference implementation runs otherwise than ONNX says: without a word it takes the usual
-activations for others, and leaves out lengths of sequences."""
 
 
 class NotWhole(UnsupportedOp):
@@ -57,8 +46,8 @@ def add_whole(at: Importing, node: Node, why: str = "") -> None:
     Raises
     ------
     NotWhole
-        Where the shapes of its results follow from values, it reads nothing that a run is given, or ONNX's reference
-        does not implement it.
+        Where the shapes of its results follow from values, it reads nothing that a run is given, or neither ONNX's
+        reference nor ONNX Runtime implements it.
     NotOfGraphs
         Where it makes what no graph has.
     """
@@ -70,17 +59,10 @@ def add_whole(at: Importing, node: Node, why: str = "") -> None:
     model = model_of_node(
         at, node, {name: _type_of(at, name) for name in operands}, {name: at.value(name) for name in inside}
     )
-    try:
-        inferred = infer_model(model)
-    except ValueError as error:
-        raise NotWhole(f"{node.where}: {error}") from None
-    found = [_shape_and_dtype(node, k, value) for k, value in enumerate(inferred.graph.output)]
+    inferred = _infer(node, model)
+    found = [_shape_and_dtype(node, value) for value in inferred.graph.output]
     text = ops.encode_model(inferred)
-    try:
-        ops.open_reference(text)
-    except ValueError as error:
-        raise NotWhole(f"{node.where}: {error}") from None
-    kinds = f"{node.operator} of ONNX, run whole by its reference implementation"
+    kinds = f"{node.operator} of ONNX, run whole on one device"
     made = ops.add_op(
         ops.opaque.op,
         *(at.tensor(name) for name in operands),
@@ -95,6 +77,42 @@ def add_whole(at: Importing, node: Node, why: str = "") -> None:
         at.bind(name, result)
 
 
+def _infer(node: Node, model: Any) -> Any:
+    """A node's model with the types of its outputs, by ONNX or, where it does not tell them, by ONNX Runtime.
+
+    Raises
+    ------
+    NotWhole
+        Where neither takes it.
+    """
+    try:
+        inferred = infer_model(model)
+        ops.check_reference(ops.encode_model(inferred))
+        if all(map(_has_shape, inferred.graph.output)):
+            return inferred
+    except ValueError as error:
+        why, inferred = str(error), None
+    if not ops.is_in_runtime(node.operator):
+        if inferred is None:
+            raise NotWhole(f"{node.where}: {why}") from None
+        return inferred
+    try:
+        return infer_model(model, runtime=True)
+    except ValueError as error:
+        if inferred is None:
+            raise NotWhole(f"{node.where}: {why}; ONNX Runtime does not take it: {error}") from None
+        return inferred
+
+
+def _has_shape(value: Any) -> bool:
+    """Whether a value is known not to be a tensor, or its type and all of its shape are known."""
+    if value.type.WhichOneof("value") != "tensor_type":
+        return value.type.WhichOneof("value") is not None
+    tensor = value.type.tensor_type
+    is_shaped = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    return bool(tensor.elem_type and is_shaped)
+
+
 def _is_operand(array: Any) -> bool:
     """Whether a known value is read by an operator, and not part of it: shapes, axes and what no graph has are."""
     return is_number(array.dtype) and array.size > tuning.SHAPE_CELLS
@@ -104,20 +122,14 @@ def model_of_node(at: Importing, node: Node, types: Mapping[str, Any], values: M
     """A model of one node: its inputs by type, the values that are part of it, and its outputs that are read."""
     from onnx import NodeProto, helper, numpy_helper
 
-    if node.op_type in MISREAD and not node.domain:
-        raise NotWhole(
-            f"{node.where}: ONNX's reference implementation does not heed all that a {node.op_type} is given"
-        )
     proto = NodeProto()
     proto.CopyFrom(node.proto)
     proto.name = ""
-    if node.op_type == "Loop" and not node.domain and not node.input(1):  # the reference takes none for a false one
-        proto.input[:] = [node.input(0), f"{node.name}.condition", *node.inputs[2:]]
-        values = {**values, f"{node.name}.condition": np.asarray(True)}
     has_seed = any(attribute.name == "seed" for attribute in proto.attribute)
-    if node.op_type in RANDOM_OPS and not node.domain and not has_seed:
+    if node.op_type in ops.RANDOM_OPS and not node.domain and not has_seed:
         # ONNX leaves the seed open; a fixed one lets every device, and the run that is compared with, draw the same.
-        proto.attribute.append(helper.make_attribute("seed", float(zlib.crc32(node.name.encode()) % 2**16)))
+        seed = zlib.crc32(node.name.encode()) % 2**16
+        proto.attribute.append(helper.make_attribute("seed", seed if node.op_type == "Dropout" else float(seed)))
     graph = helper.make_graph(
         [proto],
         node.op_type,
@@ -129,7 +141,7 @@ def model_of_node(at: Importing, node: Node, types: Mapping[str, Any], values: M
     return helper.make_model(graph, opset_imports=opsets, ir_version=max(tuning.IR_VERSION, at.ir_version))
 
 
-def _shape_and_dtype(node: Node, k: int, value: Any) -> tuple[tuple[int, ...], str]:
+def _shape_and_dtype(node: Node, value: Any) -> tuple[tuple[int, ...], str]:
     from onnx import TensorProto, helper
 
     kind = value.type.WhichOneof("value")
@@ -151,18 +163,49 @@ def _shape_and_dtype(node: Node, k: int, value: Any) -> tuple[tuple[int, ...], s
 
 
 def run_node(at: Importing, node: Node, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a node makes of values, by ONNX's reference: arrays, or lists of them.
+    """What a node makes of values, by ONNX Runtime or ONNX's reference: arrays, or lists of them.
 
     Raises
     ------
     UnsupportedOp
-        Where the reference does not run it.
+        Where neither runs it.
     """
-    from onnx import TypeProto
-
-    model = model_of_node(at, node, dict.fromkeys(given, TypeProto()), {})
+    model = model_of_node(at, node, {name: _type_of_value(value) for name, value in given.items()}, {})
+    # What is not ONNX's may end ONNX Runtime, and with it this process: another one is asked first.
+    fault = _find_fault(node, model)
     try:
-        results = ops.run_reference(ops.encode_model(model), given)
+        results = ops.run_model(ops.encode_model(model), given, runtime=not fault)
     except ValueError as error:
-        raise NotWhole(f"{node.where}: {error}") from None
+        raise NotWhole(f"{node.where}: {error}{fault}") from None
     return dict(zip(filter(None, node.outputs), results, strict=True))
+
+
+def _find_fault(node: Node, model: Any) -> str:
+    """Why a process of its own does not take a model, by ONNX's inference or ONNX Runtime; empty where it does."""
+    fault = ""
+    for way in (False, True)[bool(node.domain) :]:
+        try:
+            infer_model(model, runtime=way)
+            return ""
+        except ValueError as error:
+            fault = f"; ONNX Runtime does not take it: {error}" if way else ""
+    return fault
+
+
+def _type_of_value(value: Any) -> Any:
+    """The type of a value as ONNX writes it; none of what may be absent, or has no elements to tell it."""
+    from onnx import TensorProto, TypeProto, helper
+
+    if isinstance(value, list):
+        kinds = [_type_of_value(one) for one in value]
+        made = TypeProto()
+        if kinds and all(kind.WhichOneof("value") == "tensor_type" for kind in kinds):
+            elements = {kind.tensor_type.elem_type for kind in kinds}
+            if len(elements) == 1:
+                made = helper.make_sequence_type_proto(helper.make_tensor_type_proto(elements.pop(), None))
+        return made
+    if not isinstance(value, np.ndarray):
+        return TypeProto()
+    is_text = value.dtype.kind in "OSU"
+    code = TensorProto.STRING if is_text else helper.np_dtype_to_tensor_dtype(value.dtype)
+    return helper.make_tensor_type_proto(code, value.shape)

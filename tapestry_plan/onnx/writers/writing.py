@@ -8,6 +8,7 @@ Import of a model that was written so gives the graph again, where that came fro
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection, UnsupportedOp
 from tapestry_plan.onnx import tuning
+from tapestry_plan.onnx.nodes import schema_of
+from tapestry_plan.onnx.replacing.bodies import rename
 from tapestry_plan.onnx.writers.sharding import add_shardings, list_shardings
 from tapestry_plan.onnx.writers.view_writing import NotWritten, write_view
 from tapestry_plan.steps import ShardPlan, take_apart
@@ -43,6 +46,10 @@ class Writing:
         """Of the graph's tensors, in the model."""
         self.dtypes: dict[str, str] = {}
         """The same tensors' dtypes, by their names in the model."""
+        self.domains: dict[str, int] = {}
+        """Of operators that are not ONNX's own, with their versions."""
+        self.fixed: list[tuple[str, str, int]] = []
+        """Nodes that were written for an opset of their own: what of the graph they are, their operator, the opset."""
         self._numbers: dict[tuple[int, ...] | tuple[Any, str], str] = {}
         self._taken = {*graph.outputs, *graph.stored, *graph.selections}
         self._at = ""
@@ -107,6 +114,16 @@ class Writing:
         """Let the model be of this version of ONNX's operators, or of a later one."""
         self.opset = max(self.opset, opset)
 
+    def list_changed(self) -> Iterator[str]:
+        """What cannot stand beside the others, since its operator is another one in the model's opset."""
+        for name, kind, opset in self.fixed:
+            own, now = schema_of(kind, opset), schema_of(kind, self.opset)
+            if own is None or now is None or own.since_version != now.since_version:
+                yield (
+                    f"operator {quote(name)}: its {kind} is of opset {opset}, and another one in opset {self.opset}, "
+                    "which other operators need"
+                )
+
     # -- in order ----------------------------------------------------------------------------------------
 
     def write(self) -> Any:
@@ -141,7 +158,7 @@ class Writing:
         made = helper.make_graph(self.nodes, graph.name or "graph", inputs, outputs, initializers)
         return helper.make_model(
             made,
-            opset_imports=[helper.make_opsetid("", self.opset)],
+            opset_imports=[helper.make_opsetid(*one) for one in {"": self.opset, **self.domains}.items()],
             ir_version=tuning.IR_VERSION,
             producer_name="tapestry",
         )
@@ -384,20 +401,42 @@ def _not_equal(to: Writing, node: OpNode) -> None:
 
 def _resize(to: Writing, node: OpNode) -> None:
     attrs, (x,) = node.attrs, _inputs(to, node)
+    mode, is_part = attrs["mode"], attrs["coordinates"] == "tf_crop_and_resize"
+    if attrs["coordinates"] == "tf_half_pixel_for_nn":
+        raise NotWritten("ONNX has no tf_half_pixel_for_nn from opset 13 on")
     how = {
-        "mode": attrs["mode"],
+        "mode": mode,
         "coordinate_transformation_mode": attrs["coordinates"],
-        "nearest_mode": attrs["nearest"] if attrs["mode"] == "nearest" else None,
+        "nearest_mode": attrs["nearest"] if mode == "nearest" else None,
+        "cubic_coeff_a": attrs["cubic"] if mode == "cubic" else None,
+        "antialias": int(attrs["antialias"]) or None,
+        "exclude_outside": int(attrs["exclude_outside"]) or None,
+        "extrapolation_value": attrs["outside"] if is_part else None,
     }
+    if attrs["coordinates"] == "half_pixel_symmetric":
+        to.need(19)
+    roi = ""
+    if is_part:
+        ends = attrs.get("part") or ((0.0, 1.0),) * to.graph.tensor(node.inputs[0]).ndim
+        roi = to.fresh(f"{node.name}.roi")
+        to.constants[roi] = _exactly([end[k] for k in (0, 1) for end in ends], "part")
     sizes, scales = attrs.get("sizes"), attrs.get("scales")
     if scales is None:
-        given = ["", "", to.number(sizes)]
+        given = [roi, "", to.number(sizes)]
     else:
-        given = ["", to.fresh(f"{node.name}.scales")]
-        to.constants[given[1]] = np.array(scales, np.float32)
-        if tuple(to.constants[given[1]].tolist()) != tuple(map(float, scales)):
-            raise NotWritten("its scales need more than 32 bits each")
+        given = [roi, to.fresh(f"{node.name}.scales")]
+        to.constants[given[1]] = _exactly(scales, "scales")
+        extents = np.array(to.graph.tensor(node.inputs[0]).shape, np.float32)
+        if tuple(np.floor(extents * to.constants[given[1]]).tolist()) != sizes:
+            raise NotWritten("its sizes do not follow from its scales, and ONNX takes one of them")
     to.add("Resize", [x, *given], _outputs(to, node), node.name, **how)
+
+
+def _exactly(numbers: Sequence[float], what: str) -> Any:
+    made = np.array(numbers, np.float32)
+    if tuple(made.tolist()) != tuple(map(float, numbers)):
+        raise NotWritten(f"its {what} need more than 32 bits each")
+    return made
 
 
 def _attention(to: Writing, node: OpNode) -> None:
@@ -430,6 +469,37 @@ _SAME = {
 }
 # fmt: on
 """Operators that ONNX has with the same operands and attributes."""
+
+
+def _opaque(to: Writing, node: OpNode) -> None:
+    """The nodes of its model, under the names that the graph has."""
+    from onnx import ModelProto, numpy_helper
+
+    model = ModelProto.FromString(b64decode(node.attrs["model"]))
+    if model.functions:
+        raise NotWritten("its model has functions of its own; put them in place with onnx.inliner")
+    graph = model.graph
+    names = dict(zip([one.name for one in graph.input], _inputs(to, node), strict=True))
+    names |= dict(zip([one.name for one in graph.output], _outputs(to, node), strict=True))
+    for tensor in graph.initializer:
+        names[tensor.name] = name = to.fresh(f"{node.name}.{tensor.name}")
+        to.constants[name] = numpy_helper.to_array(tensor)
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            to.need(entry.version)
+            to.fixed += [(node.name, one.op_type, entry.version) for one in graph.node if not one.domain]
+        elif to.domains.setdefault(entry.domain, entry.version) != entry.version:
+            raise NotWritten(f"its operators of {quote(entry.domain)} are of another version than others of the graph")
+    made = {name for one in graph.node for name in one.output if name}
+    names |= {name: to.fresh(f"{node.name}.{name}") for name in sorted(made - names.keys())}
+    protos = list(graph.node)
+    rename(protos, names)
+    for k, proto in enumerate(protos):
+        proto.name = node.name if k == len(protos) - 1 else to.fresh(f"{node.name}.{proto.name or proto.op_type}")
+        to.made_for.append(node.name)
+        to.nodes.append(proto)
+
+
 _ROWS: dict[str, Write] = {
     **{name: _alike(kind) for name, kind in _SAME.items()},
     "argmax": _arg("ArgMax"),
@@ -454,6 +524,7 @@ _ROWS: dict[str, Write] = {
     "min": _reduce("ReduceMin"),
     "not_equal": _not_equal,
     "one_hot": _one_hot,
+    "opaque": _opaque,
     "prod": _reduce("ReduceProd"),
     "remainder": _remainder,
     "resize": _resize,
@@ -583,4 +654,4 @@ def _list_unknown(graph: Graph) -> list[str]:
                 else f"view {quote(item.name)} ({item.label})"
             )
             found.append(f"  {what}: {error}")
-    return found
+    return found + [f"  {line}" for line in trial.list_changed()]

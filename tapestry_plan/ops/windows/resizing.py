@@ -1,7 +1,11 @@
-"""Resizing by nearest cells or linear interpolation, and views that trade channels for space.
+"""Resizing by nearest cells or by interpolation, and views that trade channels for space.
 
 Output o of an axis lies at α·o + β among the input's cells, α = b/a a fraction. With o = a·q + r it reads, for each r,
-cells at a fixed distance from b·q: so the projection has the quotient q, and a box over all r.
+cells at a fixed distance from b·q: so the projection has the quotient q, and a box over all r::
+
+    linear    2 cells    ──●─x───●──           weights 1 − t and t
+    cubic     4 cells    ●───●─x───●───●       a polynomial of the distance, in two pieces
+    antialias            the same curves, as wide as an output's step where outputs lie further apart than cells
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +25,8 @@ from tapestry_plan.ops.operands import need_rank, number_axes, touched
 from tapestry_sets.limits import check_arguments, is_int, quote
 
 Int64 = NDArray[np.int64]
-MODES = ("nearest", "linear")
-"""How `resize` finds the value of a cell: the nearest one, or between two on each axis.
+MODES = ("nearest", "linear", "cubic")
+"""How `resize` finds the value of a cell: the nearest one, or between two or four on each axis.
 
 Examples
 --------
@@ -30,7 +34,10 @@ Examples
 >>> ops.resize(Graph().input("x", (1, 1, 4, 4)), (1, 1, 8, 8), mode=ops.MODES[1]).shape
 (1, 1, 8, 8)
 """
-COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+COORDINATES = (
+    *("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"),
+    *("half_pixel_symmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"),
+)
 """How `resize` may place outputs among the cells of its operand, by ONNX's names.
 
 Examples
@@ -58,25 +65,91 @@ def _places(o: Int64, place: tuple[Fraction, Fraction]) -> tuple[Int64, int]:
     return o * (alpha.numerator * beta.denominator) + beta.numerator * alpha.denominator, below
 
 
-def _place(n: int, m: int, scale: Fraction, coordinates: str) -> tuple[Fraction, Fraction]:
+class _ResizedAxis(NamedTuple):
+    """What is known of one axis."""
+
+    extent: int
+    size: int
+    scale: Fraction
+    place: tuple[Fraction, Fraction]
+    """α and β."""
+    attrs: Attrs
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether an output lies between two cells, whatever their place in the tensor."""
+        return self.attrs["mode"] == "linear" and not self.shrinks and not self.attrs.get("exclude_outside")
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether an output's curve is wider than that of a cell."""
+        return bool(self.attrs.get("antialias")) and self.scale < 1
+
+    def list_taps(self, o: Any, xp: Any = np) -> tuple[Any, Any]:
+        """The cells that outputs read and their weights, one row for each output; those beyond an end are its last."""
+        above, below = _places(o, self.place)
+        if self.attrs["mode"] == "nearest":
+            cells, weights = _round(above, below, self.attrs["nearest"])[:, None], xp.ones((len(o), 1))
+        else:
+            is_cubic = self.attrs["mode"] == "cubic"
+            stretch = float(self.scale) if self.shrinks else 1.0
+            width = math.ceil((2 if is_cubic else 1) / stretch)
+            steps = xp.arange(1 - width, width + 1)[None]
+            cells = (above // below)[:, None] + steps
+            apart = abs(steps - (above % below / below)[:, None]) * stretch
+            weights = (
+                _cubic(apart, self.attrs.get("cubic", tuning.CUBIC), xp) if is_cubic else (1 - apart).clip(0.0, 1.0)
+            )
+            if self.attrs.get("exclude_outside"):
+                weights = xp.where((cells >= 0) & (cells < self.extent), weights, 0.0)
+            if self.shrinks or self.attrs.get("exclude_outside"):
+                total = weights.sum(axis=1, keepdims=True)
+                weights = weights / xp.where(total == 0, 1.0, total)
+        first = cells[:, :1] + (weights != 0).argmax(axis=1)[:, None]
+        cells = xp.where(weights != 0, cells, first).clip(0, self.extent - 1)  # what has no weight is not read
+        return cells, weights
+
+    def find_outside(self, o: Any) -> Any:
+        """Which outputs lie outside the tensor and get another value; None where none may."""
+        if self.attrs["coordinates"] != "tf_crop_and_resize":
+            return None
+        above, below = _places(o, self.place)
+        return (above < 0) | (above > (self.extent - 1) * below)
+
+
+def _cubic(apart: Any, a: float, xp: Any) -> Any:
+    """The weight of cells at distances, in two polynomials with a slope of `a` at distance 1."""
+    near = (apart * (a + 2) - (a + 3)) * apart * apart + 1
+    far = ((apart * a - 5 * a) * apart + 8 * a) * apart - 4 * a
+    return xp.where(apart <= 1, near, xp.where(apart < 2, far, 0.0))
+
+
+def _place(n: int, m: int, scale: Fraction, coordinates: str, part: tuple[Fraction, Fraction]) -> tuple[Fraction, ...]:
     """α and β of an axis of n cells that gets m."""
     half = Fraction(1, 2)
-    if coordinates == "align_corners":
-        # The last cells lie on each other where the factor gives a whole extent. ONNX keeps the fraction of one that
-        # does not, so that its last cell falls short of the end.
-        length = n * scale if math.floor(n * scale) == m else Fraction(m)
-        return ((n - 1) / (length - 1) if m > 1 else Fraction(0)), Fraction(0)
-    if coordinates == "asymmetric":
-        return 1 / scale, Fraction(0)
-    if coordinates == "pytorch_half_pixel" and m == 1:
-        return Fraction(0), Fraction(0)
+    # ONNX keeps the fraction of a factor that gives no whole extent: its last cell falls short of the end.
+    length = n * scale if math.floor(n * scale) == m else Fraction(m)
+    match coordinates:
+        case "align_corners":  # the last cells lie on each other
+            return ((n - 1) / (length - 1) if m > 1 else Fraction(0)), Fraction(0)
+        case "asymmetric":
+            return 1 / scale, Fraction(0)
+        case "pytorch_half_pixel" if m == 1:
+            return Fraction(0), Fraction(0)
+        case "half_pixel_symmetric":
+            return 1 / scale, half / scale - half + Fraction(n, 2) * (1 - m / (n * scale))
+        case "tf_half_pixel_for_nn":
+            return 1 / scale, half / scale
+        case "tf_crop_and_resize":
+            begin, end = part
+            if m == 1:
+                return Fraction(0), (begin + end) * (n - 1) / 2
+            return (end - begin) * (n - 1) / (length - 1), begin * (n - 1)
     return 1 / scale, half / scale - half
 
 
-def _first_cells(o: Int64, place: tuple[Fraction, Fraction], attrs: Attrs) -> Int64:
-    """The cell that an output reads, the first one of two in linear mode; it may lie outside the tensor."""
-    above, below = _places(o, place)
-    how = "floor" if attrs["mode"] == "linear" else attrs["nearest"]
+def _round(above: Int64, below: int, how: str) -> Int64:
+    """Places, as fractions, rounded to cells, which may lie outside the tensor."""
     if how == "floor":
         return above // below
     if how == "ceil":
@@ -86,8 +159,8 @@ def _first_cells(o: Int64, place: tuple[Fraction, Fraction], attrs: Attrs) -> In
     return -((below - 2 * above) // (2 * below))
 
 
-def _places_of(shape: Shape, attrs: Attrs) -> list[tuple[Fraction, Fraction]]:
-    """α and β of every axis.
+def _list_along(shape: Shape, attrs: Attrs) -> list[_ResizedAxis]:
+    """What is known of every axis.
 
     Raises
     ------
@@ -106,19 +179,34 @@ def _places_of(shape: Shape, attrs: Attrs) -> list[tuple[Fraction, Fraction]]:
     exact = [
         Fraction(scale).limit_denominator(tuning.MAX_DENOMINATOR) if attrs.get("scales") else scale for scale in scales
     ]
-    coordinates = attrs["coordinates"]
-    return [_place(n, m, scale, coordinates) for n, m, scale in zip(shape, sizes, exact, strict=True)]
+    part = attrs.get("part") or ((0.0, 1.0),) * len(shape)
+    if len(part) != len(shape) or not all(len(one) == 2 and all(map(math.isfinite, one)) for one in part):
+        raise ValueError(f"part is {quote(part)}; give where it begins and ends on each axis of {quote(shape)}")
+    found = []
+    for n, m, scale, (begin, end) in zip(shape, sizes, exact, part, strict=True):
+        ends = (
+            Fraction(begin).limit_denominator(tuning.MAX_DENOMINATOR),
+            Fraction(end).limit_denominator(tuning.MAX_DENOMINATOR),
+        )
+        alpha, beta = _place(n, m, scale, attrs["coordinates"], ends)
+        most = max(abs(alpha), abs(beta)).numerator * max(m, 1) * alpha.denominator * beta.denominator
+        if most >= 2**62:
+            raise ValueError(
+                f"scales {quote(scales)} and part {quote(part)} are fractions of too large numbers; round them"
+            )
+        found.append(_ResizedAxis(n, m, scale, (alpha, beta), attrs))
+    return found
 
 
 def _resize_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
-    places = _places_of(x, attrs)
+    every = _list_along(x, attrs)
     axes = number_axes(attrs["sizes"])
     forms: list[LinearForm] = []
     box, splits = [], {}
-    for axis, n, place in zip(axes, x, places, strict=True):
-        step, period = place[0].numerator, place[0].denominator
-        low, high = _reach(n, axis.size, place, attrs)
+    for axis, along in zip(axes, every, strict=True):
+        step, period = along.place[0].numerator, along.place[0].denominator
+        low, high = _reach(along)
         if period > 1:
             splits[axis.name] = period
         forms.append({f"{axis.name}//" if period > 1 else axis.name: step, "": low})
@@ -127,19 +215,12 @@ def _resize_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return Signature(axes, (read,), (touched(axes),))
 
 
-def _reach(n: int, m: int, place: tuple[Fraction, Fraction], attrs: Attrs) -> tuple[int, int]:
+def _reach(along: _ResizedAxis) -> tuple[int, int]:
     """The first and the last cell that outputs a·q … a·q + a − 1 read, relative to b·q."""
-    o = np.arange(m)
-    first = _first_cells(o, place, attrs)
-    last = first + (_weights(o, place) != 0) if attrs["mode"] == "linear" else first
-    runs = place[0].numerator * (o // place[0].denominator)
-    return int((first.clip(0, n - 1) - runs).min()), int((last.clip(0, n - 1) - runs).max())
-
-
-def _weights(o: Int64, place: tuple[Fraction, Fraction]) -> NDArray[np.float64]:
-    """The share of the second cell of linear interpolation."""
-    above, below = _places(o, place)
-    return above % below / below
+    o = np.arange(along.size)
+    cells, _ = along.list_taps(o)
+    runs = along.place[0].numerator * (o // along.place[0].denominator)
+    return int((cells.min(axis=1) - runs).min()), int((cells.max(axis=1) - runs).max())
 
 
 def _resize_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -147,30 +228,37 @@ def _resize_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard:
     extents, box = shard.signature.inputs[0].extents, shard.input_boxes[0]
     assert extents is not None and box is not None, "the signature of resize says where its tensor ends"
     made = inputs[0]
-    for k, (n, place) in enumerate(zip(extents, _places_of(extents, shard.attrs), strict=True)):
+    for k, along in enumerate(_list_along(extents, shard.attrs)):
         begin, end = shard.range(f"i{k}")
+        known, found = along.list_taps(np.arange(begin, end))[1], along.find_outside(np.arange(begin, end))
+        used = [t for t in range(known.shape[1]) if (known[:, t] != 0).any()] or [0]
         o = xp.arange(begin, end)  # computed where they are used, the cells' numbers need not be brought there
-        first = _first_cells(o, place, shard.attrs)
-        lower = xp.take(made, first.clip(0, n - 1) - box.start[k], axis=k)
-        if shard.attrs["mode"] == "linear" and _weights(np.arange(begin, end), place).any():
-            share = _weights(o, place)
-            second = (first + (share != 0)).clip(0, n - 1) - box.start[k]
-            column = share.astype(out.dtype).reshape(-1, *(1,) * (out.ndim - k - 1))
-            lower = lower + (xp.take(made, second, axis=k) - lower) * column
-        made = lower
+        cells, weights = along.list_taps(o, xp)
+        column = (-1, *(1,) * (out.ndim - k - 1))
+        taps = [xp.take(made, cells[:, t] - box.start[k], axis=k) for t in used]
+        shares = [weights[:, t].astype(out.dtype).reshape(column) for t in used]
+        if along.attrs["mode"] == "nearest" or (len(used) == 1 and (known[:, used[0]] == 1).all()):
+            made = taps[0]
+        elif along.is_linear and len(used) == 2:
+            made = taps[0] + (taps[1] - taps[0]) * shares[1]
+        else:
+            made = taps[0] * shares[0]
+            for tap, share in zip(taps[1:], shares[1:], strict=True):
+                made = made + tap * share
+        if found is not None and found.any():
+            made = xp.where(along.find_outside(o).reshape(column), out.dtype.type(shard.attrs.get("outside", 0)), made)
     out[...] = made
 
 
 def _resize_adjoint(b: Backward) -> list[Tensor | None]:
     """Each input cell receives what outputs take of it: a product with the axis's matrix, axis after axis."""
     (x,), grad = b.inputs, b.grad
-    for k, (n, place) in enumerate(zip(x.shape, _places_of(x.shape, b.attrs), strict=True)):
-        o = np.arange(grad.shape[k])
-        first = _first_cells(o, place, b.attrs)
-        share = _weights(o, place) if b.attrs["mode"] == "linear" else np.zeros(len(o))
+    for k, along in enumerate(_list_along(x.shape, b.attrs)):
+        n, o = along.extent, np.arange(grad.shape[k])
+        cells, weights = along.list_taps(o)
+        outside = along.find_outside(o)
         matrix = np.zeros((len(o), n))
-        np.add.at(matrix, (o, first.clip(0, n - 1)), 1 - share)
-        np.add.at(matrix, (o, (first + (share != 0)).clip(0, n - 1)), share)
+        np.add.at(matrix, (o[:, None], cells), weights if outside is None else weights * ~outside[:, None])
         if np.array_equal(matrix, np.eye(len(o), n)):
             continue
         rows = grad.moveaxis(k, -1)
@@ -181,15 +269,19 @@ def _resize_adjoint(b: Backward) -> list[Tensor | None]:
 
 
 def _resize_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    if attrs.get("mode") == "linear" and np.dtype(dtypes[0]).kind != "f":
+    if attrs.get("mode") != "nearest" and np.dtype(dtypes[0]).kind != "f":
         raise ValueError(f"operand 0 is {dtypes[0]}, but interpolation works on floating numbers; cast it")
     return (dtypes[0],)
+
+
+FLOP = {"linear": 3.0, "cubic": 8.0}
+"""Floating-point operations of an output on each axis."""
 
 
 @operator(
     block=_resize_block,
     signature=_resize_signature,
-    flop=lambda signature, attrs: 3.0 * len(signature.axes) if attrs["mode"] == "linear" else 1.0,
+    flop=lambda signature, attrs: 1.0 if attrs["mode"] == "nearest" else FLOP[attrs["mode"]] * len(signature.axes),
     dtype=_resize_dtype,
     adjoint=_resize_adjoint,
 )
@@ -201,9 +293,14 @@ def resize(
     mode: str = "nearest",
     coordinates: str = "half_pixel",
     nearest: str = "round_prefer_floor",
+    cubic: float = tuning.CUBIC,
+    antialias: bool = False,
+    exclude_outside: bool = False,
+    part: Sequence[Sequence[float]] | None = None,
+    outside: float = 0.0,
     name: str | None = None,
 ) -> Tensor:
-    """x with other extents, each cell the nearest one of x, or interpolated between two on each axis.
+    """x with other extents, each cell the nearest one of x, or interpolated between two or four on each axis.
 
     Every axis of the result may be split. With a factor a/b the outputs come in runs of a, each b cells further on: a
     part reads, for every run that it has a share in, the cells from the first to the last that a run needs. Parts that
@@ -218,11 +315,21 @@ def resize(
     scales : sequence of float, optional
         Factors, one for each axis; without sizes the result has ⌊extent · factor⌋ cells. A factor is taken to be the
         nearest fraction with a denominator up to 4096. Without scales the factors are those of the sizes.
-    mode : "nearest" or "linear"
-    coordinates : "half_pixel", "pytorch_half_pixel", "asymmetric" or "align_corners"
+    mode : "nearest", "linear" or "cubic"
+    coordinates : one of `COORDINATES`
         How output o is placed among the cells of x.
     nearest : "round_prefer_floor", "round_prefer_ceil", "floor" or "ceil"
         How places are rounded in nearest mode.
+    cubic : float
+        The slope of cubic weights at distance 1.
+    antialias : bool
+        Whether what shrinks is interpolated among all cells that an output's step is over.
+    exclude_outside : bool
+        Whether cells beyond the ends have no weight; else they are as the last ones.
+    part : sequence of (begin, end), optional
+        For "tf_crop_and_resize": the part of each axis that is resized, from 0 to 1. It may reach beyond.
+    outside : float
+        Of outputs that lie there.
 
     Raises
     ------
@@ -259,7 +366,16 @@ def resize(
         exact = [Fraction(float(scale)).limit_denominator(tuning.MAX_DENOMINATOR) for scale in scales]
         sizes = [math.floor(n * scale) for n, scale in zip(x.shape, exact, strict=True)]
     given = None if scales is None else tuple(float(scale) for scale in scales)
-    how = {"mode": mode, "coordinates": coordinates, "nearest": nearest}
+    how = {
+        "mode": mode,
+        "coordinates": coordinates,
+        "nearest": nearest,
+        "cubic": float(cubic),
+        "antialias": antialias,
+        "exclude_outside": exclude_outside,
+        "outside": float(outside),
+        **({} if part is None else {"part": tuple(tuple(map(float, one)) for one in part)}),
+    }
     return add_op(resize.op, x, name=name, sizes=tuple(int(m) for m in sizes), scales=given, **how)
 
 

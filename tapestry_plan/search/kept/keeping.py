@@ -276,6 +276,8 @@ def _read_fix(
             raise ValueError(f"fix: the plan that like gives has no operator {quote(name)}{stands}")
         axes = graph.signature(name).axes
         wanted[name] = parse_layout(axes, sharding, kept.mesh, f"fix[{quote(name)}]")
+        if graph.ops[graph.nodes[name].op].opaque:
+            wanted[name] = wanted[name].seat_first()
         if any(not hasattr(parts, "__index__") for parts in sharding.values()):
             exact.add(name)
     return wanted, exact

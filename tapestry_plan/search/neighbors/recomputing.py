@@ -81,7 +81,8 @@ class _Waiting:
                         yield Late(node.name, group, found[1], saved * (here - before))
 
     def _is_cheap(self, node: OpNode) -> bool:
-        return node.name not in self.pinned and not is_product_node(self.graph, node)
+        is_opaque = self.graph.ops[node.op].opaque
+        return node.name not in self.pinned and not is_opaque and not is_product_node(self.graph, node)
 
     def _size(self, name: str) -> int:
         tensor = self.graph.stored[name]

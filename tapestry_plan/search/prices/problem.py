@@ -193,6 +193,8 @@ class Problem:
                 options: tuple[Layout, ...] = self.known.fact(("fixed", fixed), partial(tuple, [fixed]))
             else:
                 options = self._list_options(axes)
+            if self.graph.ops[node.op].opaque:
+                options = self.known.fact(("once", self.known.identity(options)), partial(_run_once, options))
             if node.name in asked.forbid:
                 banned = parse_layout(axes, asked.forbid[node.name], self.mesh, f"forbid[{quote(node.name)}]").parts
                 key = "allowed", self.known.identity(options), banned
@@ -203,7 +205,8 @@ class Problem:
                         f"{quote([f'{a.name}={a.size}' for a in axes])} over {self.mesh.size} devices"
                     )
             if more := asked.derived.get(node.name):
-                options = self._join_options(options, tuple(each for each in more if each.keeps(axes)))
+                kept = tuple(each for each in more if each.keeps(axes))
+                options = self._join_options(options, _run_once(kept) if self.graph.ops[node.op].opaque else kept)
             self._add(Variable(node.name, "operator", axes, options))
 
     def _list_options(self, axes: Sequence[Axis]) -> tuple[Layout, ...]:
@@ -1082,6 +1085,11 @@ def _list_taken(use: Use) -> tuple[IntArray, OperandBlocks, IntArray]:
     first, second = len(use.apart), len(use.apart) + len(use.ways)
     blocks = OperandBlocks(tuple(others[:first]) or (need,), tuple(others[first:second]), tuple(others[second:]))
     return need, blocks, classes
+
+
+def _run_once(options: Sequence[Layout]) -> tuple[Layout, ...]:
+    """The layouts that run an opaque operator on one device, which may take long, each once."""
+    return tuple(dict.fromkeys(each.seat_first() for each in options))
 
 
 def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layout, ...]:

@@ -241,6 +241,11 @@ class Layout(Struct, frozen=True, dict=True):
             found = found * self.parts[axis] + self.columns[1][:, axis]
         return found
 
+    def seat_first(self) -> Layout:
+        """The same parts on the first device alone that has any: of one part, where it is done once."""
+        first = next(device for device, cell in enumerate(self.cells) if cell is not None)
+        return replace(self, cells=tuple(cell if device == first else None for device, cell in enumerate(self.cells)))
+
     def number_of(self, device: int, axes: Sequence[int]) -> int:
         """Row-major number of the device's part among the parts along some axes."""
         cell = self.cells[device]

@@ -32,6 +32,7 @@ CALLS: dict[str, list[str]] = {
     "show": ["show", "Sett(Stripe(3, 2))"],
     "ops": ["ops"],
     "schema": ["schema"],
+    "stages": ["run", "staged.onnx", "--mesh", "2", "--verify"],
     "plan": ["plan", "model.onnx", "--mesh", "2"],
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from onnx import helper
 
@@ -26,10 +27,10 @@ def test_plans_tell_what_is_opaque(model: Path) -> None:
     told = call(*words).stdout
     assert "opaque: 1 operator of ONNX without a declaration here, run whole: whole; 32 B moved for them" in told
     assert ShardPlan.from_json(call(*words, "--json").stdout).opaque == {"whole": 32}
-    assert "opaque: Det of ONNX, run whole by its reference" in call(*words, "--explain", "whole").stdout
+    assert "opaque: Det of ONNX, run whole on one device" in call(*words, "--explain", "whole").stdout
     page = model.parent / "page.html"
     assert call(*words, "--html", page).exit_code == 0
-    assert "32 B move for what runs whole, by ONNX&#x27;s reference: whole" in page.read_text()
+    assert "32 B move for what runs whole on one device: whole" in page.read_text()
     result = call("run", model, "--mesh", 2, "--fix", "r=i0:2", "--verify", "--quiet")
     assert result.exit_code == 0 and "32 B predicted, 32 B counted, equal" in result.stdout
 
@@ -38,6 +39,33 @@ def test_plans_tell_what_is_opaque(model: Path) -> None:
 def test_no_opaque_refuses(model: Path, command: tuple[str, ...]) -> None:
     refused(call(command[0], model, *command[1:], "--no-opaque"), "node 'whole': Det of domain 'ai.onnx'")
     assert call(command[0], model, *command[1:]).exit_code == 0
+
+
+def test_models_whose_shapes_follow_from_values_run_in_stages(folder: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+    np.save("x.npy", x)
+    words = ("run", "staged.onnx", "--mesh", 2, "--input", "x=x.npy", "--quiet")
+    told = call(*words, "--verify", "--save", "out.npz").stdout
+    assert "stage 0: 1 operator planned, 1 node whole between stages" in told and "stage 1: 1 operator planned" in told
+    wanted = -np.array(np.nonzero(x > 0))
+    np.testing.assert_array_equal(np.load("out.npz")["y"], wanted)
+    assert f"output y: int64{list(wanted.shape)}\n96 B came to the host" in told
+    found = json.loads(call(*words, "--json").stdout)
+    assert found["format"] == "tapestry-stages/1" and found["nbytes_whole"] == x.nbytes
+    assert [one["behind"] for one in found["stages"]] == [1, 0]
+    refused(call(*words, "--no-opaque"), "NonZero of domain 'ai.onnx'")
+    refused(call(*words, "--trace", "t.json"), "--trace is of one plan, and shapes of this model follow from values")
+    refused(call("run", "staged.onnx", "--input", "z=x.npy", "--quiet"), "the model has no input 'z'")
+
+
+def test_values_that_decide_shapes_are_not_drawn(tmp_path: Path) -> None:
+    made = model_of([helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": (2, 3)})
+    made.graph.input.append(helper.make_tensor_value_info("k", 7, (1,)))
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    np.save(tmp_path / "k.npy", np.array([2]))
+    words = ("run", tmp_path / "m.onnx", "--mesh", 2, "--quiet")
+    refused(call(*words), "--value k=")
+    assert "output y: float32[2, 2]" in call(*words, "--input", f"k={tmp_path / 'k.npy'}").stdout
 
 
 def test_operators_of_onnx_are_listed() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from tapestry_exec import evaluate, run
@@ -184,3 +184,31 @@ def test_cases_of_functions_with_rounds() -> None:
 
 
 NAMES = {"test_linear_attention_gated_delta", "test_flexattention_soft_cap", "test_causal_conv_with_state_basic"}
+
+
+BATCHED = """<ir_version: 3, opset_import: ["" : 8]> agraph ({lengths} float[4, 2] i, float[4, 3, 2] x)
+    => (float[4, 2] y, float[4, 3, 1, 2] z) {{
+  y, z = Scan ({name}, i, x) <num_scan_inputs: int = 1, directions: ints = [{back}], body: graph = step
+    (float[2] sum, float[2] next) => (float[2] more, float[1, 2] row) {{
+      more = Add (sum, next)
+      row = Unsqueeze <axes: ints = [0]> (more)
+    }}>
+}}"""
+
+
+@pytest.mark.parametrize("back", [0, 1])
+@pytest.mark.parametrize("lengths", [False, True])
+def test_a_scan_of_opset_8_walks_each_sequence_of_a_batch(back: int, lengths: bool) -> None:
+    """Also those that end early: their states stay, and zeros are made behind them."""
+    text = BATCHED.format(lengths="int64[4] n," * lengths, name="n" if lengths else '""', back=back)
+    model = parser.parse_model(text)
+    feeds: dict[str, Any] = {"i": floats(4, 2), "x": floats(4, 3, 2, seed=2)}
+    if lengths:
+        feeds["n"] = np.array([1, 3, 2, 3])
+    if lengths and back:
+        with pytest.raises(UnsupportedOp, match="opset 8 walks sequences of given lengths backwards"):
+            load_onnx(model)
+        return
+    found = run(plan(load_onnx(model, opaque=False), Mesh(3)), feeds).outputs
+    for name, wanted in zip("yz", ort(model, feeds), strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -392,7 +393,6 @@ def branch(name: str) -> Any:
             helper.make_node("Reshape", ["x", "computed"], ["y"]),
             r"'computed', an input of the model.*--value computed=",
         ),
-        (helper.make_node("Resize", ["x", "", "", "three"], ["y"], antialias=1), "antialias=1 is not supported"),
         (
             helper.make_node("TopK", ["x", "computed"], ["y", "z"]),
             r"input 1 .k. is 'computed', an input of the model.*values=.'computed': …. or --value computed=",
@@ -591,7 +591,7 @@ def test_sparse_and_string_tensors() -> None:
 # -- external data -----------------------------------------------------------------------------------------
 
 
-def external_model(path: Path, location: str, **entries: int) -> Path:
+def external_model(path: Path, location: str, **entries: int | str) -> Path:
     """A model beside which, or elsewhere, the two values of its weight lie."""
     model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,)}, constants={"w": random(2)})
     tensor = model.graph.initializer[0]
@@ -656,4 +656,18 @@ def test_external_data_of_another_length(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"at offset .*, length .*; neither can be negative"):
             load_onnx(external_model(tmp_path / "m.onnx", "w.bin", **entries))
     with pytest.raises(ValueError, match="not a number"):
-        load_onnx(external_model(tmp_path / "m.onnx", "w.bin", offset="far"))  # type: ignore[arg-type]
+        load_onnx(external_model(tmp_path / "m.onnx", "w.bin", offset="far"))
+
+
+def test_external_data_is_held_against_its_checksum(tmp_path: Path) -> None:
+    data = random(2).tobytes() + bytes(30)
+    (tmp_path / "w.bin").write_bytes(data)
+    right = hashlib.sha1(data).hexdigest()
+    path = external_model(tmp_path / "m.onnx", "w.bin", length=8, checksum=right.upper())
+    np.testing.assert_array_equal(load_onnx(path).stored["w"].data, random(2))
+    (tmp_path / "w.bin").write_bytes(data[:-1] + b"1")  # behind what is read
+    says = rf"'w.bin' with the SHA-1 '{right.upper()}', but the file has [0-9a-f]{{40}}: it was changed"
+    with pytest.raises(ValueError, match=says):
+        load_onnx(path)
+    with pytest.raises(ValueError, match=says):
+        read_constant(f"{path}#w")

@@ -72,7 +72,6 @@ def layer(**attrs: Any) -> Any:
         ({"hidden_size": 5}, r"R has shape \(2, 6, 6\)"),
         ({"clip": -1.0}, "clip is -1.0; give a number above 0"),
         ({"activations": ["Tanh"]}, "rnn takes 1 for each direction"),
-        ({"activations": ["Tanh", "Relu"]}, "activations that differ by direction are not supported"),
         ({"activations": ["Wave", "Wave"]}, r"activations is \('wave',\); rnn takes 1 of"),
     ],
 )
@@ -81,14 +80,28 @@ def test_layers_that_are_refused(attrs: dict[str, Any], says: str) -> None:
         load_onnx(layer(**attrs))
 
 
-def test_what_onnx_s_reference_does_otherwise_is_not_left_to_it() -> None:
-    """It takes the usual activations for those that are given."""
-    feeds = {"x": floats(2, 3, 4), "w": floats(2, 18, 4), "r": floats(2, 18, 6)}
-    attrs = {"hidden_size": 6, "direction": "bidirectional", "activations": ["Relu", "Tanh", "Sigmoid", "Tanh"]}
-    with pytest.raises(
-        UnsupportedOp, match=r"differ by direction .*; nor can it run whole: .* does not heed all that a"
-    ):
-        load_onnx(NodeCase("GRU", feeds, {}, attrs).model)
+ACTIVATIONS = {
+    "LSTM": ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Softsign", "Elu"],
+    "GRU": ["Sigmoid", "Tanh", "HardSigmoid", "LeakyRelu"],
+    "RNN": ["Tanh", "Relu"],
+}
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS)
+@pytest.mark.parametrize("ends", [False, True])
+def test_each_direction_may_have_activations_of_its_own(op: str, ends: bool) -> None:
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    shapes = {"x": (5, 2, 4), "w": (2, gates * 3, 4), "r": (2, gates * 3, 3), "b": (2, gates * 6)}
+    feeds: dict[str, Any] = {name: floats(*shape, seed=k) for k, (name, shape) in enumerate(shapes.items())}
+    if ends:
+        feeds["n"] = np.array([5, 3], np.int32)
+    attrs = {"hidden_size": 3, "direction": "bidirectional", "activations": ACTIVATIONS[op]}
+    case = NodeCase(op, feeds, {}, attrs, ("y", "y_h"))
+    graph = load_onnx(case.model, opaque=False)
+    assert sum(node.op == "recurrence" for node in graph.nodes.values()) == 2
+    found = run(plan(graph, Mesh((3,))), feeds).outputs
+    for name, wanted in zip(("y", "y_h"), ort(case.model, feeds), strict=True):
+        assert difference(found[name], wanted) < 1e-5
 
 
 def test_a_sequence_without_steps_keeps_its_first_state() -> None:

@@ -8,6 +8,7 @@ from math import ceil, floor
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -268,5 +269,62 @@ def test_linear_resizing_equals_onnx_runtime(n: int, m: int, coordinates: str) -
     attrs = {"sizes": (1, 1, 3, m), "coordinates": coordinates, "mode": "linear"}
     mode = {"coordinate_transformation_mode": coordinates, "mode": "linear"}
     wanted = ort("Resize", [x, None, None, np.array([1, 1, 3, m])], **mode)
+    (actual,) = run_cut(BUILTIN_OPS["resize"], attrs, [x])
+    close(actual, wanted)
+
+
+def weigh(apart: float, mode: str, a: float) -> float:
+    """The weight of a cell at a distance, as ONNX defines it."""
+    if mode == "linear":
+        return max(0.0, 1 - apart)
+    if apart <= 1:
+        return (a + 2) * apart**3 - (a + 3) * apart**2 + 1
+    return a * apart**3 - 5 * a * apart**2 + 8 * a * apart - 4 * a if apart < 2 else 0.0
+
+
+@given(
+    st.integers(1, 9),
+    st.integers(2, 14),
+    st.sampled_from(["half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric", "tf_crop_and_resize"]),
+    st.sampled_from(["linear", "cubic"]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 4),
+)
+def test_interpolation_is_a_sum_of_weighted_cells(
+    n: int, m: int, coordinates: str, mode: str, antialias: bool, exclude: bool, parts: int
+) -> None:
+    """Of every cell, near or far, each at its distance; cells beyond the ends are the last ones, or have no weight."""
+    x, a = np.random.default_rng(8).normal(size=n), -0.6
+    attrs: dict[str, Any] = {"sizes": (m,), "coordinates": coordinates, "mode": mode, "cubic": a, "outside": 9.0}
+    attrs |= {"antialias": antialias, "exclude_outside": exclude, "part": ((-0.25, 0.75),)}
+    half, scale = Fraction(1, 2), Fraction(m, n)
+    wanted = []
+    for o in range(m):
+        place = {
+            "asymmetric": o / scale,
+            "align_corners": Fraction(o * (n - 1), m - 1),
+            "tf_crop_and_resize": Fraction(o * (n - 1), m - 1) - Fraction(n - 1, 4),
+        }.get(coordinates, (o + half) / scale - half)
+        if coordinates == "tf_crop_and_resize" and not 0 <= place <= n - 1:
+            wanted.append(9.0)
+            continue
+        narrow = min(scale, 1) if antialias else 1
+        cells = range(floor(place) - 3 * n - 3, ceil(place) + 3 * n + 4)
+        weights = [weigh(float(narrow * abs(place - cell)), mode, a) for cell in cells]
+        if exclude:
+            weights = [w if 0 <= cell < n else 0.0 for w, cell in zip(weights, cells, strict=True)]
+        total = sum(w * x[min(max(cell, 0), n - 1)] for w, cell in zip(weights, cells, strict=True))
+        wanted.append(total / sum(weights))
+    (actual,) = run_cut(BUILTIN_OPS["resize"], attrs, [x], {"i0": min(parts, m)})
+    np.testing.assert_allclose(actual, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_shrinking_equals_onnx_runtime(mode: str) -> None:
+    x = np.random.default_rng(9).normal(size=(1, 1, 9, 12)).astype(np.float32)
+    how = {"mode": mode, "antialias": 1, "exclude_outside": int(mode == "cubic")}
+    wanted = ort("Resize", [x, None, None, np.array([1, 1, 4, 5])], **how)
+    attrs = {"sizes": (1, 1, 4, 5), "mode": mode, "antialias": True, "exclude_outside": mode == "cubic"}
     (actual,) = run_cut(BUILTIN_OPS["resize"], attrs, [x])
     close(actual, wanted)

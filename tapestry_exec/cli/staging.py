@@ -1,0 +1,113 @@
+"""Runs in stages, of models whose shapes follow from values: what each plans, runs and leaves to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from tapestry_exec.cli.answers import StagesAnswer, print_answer
+from tapestry_exec.cli.models import read_open_inputs
+from tapestry_exec.cli.planning import Planning, find_file
+from tapestry_exec.cli.printing import print_counted
+from tapestry_exec.cli.terminal import echo, progress_bar
+from tapestry_exec.run import StagedResult, replace_file, run_stages
+from tapestry_plan.ir import Graph, UnsupportedOp
+from tapestry_plan.onnx import StagedModel
+from tapestry_plan.steps import Mesh, ShardPlan
+from tapestry_sets.limits import Units, escape_controls, quote
+
+PlanModel = Callable[[Planning, Graph, Mesh], ShardPlan]
+
+
+def run_in_stages(
+    asked: Planning,
+    mesh: Mesh,
+    why: UnsupportedOp,
+    files: Sequence[str],
+    save: Path | None,
+    units: Units | None,
+    planned: PlanModel,
+    unusual: Mapping[str, Any],
+    **how: Any,
+) -> None:
+    """Run a model that has no graph of its own, for a reason, in stages; as a document where there are no units.
+
+    Raises
+    ------
+    UnsupportedOp
+        The reason, where the stages would depend on the value of an input that would be random.
+    """
+    try:
+        model = StagedModel(find_file(asked.model), shapes=asked.shapes, values=asked.values)
+    except UnsupportedOp:
+        raise why from None
+    check_options(**unusual)
+    given = read_open_inputs(model, files)
+    if given:
+        model.give(given)
+    others = read_open_inputs(model, (), asked.options["seed"])
+
+    def plan_stage(graph: Graph) -> ShardPlan:
+        stage = model.stage
+        if stage is not None and any(name in others for name in stage.wanted):
+            raise why
+        return planned(asked, graph, mesh)
+
+    if model.stage is not None and any(name in others for name in model.stage.wanted):
+        raise why
+    with progress_bar("running", asked.quiet) as progress:
+        found = run_stages(model, others, plan_stage, progress=progress, **how)
+    if units is None:
+        print_answer(StagesAnswer.of(found))
+    else:
+        print_stages(found, units)
+    if save is not None:
+        arrays = {name: value for name, value in found.outputs.items() if isinstance(value, np.ndarray)}
+        with replace_file(save) as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+
+def print_stages(found: StagedResult, units: Units) -> None:
+    """Each stage with why it ends and what was counted in it, and the outputs."""
+    each = iter(zip(found.plans, found.runs, strict=True))
+    for stage in found.stages:
+        echo(escape_controls(str(stage), keep="\n"))
+        if stage.graph is not None:
+            p, r = next(each)
+            print_counted("  bytes moved", p.nbytes_moved, r.nbytes_moved, units)
+            for name, apart in (r.difference or {}).items():
+                echo(f"  {escape_controls(name, keep='')}: difference from the unsharded run {apart:.3g}")
+    for name, value in found.outputs.items():
+        told = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else tell_kind(value)
+        echo(f"output {escape_controls(name, keep='')}: {told}")
+    echo(f"{units.nbytes(found.nbytes_whole)} came to the host for nodes that ran whole there")
+
+
+def tell_kind(value: Any) -> str:
+    """An output that is not a tensor.
+
+    Examples
+    --------
+    >>> tell_kind(None), tell_kind([1, 2])
+    ('absent', '2 tensors')
+    """
+    return "absent" if value is None else f"{len(value)} tensors" if isinstance(value, list) else quote(value)
+
+
+def check_options(**given: Any) -> None:
+    """Refuse what a run in stages has not.
+
+    Examples
+    --------
+    >>> check_options(trace=None, resume=None)
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise click.UsageError(
+                f"--{name} is of one plan, and shapes of this model follow from values, so that it runs in stages; "
+                "leave it out"
+            )
