@@ -33,8 +33,9 @@ from msgspec.structs import replace as replace_struct
 from tapestry_plan.ir import Graph, NotApplicable, OpNode, Selection
 from tapestry_plan.rewrite import Draft, Fusion, fuse
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.cost import ANYHOW, PADDED, compute_seconds, find_product_share, to_ticks
+from tapestry_plan.search.prices.operands import ANYHOW, PADDED
 from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.seconds import compute_seconds, find_product_share, to_ticks
 from tapestry_plan.search.prices.tensors import TensorCost
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.steps import align, list_stored

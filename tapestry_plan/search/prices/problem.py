@@ -17,27 +17,20 @@ from numpy.typing import NDArray
 from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.chosen import Moved, count_each, find_merge
-from tapestry_plan.search.prices.cost import (
-    BOX,
-    FLAT,
-    FREE,
-    HOSTED,
-    PADDED,
-    PARTED,
-    Held,
-    OperandBlocks,
-    RegionTable,
+from tapestry_plan.search.prices.merging import ORDERS, Makers, Merges, list_orders, list_whole, price_merges
+from tapestry_plan.search.prices.numbering import list_classes
+from tapestry_plan.search.prices.operands import BOX, FLAT, FREE, HOSTED, PADDED, PARTED, OperandBlocks
+from tapestry_plan.search.prices.regions import RegionTable
+from tapestry_plan.search.prices.seconds import (
     assembly_ticks,
     compute_seconds,
-    count_transfers,
     find_product_share,
-    list_classes,
     merge_ticks,
     to_ticks,
     transfer_ticks,
 )
-from tapestry_plan.search.prices.merging import ORDERS, Makers, Merges, list_orders, list_whole, price_merges
 from tapestry_plan.search.prices.tensors import Kind, Known, TensorCost, Use, Variable, hold_parts, hold_whole
+from tapestry_plan.search.prices.transfers import Held, count_transfers
 from tapestry_plan.search.prices.variants import Given
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.sums.elimination import Factor, IntArray

@@ -10,17 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
-from tapestry_plan.search.prices.cost import (
-    Held,
-    OperandBlocks,
-    RegionTable,
+from tapestry_plan.search.prices.operands import OperandBlocks
+from tapestry_plan.search.prices.regions import RegionTable
+from tapestry_plan.search.prices.seconds import (
     compute_seconds,
-    count_transfers,
     find_product_share,
     is_product,
     merge_ticks,
     transfer_ticks,
 )
+from tapestry_plan.search.prices.transfers import Held, count_transfers
 from tapestry_plan.steps import list_senders, number_ports, unite
 from tapestry_sets import DisjointRegions, Region
 from tests.recosting import Recosting
