@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
+from math import prod
 from typing import cast
 
 import numpy as np
@@ -13,6 +15,7 @@ from tapestry_plan.rewrite import open_block
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import MAX_STAGE_SECONDS, Mesh
+from tapestry_sets.regions import Box
 
 TICKS_PER_SECOND = 10**12
 """Modeled time is counted in whole picoseconds, so that sums and comparisons are exact."""
@@ -84,6 +87,7 @@ def compute_seconds(
     operands: int = 0,
     product: float = 1.0,
     copied: int | IntArray = 0,
+    packed: int | IntArray = 0,
 ) -> NDArray[np.float64]:
     """Modeled time of shards: their launches, and their arithmetic or their memory traffic, whichever takes longer.
 
@@ -98,6 +102,8 @@ def compute_seconds(
         How much of the arithmetic is that of products, see `find_product_share`.
     copied : int or array that broadcasts to them
         Bytes that a shard must write anew before it can read them, see `count_copied`.
+    packed : int or array that broadcasts to them
+        Bytes of operands that contractions pack, see `count_packed`.
     """
     products = np.array([d.flop_per_second for d in mesh.devices])
     cells = np.array([d.cell_rate for d in mesh.devices])
@@ -108,6 +114,8 @@ def compute_seconds(
     memory = np.array([d.memory_nbytes_per_second for d in mesh.devices])
     start = np.array([d.launch_seconds + operands * d.operand_seconds for d in mesh.devices])
     seconds: NDArray[np.float64] = launches * start + np.maximum(busy, nbytes / memory) + copied / memory
+    if mesh.prices_packing:
+        seconds += packed / np.array([d.packing_rate for d in mesh.devices])
     return seconds
 
 
@@ -154,9 +162,55 @@ def is_product(signature: Signature, flop: float, cells: int) -> bool:
     cells : int
         Of all operands together.
     """
+    return is_contraction(signature) or flop > tuning.PRODUCT_FLOP_A_CELL * cells
+
+
+def is_contraction(signature: Signature) -> bool:
+    """Whether an operator sums over an axis along which it reads several operands."""
     reads = [each.index_axes for each in signature.inputs]
-    summed = any(sum(axis in mine for mine in reads) > 1 for axis in signature.reductions)
-    return summed or flop > tuning.PRODUCT_FLOP_A_CELL * cells
+    return any(sum(axis in mine for mine in reads) > 1 for axis in signature.reductions)
+
+
+def count_packed(op: Op, attrs: Attrs, signature: Signature, itemsizes: Sequence[int], index: Box) -> int:
+    """Bytes of operands that the contractions of an index block pack: each as a matrix of the axes that it is read along.
+
+    A product's blocks are such matrices as they are. What a convolution reads is unfolded: a cell counts once for each
+    place of the kernel at which it is read.
+
+    Parameters
+    ----------
+    op : Op
+    attrs : mapping
+    signature : Signature
+    itemsizes : sequence of int
+        Of the operands that it reads.
+    index : Box
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> _ = g.output(g.op("matmul", g.input("x", (8, 6)), g.input("w", (6, 4)), name="product"))
+    >>> signature = g.signature("product")
+    >>> count_packed(g.ops["matmul"], {}, signature, (4, 4), Box((0, 0, 0), (2, 4, 6)))  # two rows, and all of w
+    144
+    """
+    block = open_block(op, attrs)
+    if block is not None:
+        count = len(block.first_signature.inputs)
+        mine, theirs = block.list_indices(index, signature)
+        sizes = block.operands_of_second(itemsizes[count:], block.itemsize)
+        found = count_packed(block.second, block.second_attrs, block.second_signature, sizes, theirs)
+        if mine is not None:
+            found += count_packed(block.first, block.first_attrs, block.first_signature, itemsizes[:count], mine)
+        return found
+    if not is_contraction(signature):
+        return 0
+    total = 0
+    for operand, itemsize in zip(signature.inputs, itemsizes, strict=True):
+        points = prod(index.shape[axis] for axis in operand.index_axes)
+        total += points * sum(prod(one.shape) for one in operand.projections) * itemsize
+    return total
 
 
 def to_ticks(seconds: NDArray[np.float64]) -> IntArray:
