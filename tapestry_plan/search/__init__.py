@@ -47,3 +47,4 @@ from tapestry_plan.search.arguments import CapOptions, Options, ParetoOptions
 from tapestry_plan.search.kept.binding import bind_plan, bind_to, read_again, rewrite_again
 from tapestry_plan.search.pareto import pareto
 from tapestry_plan.search.planner import plan, plan_or_spill
+from tapestry_plan.search.prices.seconds import count_packed
