@@ -110,7 +110,7 @@ def _measure_device(backend: str) -> Device:
     for name, node in list(g.nodes.items()):
         g.output(g.tensor(node.outputs[0]), name)
     p = plan(g, Mesh((1,)), expand=False)
-    seconds = {e.node: e.seconds for e in _run(p, backend) if e.kind == "compute"}
+    seconds = {e.node: e.seconds for e in _run(p, backend, tuning.CALIBRATION_RUNS) if e.kind == "compute"}
     launch, operand = _fit_starts([(_count_operands(g, name), seconds[name]) for name in kinds["few"]])
 
     def rate(kind: str, counted: Callable[[Graph, str], float]) -> float:
@@ -202,7 +202,7 @@ def _measure_copies(backend: str) -> tuple[Link, Link]:
         g.output(ops.relu(made[:, :read], name=f"columns{turn}"))
         fix |= {f"rows{turn}": {"i0": 2}, f"columns{turn}": {"i1": 2}}
     p = plan(g, Mesh((2,)), fix=fix, expand=False)
-    events, runs = _run(p, backend), {row.step: row.runs for row in p.transfers()}
+    events, runs = _run(p, backend, tuning.COPY_RUNS), {row.step: row.runs for row in p.transfers()}
     across = [
         (e.nbytes, runs[e.step], sum(phase.seconds for phase in e.phases if phase.kind != "move"))
         for e in events
@@ -214,14 +214,14 @@ def _measure_copies(backend: str) -> tuple[Link, Link]:
 # -- running and fitting ---------------------------------------------------------------------------------------
 
 
-def _run(p: ShardPlan, backend: str) -> list[TraceEvent]:
+def _run(p: ShardPlan, backend: str, runs: int) -> list[TraceEvent]:
     """The steps of a plan with the shortest time that each took in several runs; the first runs are not counted."""
     rng = np.random.default_rng(0)
     given: Mapping[str, Stored] = p.graph.stored
     inputs = {name: rng.random(one.shape, np.float32) for name, one in given.items() if one.kind == "input"}
     best: dict[int, TraceEvent] = {}
     with TemporaryDirectory() as folder:
-        for number in range(tuning.CALIBRATION_RUNS + 1):
+        for number in range(runs + 1):
             # with a trace, so that devices which work ahead of the host tell their own times
             timeline = run(p, inputs, backend=backend, trace=Path(folder, "trace.json")).timeline
             for event in timeline if number else ():

@@ -45,7 +45,9 @@ SHOWN_REGIONS = 8
 # -- calibration ---------------------------------------------------------------------------------------------
 
 CALIBRATION_RUNS = 7
-"""How many times each kernel and copy is run, besides once before: the fastest counts."""
+"""How many times each kernel is run, besides once before: the fastest counts."""
+COPY_RUNS = 25
+"""The same of copies, which are short: what else a machine does shows most in these."""
 CALIBRATION_REPEATS = 10
 """How many kernels there are of each kind."""
 CALIBRATED_PRODUCTS: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
@@ -60,7 +62,7 @@ CALIBRATED_PRODUCTS: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = 
     ("conv", (1, 64, 56, 56), (64, 64, 1, 1)),
     ("matmul", (8, 128, 64), (8, 64, 128)),
 )
-"""Products and convolutions, with what they read: many rows and few to each weight, as whole networks and parts have."""
+"""Products and convolutions, with what they read: of many rows to each weight and of few, as parts of networks have."""
 TRIED_RATES = 400
 """How many rates of arithmetic are tried, from 1/20 of the highest measured one to 20 times that."""
 COPIED_SHAPES = (

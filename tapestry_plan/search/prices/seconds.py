@@ -172,10 +172,10 @@ def is_contraction(signature: Signature) -> bool:
 
 
 def count_packed(op: Op, attrs: Attrs, signature: Signature, itemsizes: Sequence[int], index: Box) -> int:
-    """Bytes of operands that the contractions of an index block pack: each as a matrix of the axes that it is read along.
+    """Bytes of operands that the contractions of an index block pack.
 
-    A product's blocks are such matrices as they are. What a convolution reads is unfolded: a cell counts once for each
-    place of the kernel at which it is read.
+    Each operand is a matrix of the axes that it is read along. A product's blocks are that as they are; what a
+    convolution reads is unfolded: a cell counts once for each place of the kernel at which it is read.
 
     Parameters
     ----------
