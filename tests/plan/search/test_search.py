@@ -119,8 +119,7 @@ def test_uneven_rows_are_feasible() -> None:
 
 
 @pytest.mark.parametrize("devices", [2, 3])
-@pytest.mark.parametrize("bandwidth", [1e9, 1e12])
-@pytest.mark.parametrize("packing", [None, 2e9])
+@pytest.mark.parametrize(("bandwidth", "packing"), [(1e9, None), (1e12, 2e9)])
 def test_the_plan_is_the_best_of_all_layouts(devices: int, bandwidth: float, packing: float | None) -> None:
     device = Device(1e10, 1e12, packed_nbytes_per_second=packing)
     mesh = Mesh((devices,), link=Link(1e-9, bandwidth), device=device)
