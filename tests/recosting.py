@@ -163,7 +163,18 @@ class Recosting:
         flop = op.flop_per_point(signature, node.attrs) * step.index.size
         start = rates.launch_seconds + rates.operand_seconds * (len(node.inputs) + len(node.outputs))
         busy = max(flop / rates.flop_per_second, traffic / rates.memory_nbytes_per_second)
-        return start + busy + self.written[step.node][step.device] / rates.memory_nbytes_per_second
+        packed = self._count_packed(step) / (rates.packed_nbytes_per_second or float("inf"))
+        return start + busy + packed + self.written[step.node][step.device] / rates.memory_nbytes_per_second
+
+    def _count_packed(self, step: Compute) -> int:
+        """Bytes of operands of a contraction, each as a matrix of the axes along which it is read."""
+        node, signature = self.graph.nodes[step.node], self.graph.signature(step.node)
+        along = [operand.index_axes for operand in signature.inputs]
+        if all(sum(axis in mine for mine in along) < 2 for axis in signature.reductions):
+            return 0
+        sizes = [np.dtype(self.graph.source(name).dtype).itemsize for name in node.inputs]
+        shape = step.index.shape
+        return sum(n * prod(shape[axis] for axis in mine) for n, mine in zip(sizes, along, strict=True))
 
     def _count_written(self, step: Compute, made: Buffer) -> int:
         """Cells of an output that the shard writes: its buffer's box is theirs."""

@@ -160,6 +160,7 @@ class Tiny:
         self.flop: list[float] = []
         self.views: list[frozenset[int]] = []
         self.rows: list[bool] = []
+        self.along: list[list[set[int]]] = []
 
     def stage(
         self,
@@ -178,6 +179,7 @@ class Tiny:
         self.stages.append((extents, reads, out, writes))
         self.reduces.append(reduces)
         self.flop.append(flop)
+        self.along.append(self.list_axes(len(self.stages) - 1))
 
     def may_host(self, out: str) -> tuple[bool, bool]:
         """Whether what a stage makes may be made where it is read, and whether with its rows apart there."""
@@ -221,13 +223,16 @@ class Tiny:
                 stored = [cell for cell in (*touched, *written) if cell[0] not in inside]
                 rates = self.mesh.devices[device]
                 arithmetic = rates.flop_per_second if reduces else rates.cell_flop_per_second or rates.flop_per_second
-                mine = len(points) * flop / arithmetic, 4.0 * len(stored), float(len({name for name, _ in stored}))
-                before = begun.get((joined[k], device), [0.0, 0.0, 0.0]) if k in joined else [0.0, 0.0, 0.0]
+                packing = rates.packed_nbytes_per_second
+                packed = 4.0 * self.count_packed(k, points) / packing if packing else 0.0
+                operands = float(len({name for name, _ in stored}))
+                mine = len(points) * flop / arithmetic, 4.0 * len(stored), operands, packed
+                before = begun.get((joined[k], device), [0.0] * 4) if k in joined else [0.0] * 4
                 begun[k, device] = [a + b for a, b in zip(before, mine, strict=True)]
                 if out not in inside:
-                    work, traffic, operands = begun[k, device]
+                    work, traffic, operands, packed = begun[k, device]
                     start = rates.launch_seconds + rates.operand_seconds * operands
-                    seconds = max(seconds, start + max(work, traffic / rates.memory_nbytes_per_second))
+                    seconds = max(seconds, start + max(work, traffic / rates.memory_nbytes_per_second) + packed)
                 for name in {name for name, _ in touched if name in made}:
                     cells = {at for n, at in touched if n == name}
                     fresh = cells - arrived.setdefault((name, device), set())
@@ -257,6 +262,27 @@ class Tiny:
                     cells = {writes(*point)[1] for point in product(*ranges)}
                     holders.setdefault(out, []).append((device, part, cells))
         return ticks, nbytes
+
+    def count_packed(self, k: int, points: list[tuple[int, ...]]) -> int:
+        """Cells that a stage packs for some points, if it sums over an axis along which it reads several operands.
+
+        Each operand is a matrix with a row or column for each place on the axes along which its cells are others.
+        """
+        along = self.along[k]
+        return sum(len({tuple(point[axis] for axis in mine) for point in points}) for mine in along)
+
+    def list_axes(self, k: int) -> list[set[int]]:
+        """Of each operand of such a stage the axes along which its cells are others; nothing of other stages."""
+        extents, reads, *_ = self.stages[k]
+        along: list[set[int]] = [set() for _ in list_operands(reads(*(0 for _ in extents)))]
+        for point in product(*(range(max(2, n)) for n in extents)):  # an axis of one place is one, too
+            for axis in range(len(extents)):
+                other = (*point[:axis], 0, *point[axis + 1 :])
+                both = zip(*(list_operands(reads(*at)) for at in (point, other)), strict=True)
+                for operand, (one, two) in enumerate(both):
+                    along[operand] |= {axis} if one != two else set()
+        summed = range(len(extents) - self.reduces[k], len(extents))
+        return along if any(sum(axis in mine for mine in along) > 1 for axis in summed) else []
 
     def lie_together(self, first: int, second: int, layouts: list[list[list[range] | None]]) -> bool:
         """Whether each device computes of one stage just what it reads itself of that stage's result in another."""

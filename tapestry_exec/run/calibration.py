@@ -3,7 +3,8 @@
 The model has a few numbers for a device, and one kind of operator says each best::
 
     launch_seconds, operand_seconds    on a few cells, with two to six operands        t = launch + operands * o
-    flop_per_second                    products and convolutions                       t - start = flop / rate
+    flop_per_second                    products and convolutions, of few rows          t - start = flop / rate
+    packed_nbytes_per_second             and of many                                       + packed / packing
     cell_flop_per_second               rows: softmax, normalization                    t - start = flop / rate
     memory_nbytes_per_second           sums of two tensors                             t - start = bytes / rate
     link                               halves of rows that go to another device        t = latency + bytes / rate
@@ -20,7 +21,6 @@ Of several runs each step counts at its fastest: other work on the machine only 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from math import exp, log, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,8 +32,8 @@ from tapestry_exec.run.backends import BACKENDS
 from tapestry_exec.run.deployment import run
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_plan import ops
-from tapestry_plan.ir import Graph, Stored, Tensor
-from tapestry_plan.search import plan
+from tapestry_plan.ir import Graph, Stored
+from tapestry_plan.search import count_packed, plan
 from tapestry_plan.steps import Device, Link, Mesh, ShardPlan
 from tapestry_sets.limits import check_arguments, list_names, quote
 
@@ -110,18 +110,31 @@ def _measure_device(backend: str) -> Device:
     for name, node in list(g.nodes.items()):
         g.output(g.tensor(node.outputs[0]), name)
     p = plan(g, Mesh((1,)), expand=False)
-    seconds = {e.node: e.seconds for e in _run(p, backend) if e.kind == "compute"}
+    seconds = {e.node: e.seconds for e in _run(p, backend, tuning.CALIBRATION_RUNS) if e.kind == "compute"}
     launch, operand = _fit_starts([(_count_operands(g, name), seconds[name]) for name in kinds["few"]])
 
     def rate(kind: str, counted: Callable[[Graph, str], float]) -> float:
         return _find_rate((counted(g, n), seconds[n], launch + operand * _count_operands(g, n)) for n in kinds[kind])
 
+    memory = rate("sum", _count_nbytes)
+    timed = [
+        (
+            _count_flop(g, name),
+            _count_nbytes(g, name) / memory,
+            _count_packed(g, name),
+            seconds[name],
+            launch + operand * _count_operands(g, name),
+        )
+        for name in kinds["product"]
+    ]
+    flop, packing = _fit_products(timed)
     return Device(
-        rate("product", _count_flop),
-        rate("sum", _count_nbytes),
+        flop,
+        memory,
         launch,
         cell_flop_per_second=rate("row", _count_flop),
         operand_seconds=operand,
+        packed_nbytes_per_second=packing,
     )
 
 
@@ -133,15 +146,9 @@ def _add_few(g: Graph, number: int, label: str) -> None:
 
 def _add_product(g: Graph, number: int, label: str) -> None:
     """One of some products and convolutions."""
-    makers: list[tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]] = [
-        (ops.matmul, (512, 512), (512, 512)),
-        (partial(ops.conv, pads=1), (1, 64, 28, 28), (64, 64, 3, 3)),
-        (ops.matmul, (256, 512), (512, 1024)),
-        (ops.conv, (1, 256, 14, 14), (256, 256, 1, 1)),
-        (ops.matmul, (8, 128, 64), (8, 64, 128)),
-    ]
-    make, *shapes = makers[number % len(makers)]
-    make(*(g.input(f"p{label}_{k}", shape) for k, shape in enumerate(shapes)))
+    kind, *shapes = tuning.CALIBRATED_PRODUCTS[number % len(tuning.CALIBRATED_PRODUCTS)]
+    x, w = (g.input(f"p{label}_{k}", shape) for k, shape in enumerate(shapes))
+    _ = x @ w if kind == "matmul" else ops.conv(x, w, pads=w.shape[-1] // 2)
 
 
 def _add_row(g: Graph, number: int, label: str) -> None:
@@ -168,6 +175,12 @@ def _count_flop(g: Graph, name: str) -> float:
     return g.ops[node.op].flop_per_point(signature, node.attrs) * signature.index.size
 
 
+def _count_packed(g: Graph, name: str) -> int:
+    signature, node = g.signature(name), g.nodes[name]
+    itemsizes = [np.dtype(g.source(each).dtype).itemsize for each in node.inputs]
+    return count_packed(g.ops[node.op], node.attrs, signature, itemsizes, signature.index)
+
+
 def _count_nbytes(g: Graph, name: str) -> float:
     node = g.nodes[name]
     sources = [g.source(each) for each in (*node.inputs, *node.outputs)]
@@ -189,7 +202,7 @@ def _measure_copies(backend: str) -> tuple[Link, Link]:
         g.output(ops.relu(made[:, :read], name=f"columns{turn}"))
         fix |= {f"rows{turn}": {"i0": 2}, f"columns{turn}": {"i1": 2}}
     p = plan(g, Mesh((2,)), fix=fix, expand=False)
-    events, runs = _run(p, backend), {row.step: row.runs for row in p.transfers()}
+    events, runs = _run(p, backend, tuning.COPY_RUNS), {row.step: row.runs for row in p.transfers()}
     across = [
         (e.nbytes, runs[e.step], sum(phase.seconds for phase in e.phases if phase.kind != "move"))
         for e in events
@@ -201,14 +214,14 @@ def _measure_copies(backend: str) -> tuple[Link, Link]:
 # -- running and fitting ---------------------------------------------------------------------------------------
 
 
-def _run(p: ShardPlan, backend: str) -> list[TraceEvent]:
+def _run(p: ShardPlan, backend: str, runs: int) -> list[TraceEvent]:
     """The steps of a plan with the shortest time that each took in several runs; the first runs are not counted."""
     rng = np.random.default_rng(0)
     given: Mapping[str, Stored] = p.graph.stored
     inputs = {name: rng.random(one.shape, np.float32) for name, one in given.items() if one.kind == "input"}
     best: dict[int, TraceEvent] = {}
     with TemporaryDirectory() as folder:
-        for number in range(tuning.CALIBRATION_RUNS + 1):
+        for number in range(runs + 1):
             # with a trace, so that devices which work ahead of the host tell their own times
             timeline = run(p, inputs, backend=backend, trace=Path(folder, "trace.json")).timeline
             for event in timeline if number else ():
@@ -231,6 +244,26 @@ def _find_rate(found: Iterable[tuple[float, float, float]]) -> float:
     """The geometric mean of amounts by seconds, without what it takes to start: at most most of it."""
     rates = [amount / max(seconds - start, seconds * tuning.MIN_WORKING) for amount, seconds, start in found]
     return _round(exp(sum(map(log, rates)) / len(rates)))
+
+
+def _fit_products(found: Sequence[tuple[float, float, int, float, float]]) -> tuple[float, float | None]:
+    """The rates of arithmetic and of packing with the least sum of squares of relative errors; None for no packing.
+
+    Of each product: flop, seconds of its memory traffic, which goes on beside the arithmetic, bytes that it packs,
+    seconds in all, and of these what it takes to start.
+    """
+    flop, moving, packed, seconds, starts = np.array(found, float).T
+    working = np.maximum(seconds - starts, seconds * tuning.MIN_WORKING)
+    given, told = flop / working, packed / working
+    best, least = (float(np.median(given)), 0.0), float("inf")
+    for rate in given.max() * np.geomspace(0.05, 20, tuning.TRIED_RATES):
+        left = 1 - np.maximum(flop / rate, moving) / working
+        each = max(0.0, float(told @ left) / float(told @ told))
+        error = float(((left - each * told) ** 2).sum())
+        if error < least:
+            best, least = (float(rate), each), error
+    rate, each = best
+    return _round(rate), _round(1 / each) if each else None
 
 
 def _fit_link(found: Sequence[tuple[int, int, float]]) -> Link:

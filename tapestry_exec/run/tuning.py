@@ -45,9 +45,26 @@ SHOWN_REGIONS = 8
 # -- calibration ---------------------------------------------------------------------------------------------
 
 CALIBRATION_RUNS = 7
-"""How many times each kernel and copy is run, besides once before: the fastest counts."""
+"""How many times each kernel is run, besides once before: the fastest counts."""
+COPY_RUNS = 25
+"""The same of copies, which are short: what else a machine does shows most in these."""
 CALIBRATION_REPEATS = 10
 """How many kernels there are of each kind."""
+CALIBRATED_PRODUCTS: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
+    ("matmul", (512, 512), (512, 512)),
+    ("matmul", (32, 768), (768, 2304)),
+    ("conv", (1, 64, 28, 28), (64, 64, 3, 3)),
+    ("matmul", (128, 768), (768, 768)),
+    ("conv", (1, 256, 14, 14), (256, 256, 1, 1)),
+    ("matmul", (16, 1024), (1024, 1024)),
+    ("conv", (1, 256, 7, 7), (256, 256, 3, 3)),
+    ("matmul", (64, 512), (512, 1024)),
+    ("conv", (1, 64, 56, 56), (64, 64, 1, 1)),
+    ("matmul", (8, 128, 64), (8, 64, 128)),
+)
+"""Products and convolutions, with what they read: of many rows to each weight and of few, as parts of networks have."""
+TRIED_RATES = 400
+"""How many rates of arithmetic are tried, from 1/20 of the highest measured one to 20 times that."""
 COPIED_SHAPES = (
     *((8, 8, 8), (512, 512, 512), (2048, 56, 2), (64, 64, 64), (8192, 56, 2), (256, 256, 256), (4096, 56, 8)) * 2,
     *((1024, 256, 256), (16384, 28, 2), (1024, 128, 32)) * 2,

@@ -91,9 +91,11 @@ def _tell_device(device: Device) -> str:
     )
     room = "" if device.memory_nbytes is None else f", and has {tell_nbytes(device.memory_nbytes)}"
     launch = f", starts in {UNITS.seconds(device.launch_seconds)}" if device.launch_seconds else ""
+    rate = device.packed_nbytes_per_second
+    packs = f", packs operands of contractions at {rate / 1e9:,.4g} GB/s" if rate else ""
     return (
         f"computes {UNITS.flop(device.flop_per_second)}/s{cells}, moves "
-        f"{device.memory_nbytes_per_second / 1e9:,.4g} GB/s in its memory{launch}{room}"
+        f"{device.memory_nbytes_per_second / 1e9:,.4g} GB/s in its memory{packs}{launch}{room}"
     )
 
 

@@ -179,6 +179,12 @@ class Fusion(Struct, frozen=True, dict=True):
         found = [spans.get(k, (0, n)) for k, n in enumerate(sizes)]
         return Box(tuple(a for a, _ in found), tuple(n for _, n in found))
 
+    def list_indices(self, index: Box, signature: Signature) -> tuple[Box | None, Box]:
+        """The index boxes of both operators for one of the fused operator; None where only padding is read."""
+        whole = with_whole(index, signature, self.second_signature)
+        cells = self.cells(whole)
+        return None if cells is None else self.made_by(cells), whole
+
     def signature(self) -> Signature:
         """Of the fused operator: the second one's index axes, the first one's operands and then the second one's.
 
@@ -329,14 +335,12 @@ class Fusion(Struct, frozen=True, dict=True):
 
     def _plan_now(self, shard: Shard) -> tuple[Shard | None, Shard]:
         count = len(self.first_signature.inputs)
-        index = with_whole(shard.index, shard.signature, self.second_signature)
-        cells = self.cells(index)
+        box, index = self.list_indices(shard.index, shard.signature)
         wanted = self.second_signature.input_box(self.at[0], index)
         boxes = tuple(_with_between(shard.input_boxes[count:], self.at, wanted))
         two = Shard(index, self.second_signature, self.second_attrs, boxes, shard.output_boxes, None)
-        if cells is None:
+        if box is None:
             return None, two
-        box = self.made_by(cells)
         out = self.first_signature.outputs[0].projection.bounding_box(box)
         return Shard(box, self.first_signature, self.first_attrs, shard.input_boxes[:count], (out,), None), two
 

@@ -11,7 +11,10 @@ From the ground up; each row stands on rows above it:
     sums/frontier                        sums of picoseconds within a cap on bytes
     prices/along  prices/runs            what devices exchange along the axes of a mesh; in how many pieces of memory
     prices/variants                      a graph with its expansions
-    prices/cost  prices/splits           bytes and seconds of layouts, as numbers; cuts that neighbors' views ask for
+    prices/numbering  prices/operands    rows that are few different ones; how operands have their blocks of a tensor
+    prices/regions  prices/exchange      sizes of what regions have in common; what devices send to each other
+    prices/copied  prices/seconds        copies within a device; modeled time
+    prices/transfers  prices/splits      bytes of all classes of layouts; cuts that neighbors' views ask for
     prices/merging                       what merging partial results in stages takes
     prices/tensors                       variables, stored tensors with who makes and reads them, known facts
     prices/chosen                        what moves where layouts are chosen
@@ -44,3 +47,4 @@ from tapestry_plan.search.arguments import CapOptions, Options, ParetoOptions
 from tapestry_plan.search.kept.binding import bind_plan, bind_to, read_again, rewrite_again
 from tapestry_plan.search.pareto import pareto
 from tapestry_plan.search.planner import plan, plan_or_spill
+from tapestry_plan.search.prices.seconds import count_packed

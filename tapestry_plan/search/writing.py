@@ -16,9 +16,9 @@ from tapestry_plan.rewrite import Draft, split_axes
 from tapestry_plan.search.kept.comparing import Comparison, summarize
 from tapestry_plan.search.neighbors.fusing import fuse_neighbors
 from tapestry_plan.search.prices.chosen import Moved
-from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
 from tapestry_plan.search.prices.kept import KeptProblem
 from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
 from tapestry_plan.search.prices.splits import Split
 from tapestry_plan.search.solving import Solved, count_work
 from tapestry_plan.steps import (

@@ -39,7 +39,7 @@ from threadpoolctl import threadpool_info
 
 sys.path.insert(0, str(ROOT))
 
-from tapestry_exec import NumpyBackend, RunResult, check_plan, deploy, evaluate, run
+from tapestry_exec import NumpyBackend, RunResult, calibrate, check_plan, deploy, evaluate, run
 from tapestry_exec.cli.commands import random_inputs
 from tapestry_exec.copies.arrays import pack, strided_copies
 from tapestry_exec.copies.strided import pack_transfers
@@ -634,10 +634,10 @@ def processor(name: str, devices: int, rounds: int) -> dict[str, Any]:
     These are the calls of `np.matmul` that a run made, on the same arrays, again without anything of ours around them.
     """
     _, graph = open_model(name)
-    inputs = random_inputs(graph, 0)
+    inputs, rates = random_inputs(graph, 0), calibrate()
     with (
-        deploy(plan(graph, Mesh((1,))), backend="serial") as one,
-        deploy(plan(graph, Mesh((devices,))), backend="serial") as many,
+        deploy(plan(graph, replace(rates, shape=(1,))), backend="serial") as one,
+        deploy(plan(graph, replace(rates, shape=(devices,))), backend="serial") as many,
     ):
         products = [list_products(lambda placed=placed: placed.run(inputs)) for placed in (one, many)]
         calls: dict[str, Callable[[], object]] = {
@@ -685,9 +685,10 @@ def processor_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
         f"## Processor time on {devices} devices",
         "",
         "Medians in milliseconds of processor time behind placing, in turns, BLAS on one thread; all devices in one "
-        "loop. Products are a run's calls of `np.matmul`, alone, on the same arrays: what BLAS takes longer for small "
-        "matrices. Copies are packed, moved and unpacked between devices, or within one; places are taken and given "
-        "back (`alloc`, `free`). What is left are further NumPy calls, and Python around them.",
+        "loop, of plans for the rates that `tapestry calibrate` measures first. Products are a run's calls of "
+        "`np.matmul`, alone, on the same arrays: what BLAS takes longer for small matrices. Copies are packed, moved "
+        "and unpacked between devices, or within one; places are taken and given back (`alloc`, `free`). What is left "
+        "are further NumPy calls, and Python around them.",
         "",
         "| network | unsharded | sharded | sharded / unsharded | products | sharded products | more for products | "
         "copies and merges | places | more for the rest |",

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.cost import ANYHOW
+from tapestry_plan.search.prices.operands import ANYHOW
 from tapestry_plan.search.prices.problem import Asked, Problem
 from tapestry_plan.search.prices.tensors import TensorCost, Use
 from tapestry_plan.search.prices.variants import Given, Variants

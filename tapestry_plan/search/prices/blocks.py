@@ -33,8 +33,9 @@ from msgspec.structs import replace as replace_struct
 from tapestry_plan.ir import Graph, NotApplicable, OpNode, Selection
 from tapestry_plan.rewrite import Draft, Fusion, fuse
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.cost import ANYHOW, PADDED, compute_seconds, find_product_share, to_ticks
+from tapestry_plan.search.prices.operands import ANYHOW, PADDED
 from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.seconds import compute_seconds, find_product_share, to_ticks
 from tapestry_plan.search.prices.tensors import TensorCost
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.steps import align, list_stored
@@ -394,6 +395,8 @@ class _WorkOf(Struct, frozen=True):
     """Of these what it writes."""
     copied: IntArray
     """Bytes that it writes anew to read views."""
+    packed: IntArray
+    """Bytes of operands that it packs, as a contraction."""
 
     @classmethod
     def of(cls, problem: Problem, nodes: Sequence[OpNode], k: int) -> _WorkOf:
@@ -409,6 +412,7 @@ class _WorkOf(Struct, frozen=True):
             np.zeros_like(copied) if between is None else traffic[between],
             sum((traffic[name] for name in node.outputs), np.zeros_like(copied)),
             copied,
+            problem.count_packed(node) if problem.mesh.prices_packing else np.zeros_like(copied),
         )
 
 
@@ -416,10 +420,11 @@ def _count_ticks(problem: Problem, block: _InOne, mine: Sequence[tuple[_WorkOf, 
     """Picoseconds of a block in some layouts, each operator's own, as the block that it is."""
     last, rows = mine[-1]
     points = last.points[rows]
-    nbytes, copied = np.zeros_like(points), np.zeros_like(points)
+    nbytes, copied, packed = (np.zeros_like(points) for _ in range(3))
     for k, (work, rows) in enumerate(mine):
         nbytes += work.nbytes[rows]
         copied += work.copied[rows]
+        packed += work.packed[rows]
         if k:
             nbytes -= work.before[rows]
         if work is not last:
@@ -432,6 +437,7 @@ def _count_ticks(problem: Problem, block: _InOne, mine: Sequence[tuple[_WorkOf, 
         operands=block.operands,
         product=block.product,
         copied=copied,
+        packed=packed,
     )
     return to_ticks(np.where(points == 0, 0.0, seconds).max(axis=1))
 

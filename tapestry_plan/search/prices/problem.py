@@ -17,27 +17,21 @@ from numpy.typing import NDArray
 from tapestry_plan.ir import Axis, Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.chosen import Moved, count_each, find_merge
-from tapestry_plan.search.prices.cost import (
-    BOX,
-    FLAT,
-    FREE,
-    HOSTED,
-    PADDED,
-    PARTED,
-    Held,
-    OperandBlocks,
-    RegionTable,
+from tapestry_plan.search.prices.merging import ORDERS, Makers, Merges, list_orders, list_whole, price_merges
+from tapestry_plan.search.prices.numbering import list_classes
+from tapestry_plan.search.prices.operands import BOX, FLAT, FREE, HOSTED, PADDED, PARTED, OperandBlocks
+from tapestry_plan.search.prices.regions import RegionTable
+from tapestry_plan.search.prices.seconds import (
     assembly_ticks,
     compute_seconds,
-    count_transfers,
+    count_packed,
     find_product_share,
-    list_classes,
     merge_ticks,
     to_ticks,
     transfer_ticks,
 )
-from tapestry_plan.search.prices.merging import ORDERS, Makers, Merges, list_orders, list_whole, price_merges
 from tapestry_plan.search.prices.tensors import Kind, Known, TensorCost, Use, Variable, hold_parts, hold_whole
+from tapestry_plan.search.prices.transfers import Held, count_transfers
 from tapestry_plan.search.prices.variants import Given
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.sums.elimination import Factor, IntArray
@@ -666,6 +660,21 @@ class Problem:
                 nbytes += self._count_operand(node, operand, rows)
         return nbytes
 
+    def count_packed(self, node: OpNode, rows: slice = slice(None)) -> IntArray:
+        """Bytes of operands that each device packs where an operator is a contraction, by layout and device."""
+        blocks, places = self._list_blocks(self.variables[self.position["operator", node.name]].layouts)
+        op, signature = self.graph.ops[node.op], self.graph.signature(node.name)
+        itemsizes = [np.dtype(self.graph.source(name).dtype).itemsize for name in node.inputs]
+
+        def count() -> IntArray:
+            # over digits of axes work operators that go cell by cell, which are none
+            boxes = (block if isinstance(block, Box) else None for block in blocks)
+            each = [count_packed(op, node.attrs, signature, itemsizes, box) if box else 0 for box in boxes]
+            return np.array([*each, 0], np.int64)
+
+        packed: IntArray = self.known.fact(("packed", self.kind(node)), count)
+        return packed[places[rows]]
+
     def _count_operand(self, node: OpNode, operand: int, rows: slice) -> IntArray:
         """The same of one operand, some of whose blocks may have to be written anew."""
         layouts = self.variables[self.position["operator", node.name]].layouts
@@ -732,7 +741,10 @@ class Problem:
         operands = len(node.inputs) + len(node.outputs)
         flops = np.reshape(flop, nbytes.shape)
         copied = self.count_copied(node, rows) if copies else 0
-        each = compute_seconds(flops, nbytes, mesh, launches, operands=operands, product=product, copied=copied)
+        packed = self.count_packed(node, rows) if mesh.prices_packing else 0
+        each = compute_seconds(
+            flops, nbytes, mesh, launches, operands=operands, product=product, copied=copied, packed=packed
+        )
         return np.where(np.reshape(idle, nbytes.shape), 0.0, each)
 
     def _list_traffic(self, at: int, read: Mapping[str, IntArray], rows: slice) -> Iterator[tuple[str, IntArray]]:

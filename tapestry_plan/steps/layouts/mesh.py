@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -168,12 +168,14 @@ class Mesh(Shown, Struct, frozen=True):
         3000000000000.0
         """
         each = self.devices
+        packing = max(one.packing_rate for one in each)
         return Device(
             max(one.flop_per_second for one in each),
             max(one.memory_nbytes_per_second for one in each),
             min(one.launch_seconds for one in each),
             cell_flop_per_second=max(one.cell_rate for one in each),
             operand_seconds=min(one.operand_seconds for one in each),
+            packed_nbytes_per_second=None if packing == inf else packing,
         )
 
     @property
@@ -205,6 +207,18 @@ class Mesh(Shown, Struct, frozen=True):
         (1, 2)
         """
         return (self.link,) if isinstance(self.link, Link) else tuple(one for one in self.link if isinstance(one, Link))
+
+    @property
+    def prices_packing(self) -> bool:
+        """Whether contractions take time to pack their operands on some device.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Device, Mesh
+        >>> Mesh(2).prices_packing, Mesh(2, device=Device(packed_nbytes_per_second=1e10)).prices_packing
+        (False, True)
+        """
+        return any(device.packed_nbytes_per_second for device, _ in self.kinds)
 
     @property
     def prices_runs(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ class Device(Struct, frozen=True):
     ----------
     flop_per_second : float
         Of products: operators that sum over an axis along which they read several operands, or read each cell very
-        often (`tapestry_plan.search.prices.cost.is_product`).
+        often (`tapestry_plan.search.prices.seconds.is_product`).
     memory_nbytes_per_second : float
     launch_seconds : float
         What it takes to start one computation: of an operator's shard, or of a merge of partial results.
@@ -29,6 +29,10 @@ class Device(Struct, frozen=True):
         as of products if not given.
     operand_seconds : float
         What it takes to start, for each operand that a shard reads or writes: an interpreter finds its array.
+    packed_nbytes_per_second : float, optional
+        Bytes of operands that a contraction packs in a second before it multiplies them: BLAS on a processor lays
+        each of them out anew, windows of a convolution unfolded. Without it that takes no time of its own, as on GPUs,
+        which load while they multiply.
 
     Examples
     --------
@@ -45,6 +49,7 @@ class Device(Struct, frozen=True):
     memory_nbytes: int | None = None
     cell_flop_per_second: float | None = None
     operand_seconds: float = 0.0
+    packed_nbytes_per_second: float | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -54,6 +59,8 @@ class Device(Struct, frozen=True):
         _check_wait("Device", "operand_seconds", self.operand_seconds)
         if self.cell_flop_per_second is not None:
             _check_rate("Device", "cell_flop_per_second", self.cell_flop_per_second)
+        if self.packed_nbytes_per_second is not None:
+            _check_rate("Device", "packed_nbytes_per_second", self.packed_nbytes_per_second)
         if self.memory_nbytes is not None and self.memory_nbytes <= 0:
             raise ValueError(
                 f"Device: memory_nbytes is {quote(self.memory_nbytes)}, it must be > 0; leave it out for no limit"
@@ -70,6 +77,18 @@ class Device(Struct, frozen=True):
         (10000000000000.0, 2000000000000.0)
         """
         return self.cell_flop_per_second or self.flop_per_second
+
+    @property
+    def packing_rate(self) -> float:
+        """Bytes of operands that a contraction packs in a second: infinite where that takes no time of its own.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Device
+        >>> Device().packing_rate, Device(packed_nbytes_per_second=2e10).packing_rate
+        (inf, 20000000000.0)
+        """
+        return self.packed_nbytes_per_second or inf
 
 
 class Link(Struct, frozen=True):

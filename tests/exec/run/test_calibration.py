@@ -37,6 +37,22 @@ def test_rates_are_found_again(rate: float, start: float, amounts: list[int]) ->
         assert found == pytest.approx(rate, rel=0.01)
 
 
+@given(st.floats(1e9, 1e13), st.none() | st.floats(1e8, 1e11))
+@example(1e11, None)
+def test_rates_of_products_are_found_again(rate: float, packing: float | None) -> None:
+    """Of products of many rows and of few: what each takes beside its arithmetic is packing."""
+    shapes = (512, 512, 512), (32, 768, 2304), (128, 768, 768), (16, 1024, 1024), (8, 256, 4096), (1024, 1024, 64)
+    timed = []
+    for m, k, n in shapes:
+        flop, packed, start = 2.0 * m * k * n, 4 * (m * k + k * n), 5e-6
+        timed.append((flop, 0.0, packed, start + flop / rate + (packed / packing if packing else 0.0), start))
+    found, pack = calibration._fit_products(timed)
+    for flop, _, packed, seconds, start in timed:  # the two may stand for each other, where one of them is small
+        assert start + flop / found + (packed / pack if pack else 0.0) == pytest.approx(seconds, rel=0.05)
+    if packing is None:
+        assert found == pytest.approx(rate, rel=0.05)
+
+
 @given(st.floats(1e-7, 1e-4), st.floats(1e8, 1e11), st.just(0.0) | st.floats(1e-10, 1e-7))
 @example(1e-6, 1e9, 0.0)
 def test_links_are_found_again(latency: float, rate: float, run: float) -> None:
@@ -61,6 +77,7 @@ def test_no_rate_of_a_link_is_below_zero(timed: list[tuple[int, int, float]]) ->
 
 def test_this_machine_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "CALIBRATION_RUNS", 1)
+    monkeypatch.setattr(tuning, "COPY_RUNS", 1)
     file = tmp_path / "mine.toml"
     done = CliRunner().invoke(main, ["calibrate", str(file), "--devices", "2"])
     assert done.exit_code == 0 and "kernels: " in done.output
@@ -71,6 +88,7 @@ def test_this_machine_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert device.cell_flop_per_second > 1e8 and 1e8 < device.flop_per_second < 1e14
     assert 1e8 < device.memory_nbytes_per_second < 1e13 and 1e6 < mesh.ports[0].nbytes_per_second < 1e13
     assert 0 < device.launch_seconds + device.operand_seconds < 0.1
+    assert device.packed_nbytes_per_second is None or 1e7 < device.packed_nbytes_per_second < 1e13
     g = Graph()
     g.output(ops.relu(g.input("x", (64, 64)) @ g.input("w", (64, 64))))
     assert plan(g, mesh).makespan_seconds > 0
@@ -115,6 +133,7 @@ DEVICES = st.builds(
     st.integers(1, 10**15),
     st.none() | st.floats(1, 1e20),
     st.floats(0, 1),
+    st.none() | st.floats(1, 1e20),
 )
 
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_plan import Link, Mesh
-from tapestry_plan.search.prices import cost
+from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.along import Spreads
-from tapestry_plan.search.prices.cost import Held, RegionTable, count_transfers
+from tapestry_plan.search.prices.regions import RegionTable
+from tapestry_plan.search.prices.transfers import Held, count_transfers
 from tapestry_plan.steps import Layout, list_candidates, list_senders, number_ports
 from tapestry_sets import DisjointRegions, Region
 
@@ -76,7 +77,7 @@ def test_along_the_axes_as_by_pairs(
     table = RegionTable(extents[:2])
     held = held_by(table, holders)
     need = np.array([number_cells(table, one) for one in readers])
-    with mock.patch.object(cost.tuning, "MIN_ALONG_DEVICES", 1):
+    with mock.patch.object(tuning, "MIN_ALONG_DEVICES", 1):
         found = count_transfers(table, held, [need], mesh).spread()
     ports = number_ports(mesh)
     masks = [mask_of(region) for region in table.regions]

@@ -10,21 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Mesh
-from tapestry_plan.search.prices import cost
-from tapestry_plan.search.prices.cost import (
-    ANYHOW,
-    BESIDE,
-    BOX,
-    FLAT,
-    FREE,
-    HOSTED,
-    PADDED,
-    PARTED,
-    Held,
-    OperandBlocks,
-    RegionTable,
-    count_transfers,
-)
+from tapestry_plan.search import tuning
+from tapestry_plan.search.prices.operands import ANYHOW, BESIDE, BOX, FLAT, FREE, HOSTED, PADDED, PARTED, OperandBlocks
+from tapestry_plan.search.prices.regions import RegionTable
+from tapestry_plan.search.prices.transfers import Held, count_transfers
 from tapestry_plan.steps import unite
 from tapestry_sets import DisjointRegions, Region
 from tapestry_sets.regions import Box
@@ -126,7 +115,7 @@ def test_blocks_are_put_together(data: st.DataObject, differs: bool, consumers: 
     ]
     held = Held(numbers[holders], parts, np.array([[0, 1, 2]] * 2))
     itemsizes = 4, 6
-    with mock.patch.object(cost.tuning, "MIN_ALONG_DEVICES", 1 if along else 32):
+    with mock.patch.object(tuning, "MIN_ALONG_DEVICES", 1 if along else 32):
         found = count_transfers(table, held, whole, mesh, blocks, itemsizes).spread()
     masks = [mask for _, mask in drawn]
     for choice in np.ndindex(*found.cells.shape):

@@ -15,6 +15,7 @@ from tests.tiny_plans import Tiny
 
 MOST_CHOICES = 250
 DEVICES = [Device(1e9, 1e10), Device(1e9, 1e10, 3e-9), Device(1e8, 4e10, 1e-9), Device(3e9, 2e9, 2e-9)]
+DEVICES += [Device(1e9, 1e10, packed_nbytes_per_second=1e9), Device(3e9, 1e10, 1e-9, packed_nbytes_per_second=5e9)]
 
 
 def draw(seed: int) -> tuple[Graph, Tiny, list[list]]:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
-from tapestry_plan.search.prices.cost import (
-    Held,
-    OperandBlocks,
-    RegionTable,
+from tapestry_plan.search.prices.operands import OperandBlocks
+from tapestry_plan.search.prices.regions import RegionTable
+from tapestry_plan.search.prices.seconds import (
     compute_seconds,
-    count_transfers,
+    count_packed,
     find_product_share,
     is_product,
     merge_ticks,
     transfer_ticks,
 )
+from tapestry_plan.search.prices.transfers import Held, count_transfers
 from tapestry_plan.steps import list_senders, number_ports, unite
-from tapestry_sets import DisjointRegions, Region
+from tapestry_sets import Box, DisjointRegions, Region
 from tests.recosting import Recosting
 
 SHAPE = (6, 5)
@@ -200,6 +202,44 @@ def test_operators_that_are_no_products_have_a_rate_of_their_own() -> None:
     assert some.tolist() == pytest.approx([0.75e-3 + 0.25 + 1e-6, 1e-3])
     assert compute_seconds(flop, nbytes, mesh, 2, operands=3).tolist() == pytest.approx([1e-3 + 8e-6, 1e-3])
     assert mesh.fastest == Device(1e12, 1e11, 0.0, cell_flop_per_second=1e12)
+
+
+def test_contractions_pack_their_operands() -> None:
+    """Each as a matrix: of a convolution the windows unfolded, of what sums over one operand alone nothing."""
+    g = Graph()
+    x, w, image = g.input("x", (64, 32)), g.input("w", (32, 48)), g.input("i", (1, 8, 32, 32))
+    ops.matmul(x, w, name="product"), ops.sum(x, axis=0, name="sum"), ops.softmax(x, axis=-1, name="rows")
+    ops.conv(image, g.input("k", (4, 8, 3, 3)), pads=1, name="conv"), ops.matmul(w.T, x.T, name="turned")
+
+    def count(name: str, box: Box | None = None) -> int:
+        signature, node = g.signature(name), g.nodes[name]
+        return count_packed(g.ops[node.op], node.attrs, signature, [4] * len(node.inputs), box or signature.index)
+
+    assert count("product") == count("turned") == 4 * (64 * 32 + 32 * 48)
+    assert count("product", Box((16, 0, 0), (16, 48, 32))) == 4 * (16 * 32 + 32 * 48)  # some rows, and all weights
+    assert count("product", Box((0, 12, 0), (64, 12, 32))) == 4 * (64 * 32 + 32 * 12)
+    assert count("conv") == 4 * (32 * 32 * 9 * 8 + 4 * 8 * 9) and count("sum") == count("rows") == 0
+    mesh = Mesh(2, device=[Device(1e12, 1e11, packed_nbytes_per_second=1e9), Device(1e12, 1e11)])
+    found = compute_seconds(np.array([1e9, 1e9]), np.array([0, 10**9]), mesh, packed=np.array([10**6, 10**6]))
+    assert found.tolist() == pytest.approx([2e-3, 1e-2]) and mesh.fastest.packed_nbytes_per_second is None
+
+
+def test_where_weights_are_packed_anew_columns_are_cut() -> None:
+    """Few rows and many weights: parts of the rows would each pack all weights. Names and orders change nothing."""
+    kinds = {"rows first": lambda x, w: x @ w, "columns first": lambda x, w: (w.T @ x.T).T}
+    device = Device(1e11, 1e11, packed_nbytes_per_second=1e10)
+    for (name, make), packs in product(kinds.items(), (False, True)):
+        g = Graph()
+        g.output(make(g.input("x", (128, 768)), g.input("w", (768, 768))), "y")
+        (node,) = g.nodes
+        row, column = ("m", "n") if name == "rows first" else ("n", "m")
+        rates = device if packs else replace(device, packed_nbytes_per_second=None)
+        p = plan(g, Mesh((4,), device=rates, link=Link(1e-6, 1e10)))
+        whole, parts = (128 + 768) * 768 * 4 / 1e10, (128 + 768 / 4) * 768 * 4 / 1e10
+        arithmetic = 2 * 128 * 768 * 768 / 4 / 1e11
+        assert p.gap == 0 and p.seconds <= arithmetic + (parts if packs else 0.0) + 1e-12, name
+        if packs:
+            assert whole > parts and row not in p.sharding[node] and column in p.sharding[node]
 
 
 def test_products_are_told_by_their_signatures() -> None:

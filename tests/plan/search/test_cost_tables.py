@@ -13,8 +13,9 @@ import pytest
 
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices import cost
-from tapestry_plan.search.prices.cost import Held, RegionTable, count_transfers, to_ticks
+from tapestry_plan.search.prices.regions import RegionTable
+from tapestry_plan.search.prices.seconds import to_ticks
+from tapestry_plan.search.prices.transfers import Held, count_transfers
 from tapestry_plan.steps import MAX_STAGE_SECONDS, unite
 from tapestry_sets import DisjointRegions, Region
 
@@ -38,7 +39,7 @@ def samples(count: int) -> Iterator[tuple[DisjointRegions, np.ndarray]]:
 @pytest.mark.parametrize("most_codes", [tuning.MAX_CODES, 30, 0])
 def test_a_table_that_grows_has_the_sizes_of_masks(most_codes: int, batched: int) -> None:
     table, numbers, masks, rng = RegionTable(SHAPE), [], [], Random(5)
-    with mock.patch.multiple(cost.tuning, MAX_CODES=most_codes, MIN_BATCHED=batched):
+    with mock.patch.multiple(tuning, MAX_CODES=most_codes, MIN_BATCHED=batched):
         for region, mask in samples(12):
             numbers.append(table.number(region))
             masks.append(mask)
@@ -56,7 +57,7 @@ def test_transfers_are_the_same_however_they_are_counted(name: str, value: int) 
     rng = np.random.default_rng(1)
     holders, first, last = rng.integers(0, 6, (3, 3, 2))
     held = Held(numbers[holders], np.ones(3, np.int64), np.array([[0, 1]] * 3))
-    with mock.patch.object(cost.tuning, name, value):
+    with mock.patch.object(tuning, name, value):
         found = count_transfers(table, held, [numbers[first], numbers[last]], Mesh((2,))).spread()
     masks = [mask for _, mask in drawn]
     for h, a, b in product(range(3), repeat=3):

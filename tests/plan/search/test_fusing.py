@@ -95,7 +95,12 @@ def test_axes_of_a_block_have_one_name_everywhere() -> None:
     st.lists(st.sampled_from(STEPS), min_size=1, max_size=4),
     st.sampled_from([2, 3, 4]),
     st.sampled_from(
-        [Device(1e9, 1e9), Device(1e7, 1e9), Device(1e9, 1e9, 1e-7), Device(1e9, 1e8, operand_seconds=1e-8)]
+        [
+            Device(1e9, 1e9),
+            Device(1e7, 1e9),
+            Device(1e9, 1e9, 1e-7),
+            Device(1e9, 1e8, operand_seconds=1e-8, packed_nbytes_per_second=1e8),
+        ]
     ),
     st.sampled_from([Link(0, 1e8), Link(1e-8, 1e12), Link(1e-6, 1e9)]),
     st.sampled_from([{}, {0: 2}, {1: 2}]),

@@ -112,6 +112,11 @@ class Drawn:
         self.stage(made, (1, n), lambda i, j: {(name, (j,))}, mine, lambda *at: (mine, at), 0, 1.0, views=(0,))
 
 
+def draw_device(rng: random.Random) -> Device:
+    rates = 1e9, rng.choice([1e8, 1e10]), rng.choice([0.0, 3e-9])
+    return Device(*rates, packed_nbytes_per_second=rng.choice([None, 1e8, 1e10]))
+
+
 def draw(seed: int, space: str) -> tuple[Graph, Tiny, list[list]]:
     """A graph, its cells, and the distinct layouts of each operator."""
     rng = random.Random(f"{space} {seed}")
@@ -120,7 +125,7 @@ def draw(seed: int, space: str) -> tuple[Graph, Tiny, list[list]]:
         link = Link(rng.choice([0.0, 1e-9, 1e-7]), rng.choice([1e7, 1e9, 1e11]))
         if len(shape) > 1 and rng.random() < 0.5:
             link = (link, Link(link.latency_seconds / 5, 10 * link.nbytes_per_second))  # type: ignore[assignment]
-        mesh = Mesh(shape, link=link, device=Device(1e9, rng.choice([1e8, 1e10]), rng.choice([0.0, 3e-9])))
+        mesh = Mesh(shape, link=link, device=draw_device(rng))
         drawn = Drawn(rng, mesh)
         layouts = [list(list_layouts(extents, shape, space)) for extents, *_ in drawn.tiny.stages]
         if prod(map(len, layouts)) <= MOST_CHOICES:

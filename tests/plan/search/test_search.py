@@ -119,9 +119,10 @@ def test_uneven_rows_are_feasible() -> None:
 
 
 @pytest.mark.parametrize("devices", [2, 3])
-@pytest.mark.parametrize("bandwidth", [1e9, 1e12])
-def test_the_plan_is_the_best_of_all_layouts(devices: int, bandwidth: float) -> None:
-    mesh = Mesh((devices,), link=Link(1e-9, bandwidth), device=Device(1e10, 1e12))
+@pytest.mark.parametrize(("bandwidth", "packing"), [(1e9, None), (1e12, 2e9)])
+def test_the_plan_is_the_best_of_all_layouts(devices: int, bandwidth: float, packing: float | None) -> None:
+    device = Device(1e10, 1e12, packed_nbytes_per_second=packing)
+    mesh = Mesh((devices,), link=Link(1e-9, bandwidth), device=device)
     g, tiny, names = make_chain(mesh)
     # The last operator is an output: a partial one is merged at the end, which the oracle does not model.
     forbid = {names[2]: {"k": devices}}

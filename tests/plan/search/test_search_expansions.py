@@ -36,7 +36,7 @@ from tapestry_plan.rewrite import NotApplicable, split_axes
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.dominance import Granting, Undominated, grant_all
-from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
+from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.sums.pruning import find_marginals
 from tapestry_plan.search.tuning import MIN_JOINT_ENTRIES
@@ -257,7 +257,8 @@ def test_of_any_program_the_plan_is_the_best_of_all_variants(data: st.DataObject
     asked, names = data.draw(asked_for(g)), data.draw(st.sampled_from(NAMES))
     rates = st.tuples(st.sampled_from([1e6, 1e9, 1e12]), st.sampled_from([1e9, 1e12]))
     link = Link(data.draw(st.sampled_from([0.0, 1e-9, 1e-6])), data.draw(st.sampled_from([1e8, 1e12])))
-    mesh = Mesh((data.draw(st.sampled_from([2, 3, 4])),), device=Device(*data.draw(rates)), link=link)
+    device = Device(*data.draw(rates), packed_nbytes_per_second=data.draw(st.sampled_from([None, 1e9])))
+    mesh = Mesh((data.draw(st.sampled_from([2, 3, 4])),), device=device, link=link)
     with pytest.MonkeyPatch.context() as patch:
         granted: list[Granting | None] = []
         patch.setattr(dominance, "grant_all", lambda *args: granted.append(grant_all(*args)) or granted[-1])

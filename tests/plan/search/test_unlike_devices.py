@@ -21,8 +21,9 @@ RATES = st.tuples(
     st.none(),
     st.sampled_from([None, 5e8]),
     st.sampled_from([0.0, 1e-9]),
+    st.sampled_from([None, 1e9]),
 )
-"""Of a device: arithmetic, memory, starting, no limit of memory, arithmetic cell by cell, starting by operand."""
+"""Of a device: arithmetic, memory, starting, no limit of memory, cell by cell, starting by operand, packing."""
 
 
 def list_ranges(layout: Layout) -> list[list[range] | None]:

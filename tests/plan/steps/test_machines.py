@@ -85,6 +85,10 @@ DEVICE = "{flop_per_second = 1e12, memory_nbytes_per_second = 1e11}"
         (f"shape = [2]\ndevice = [{DEVICE}]", "Mesh: device has 1 entries; .* has 2 devices: give one for each"),
         (f"shape = [2]\ndevice = [{DEVICE}, {{flops = 1}}]", r"device\[1\]: there is no field 'flops'; known fields:"),
         ("shape = [2]\ndevice.cell_flop_per_second = -1", "cell_flop_per_second is -1, it must be finite and > 0"),
+        (
+            "shape = [2]\ndevice.packed_nbytes_per_second = 0",
+            "packed_nbytes_per_second is 0, it must be finite and > 0",
+        ),
         ("shape = [2]\ndevice.operand_seconds = -1", "operand_seconds is -1, it must be finite and >= 0"),
         (f"shape = [2]\ndevice = [{DEVICE}, {{launch_seconds = -1}}]", r"device\[1\]: Device: launch_seconds is -1"),
         ("shape = [2]\ndevice = {memory_nbytes = 0}", "device: Device: memory_nbytes is 0, it must be > 0; leave it"),

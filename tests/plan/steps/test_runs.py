@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, concat, ops, plan
 from tapestry_plan.search import tuning as search_tuning
-from tapestry_plan.search.prices.cost import RegionTable
+from tapestry_plan.search.prices.regions import RegionTable
 from tapestry_plan.search.prices.runs import Signed, count_box_runs, count_message_runs
 from tapestry_plan.steps import count_runs
 from tapestry_sets import Box, DisjointRegions, Region
