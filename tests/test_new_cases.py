@@ -81,6 +81,7 @@ def test_a_number_says_the_examples_and_one_command_repeats_what_fails(folder: P
     assert drawn(folder) == ["[1000000]"], "the one example, made as small as it gets"
 
 
+@pytest.mark.heavy(8)
 def test_no_test_begins_when_time_is_over(folder: Path) -> None:
     with (folder / "conftest.py").open("a") as file:
         file.write("import tests.new_cases\ntests.new_cases.NEW_SECONDS = -1\n")
@@ -102,6 +103,7 @@ def test_what_cannot_be_meant_is_refused(asked: Callable[[], object], said: str)
         asked()
 
 
+@pytest.mark.heavy(8)
 def test_parts_take_each_test_once_and_make_one_table(folder: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     texts = []

@@ -14,6 +14,7 @@ def test_networks_as_they_are_pass(name: str) -> None:
     assert measure(name, lambda model: None) < network(name).tolerance
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("fault", [one for one, (name, _) in FAULTS.items() if name != "squeezenet"])
 def test_faults_are_seen(fault: str) -> None:
     name, change = FAULTS[fault]

@@ -210,6 +210,7 @@ def test_blocks_within_blocks_that_are_within_others_keep_their_bits(parts_rows:
     assert one.outputs["z"].tobytes() == other.outputs["z"].tobytes()
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_rows_lie_apart_only_where_bits_do_not_depend_on_it(seed: int) -> None:
     rng = random.Random(seed)

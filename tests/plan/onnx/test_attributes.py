@@ -292,6 +292,7 @@ NOT_JUDGED = {("GlobalLpPool", 22)}
 """What neither the reference nor ONNX Runtime runs in this opset."""
 
 
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize(("op", "opset"), WITH_ATTRIBUTES)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_attribute_is_onnx_s_or_refused(op: str, opset: int) -> None:

@@ -109,6 +109,7 @@ def before_fusion(g: Graph, p: ShardPlan) -> Graph:
     return steps.replay(g)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("mesh", "fuse"), [(Mesh(2), True), (Mesh((2, 2)), True), (Mesh((2, 2)), False)])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet"])
 def test_networks_say_where_their_tensors_lie(name: str, mesh: Mesh, fuse: bool) -> None:

@@ -134,6 +134,7 @@ def test_the_plan_is_the_best_of_all_layouts(devices: int, bandwidth: float, pac
     assert p.gap == 0
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("mesh", "shape"), [((2,), (1, 2)), ((5,), (1, 5)), ((2, 2), (2, 2)), ((4,), (2, 2)), ((3, 2), (3, 2))]
 )

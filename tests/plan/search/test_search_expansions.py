@@ -174,6 +174,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("rates", [SLOW, FAST], ids=["slow", "fast"])
 @pytest.mark.parametrize("devices", [2, 3, 4])
 @pytest.mark.parametrize("name", GRAPHS)
@@ -251,7 +252,7 @@ NAMES: list[tuple[str, ...] | None] = [
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=settings.default.max_examples // 3)
 def test_of_any_program_the_plan_is_the_best_of_all_variants(data: st.DataObject) -> None:
     g = data.draw(programs())
     asked, names = data.draw(asked_for(g)), data.draw(st.sampled_from(NAMES))
