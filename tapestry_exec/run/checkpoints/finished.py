@@ -27,6 +27,7 @@ from tapestry_exec.run.checkpoints.folders import (
     SavedBuffer,
     check_bytes,
     check_path,
+    is_begun,
     list_begun,
     list_finished,
     map_cells,
@@ -375,22 +376,20 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """
     check_path("open_checkpoint: path", path)
     folder = Path(os.path.abspath(path))
-    if not os.path.isfile(folder / "manifest.json"):
-        finished = list_finished(folder)
-        if not finished:
-            if not os.path.isdir(folder):
-                raise ValueError(f"checkpoint: there is no folder {quote(str(folder))}; give one with checkpoints")
-            if (folder.name.startswith(".") and folder.name.endswith(".begun")) or list_begun(folder):
-                raise ValueError(
-                    f"checkpoint: what is in the folder {quote(str(folder))} was begun and never finished: the run "
-                    "ended before; run again, without resume"
-                )
-            if os.path.isfile(folder / "zarr.json"):
-                read_manifest(folder)
-            raise ValueError(
-                f"checkpoint: the folder {quote(str(folder))} has none; give the one that Checkpoints(path) saved to"
-            )
+    finished, has_group = list_finished(folder), os.path.isfile(folder / "zarr.json")
+    if finished:
         folder = finished[-1][2]
+    elif not os.path.isdir(folder):
+        raise ValueError(f"checkpoint: there is no folder {quote(str(folder))}; give one with checkpoints")
+    elif is_begun(folder) or (list_begun(folder) and not has_group):
+        raise ValueError(
+            f"checkpoint: what is in the folder {quote(str(folder))} was begun and never finished: the run ended "
+            "before; run again, without resume"
+        )
+    elif not has_group:
+        raise ValueError(
+            f"checkpoint: the folder {quote(str(folder))} has none; give the one that Checkpoints(path) saved to"
+        )
     manifest = read_manifest(folder)
     check_bytes(folder, manifest)
     return Checkpoint(str(folder), manifest)
