@@ -6,8 +6,8 @@ python tests/bench/bench_checkpoints.py --write    also writes it to tests/bench
 ResNet-50 on four devices, deployed, saves behind one stage after the other. The time is that of all devices' parts, one
 after the other, until the checkpoint is valid: cells, sums of them, the arrays' descriptions and the manifest.
 `numpy.save` writes the same arrays at the same moment, one file each, to a folder beside it, in every second round
-before the checkpoint and else behind it: of code and cells that neither has used just now. Zarr's package writes them to
-arrays of one chunk each, without a codec. Nothing is flushed to the disk by any of them.
+before the checkpoint and else behind it: of code and cells that neither has used just now. Zarr's package writes them
+to arrays of one chunk each, without a codec. Nothing is flushed to the disk by any of them.
 """
 
 from __future__ import annotations

@@ -430,9 +430,7 @@ def test_a_manifest_that_is_wrong_is_named(kind: str, tmp_path: Path) -> None:
                 "another group": '{"zarr_format":3,"node_type":"group","attributes":{"tapestry-like":1}}',
             }[kind]
         )
-    with pytest.raises(
-        ValueError, match=r"checkpoint '.*' (is damaged|has no zarr.json|has another zarr.json|has no manifest in)"
-    ):
+    with pytest.raises(ValueError, match=r"checkpoint '.*' (is damaged|has (no|another) zarr.json|has no manifest in)"):
         run(p, inputs, resume=tmp_path)
 
 
