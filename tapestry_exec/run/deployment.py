@@ -40,7 +40,7 @@ from tapestry_exec.run.results import (
     verify_outputs,
 )
 from tapestry_exec.run.room import check_copies
-from tapestry_exec.run.stores import Source, Written
+from tapestry_exec.run.stores import MappedFiles, Source, Written
 from tapestry_exec.run.trace import TraceEvent, on_devices, write_trace
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op
@@ -165,6 +165,7 @@ def run(
             engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
         # A recording has the operators of the run that was recorded, and no times of single steps.
         is_plain = trace is None and not ops and not savings.is_on
+        host = _leave_in_files(prepared, host)
         apart = frozenset(name for name, one in host.items() if isinstance(one, Source) and one.is_portable)
         own = frozenset(() if savings.written is None else savings.written.own)
         session = begin_session(Deployed(prepared, known, {}, None, apart, own))
@@ -177,6 +178,17 @@ def run(
         return result
     found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
     return replace(result, difference=found)
+
+
+def _leave_in_files(prepared: PreparedPlan, host: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs and constants, of which those constants stay in their files that the devices' processes read there."""
+    if not getattr(type(prepared.backend), "reads_files", False):
+        return dict(host)
+    files, stored = MappedFiles(), prepared.plan.graph.stored
+    return {
+        name: (files.find(one) if name in stored and stored[name].kind == "constant" else None) or one
+        for name, one in host.items()
+    }
 
 
 @contextmanager
@@ -247,18 +259,18 @@ class Deployed(Struct, frozen=True):
     ----------
     prepared : PreparedPlan
     ops : mapping of str to Op
-    constants : mapping of str to array
+    constants : mapping of str to array, or to what reads it
         Placed once; empty where nothing stays.
     stays : Residents, optional
     apart : frozenset of str
-        Inputs that devices read where they lie.
+        Inputs and constants that devices read where they lie.
     own : frozenset of int
         The blocks of outputs that devices write to where they lie.
     """
 
     prepared: PreparedPlan
     ops: Mapping[str, Op]
-    constants: Mapping[str, Array]
+    constants: Mapping[str, Any]
     stays: Residents | None
     apart: frozenset[str] = frozenset()
     own: frozenset[int] = frozenset()
@@ -621,7 +633,9 @@ class Deployment:
         self._saved_at: float | None = None
         """When the last checkpoint was finished, as far as it was seen, by the clock of `monotonic`."""
         self._busy = Lock()
-        self._session: Session | None = begin_session(Deployed(prepared, ops, self._host, self._stays))
+        host = _leave_in_files(prepared, self._host)
+        apart = frozenset(name for name, one in host.items() if isinstance(one, Source))
+        self._session: Session | None = begin_session(Deployed(prepared, ops, host, self._stays, apart))
 
     def _look_at_arguments(self, ops: Mapping[str, Op], carry: Mapping[str, str], caps: Sequence[int] | None) -> None:
         """Check what `deploy` is given, before the session begins; find what stays."""

@@ -60,6 +60,11 @@ Runs have 4 bytes to 4 KiB. Short ones lie as far apart as in the planes of a ne
 MIN_WORKING = 0.25
 """The least share of a kernel's time that is not taken for its start."""
 
+# -- constants in files --------------------------------------------------------------------------------------
+
+MAPPED_NBYTES = 1 << 16
+"""Bytes from which a file of one array is mapped: each process reads of it what it needs."""
+
 # -- checkpoints ---------------------------------------------------------------------------------------------
 
 SUMMED_NBYTES = 1 << 18
