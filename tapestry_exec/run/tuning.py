@@ -69,7 +69,7 @@ MAPPED_NBYTES = 1 << 16
 
 SUMMED_NBYTES = 1 << 18
 """Bytes that are written, and summed, at once: they stay in a cache meanwhile."""
-OWN_FILE_NBYTES = 2 << 20
-"""Bytes from which a buffer has a file of its own: writing them takes ten times as long as making the file."""
+OWN_FILE_NBYTES = 8 << 20
+"""Bytes from which a buffer has a file of its own: writing them takes ten times as long as making and describing it."""
 LOOKS_A_RUN = 32
 """How often, at most, the devices of a run ask whether so many seconds are over: each time costs 20 us a device."""
