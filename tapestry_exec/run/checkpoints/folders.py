@@ -27,6 +27,7 @@ import os
 import re
 import shutil
 import socket
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from math import prod
@@ -41,7 +42,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run import tuning
-from tapestry_plan.steps import PlanVersionError, seal, unseal
+from tapestry_plan.steps import PlanVersionError, align, seal, unseal
 from tapestry_sets.limits import quote
 
 FORMAT = "tapestry-checkpoint/3"
@@ -57,10 +58,8 @@ ZARR_DTYPES = frozenset(
 """Dtypes that Zarr has under the same names; cells of others are stored as bytes, in one more axis."""
 MANIFEST = "tapestry"
 """Its name among the attributes of a checkpoint's group."""
-LENGTH_NBYTES = 8
-"""Of the number at the end of a device's part, which says how long its records are."""
-ALIGNED = 64
-"""Cells begin at multiples of so many bytes of their file: a line of the cache, so that mapped arrays are aligned."""
+LENGTH = struct.Struct("<Q")
+"""The number at the end of a device's part, which says how long its records are."""
 
 
 class SavedBuffer(Struct, frozen=True):
@@ -195,7 +194,7 @@ def write_part(
     with _create(f"{row}.part") as file:
         for record, array in buffers:
             if record.nbytes < tuning.OWN_FILE_NBYTES:
-                at = -(-end // ALIGNED) * ALIGNED
+                at = align(end)
                 if at > end:
                     os.lseek(file, at, os.SEEK_SET)
                 records.append(replace(record, at=at, sum=sum_bytes(array, file)))
@@ -205,7 +204,7 @@ def write_part(
                 with _create(f"{begun}/{name}") as alone:
                     records.append(replace(record, file=name, sum=sum_bytes(array, alone)))
         told = msgspec.json.encode((end, records))
-        _write_whole(file, memoryview(told + len(told).to_bytes(LENGTH_NBYTES, "little")))
+        _write_whole(file, memoryview(told + LENGTH.pack(len(told))))
     os.rename(f"{row}.part", row)
 
 
@@ -271,9 +270,9 @@ def _read_records(part: str) -> tuple[int, list[SavedBuffer]]:
     """How many bytes of cells a device's part has, and its records, which are behind these."""
     file = os.open(part, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
-        os.lseek(file, -LENGTH_NBYTES, os.SEEK_END)
-        length = int.from_bytes(os.read(file, LENGTH_NBYTES), "little")
-        os.lseek(file, -LENGTH_NBYTES - length, os.SEEK_END)
+        os.lseek(file, -LENGTH.size, os.SEEK_END)
+        (length,) = LENGTH.unpack(os.read(file, LENGTH.size))
+        os.lseek(file, -LENGTH.size - length, os.SEEK_END)
         return msgspec.json.decode(os.read(file, length), type=tuple[int, list[SavedBuffer]])
     finally:
         os.close(file)
