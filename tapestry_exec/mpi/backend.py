@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -44,7 +45,8 @@ class MpiBackend(NumpyBackend):
     """Each device is a rank of an MPI program, in which all ranks call `run` or `deploy` with the same plan.
 
     Each rank reads of the inputs and constants what its device is given, and gets the whole result. `progress` tells
-    each of its own device. An error of one rank is raised by all; a rank that dies ends the program, as MPI does it.
+    each of its own device. An error of one rank is raised by all, also one of its arguments, which no rank runs with; a
+    rank that dies ends the program, as MPI does it.
 
     Parameters
     ----------
@@ -118,6 +120,10 @@ class MpiBackend(NumpyBackend):
         return MpiSession(what, self.comm)
 
 
+class _Refused(Exception):
+    """A rank does not run: its arguments are wrong."""
+
+
 class MpiSession:
     """The device of this rank."""
 
@@ -166,6 +172,17 @@ class MpiSession:
             start = None
         found = self.generations.run(self.what, host, None, lambda _: self._run(host, progress, start))
         return savings.mark(found, start)
+
+    def refuse(self, error: Exception, is_on: bool) -> None:
+        """Tell the other ranks, which run, that this one does not; `is_on` as of the run's savings."""
+
+        def raise_it() -> None:
+            raise _Refused(f"{type(error).__name__}: {error}")
+
+        with suppress(BackendUnavailable, TimeoutError):  # which this rank knows better
+            if not is_on:
+                self.mail.begin_together()
+            self._end_together(raise_it)
 
     def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         given, begin = sorted(host), 0.0
@@ -231,5 +248,7 @@ class MpiSession:
         if interrupted is not None:
             raise interrupted
         for rank, raised, step in failed:
+            if isinstance(raised, _Refused):
+                raise BackendUnavailable(f"backend 'mpi': rank {rank} does not run: {raised}; no rank does")
             raise GenerationEnded(rank, step, f"{type(raised).__name__}: {raised}", sent, raised)
         return [value for _, value, _, _ in answers]

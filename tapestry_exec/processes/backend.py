@@ -57,7 +57,8 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 class ProcessBackend(NumpyBackend):
     """Each device is a process of this machine, with an arena of its own.
 
-    The processes live as long as one `run`, or as a deployment. They import what operators are made of by name, so
+    The processes live as long as one `run`, or as a deployment. Constants that are mapped from a file they read there,
+    each what it needs; others are handed to them in shared memory. They import what operators are made of by name, so
     operators of one's own stand in a module, not in the program that runs.
 
     Parameters
@@ -86,6 +87,7 @@ class ProcessBackend(NumpyBackend):
     """
 
     name = "processes"
+    reads_files = True
 
     @check_arguments(retries="give how often all may begin again", patience="give seconds")
     def __init__(self, *, retries: int = 0, patience: float = PATIENCE_SECONDS) -> None:

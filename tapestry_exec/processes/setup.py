@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.processes.segments import lay_out
 from tapestry_exec.processes.tuning import HEAD_NBYTES
-from tapestry_exec.run import Deployed, DevicePart, list_parts, list_placed
+from tapestry_exec.run import Deployed, DevicePart, Source, list_parts, list_placed
 from tapestry_plan.steps import Recv
 
 
@@ -60,11 +60,14 @@ class Setup(Struct, frozen=True):
         Of this device's feeds, parcels and outputs.
     constants : mapping of str to SharedCells
         Where constants lie while they are placed, in a segment of their own.
+    files : mapping of str to Source
+        Constants that lie in files, of which the process reads what it needs.
     """
 
     part: DevicePart
     layout: Layout
     constants: Mapping[str, SharedCells]
+    files: Mapping[str, Source]
 
 
 def lay_out_run(what: Deployed) -> Layout:
@@ -107,7 +110,7 @@ def lay_out_run(what: Deployed) -> Layout:
 
 def lay_out_constants(what: Deployed) -> tuple[dict[str, SharedCells], int]:
     """Where constants lie while they are placed, and how many bytes they take."""
-    names = [] if what.stays is None else list_placed(what.stays.placing)
+    names = [] if what.stays is None else [n for n in list_placed(what.stays.placing) if n not in what.apart]
     stored = what.prepared.plan.graph.stored
     *places, end = lay_out(what.constants[name].nbytes for name in names)
     return {
@@ -117,6 +120,7 @@ def lay_out_constants(what: Deployed) -> tuple[dict[str, SharedCells], int]:
 
 def list_setups(what: Deployed, layout: Layout, constants: Mapping[str, SharedCells]) -> Iterator[Setup]:
     """What the process of each device is told."""
+    files = {name: one for name, one in what.constants.items() if isinstance(one, Source)}
     for part in list_parts(what):
         near = Layout(
             layout.boards,
@@ -125,7 +129,7 @@ def list_setups(what: Deployed, layout: Layout, constants: Mapping[str, SharedCe
             tuple(layout.outputs[k] for k, _, _ in part.outputs),
             layout.nbytes,
         )
-        yield Setup(part, near, constants)
+        yield Setup(part, near, constants, files)
 
 
 def _count_nbytes(shape: Sequence[int], dtype: str) -> int:

@@ -133,7 +133,7 @@ class DeviceProcess:
 
     def _place(self) -> None:
         constants = {name: view_slot(self.constants, slot) for name, slot in self.setup.constants.items()}
-        self.caller.send(("placed", self.member.place(constants)))
+        self.caller.send(("placed", self.member.place({**self.setup.files, **constants})))
 
     def _run(
         self,
@@ -145,7 +145,8 @@ class DeviceProcess:
         sources: Mapping[str, Source],
     ) -> None:
         layout = self.setup.layout
-        feeds = {**{name: view_slot(self.shared, slot) for name, slot in layout.feeds.items()}, **sources}
+        slots = {name: view_slot(self.shared, slot) for name, slot in layout.feeds.items()}
+        feeds = {**self.setup.files, **slots, **sources}
         tell = (lambda steps, node: self.caller.send(("did", steps, node))) if is_told else None
         counts, cells = self.member.run(feeds, given, begin, errors, tell, start)
         for slot, array in zip(layout.outputs, cells, strict=True):

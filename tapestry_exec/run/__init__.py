@@ -5,6 +5,7 @@ From the ground up; each row stands on rows above it:
     stores                          arrays that lie elsewhere, read and written by region
     check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
     checkpoints/folders             how what devices hold lies on a disk
+    checkpoints/lost                where it lies for the devices that are left
     results                         what a run gives, and how it is held against what was predicted
     backends                        the protocol of a backend, and their table
     interpreter                     the steps of one device's program

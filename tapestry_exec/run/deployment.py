@@ -40,7 +40,7 @@ from tapestry_exec.run.results import (
     verify_outputs,
 )
 from tapestry_exec.run.room import check_copies
-from tapestry_exec.run.stores import Source, Written
+from tapestry_exec.run.stores import MappedFiles, Source, Written
 from tapestry_exec.run.trace import TraceEvent, on_devices, write_trace
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op
@@ -156,19 +156,16 @@ def run(
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
     prepared = PreparedPlan(shard_plan, backend)
-    known, engine = _name_ops(shard_plan, ops), prepared.backend
-    try:
-        asked = verify, trace, memory_nbytes, constants, checkpoints, resume, outputs
-        prepared, host, savings = _look_at_arguments(prepared, inputs, *asked)
-    except Exception as error:
-        refuse: Callable[[PreparedPlan, Exception], None] | None = getattr(engine, "refuse", None)
-        if refuse is not None:  # others run the same plan, and would wait
-            refuse(prepared, error)
-        raise
+    engine = prepared.backend
     with engine.alone():
-        engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
+        with _telling_others(prepared):
+            known = _name_ops(shard_plan, ops)
+            asked = verify, trace, memory_nbytes, constants, checkpoints, resume, outputs
+            prepared, host, savings = _look_at_arguments(prepared, inputs, *asked)
+            engine.check({**BUILTIN_OPS, **known}, _list_placed_ops(prepared.plan, known))
         # A recording has the operators of the run that was recorded, and no times of single steps.
         is_plain = trace is None and not ops and not savings.is_on
+        host = _leave_in_files(prepared, host)
         apart = frozenset(name for name, one in host.items() if isinstance(one, Source) and one.is_portable)
         own = frozenset(() if savings.written is None else savings.written.own)
         session = begin_session(Deployed(prepared, known, {}, None, apart, own))
@@ -181,6 +178,29 @@ def run(
         return result
     found = verify_outputs(prepared.plan, result.outputs, inputs, constants)
     return replace(result, difference=found)
+
+
+def _leave_in_files(prepared: PreparedPlan, host: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs and constants, of which those constants stay in their files that the devices' processes read there."""
+    if not getattr(type(prepared.backend), "reads_files", False):
+        return dict(host)
+    files, stored = MappedFiles(), prepared.plan.graph.stored
+    return {
+        name: (files.find(one) if name in stored and stored[name].kind == "constant" else None) or one
+        for name, one in host.items()
+    }
+
+
+@contextmanager
+def _telling_others(prepared: PreparedPlan) -> Iterator[None]:
+    """Where others begin the same plan, as MPI's ranks do, tell them of an error here: they would wait."""
+    try:
+        yield
+    except Exception as error:
+        refuse: Callable[[PreparedPlan, Exception], None] | None = getattr(prepared.backend, "refuse", None)
+        if refuse is not None:
+            refuse(prepared, error)
+        raise
 
 
 def _look_at_arguments(
@@ -239,18 +259,18 @@ class Deployed(Struct, frozen=True):
     ----------
     prepared : PreparedPlan
     ops : mapping of str to Op
-    constants : mapping of str to array
+    constants : mapping of str to array, or to what reads it
         Placed once; empty where nothing stays.
     stays : Residents, optional
     apart : frozenset of str
-        Inputs that devices read where they lie.
+        Inputs and constants that devices read where they lie.
     own : frozenset of int
         The blocks of outputs that devices write to where they lie.
     """
 
     prepared: PreparedPlan
     ops: Mapping[str, Op]
-    constants: Mapping[str, Array]
+    constants: Mapping[str, Any]
     stays: Residents | None
     apart: frozenset[str] = frozenset()
     own: frozenset[int] = frozenset()
@@ -603,10 +623,8 @@ class Deployment:
         caps: Sequence[int] | None,
     ) -> None:
         self.plan, self._prepared, self._given = prepared.plan, prepared, constants
-        self._stays = find_residents(prepared, carry)
-        self.nbytes_placed = count_placed(prepared, self._stays.placing)
-        self.peak_nbytes = self._stays.peak_nbytes
-        self._check_caps(caps)
+        with _telling_others(prepared):
+            self._look_at_arguments(ops, carry, caps)
         self._carried = set(carry.values())
         self._predicted: dict[tuple[str, ...], Prediction] = {}
         """By the carried inputs that a run is given."""
@@ -615,16 +633,26 @@ class Deployment:
         self._saved_at: float | None = None
         """When the last checkpoint was finished, as far as it was seen, by the clock of `monotonic`."""
         self._busy = Lock()
-        graph = self.plan.graph
-        match_inputs(graph, _stand_in(graph, [n for n, t in graph.stored.items() if t.kind == "input"]), constants)
-        self._host = hold(graph, {}, constants)
+        host = _leave_in_files(prepared, self._host)
+        apart = frozenset(name for name, one in host.items() if isinstance(one, Source))
+        self._session: Session | None = begin_session(Deployed(prepared, ops, host, self._stays, apart))
+
+    def _look_at_arguments(self, ops: Mapping[str, Op], carry: Mapping[str, str], caps: Sequence[int] | None) -> None:
+        """Check what `deploy` is given, before the session begins; find what stays."""
+        prepared, graph = self._prepared, self.plan.graph
+        self._stays = find_residents(prepared, carry)
+        self.nbytes_placed = count_placed(prepared, self._stays.placing)
+        self.peak_nbytes = self._stays.peak_nbytes
+        self._check_caps(caps)
+        inputs = [name for name, one in graph.stored.items() if one.kind == "input"]
+        match_inputs(graph, _stand_in(graph, inputs), self._given)
+        self._host = hold(graph, {}, self._given)
         check_unified(self._host, self.plan.unified)
         engine = prepared.backend
         check: Callable[[Sequence[int]], None] | None = getattr(engine, "check_room", None)
         if check is not None:
             check([a + b for a, b in zip(self._stays.arenas_nbytes, self._stays.nbytes_held, strict=True)])
         engine.check({**BUILTIN_OPS, **ops}, _list_placed_ops(self.plan, ops))
-        self._session: Session | None = begin_session(Deployed(prepared, ops, self._host, self._stays))
 
     def _check_caps(self, caps: Sequence[int] | None) -> None:
         for device, (nbytes, most) in enumerate(zip(self.peak_nbytes, caps or self.peak_nbytes, strict=True)):
@@ -744,6 +772,45 @@ class Deployment:
     ) -> RunResult:
         if self._session is None:
             raise RuntimeError("run: the deployment is closed; deploy the plan again")
+        try:
+            host, kept, savings = self._look_at_run(inputs, verify, trace, checkpoints, resume, outputs)
+        except Exception as error:
+            refuse: Callable[[Exception, bool], None] | None = getattr(self._session, "refuse", None)
+            if refuse is not None:  # others run it, too, and what they have is not known then
+                self._has_state = False
+                refuse(error, checkpoints is not None or resume is not None or bool(outputs))
+            raise
+        with self._prepared.backend.alone():
+            self._has_state = False  # what a run that fails leaves is not known
+            with savings:
+                result = self._session.run(host, savings, progress, trace is not None, trace is None)
+            self._has_state = bool(self._carried)
+        if checkpoints is not None:
+            self._saved_at = savings.saved_at
+        self._runs = 1 + (self._runs if savings.resumed is None else savings.resumed.manifest.run)
+        names = tuple(sorted(self._carried - kept))
+        if result.resumed_at is not None:
+            compare_counts(savings.predict(result.resumed_at), result)
+        else:
+            if names not in self._predicted:
+                self._predicted[names] = predict(self._prepared, self._stays, names)
+            compare_counts(self._predicted[names], result)
+        if trace is not None:
+            write_trace(result.timeline, trace)
+        if not verify:
+            return result
+        return replace(result, difference=verify_outputs(self.plan, result.outputs, inputs, self._given))
+
+    def _look_at_run(
+        self,
+        inputs: Mapping[str, Any],
+        verify: bool,
+        trace: str | PathLike[str] | None,
+        checkpoints: Checkpoints | None,
+        resume: str | PathLike[str] | Checkpoint | None,
+        outputs: Mapping[str, Any] | None,
+    ) -> tuple[dict[str, Any], set[str], Savings]:
+        """What a run is given, checked before the first step: its inputs, those that it goes on from, what is saved."""
         since = 0.0 if self._saved_at is None else monotonic() - self._saved_at
         savings = Savings(self._prepared, self._stays, checkpoints, resume, self._runs, since, outputs, inputs)
         graph, kept = self.plan.graph, self._carried - inputs.keys() if self._has_state else set[str]()
@@ -769,26 +836,7 @@ class Deployment:
             check_finite(graph, host)
         if trace is not None:
             check_target(trace, "trace")
-        with self._prepared.backend.alone():
-            self._has_state = False  # what a run that fails leaves is not known
-            with savings:
-                result = self._session.run(host, savings, progress, trace is not None, trace is None)
-            self._has_state = bool(self._carried)
-        if checkpoints is not None:
-            self._saved_at = savings.saved_at
-        self._runs = 1 + (self._runs if savings.resumed is None else savings.resumed.manifest.run)
-        names = tuple(sorted(self._carried - kept))
-        if result.resumed_at is not None:
-            compare_counts(savings.predict(result.resumed_at), result)
-        else:
-            if names not in self._predicted:
-                self._predicted[names] = predict(self._prepared, self._stays, names)
-            compare_counts(self._predicted[names], result)
-        if trace is not None:
-            write_trace(result.timeline, trace)
-        if not verify:
-            return result
-        return replace(result, difference=verify_outputs(self.plan, result.outputs, inputs, self._given))
+        return host, kept, savings
 
 
 def _stand_in(graph: Graph, names: Collection[str]) -> dict[str, Array]:
@@ -856,6 +904,8 @@ def deploy(
     prepared = PreparedPlan(shard_plan, backend)
     if not getattr(type(prepared.backend), "keeps", False):
         raise ValueError(f"deploy: nothing stays on devices of backend {quote(prepared.backend.name)}; use run")
-    caps = shard_plan.mesh.limit_memory(memory_nbytes)
-    prepared = prepared.within(memory_nbytes)
-    return Deployment(prepared, constants, _name_ops(prepared.plan, ops), carry or {}, caps)
+    with _telling_others(prepared):
+        caps = shard_plan.mesh.limit_memory(memory_nbytes)
+        prepared = prepared.within(memory_nbytes)
+        known = _name_ops(prepared.plan, ops)
+    return Deployment(prepared, constants, known, carry or {}, caps)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from math import inf
 from os import PathLike
-from os.path import isfile
+from os.path import getsize, isfile
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
+from tapestry_exec.run import tuning
 from tapestry_exec.run.stores import Source, find_source, take_whole
 from tapestry_plan.ir import Graph, Op, OpNode, Shard, Signature, Stored, Unread, components_of, sha256_of
 from tapestry_sets.limits import check_arguments, list_names, quote, take_array
@@ -357,15 +358,15 @@ def read_files(tensors: Iterable[Stored]) -> dict[str, Array]:
         if initializer:
             inside[tensor.name] = tensor.path
         else:
-            found[tensor.name] = read_array(file)
+            found[tensor.name] = read_array(file, getsize(file) >= tuning.MAPPED_NBYTES)
     if inside:
         read = import_module("tapestry_plan.onnx").read_constants(inside.values())  # onnx is loaded for a model only
         found.update((name, read[path]) for name, path in inside.items())
     return found
 
 
-def read_array(file: str | PathLike[str]) -> Array:
-    """The array in a ``.npy`` file.
+def read_array(file: str | PathLike[str], is_mapped: bool = False) -> Array:
+    """The array in a ``.npy`` file; mapped, its pages are read when they are looked at.
 
     Raises
     ------
@@ -378,7 +379,7 @@ def read_array(file: str | PathLike[str]) -> Array:
         if stored.read(6) != b"\x93NUMPY":
             raise ValueError(f"{file} is not a .npy file; write the array with numpy.save")
     try:
-        array: Array = np.load(file, allow_pickle=False)
+        array: Array = np.asarray(np.load(file, "r" if is_mapped else None, allow_pickle=False))
     except Exception as error:  # NumPy reads the header as Python text, and raises whatever that raises
         if "allow_pickle" in str(error):
             raise ValueError(f"{file} holds Python objects; save an array of numbers or booleans") from None

@@ -1,4 +1,4 @@
-"""Arrays that lie elsewhere, of Zarr's and Dask's: read and written region by region, never as a whole.
+"""Arrays that lie elsewhere, of Zarr's, Dask's and in files: read and written region by region, never as a whole.
 
 ::
 
@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 import pickle
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from math import prod
 from typing import Any, ClassVar, TypeVar
@@ -106,6 +108,95 @@ class ZarrSource(Source, frozen=True):
     def is_portable(self) -> bool:
         """Whether another process can read it: not one that lies in this one's memory."""
         return "Memory" not in type(getattr(self.array, "store", None)).__name__ and super().is_portable
+
+
+class FilePart(Struct, frozen=True):
+    """The cells of an array as they lie in a file, row-major.
+
+    Parameters
+    ----------
+    file : str
+    inode : int
+        Which tells a file from another one that took its name.
+    at : int
+        How many bytes are before them.
+    shape : tuple of int
+    dtype : str
+    """
+
+    file: str
+    inode: int
+    at: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    def map(self) -> Array:
+        """The cells, of which pages are read when they are looked at.
+
+        Raises
+        ------
+        OSError
+            Where the file is gone, or is another one.
+        """
+        with open(self.file, "rb") as file:
+            if os.fstat(file.fileno()).st_ino != self.inode:
+                raise OSError(f"the file {self.file} was replaced while its constants were used: run again")
+            return np.asarray(np.memmap(file, self.dtype, "r", self.at, self.shape))
+
+
+class FileSource(Source, frozen=True):
+    """An array in a file that this process has mapped: others map it, too, and read their regions."""
+
+    kind: ClassVar[str] = "file"
+
+    def read(self, where: Slices) -> Array:
+        """The cells of some slices; pages that they do not touch are not read."""
+        found: Array = self.array.map()[where]
+        return found
+
+    def take(self, regions: Sequence[Region]) -> Array:
+        """The cells of regions, each row-major, one behind the other: the file is mapped once."""
+        cells = self.array.map()
+        out = np.empty(sum(region.size for region in regions), self.dtype)
+        end = 0
+        for region in regions:
+            block = out[end : end + region.size].reshape(region.counts)
+            for there, here in list_slices(region):
+                block[here] = cells[there]
+            end += region.size
+        return out
+
+
+class MappedFiles:
+    """The files that this process has mapped for reading, by where they lie in memory; of Linux alone."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, int, int, int, str]] = []
+        """Where each begins and ends, what is before it in the file, the file's inode, and its path; ascending."""
+        with suppress(OSError), open("/proc/self/maps") as maps:
+            for line in maps:
+                span, may, offset, _, inode, *path = line.rstrip("\n").split(maxsplit=5)
+                if may == "r--s" and path and inode != "0":  # shared: what others do to it is seen here as well
+                    begin, end = (int(each, 16) for each in span.split("-"))
+                    self.parts.append((begin, end, int(offset, 16), int(inode), path[0]))
+
+    def find(self, array: Any) -> FileSource | None:
+        """What reads an array from its file, where it lies in one and the file still has its name."""
+        if not isinstance(array, np.ndarray) or not array.size or not array.flags.c_contiguous:
+            return None
+        if np.dtype(array.dtype.str) != array.dtype:  # which has no name of NumPy's
+            return None
+        where = array.__array_interface__["data"][0]
+        k = bisect_right(self.parts, where, key=lambda part: part[0]) - 1
+        if k < 0 or where + array.nbytes > self.parts[k][1]:
+            return None
+        begin, _, offset, inode, path = self.parts[k]
+        try:
+            if os.stat(path).st_ino != inode:
+                return None
+        except OSError:
+            return None
+        return FileSource(FilePart(path, inode, where - begin + offset, array.shape, array.dtype.str))
 
 
 class DaskSource(Source, frozen=True):

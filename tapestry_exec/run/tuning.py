@@ -77,9 +77,16 @@ Runs have 4 bytes to 4 KiB. Short ones lie as far apart as in the planes of a ne
 MIN_WORKING = 0.25
 """The least share of a kernel's time that is not taken for its start."""
 
+# -- constants in files --------------------------------------------------------------------------------------
+
+MAPPED_NBYTES = 1 << 16
+"""Bytes from which a file of one array is mapped: each process reads of it what it needs."""
+
 # -- checkpoints ---------------------------------------------------------------------------------------------
 
-SUMMED_NBYTES = 1 << 20
-"""Bytes that are summed, and written, at once: they stay in a cache meanwhile."""
+SUMMED_NBYTES = 1 << 18
+"""Bytes that are written, and summed, at once: they stay in a cache meanwhile."""
+OWN_FILE_NBYTES = 8 << 20
+"""Bytes from which a buffer has a file of its own: writing them takes ten times as long as making and describing it."""
 LOOKS_A_RUN = 32
 """How often, at most, the devices of a run ask whether so many seconds are over: each time costs 20 us a device."""

@@ -1,22 +1,13 @@
-"""Finished checkpoints: what they have, read by region, and where it lies for the devices that are left.
-
-::
-
-    saved       device 0   1   2   3         lost: 2
-    rows        0-1  2-3  4-5  6-7
-    left        device 0   1        2        rows 4-5 are read from the files, by those that are left
-    layout      0-1,4  2-3,5       6-7
-"""
+"""Finished checkpoints: what they have, read by region, and plans that go on from it on the devices that are left."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise, product
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -27,16 +18,19 @@ from tapestry_exec.run.checkpoints.folders import (
     SavedBuffer,
     check_bytes,
     check_path,
+    is_begun,
     list_begun,
     list_finished,
     map_cells,
     read_manifest,
 )
+from tapestry_exec.run.checkpoints.lost import clip, join, place_left
 from tapestry_exec.run.stores import Slices, Source
-from tapestry_plan.steps import Placed
-from tapestry_sets.digits import Int64Array
+from tapestry_plan.ir import Graph
+from tapestry_plan.search import plan
+from tapestry_plan.steps import HOST, Copy, Mesh, Placed, ShardPlan
 from tapestry_sets.limits import check_arguments, list_names, quote
-from tapestry_sets.regions import Box, DisjointRegions, Region
+from tapestry_sets.regions import DisjointRegions
 
 
 class SavedTensor(Struct, frozen=True):
@@ -87,84 +81,6 @@ class SavedSource(Source, frozen=True):
         """The cells of some slices."""
         found: Array = self.array.read(where)
         return found
-
-
-def clip(one: SavedBuffer, shape: Sequence[int]) -> DisjointRegions:
-    """The cells of a buffer that are the tensor's: without padding around it."""
-    low = [max(a, 0) for a in one.start]
-    high = [min(a + n, m) for a, n, m in zip(one.start, one.shape, shape, strict=True)]
-    if any(a >= b for a, b in zip(low, high, strict=True)):
-        return DisjointRegions(tuple(shape), [])
-    return DisjointRegions(tuple(shape), [Region.from_bounds(tuple(shape), low, high)])
-
-
-def place_left(buffers: Sequence[SavedBuffer], shape: tuple[int, ...], left: Sequence[int]) -> Placed:
-    """Where a tensor lies on the devices that are left, with shares of what they do not have.
-
-    Each cell is with the first device that has it, but where devices have all alike.
-    """
-    groups: list[tuple[list[int], DisjointRegions]] = []
-    """Devices that have the same cells, with these."""
-    for new, old in enumerate(left):
-        mine = DisjointRegions(shape, [])
-        for one in buffers:
-            if one.device == old:
-                mine = mine | clip(one, shape)
-        same = next((each for each, theirs in groups if not mine.is_empty and is_same(mine, theirs)), None)
-        if same is None:
-            groups.append(([new], mine))
-        else:
-            same.append(new)
-    own, taken = list[DisjointRegions](), DisjointRegions(shape, [])
-    for _, mine in groups:
-        own.append(mine - taken)
-        taken = taken | mine
-    for k, cells in _share(DisjointRegions.full(shape) - taken, [mine.size for mine in own]):
-        own[k] = own[k] | cells
-    boxes = [[box for region in mine.regions for box in _list_boxes(region)] for mine in own]
-    return Placed({new: some for (each, _), some in zip(groups, boxes, strict=True) if some for new in each})
-
-
-def is_same(one: DisjointRegions, other: DisjointRegions) -> bool:
-    """Whether two sets have the same cells."""
-    return one.size == other.size and (one - other).is_empty
-
-
-def _share(missing: DisjointRegions, sizes: Sequence[int]) -> Iterator[tuple[int, DisjointRegions]]:
-    """Shares of cells that nobody has, so that all have about as many; each box is cut along its longest axis."""
-    if missing.is_empty:
-        return
-    even = -(-(missing.size + sum(sizes)) // len(sizes))
-    lacking = list(accumulate((max(0, even - size) for size in sizes), initial=0))
-    for box in (box for region in missing.regions for box in _list_boxes(region)):
-        axis = max(range(len(box.shape)), key=lambda k: box.shape[k], default=None)
-        if axis is None:  # the one cell of rank 0
-            yield 0, DisjointRegions(missing.shape, [Region.full(missing.shape)])
-            return
-        cuts = [box.shape[axis] * each // lacking[-1] for each in lacking]
-        for k, (low, high) in enumerate(pairwise(cuts)):
-            if low < high:
-                start, stop = list(box.start), [a + n for a, n in zip(box.start, box.shape, strict=True)]
-                start[axis], stop[axis] = box.start[axis] + low, box.start[axis] + high
-                yield k, DisjointRegions(missing.shape, [Region.from_bounds(missing.shape, start, stop)])
-
-
-def _list_boxes(region: Region) -> Iterator[Box]:
-    """The boxes that make up a region."""
-    axes = []
-    for runs in region.grids():
-        points = np.sort(np.concatenate([_list_points(run.first, run.levels) for run in runs]))
-        cuts = np.flatnonzero(np.diff(points) > 1) + 1
-        axes.append([(int(part[0]), len(part)) for part in np.split(points, cuts)])
-    for spans in product(*axes):
-        yield Box(tuple(low for low, _ in spans), tuple(n for _, n in spans))
-
-
-def _list_points(first: int, levels: Sequence[tuple[int, int]]) -> Int64Array:
-    points = np.array([first], np.int64)
-    for count, step in levels:
-        points = (points[:, None] + step * np.arange(count)).reshape(-1)
-    return points
 
 
 class Checkpoint(Struct, frozen=True):
@@ -286,8 +202,8 @@ class Checkpoint(Struct, frozen=True):
     def layout(self, tensors: Iterable[str], devices: Sequence[int] | None = None) -> dict[str, Placed]:
         """Where tensors lie, as `plan` takes it, for the devices that are left.
 
-        Cells that only lost devices had are read from the files: those that are left get shares of them, the more the
-        less they have themselves.
+        Cells that only lost devices had are read from the files: they go to those whose own cells they continue, so
+        that each has one box, and else in shares to those that have few. `replan` also compares parts cut anew.
 
         Parameters
         ----------
@@ -316,25 +232,180 @@ class Checkpoint(Struct, frozen=True):
         >>> _ = g.output(ops.relu(g.input("w", (8, 2)), name="act"), "new_w")
         >>> saving, w = {"after": ["act"]}, np.ones((8, 2), np.float32)
         >>> with tempfile.TemporaryDirectory() as there:
-        ...     with deploy(plan(g, Mesh(4), tie={"new_w": "w"}), carry={"new_w": "w"}) as placed:
+        ...     p = plan(g, Mesh(4), layout={"w": {0: 4}}, tie={"new_w": "w"})
+        ...     with deploy(p, carry={"new_w": "w"}) as placed:
         ...         _ = placed.run({"w": w}, checkpoints=Checkpoints(there, **saving))
         ...     found = open_checkpoint(there)
         ...     three = plan(g, Mesh(3), layout=found.layout(["w"], devices=[0, 1, 3]))
         ...     run(three, {"w": found.read("w")}).outputs["new_w"].sum(), three.nbytes_placed
-        (np.float32(16.0), (20, 20, 24))
+        (np.float32(16.0), (16, 24, 24))
         """
-        left = list(range(self.manifest.devices)) if devices is None else list(devices)
-        wrong = [d for d in left if not 0 <= d < self.manifest.devices or left.count(d) > 1]
-        if wrong or not left:
-            raise ValueError(
-                f"layout: devices are {quote(left)}; give each device that is left once, of 0 to "
-                f"{self.manifest.devices - 1}"
-            )
+        left = self._list_left(devices, "layout")
         found = {}
         for tensor in tensors:
             self.read(tensor)
             found[tensor] = place_left(self._list_full(tensor), self.manifest.shapes[tensor], left)
         return found
+
+    @check_arguments(
+        tensors="give names in a list, as ['w']",
+        devices="give those that are left, as [0, 1, 3]",
+        runs="give how many are left",
+    )
+    def replan(
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        tensors: Sequence[str],
+        devices: Sequence[int] | None = None,
+        runs: int = 1,
+        **options: Any,
+    ) -> ShardPlan:
+        """The plan for the devices that are left that takes least until the last run: cells of lost devices included.
+
+        Three ways are planned: tensors lie as `layout` says, lost cells with their neighbors, in uneven parts; in even
+        parts, along the axes along which devices' cells differ now; and wherever the plan wants them. What a device
+        begins with and did not have it reads over the link to its host, once; then each run takes the plan's seconds.
+        Of ways that take as long the one counts that reads fewer bytes.
+
+        Parameters
+        ----------
+        graph : Graph
+        mesh : Mesh
+            With as many devices as are left.
+        tensors : sequence of str
+            Inputs of the graph that are read from the checkpoint.
+        devices : sequence of int, optional
+            As of `layout`.
+        runs : int
+            How many are left.
+        **options
+            Of `plan`; in its `layout` other tensors.
+
+        Returns
+        -------
+        ShardPlan
+            `count_read` says what its devices read.
+
+        Raises
+        ------
+        ValueError
+            As `layout` and `plan`; for a mesh of another size, and `runs` below 1.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from tapestry_exec import Checkpoints, deploy, open_checkpoint
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("w", (16, 2)), name="act"), "new_w")
+        >>> tie, w = {"new_w": "w"}, np.ones((16, 2), np.float32)
+        >>> with tempfile.TemporaryDirectory() as there:
+        ...     with deploy(plan(g, Mesh(4), layout={"w": {0: 4}}, tie=tie), carry=tie) as placed:
+        ...         _ = placed.run({"w": w}, checkpoints=Checkpoints(there, after=["act"]))
+        ...     found = open_checkpoint(there)
+        >>> few = found.replan(g, Mesh(3), ["w"], devices=[0, 1, 3], runs=1, tie=tie)
+        >>> [few.placement["act"][d][0].shape[0] for d in range(3)], found.count_read(few, ["w"], [0, 1, 3])
+        ([4, 6, 6], (0, 16, 16))
+        """
+        left = self._list_left(devices, "replan")
+        if mesh.size != len(left):
+            raise ValueError(
+                f"replan: the mesh has {mesh.size} devices, and {len(left)} are left; give Mesh({len(left)})"
+            )
+        if runs < 1:
+            raise ValueError(f"replan: runs is {runs}; give 1 or more")
+        others = dict(options.pop("layout", None) or {})
+        ways: list[Mapping[str, Any]] = [self.layout(tensors, left)]
+        even = {name: self._cut_evenly(name, left) for name in tensors}
+        ways += [even, {}] if all(even.values()) else [{}]
+        best: tuple[float, int, ShardPlan] | None = None
+        for way in ways:
+            made = plan(graph, mesh, layout={**others, **way}, **options)
+            read = self.count_read(made, tensors, left)
+            once = max(read) / mesh.host.nbytes_per_second + mesh.host.latency_seconds * any(read)
+            taken = once + runs * made.seconds, sum(read)
+            if best is None or taken < best[:2]:
+                best = *taken, made
+        assert best is not None, "there are two ways at least"
+        return best[2]
+
+    @check_arguments(
+        tensors="give names in a list, as ['w']", devices="give those that are left, as [0, 1, 3]", plan="give a plan"
+    )
+    def count_read(
+        self, plan: ShardPlan, tensors: Sequence[str], devices: Sequence[int] | None = None
+    ) -> tuple[int, ...]:
+        """Bytes that each device of a plan begins with, of some tensors, and did not have here.
+
+        Parameters
+        ----------
+        plan : ShardPlan
+            Of the devices that are left.
+        tensors : sequence of str
+            Inputs of its graph.
+        devices : sequence of int, optional
+            As of `layout`.
+
+        Returns
+        -------
+        tuple of int
+
+        Raises
+        ------
+        ValueError
+            As `layout`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from tapestry_exec import Checkpoints, deploy, open_checkpoint
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("w", (16, 2)), name="act"), "new_w")
+        >>> tie, w = {"new_w": "w"}, np.ones((16, 2), np.float32)
+        >>> with tempfile.TemporaryDirectory() as there:
+        ...     with deploy(plan(g, Mesh(4), layout={"w": {0: 4}}, tie=tie), carry=tie) as placed:
+        ...         _ = placed.run({"w": w}, checkpoints=Checkpoints(there, after=["act"]))
+        ...     found = open_checkpoint(there)
+        >>> anew = plan(g, Mesh(2), layout={"w": {0: 2}})
+        >>> found.count_read(anew, ["w"], [0, 3])
+        (32, 32)
+        """
+        left = self._list_left(devices, "count_read")
+        wanted = {
+            (name, device): DisjointRegions(self.manifest.shapes[name], []) for name in tensors for device in left
+        }
+        for step in plan.steps:
+            if isinstance(step, Copy) and step.src == HOST and step.piece is None and step.tensor in tensors:
+                key = step.tensor, left[plan.buffers[step.dst].device]
+                wanted[key] = wanted[key] | DisjointRegions(wanted[key].shape, step.regions)
+        found = dict.fromkeys(left, 0)
+        for (name, device), cells in wanted.items():
+            if not cells.is_empty:
+                mine = self._list_full(name)
+                rest = cells - join(mine, self.manifest.shapes[name], device)
+                found[device] += rest.size * np.dtype(mine[0].dtype).itemsize
+        return tuple(found.values())
+
+    def _cut_evenly(self, tensor: str, left: Sequence[int]) -> dict[int, int]:
+        """The one axis along which devices' cells differ, with as many parts as devices are left; else nothing."""
+        mine = [one for one in self._list_full(tensor) if one.device in left]
+        shape = self.manifest.shapes[tensor]
+        axes = [axis for axis in range(len(shape)) if len({one.start[axis] for one in mine}) > 1]
+        return {axes[0]: len(left)} if len(axes) == 1 and shape[axes[0]] >= len(left) else {}
+
+    def _list_left(self, devices: Sequence[int] | None, what: str) -> list[int]:
+        left = list(range(self.manifest.devices)) if devices is None else list(devices)
+        wrong = [d for d in left if not 0 <= d < self.manifest.devices or left.count(d) > 1]
+        if wrong or not left:
+            raise ValueError(
+                f"{what}: devices are {quote(left)}; give each device that is left once, of 0 to "
+                f"{self.manifest.devices - 1}"
+            )
+        return left
 
     def _list_full(self, tensor: str) -> list[SavedBuffer]:
         """The buffers that have all cells of their boxes."""
@@ -375,22 +446,20 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """
     check_path("open_checkpoint: path", path)
     folder = Path(os.path.abspath(path))
-    if not os.path.isfile(folder / "manifest.json"):
-        finished = list_finished(folder)
-        if not finished:
-            if not os.path.isdir(folder):
-                raise ValueError(f"checkpoint: there is no folder {quote(str(folder))}; give one with checkpoints")
-            if (folder.name.startswith(".") and folder.name.endswith(".begun")) or list_begun(folder):
-                raise ValueError(
-                    f"checkpoint: what is in the folder {quote(str(folder))} was begun and never finished: the run "
-                    "ended before; run again, without resume"
-                )
-            if os.path.isfile(folder / "zarr.json"):
-                read_manifest(folder)
-            raise ValueError(
-                f"checkpoint: the folder {quote(str(folder))} has none; give the one that Checkpoints(path) saved to"
-            )
+    finished, has_group = list_finished(folder), os.path.isfile(folder / "zarr.json")
+    if finished:
         folder = finished[-1][2]
+    elif not os.path.isdir(folder):
+        raise ValueError(f"checkpoint: there is no folder {quote(str(folder))}; give one with checkpoints")
+    elif is_begun(folder) or (list_begun(folder) and not has_group):
+        raise ValueError(
+            f"checkpoint: what is in the folder {quote(str(folder))} was begun and never finished: the run ended "
+            "before; run again, without resume"
+        )
+    elif not has_group:
+        raise ValueError(
+            f"checkpoint: the folder {quote(str(folder))} has none; give the one that Checkpoints(path) saved to"
+        )
     manifest = read_manifest(folder)
     check_bytes(folder, manifest)
     return Checkpoint(str(folder), manifest)

@@ -6,27 +6,31 @@
       .lock                        of the run that saves here: its process, and the host
       .00000002-000040.PLAN.begun/ being written, by a run of the plan with this digest: devices put parts there;
                                    whoever is last arranges them, and renames
-        0.17  0.json …             a buffer of device 0, as bytes; all its records, when its part is whole
+        devices/c.0.0.part         what device 0 holds, as bytes, then its records; it loses .part when all is there
+        0.17                       a large buffer of device 0, as bytes
       00000002-000040/             finished: the second attempt, cut 40; a group of Zarr v3
-        zarr.json                  of the group
-        manifest.json              which cells each array has, sums of the bytes, and the digest of the plan
-        tensors/act/…              an array of a whole tensor, whose chunks are the boxes of devices
-        buffers/0.17/…             an array of what does not fall on such chunks
+        zarr.json                  of the group, with the manifest: which cells lie where, sums of their bytes, and
+                                   the digest of the plan
+        devices/c.0.0 …            an array of bytes, of which each device wrote a row, its chunk: its small buffers
+        tensors/0.act/…            an array of a whole tensor, whose chunks are large boxes of devices
+        buffers/0.17/…             an array of a large buffer that does not fall on such chunks
 
-No file has two writers, so neither has a chunk. Chunks are bytes as they lie in memory, without a codec, so that they
-are written and read here as files: no package is needed for that, and regions are read through the system's pages.
+No file has two writers, so neither has a chunk. A file costs as much as some 100 KiB of cells: so a device has one for
+all its small buffers. Chunks are bytes as they lie in memory, without a codec, so that they are written and read here
+as files, and regions are read through the system's pages. With Zarr's own package the same arrays took 10 times as long
+(`tests/bench/bench_checkpoints.py` measures it), and it writes no two arrays to one file; tests read them with it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import socket
-import zlib
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from math import prod
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -38,10 +42,10 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run import tuning
-from tapestry_plan.steps import PlanVersionError, seal, unseal
-from tapestry_sets.limits import quote, replace_file
+from tapestry_plan.steps import PlanVersionError, align, seal, unseal
+from tapestry_sets.limits import quote
 
-FORMAT = "tapestry-checkpoint/2"
+FORMAT = "tapestry-checkpoint/3"
 FINISHED = re.compile(r"(\d{8})-(\d{6,})")
 BEGUN = re.compile(r"\.(\d{8})-(\d{6,})\.(\w+)\.begun")
 LOCK = ".lock"
@@ -52,6 +56,10 @@ ZARR_DTYPES = frozenset(
     }
 )
 """Dtypes that Zarr has under the same names; cells of others are stored as bytes, in one more axis."""
+MANIFEST = "tapestry"
+"""Its name among the attributes of a checkpoint's group."""
+LENGTH = struct.Struct("<Q")
+"""The number at the end of a device's part, which says how long its records are."""
 
 
 class SavedBuffer(Struct, frozen=True):
@@ -74,6 +82,10 @@ class SavedBuffer(Struct, frozen=True):
         Of its bytes, as `sum_bytes` gives it.
     file : str
         Where its bytes are, in the checkpoint's folder.
+    at : int
+        How many bytes of that file are before them.
+    behind : int
+        How many are behind them.
     """
 
     device: int
@@ -87,11 +99,13 @@ class SavedBuffer(Struct, frozen=True):
     is_full: bool
     sum: str
     file: str = ""
+    at: int = 0
+    behind: int = 0
 
     @property
     def nbytes(self) -> int:
         """Of its cells."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 class Manifest(Struct, frozen=True):
@@ -128,25 +142,28 @@ class Manifest(Struct, frozen=True):
     buffers: tuple[SavedBuffer, ...] = ()
 
 
-def sum_bytes(array: Array, file: Any = None) -> str:
-    """A number for an array's bytes, their CRC-32 and how many they are: where bytes differ, so does it.
+def sum_bytes(array: Array, file: int | None = None) -> str:
+    """A number for an array's bytes, their CRC-32C and how many they are: where bytes differ, so does it.
 
     That is certain where they differ within 32 bits in a row; of all other differences, also of rows and pages that
-    are exchanged, one in four billion is missed.
+    are exchanged, one in four billion is missed. It is the sum of Zarr's own codec; processors have an instruction
+    for it, so that it takes a fifth of the time of zlib's CRC-32.
 
     Parameters
     ----------
     array : array
-    file : file, optional
-        Where they are written, piece by piece, while they are in the processor's cache.
+    file : int, optional
+        Where they are written, piece by piece: they are summed while they are in the processor's cache.
     """
+    from google_crc32c import extend  # where there are checkpoints: machines that run kernels alone do not have it
+
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     found = 0
     for at in range(0, flat.nbytes, tuning.SUMMED_NBYTES):
-        piece = flat[at : at + tuning.SUMMED_NBYTES].data
-        found = zlib.crc32(piece, found)
-        if file is not None:
-            _write_whole(file, piece)
+        piece = flat[at : at + tuning.SUMMED_NBYTES]
+        if file is not None:  # first, since that brings them to the cache: the other way around took a third more
+            _write_whole(file, piece.data)
+        found = extend(found, piece)
     return f"{found:08x}-{flat.nbytes:x}"
 
 
@@ -166,72 +183,142 @@ def name_begun(turn: int, manifest: Manifest) -> str:
 def write_part(
     folder: Path, turn: int, manifest: Manifest, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]
 ) -> None:
-    """Write what a device holds: its cells first, then its records, which say that all of it is there."""
-    begun = folder / name_begun(turn, manifest)
-    begun.mkdir(exist_ok=True)
-    records = []
-    for record, array in buffers:
-        name = f"{device}.{record.buffer}{'.kept' if record.is_kept else ''}"
-        with open(begun / name, "xb", buffering=0) as file:
-            records.append(replace(record, file=name, sum=sum_bytes(array, file)))
-    with replace_file(begun / f"{device}.json") as told:
-        told.write(msgspec.json.encode(records))
+    """Write what a device holds: its cells first, then its records; a new name says that all of it is there."""
+    begun = f"{folder}/{name_begun(turn, manifest)}"
+    row = f"{begun}/{_name_row(device)}"
+    records, end = [], 0
+    if not os.path.isdir(f"{begun}/devices"):  # the first device that comes here makes the folders
+        for made in (begun, f"{begun}/devices"):
+            with suppress(FileExistsError):
+                os.mkdir(made)
+    with _create(f"{row}.part") as file:
+        for record, array in buffers:
+            if record.nbytes < tuning.OWN_FILE_NBYTES:
+                at = align(end)
+                if at > end:
+                    os.lseek(file, at, os.SEEK_SET)
+                records.append(replace(record, at=at, sum=sum_bytes(array, file)))
+                end = at + record.nbytes
+            else:
+                name = f"{device}.{_name_alone(record)}"
+                with _create(f"{begun}/{name}") as alone:
+                    records.append(replace(record, file=name, sum=sum_bytes(array, alone)))
+        told = msgspec.json.encode((end, records))
+        _write_whole(file, memoryview(told + LENGTH.pack(len(told))))
+    os.rename(f"{row}.part", row)
 
 
-def _write_whole(file: Any, data: memoryview) -> None:
+@contextmanager
+def _create(path: str) -> Iterator[int]:
+    """A new file, by its descriptor: Python's own files cost as much again."""
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _write_whole(file: int, data: memoryview) -> None:
     while data.nbytes:  # the system may write less
-        data = data[file.write(data) :]
+        data = data[os.write(file, data) :]
+
+
+def _write_group(file: int, attributes: Mapping[str, Any]) -> None:
+    metadata = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    _write_whole(file, memoryview(msgspec.json.encode(metadata)))
+
+
+def _name_alone(record: SavedBuffer) -> str:
+    return f"{record.buffer}{'.kept' if record.is_kept else ''}"
 
 
 def finish(folder: Path, turn: int, manifest: Manifest) -> bool:
     """Make a checkpoint valid, if all devices have written their parts and nobody else does; whether that was done."""
-    begun = folder / name_begun(turn, manifest)
-    try:
-        if not all((begun / f"{device}.json").exists() for device in range(manifest.devices)):
+    begun = f"{folder}/{name_begun(turn, manifest)}"
+    rows = [_name_row(device) for device in range(manifest.devices)]
+    with ExitStack() as files:
+        try:
+            if not {os.path.basename(row) for row in rows} <= {*os.listdir(f"{begun}/devices")}:
+                return False
+            # of those that were last, one is told that it made the group
+            group = files.enter_context(_create(f"{begun}/zarr.json"))
+        except (FileExistsError, FileNotFoundError):
             return False
-        os.close(os.open(begun / "arranged", os.O_CREAT | os.O_EXCL))  # one of those that were last
-    except (FileExistsError, FileNotFoundError):
-        return False
-    texts = [(begun / f"{device}.json").read_bytes() for device in range(manifest.devices)]
-    records = [record for text in texts for record in msgspec.json.decode(text, type=list[SavedBuffer])]
-    for kind in ("tensors", "buffers"):
-        (begun / kind).mkdir()
-    whole = replace(manifest, buffers=tuple(_arrange(begun, records, manifest.shapes)))
-    for device in range(manifest.devices):
-        (begun / f"{device}.json").unlink()
-    for group in (begun, begun / "tensors", begun / "buffers"):
-        (group / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}))
-    (begun / "manifest.json").write_text(seal({"format": FORMAT, **msgspec.to_builtins(whole)}))
-    (begun / "arranged").unlink()
-    os.rename(begun, folder / name_checkpoint(turn, manifest.cut))
+        records = list(_arrange(begun, _join_rows(begun, rows), manifest.shapes))
+        shapes = {one.tensor: manifest.shapes[one.tensor] for one in records if one.tensor in manifest.shapes}
+        whole = replace(manifest, shapes=shapes, buffers=tuple(records))
+        _write_group(group, {MANIFEST: msgspec.Raw(seal({"format": FORMAT, **msgspec.to_builtins(whole)}).encode())})
+    os.rename(begun, f"{folder}/{name_checkpoint(turn, manifest.cut)}")
     return True
 
 
+def _join_rows(begun: str, rows: Sequence[str]) -> list[SavedBuffer]:
+    """Make the devices' parts the rows of an array, without their records; these."""
+    told = [_read_records(f"{begun}/{row}") for row in rows]
+    length = max(1, *(end for end, _ in told))
+    for row in rows:
+        os.truncate(f"{begun}/{row}", length)  # all of one length, as chunks are
+    _describe(f"{begun}/devices", (len(rows), length), (1, length), "uint8", {})
+    return [
+        one if one.file else replace(one, file=row, behind=length - one.at - one.nbytes)
+        for row, (_, each) in zip(rows, told, strict=True)
+        for one in each
+    ]
+
+
+def _read_records(part: str) -> tuple[int, list[SavedBuffer]]:
+    """How many bytes of cells a device's part has, and its records, which are behind these."""
+    file = os.open(part, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        os.lseek(file, -LENGTH.size, os.SEEK_END)
+        (length,) = LENGTH.unpack(os.read(file, LENGTH.size))
+        os.lseek(file, -LENGTH.size - length, os.SEEK_END)
+        return msgspec.json.decode(os.read(file, length), type=tuple[int, list[SavedBuffer]])
+    finally:
+        os.close(file)
+
+
+def _name_row(device: int) -> str:
+    return f"devices/c.{device}.0"
+
+
 def _arrange(
-    begun: Path, records: Sequence[SavedBuffer], shapes: Mapping[str, tuple[int, ...]]
+    begun: str, records: Sequence[SavedBuffer], shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[SavedBuffer]:
-    """Put the bytes of buffers to where Zarr looks for chunks; the records, with these places."""
+    """Put the bytes of large buffers to where Zarr looks for chunks; the records, with these places."""
     by_tensor: dict[str, list[SavedBuffer]] = {}
     for record in records:
-        by_tensor.setdefault(record.tensor, []).append(record)
-    numbers = iter(range(len(by_tensor)))
-    for tensor, mine in by_tensor.items():
+        if record.file.startswith("devices/"):
+            yield record
+        else:
+            by_tensor.setdefault(record.tensor, []).append(record)
+    for number, (tensor, mine) in enumerate(by_tensor.items()):
         chunk = _find_chunk(mine, shapes.get(tensor))
-        shape = shapes.get(tensor, ())
-        whole = f"tensors/{next(numbers)}.{re.sub(r'[^A-Za-z0-9_-]', '_', tensor)[:60]}"
+        whole = f"tensors/{number}.{re.sub(r'[^A-Za-z0-9_-]', '_', tensor)[:60]}"
         if chunk is not None:
-            _describe(begun / whole, shape, chunk, mine[0].dtype, {"tensor": tensor})
+            _make_group(begun, "tensors")
+            os.mkdir(f"{begun}/{whole}")
+            _describe(f"{begun}/{whole}", shapes[tensor], chunk, mine[0].dtype, {"tensor": tensor})
         taken = set[str]()
         for record in mine:
             file = f"{whole}/{_name_chunk(record, chunk)}" if chunk is not None else ""
             if not file or file in taken:  # a replica of a chunk has an array of its own
-                alone = f"buffers/{record.device}.{record.buffer}{'.kept' if record.is_kept else ''}"
+                alone = f"buffers/{record.device}.{_name_alone(record)}"
                 about = {"tensor": tensor, "device": record.device, "start": list(record.start), "part": record.part}
-                _describe(begun / alone, record.shape, record.shape, record.dtype, about)
+                _make_group(begun, "buffers")
+                os.mkdir(f"{begun}/{alone}")
+                _describe(f"{begun}/{alone}", record.shape, record.shape, record.dtype, about)
                 file = f"{alone}/c" + ".0" * (len(record.shape) + (record.dtype not in ZARR_DTYPES))
             taken.add(file)
-            os.rename(begun / record.file, begun / file)
+            os.rename(f"{begun}/{record.file}", f"{begun}/{file}")
             yield replace(record, file=file)
+
+
+def _make_group(begun: str, name: str) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(f"{begun}/{name}")
+        with _create(f"{begun}/{name}/zarr.json") as file:
+            _write_group(file, {})
 
 
 def _find_chunk(records: Sequence[SavedBuffer], shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -252,7 +339,7 @@ def _name_chunk(record: SavedBuffer, chunk: tuple[int, ...]) -> str:
     return ".".join(["c", *map(str, numbers), *(["0"] if record.dtype not in ZARR_DTYPES else [])])
 
 
-def _describe(folder: Path, shape: Sequence[int], chunk: Sequence[int], dtype: str, about: Mapping[str, Any]) -> None:
+def _describe(folder: str, shape: Sequence[int], chunk: Sequence[int], dtype: str, about: Mapping[str, Any]) -> None:
     """Write what Zarr v3 reads of an array: of chunks of bytes in row-major order, the lowest byte first."""
     itemsize = np.dtype(dtype).itemsize
     more = () if dtype in ZARR_DTYPES else (itemsize,)
@@ -270,8 +357,8 @@ def _describe(folder: Path, shape: Sequence[int], chunk: Sequence[int], dtype: s
         "fill_value": fill,
         "attributes": {**about, **({} if dtype in ZARR_DTYPES else {"dtype": dtype})},
     }
-    folder.mkdir()
-    (folder / "zarr.json").write_text(json.dumps(metadata))
+    with _create(f"{folder}/zarr.json") as file:
+        _write_whole(file, memoryview(msgspec.json.encode(metadata)))
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -280,17 +367,22 @@ def _describe(folder: Path, shape: Sequence[int], chunk: Sequence[int], dtype: s
 def list_finished(folder: Path) -> list[tuple[int, int, Path]]:
     """The finished checkpoints of a folder, from the oldest to the newest: attempt, cut and folder of each."""
     with suppress(OSError, ValueError):
-        found = ((FINISHED.fullmatch(path.name), path) for path in folder.iterdir())
-        return sorted((int(m.group(1)), int(m.group(2)), path) for m, path in found if m is not None)
+        found = (FINISHED.fullmatch(name) for name in os.listdir(folder))
+        return sorted((int(m.group(1)), int(m.group(2)), folder / m.string) for m in found if m is not None)
     return []
 
 
 def list_begun(folder: Path) -> list[tuple[int, str, Path]]:
     """Those that were never finished: attempt, digest of the plan and folder of each."""
     with suppress(OSError, ValueError):
-        found = ((BEGUN.fullmatch(path.name), path) for path in folder.iterdir())
-        return sorted((int(m.group(1)), m.group(3), path) for m, path in found if m is not None)
+        found = (BEGUN.fullmatch(name) for name in os.listdir(folder))
+        return sorted((int(m.group(1)), m.group(3), folder / m.string) for m in found if m is not None)
     return []
+
+
+def is_begun(path: Path) -> bool:
+    """Whether a folder is named as a checkpoint that is being written."""
+    return BEGUN.fullmatch(path.name) is not None
 
 
 def find_plan(path: Path) -> str:
@@ -397,19 +489,27 @@ def read_manifest(path: Path) -> Manifest:
     ValueError
         Where it cannot be read, is of another format, or was edited.
     """
+    damaged = "it is damaged, or not a checkpoint; resume from another one"
     try:
-        text = (path / "manifest.json").read_bytes()
+        group = msgspec.json.decode((path / "zarr.json").read_bytes(), type=_Group)
     except OSError as error:
-        raise ValueError(
-            f"checkpoint {quote(str(path))} has no manifest.json ({error.strerror}): it is damaged, or not a "
-            "checkpoint; resume from another one"
-        ) from None
+        raise ValueError(f"checkpoint {quote(str(path))} has no zarr.json ({error.strerror}): {damaged}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(f"checkpoint {quote(str(path))} has another zarr.json ({error}): {damaged}") from None
+    if MANIFEST not in group.attributes:
+        raise ValueError(f"checkpoint {quote(str(path))} has no manifest in its zarr.json: {damaged}")
     try:
-        return unseal(text, "manifest", FORMAT, "save it again", _read_plain)
+        return unseal(bytes(group.attributes[MANIFEST]), "manifest", FORMAT, "save it again", _read_plain)
     except PlanVersionError as error:
         raise ValueError(
             f"checkpoint {quote(str(path))} is damaged, or of another version: {error}; resume from another one"
         ) from None
+
+
+class _Group(Struct):
+    """What is read of the description of a group of Zarr's."""
+
+    attributes: dict[str, msgspec.Raw]
 
 
 def _read_plain(entry: dict[str, Any]) -> Manifest:
@@ -429,13 +529,15 @@ def map_cells(path: Path, record: SavedBuffer) -> Array:
         found = file.stat().st_size
     except OSError as error:
         raise ValueError(_tell_damaged(path, record, f"{record.file} cannot be read ({error.strerror})")) from None
-    if found != record.nbytes:
+    written = record.at + record.nbytes + record.behind
+    if found != written:
         raise ValueError(
-            _tell_damaged(path, record, f"{record.file} has {found:,} bytes, and {record.nbytes:,} were written")
+            _tell_damaged(path, record, f"{record.file} has {found:,} bytes, and {written:,} were written")
         )
     if not record.nbytes:
         return np.empty(record.shape, dtype)
-    cells: Array = np.memmap(file, np.uint8, "r").view(dtype).reshape(record.shape)
+    flat = np.memmap(file, np.uint8, "r", record.at, (record.nbytes,))
+    cells: Array = flat.view(dtype).reshape(record.shape)
     return cells
 
 

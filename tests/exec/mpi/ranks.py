@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from mpi4py import MPI
@@ -15,7 +16,7 @@ from mpi4py import MPI
 from tapestry_exec import BackendUnavailable, Checkpoints, MpiBackend, StepFailed, deploy, run
 from tapestry_exec.copies import pack, unpack
 from tapestry_exec.run import PreparedPlan, list_placements, tuning
-from tapestry_plan import Mesh, least_memory, plan
+from tapestry_plan import Graph, Mesh, least_memory, ops, plan
 from tapestry_plan.steps import spill
 from tests.exec.own_ops import as_relu, die_first, raise_first
 from tests.exec.run.test_deploy import training_step
@@ -135,6 +136,19 @@ def be_refused() -> None:
         else r"rank 2 does not run: ValueError: input 'x' has shape",
         lambda: run(p, wrong, backend="mpi"),
     )
+    constant = Graph()
+    constant.output(ops.relu(constant.input("x", (8, 4)) + constant.constant("c", np.ones((8, 4), np.float32))), "y")
+    q, c = plan(constant, Mesh(WORLD.size)), np.ones((8, 4), np.float32)
+    wrong = c[:3] if WORLD.rank == 2 else c
+    told = r"'c' .*\(3, 4\)" if WORLD.rank == 2 else r"rank 2 does not run: ValueError: .*\(3, 4\)"
+    error = ValueError if WORLD.rank == 2 else BackendUnavailable
+    refuse(error, told, lambda: deploy(q, backend="mpi", constants={"c": wrong}))
+    with deploy(q, backend="mpi", constants={"c": c}) as placed, TemporaryDirectory() as folder:
+        folder = WORLD.bcast(folder)
+        for more in ({}, {"checkpoints": Checkpoints(folder, after=[q.stages[0].node])}):
+            refuse(error, told.replace("'c'", "'x'"), partial(placed.run, {"x": wrong}, **more))
+            assert placed.run({"x": c}, **more).outputs["y"].tobytes() == (c + c).tobytes()
+        WORLD.Barrier()
     version, backend = np.__version__, MpiBackend()
     np.__version__ = "1.0" if WORLD.rank == 2 else version
     refuse(

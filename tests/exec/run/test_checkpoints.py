@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from tapestry_exec import Checkpoints, NumpyBackend, deploy, evaluate, open_checkpoint, run
 from tapestry_exec.copies import aligned_bytes
 from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_exec.run import tuning
 from tapestry_exec.run.alike import find_versions
 from tapestry_exec.run.checkpoints import saving
 from tapestry_exec.run.checkpoints.folders import FORMAT, LOCK, list_begun, list_finished, sum_bytes
@@ -81,8 +82,19 @@ def test_plans_of_every_kind_go_on_from_every_stage(begin: int, tmp_path: Path) 
         check_every_stage(p, of_floats(g, seed), tmp_path / str(seed))
 
 
-def test_what_zarr_reads_are_the_values(tmp_path: Path) -> None:
-    """A tensor whose boxes are a grid is one array; what is on no grid, or there twice, has an array of its own."""
+@pytest.fixture(params=["in rows", "in files"])
+def is_large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether buffers have files of their own, or each device one for all of them."""
+    if request.param == "in files":
+        monkeypatch.setattr(tuning, "OWN_FILE_NBYTES", 0)
+    return bool(request.param == "in files")
+
+
+def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
+    """A tensor whose boxes are a grid is one array; what is on no grid, or there twice, has an array of its own.
+
+    Small buffers of a device are the cells of a row, a chunk.
+    """
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     g = Graph()
     x = g.input("x", (8, 6))
@@ -99,15 +111,23 @@ def test_what_zarr_reads_are_the_values(tmp_path: Path) -> None:
         for one in found.manifest.buffers:
             array = group[one.file.rpartition("/")[0]]
             box = tuple(slice(a, a + n) for a, n in zip(one.start, one.shape, strict=True))
-            read[box] = array[box] if one.file.startswith("tensors") else array[...]
+            if is_large:
+                read[box] = array[box] if one.file.startswith("tensors") else array[...]
+            else:
+                read[box] = array[one.device, one.at : one.at + one.nbytes].view(one.dtype).reshape(one.shape)
         assert read.tobytes() == values[name].tobytes()
-        whole = [array for _, array in group["tensors"].arrays()]
+        rows = group["devices"]
+        assert rows.chunks == (1, rows.shape[1]) and rows.shape[0] == 4, "each device writes a chunk"
+        if not is_large:
+            assert sorted(group.array_keys()) == ["devices"] and not list(group.group_keys())
+            continue
+        whole = [array for _, array in group["tensors"].arrays()] if "tensors" in group else []
         assert [array.chunks for array in whole] == ([] if chunks is None else [chunks])
         assert all(array[...].tobytes() == values[name].tobytes() for array in whole)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "complex64"])
-def test_cells_of_any_dtype(dtype: str, tmp_path: Path) -> None:
+def test_cells_of_any_dtype(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     g = Graph()
     x = g.input("x", (4, 6), dtype)
@@ -115,9 +135,11 @@ def test_cells_of_any_dtype(dtype: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     inputs = {"x": rng.integers(0, 2, (4, 6)).astype(dtype), "c": np.ones((4, 6), bool)}
     p = plan(g, Mesh(2))
+    check_every_stage(p, inputs, tmp_path / "rows")
+    monkeypatch.setattr(tuning, "OWN_FILE_NBYTES", 0)
     check_every_stage(p, inputs, tmp_path)
-    found = open_checkpoint(tmp_path / "0")
-    arrays = [array for kind in ("tensors", "buffers") for _, array in zarr.open_group(found.path)[kind].arrays()]
+    found = zarr.open_group(open_checkpoint(tmp_path / "0").path)
+    arrays = [array for kind in ("tensors", "buffers") if kind in found for _, array in found[kind].arrays()]
     assert dtype in {str(array.dtype) for array in arrays}
 
 
@@ -363,36 +385,39 @@ def test_nothing_runs_where_a_checkpoint_cannot_be_used(tmp_path: Path) -> None:
             continue
 
 
-def flip(path: Path) -> None:
+def flip(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[at] ^= 1
     path.write_bytes(data)
 
 
-DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGES: dict[str, tuple[Callable[[Path, int], object], str]] = {
     "flipped": (flip, "has other bytes than were written"),
-    "short": (lambda path: path.write_bytes(path.read_bytes()[:-1]), r"has \d+ bytes, and \d+ were written"),
-    "zeros": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "has other bytes than were written"),
-    "missing": (lambda path: path.unlink(), "cannot be read"),
+    "short": (lambda path, _: path.write_bytes(path.read_bytes()[:-1]), r"has \d+ bytes, and \d+ were written"),
+    "long": (lambda path, _: path.write_bytes(path.read_bytes() + b"\0"), r"has \d+ bytes, and \d+ were written"),
+    "zeros": (lambda path, _: path.write_bytes(bytes(path.stat().st_size)), "has other bytes than were written"),
+    "missing": (lambda path, _: path.unlink(), "cannot be read"),
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_damage_is_named_before_the_first_step(kind: str, tmp_path: Path) -> None:
+def test_damage_is_named_before_the_first_step(kind: str, is_large: bool, tmp_path: Path) -> None:
     p, inputs = made(2)
     run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["act"]))
     found = open_checkpoint(tmp_path)
     do, told = DAMAGES[kind]
-    do(Path(found.path) / found.manifest.buffers[-1].file)
+    last = found.manifest.buffers[-1]
+    assert is_large == (not last.file.startswith("devices/"))
+    do(Path(found.path) / last.file, last.at + last.nbytes // 2)
     with pytest.raises(ValueError, match=rf"checkpoint '.*' is damaged: .*{told}.*resume from another one"):
         run(p, inputs, resume=tmp_path, ops=as_relu(raise_first))
 
 
-@pytest.mark.parametrize("kind", ["edited", "no json", "missing", "older"])
+@pytest.mark.parametrize("kind", ["edited", "no json", "missing", "older", "another group"])
 def test_a_manifest_that_is_wrong_is_named(kind: str, tmp_path: Path) -> None:
     p, inputs = made(2)
     run(p, inputs, checkpoints=Checkpoints(tmp_path, after=["act"]))
-    manifest = Path(open_checkpoint(tmp_path).path) / "manifest.json"
+    manifest = Path(open_checkpoint(tmp_path).path) / "zarr.json"
     text = manifest.read_text()
     if kind == "missing":
         manifest.unlink()
@@ -402,9 +427,10 @@ def test_a_manifest_that_is_wrong_is_named(kind: str, tmp_path: Path) -> None:
                 "edited": text.replace('"cut":', '"cut":1'),
                 "no json": text[:-9],
                 "older": text.replace(FORMAT, "tapestry-checkpoint/0"),
+                "another group": '{"zarr_format":3,"node_type":"group","attributes":{"tapestry-like":1}}',
             }[kind]
         )
-    with pytest.raises(ValueError, match=r"checkpoint '.*' (is damaged|has no manifest.json)"):
+    with pytest.raises(ValueError, match=r"checkpoint '.*' (is damaged|has (no|another) zarr.json|has no manifest in)"):
         run(p, inputs, resume=tmp_path)
 
 

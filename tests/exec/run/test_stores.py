@@ -86,6 +86,8 @@ def test_outputs_are_written_and_inputs_read_by_region(way: Any, chunks: tuple[i
     assert 4 * max(x.read) < inputs["x"].nbytes or p.mesh.size == 1
     assert placed <= sum(wanted.nbytes_placed)
     assert run(p, {"x": x, "w": inputs["w"]}, outputs={"y": y}, verify=True).difference == {"y": 0.0, "turned": 0.0}
+    of_dask = pytest.importorskip("dask.array", reason="dask is not installed").from_zarr(y)
+    assert of_dask.chunksize == chunks and (of_dask[3:5].compute() == y[3:5]).all()
 
 
 def test_devices_that_work_ahead_are_waited_for(tmp_path: Path) -> None:
