@@ -30,6 +30,7 @@ from tapestry_sets.draw import align, as_html
 from tapestry_sets.interop import FinerClasses, NonAffineSize, count_polynomial
 from tapestry_sets.limits import (
     REFUSALS,
+    Named,
     Open,
     TooHard,
     ask_one,
@@ -84,7 +85,7 @@ class Refused(Struct, frozen=True):
     why: str
 
 
-class SymbolicTransfers(Struct, frozen=True, dict=True):
+class SymbolicTransfers(Struct, frozen=True, dict=True, metaclass=Named):
     """The transfers of a plan with their bytes as polynomials in one size of its model.
 
     Each polynomial is counted, not fitted: the cells of a transfer are a set with the size as its parameter, made by
