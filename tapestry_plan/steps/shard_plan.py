@@ -890,10 +890,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Named):
         """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
 
         An operator may be asked for by a tensor that it makes, as an ONNX file calls it, and by an output. Of an input,
-        a constant or a view it tells where it lies, who reads it, and what moves because of it.
+        a constant or a view it tells where it lies, who reads it, and what moves because of it. Where several things
+        have one name, "operator x", "tensor x" and, of an output, "label x" say which is meant.
 
-        Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
-        on up to 64 devices.
+        Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest.
+        Of a large plan on many devices it does so where its steps are written, and else says how to have them.
         Each other sharding has the totals of the whole graph, all else being equal, by how much they differ from the
         plan's, and why: whose bytes move, merge, or lie on more devices then. ``plan(graph, mesh, like=p, fix={node:
         sharding})`` is the plan that has these totals. Of a stage without an operator, as "output y" or "landing t",
@@ -907,7 +908,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Named):
         Raises
         ------
         ValueError
-            When the plan has no operator, stage, input, constant, view or output of that name.
+            When the plan has no operator, stage, input, constant, view or output of that name, or several.
 
         Examples
         --------
