@@ -374,7 +374,8 @@ def _said_in(parts: Iterable[str]) -> str:
     """Return the captions and the legend of a drawing, for those who hear it: all words but marks and numbers."""
     from html import unescape
 
-    found = (match for part in parts for match in re.findall("<text[^>]*>([^<]* [^<]*)</text>", part))
+    words = re.compile("<text[^>]*>([^<]* [^<]*)</text>")
+    found = (match for part in parts if "<text" in part for match in words.findall(part))
     return cut_text("; ".join(map(unescape, found)), tuning.TOLD)
 
 

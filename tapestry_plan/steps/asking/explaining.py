@@ -142,21 +142,21 @@ def _explain(plan: Any, kind: str, name: str) -> Explanation:
     lines = [f"{told} ({tell_block(stage.op)}): {tell_cut(plan, node)}"]
     lines += [f"  {reason}" for reason in tell_reasons(plan, node)]
     if others:
-        needs = _weigh(plan, node)
+        needs = weigh_memory(plan, node, others)
         beside = ", before idle buffers wait in host memory" if any(plan.nbytes_spilled) else ""
         if plan.limit_nbytes is not None:
-            beside += f" ({_tell_limit(plan.limit_nbytes)}{'' if needs else _tell_unweighed(plan, node)})"
+            beside += f" ({tell_limit(plan.limit_nbytes)}{'' if needs else _tell_unweighed(plan, node)})"
         compared = f"with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take{beside}:"
         lines.append(f"  {compared}")
         return Explanation.of(lines, node, others, needs, plan.mesh.size)
     return Explanation.of(lines, node)
 
 
-def _weigh(plan: Any, node: str) -> Sequence[MemoryNeed]:
-    """What each sharding takes of memory that is limited; none of many devices, whose steps are many."""
+def weigh_memory(plan: Any, node: str, some: Sequence[Alternative]) -> Sequence[MemoryNeed]:
+    """What shardings of an operator take of memory that is limited; none of many devices, whose steps are many."""
     if plan.limit_nbytes is None or plan.mesh.size > tuning.TOLD_DEVICES or plan.explicit is not None:
         return ()
-    return showing.weigh_choices(plan, node)
+    return showing.weigh_choices(plan, node, some)
 
 
 def _tell_unweighed(plan: Any, node: str) -> str:
@@ -167,7 +167,7 @@ def _tell_unweighed(plan: Any, node: str) -> str:
     return f", which is not compared on more than {tuning.TOLD_DEVICES} devices; {how}"
 
 
-def _tell_limit(limits: Sequence[int]) -> str:
+def tell_limit(limits: Sequence[int]) -> str:
     least, most = min(limits), max(limits)
     return f"a device may have {f'{least:,}' if least == most else f'{least:,} to {most:,}'} B"
 
