@@ -284,14 +284,19 @@ def breadth(words: str) -> int:
 
 
 def as_drawn(words: str) -> Drawing:
-    """Return a line of words as a part of a drawing; a narrow page has several lines of them."""
-    return _lines_drawn(_wrapped(words, page_width()))
+    """Return a line of words as a part of a drawing: several lines where it is wider than the page."""
+    room = page_width()
+    return _lines_drawn(_wrapped(words, room) if breadth(words) <= room else _wrap(words, room))
 
 
 def _wrapped(words: str, room: int, size: int = SMALL) -> list[str]:
     """Return words as lines, of which each fits so many pixels; where a page is wide, in one line."""
     if page_width() >= tuning.PAGE:
         return [words]
+    return _wrap(words, room, size)
+
+
+def _wrap(words: str, room: int, size: int = SMALL) -> list[str]:
     return wrap_words(words, max(1, room * SMALL // (breadth("0" * 16) * size // 16))) or [words]
 
 
