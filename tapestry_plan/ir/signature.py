@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.pictures import Shown
 from tapestry_sets.limits import (
-    Named,
+    Public,
     check_arguments,
     check_fields,
     conform,
@@ -51,7 +51,7 @@ LinearForm = Mapping[str, int]
 ``"c//"`` and ``"c%"`` name the quotient and the remainder of a split axis ``c``."""
 
 
-class Axis(Struct, frozen=True, metaclass=Named):
+class Axis(Struct, frozen=True, metaclass=Public):
     """One axis of an index space.
 
     Parameters
@@ -101,7 +101,7 @@ class Axis(Struct, frozen=True, metaclass=Named):
         return parts == 1 or self.parts == "any" or (self.parts == "equal" and self.size % parts == 0)
 
 
-class Operand(Struct, frozen=True, metaclass=Named):
+class Operand(Struct, frozen=True, metaclass=Public):
     """How an operator reads or writes one tensor.
 
     Parameters
@@ -288,7 +288,7 @@ def project(
     )
 
 
-class Signature(Shown, Struct, frozen=True, dict=True, metaclass=Named):
+class Signature(Shown, Struct, frozen=True, dict=True, metaclass=Public):
     """An operator's index space and the projections of its operands.
 
     Which shards are possible, what each reads and writes, and what neighbors share follow from this alone.

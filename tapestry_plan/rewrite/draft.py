@@ -15,14 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, NotApplicable, Op, OpNode, Selection, Source, Stored, Tensor
-from tapestry_sets.limits import FrozenDict, Named, put_fields, put_item, quote
+from tapestry_sets.limits import FrozenDict, Public, put_fields, put_item, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Concat, ViewKind, piece_domain, sources_first, walk
 
 _ABSENT: Any = object()
 
 
-class Change(Struct, frozen=True, metaclass=Named):
+class Change(Struct, frozen=True, metaclass=Public):
     """One selection in a rewrite: the labels of its cascade before and after, nearest to memory first."""
 
     selection: str
@@ -30,7 +30,7 @@ class Change(Struct, frozen=True, metaclass=Named):
     after: tuple[str, ...]
 
 
-class Rewrite(Struct, frozen=True, metaclass=Named):
+class Rewrite(Struct, frozen=True, metaclass=Public):
     """A graph that computes the same as another one, and how it came about.
 
     Parameters

@@ -49,7 +49,7 @@ from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.showing import MeasuredRun
 from tapestry_plan.steps.stages import Expansions, Fused, Stage, fill_columns, write_stages
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
-from tapestry_sets.limits import FrozenDict, Named, Units, check_arguments, check_target, freeze_dicts, tell_count
+from tapestry_sets.limits import FrozenDict, Public, Units, check_arguments, check_target, freeze_dicts, tell_count
 from tapestry_sets.regions import Box
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class NotFound(ValueError):
         self.fastest, self.least_nbytes, self.found_nbytes = fastest, least_nbytes, found_nbytes
 
 
-class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Named):
+class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
     """A plan that says what runs where: its choices, the steps that follow from them, and their predicted costs.
 
     What is predicted was counted twice before a plan is given out: by region algebra on the layouts, and while

@@ -23,8 +23,8 @@ from tapestry_sets.integers import members
 from tapestry_sets.limits import (
     OPEN,
     Asked,
-    Named,
     Open,
+    Public,
     TooHard,
     ask_one,
     attempt,
@@ -211,7 +211,7 @@ class Memory(Protocol):
 M = TypeVar("M", bound=Memory)
 
 
-class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True, metaclass=Named):
+class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True, metaclass=Public):
     """The cells that two views share; true if there are any. Made by `overlap`.
 
     Each question is decided when it is asked first; the answer is kept. `decisions` has how it was decided, and

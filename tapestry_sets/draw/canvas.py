@@ -21,7 +21,7 @@ from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import tuning
 from tapestry_sets.draw.theme import as_html, style_of
 from tapestry_sets.draw.tuning import CHARACTER, FAINT, INK, LINE, PAPER, SMALL
-from tapestry_sets.limits import REFUSALS, Named, as_items, check_positive, check_type, cut_text, quote
+from tapestry_sets.limits import REFUSALS, Public, as_items, check_positive, check_type, cut_text, quote
 
 COLORS = ("#ffffff", "#0967cc", "#b6550c", "#008545", "#a1407e", "#613e0a", "#3231ba", "#464334")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
@@ -35,7 +35,7 @@ Raster = Int64Array
 """Cells by (plane, row, column); bit i of a cell is set if set number i holds it."""
 
 
-class Picture(Struct, frozen=True, metaclass=Named):
+class Picture(Struct, frozen=True, metaclass=Public):
     r"""A picture in several forms: a notebook shows the drawing, ``print`` the text.
 
     Parameters

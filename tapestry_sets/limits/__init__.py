@@ -48,7 +48,7 @@ from tapestry_sets.limits.constructors import (
     Frozen,
     FrozenDict,
     Guarded,
-    Named,
+    Public,
     Value,
     compile_constructor,
     drop_item,

@@ -198,12 +198,12 @@ def _fields_of(cls: Any) -> Signature:
     )
 
 
-class Named(StructMeta):
-    """The class of structs that say their name, and their fields, where they are made of others.
+class Public(StructMeta):
+    """The class of structs that users make: a call that does not fit says the name, and which fields there are.
 
     Examples
     --------
-    >>> class Page(Struct, metaclass=Named):
+    >>> class Page(Struct, metaclass=Public):
     ...     number: int
     >>> Page(nummer=3)
     Traceback (most recent call last):

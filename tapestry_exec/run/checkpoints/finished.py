@@ -35,7 +35,7 @@ from tapestry_exec.run.checkpoints.folders import (
 from tapestry_exec.run.stores import Slices, Source
 from tapestry_plan.steps import Placed
 from tapestry_sets.digits import Int64Array
-from tapestry_sets.limits import Named, check_arguments, list_names, quote
+from tapestry_sets.limits import Public, check_arguments, list_names, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
 
 
@@ -167,7 +167,7 @@ def _list_points(first: int, levels: Sequence[tuple[int, int]]) -> Int64Array:
     return points
 
 
-class Checkpoint(Struct, frozen=True, metaclass=Named):
+class Checkpoint(Struct, frozen=True, metaclass=Public):
     """A finished checkpoint, whose bytes were found to be those that were written: `open_checkpoint` gives it.
 
     Parameters

@@ -7,10 +7,10 @@ from math import isfinite
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
-from tapestry_sets.limits import Named, Units, check_fields, quote
+from tapestry_sets.limits import Public, Units, check_fields, quote
 
 
-class Device(Struct, frozen=True, metaclass=Named):
+class Device(Struct, frozen=True, metaclass=Public):
     """The rates and the memory of one device; by default of a processor of a few cores.
 
     Parameters
@@ -72,7 +72,7 @@ class Device(Struct, frozen=True, metaclass=Named):
         return self.cell_flop_per_second or self.flop_per_second
 
 
-class Link(Struct, frozen=True, metaclass=Named):
+class Link(Struct, frozen=True, metaclass=Public):
     """What a device sends and receives through, both at once.
 
     Parameters
