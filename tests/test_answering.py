@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import StructMeta
 
+import tapestry_exec
+import tapestry_plan
+import tapestry_sets
 from tapestry_exec import run
 from tapestry_plan import MONOIDS, Device, Graph, Link, Mesh, Tensor, operation, ops, plan
 from tapestry_plan.rewrite import Derivation, forward, shard
-from tapestry_sets import AffineMap, AliasGraph, Region, Stripe, allocate, overlap, overlaps
+from tapestry_sets import AffineMap, AliasGraph, Region, Stripe, Witness, allocate, overlap, overlaps
 
 MOST = 200
 """Characters of what a value says of itself."""
@@ -115,3 +119,30 @@ def test_overlaps_of_any_size_and_of_tensors_say_how_much_they_share() -> None:
     g = AliasGraph()
     t = g.allocate((4, 4), name="t")
     assert repr(overlap(t.view[:2], t.view[1:])).startswith("Overlap(4 cells")
+
+
+def test_calls_that_do_not_fit_say_of_what_they_are_and_how_to_mend_it() -> None:
+    made = 0
+    for package in (tapestry_sets, tapestry_plan, tapestry_exec):
+        for cls in vars(package).values():
+            if isinstance(cls, StructMeta):
+                with pytest.raises(
+                    TypeError, match=rf"^{cls.__name__}\(\) got an unexpected keyword argument 'nosuch'; "
+                ):
+                    cls(nosuch=1)
+                made += 1
+    assert made > 30
+    for call, said in (
+        (lambda: Witness(a=3), r"^Witness\(\) missing a required argument: 'b'; write Witness\(a, b, cell\)$"),
+        (lambda: Witness(3, (1,), (1,)), "^Witness: a must be a sequence of integers, not 3 of type int$"),
+        (lambda: Mesh(), r"^Mesh\(\) missing a required argument: 'shape'; write Mesh\(shape\)$"),
+        (lambda: Mesh(2, x=1), r"^Mesh\(\) got an unexpected keyword argument 'x'; known arguments: 'shape', 'names'"),
+        (lambda: plan(Graph(), Mesh(2), layot={}), r"argument 'layot'; nearest of \d+ arguments: 'layout'"),
+        (
+            lambda: Graph().input(),
+            r"^Graph.input\(\) missing a required argument: 'name'; write Graph.input\(name, shape\)$",
+        ),
+    ):
+        with pytest.raises(TypeError, match=said) as caught:
+            call()  # type: ignore[no-untyped-call]
+        assert "\n" not in str(caught.value)

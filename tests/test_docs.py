@@ -189,7 +189,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 
 def test_readme_is_short() -> None:
-    assert len(README.split()) <= 1000, "README is for strangers; the rest belongs to docs/ or to a package's README"
+    assert len(README.split()) <= 900, "README is for strangers; the rest belongs to docs/ or to a package's README"
 
 
 def test_the_overlap_example_of_the_command_line() -> None:

@@ -12,7 +12,7 @@ from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.cuda.tuning import MAX_TABLE_NBYTES
 from tapestry_plan.ir import Shard
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import check_fields, quote
+from tapestry_sets.limits import Public, check_fields, quote
 
 Asked = tuple[Ints, Ints, tuple[Any, ...], int]
 """Grid, block, arguments and bytes of shared memory."""
@@ -38,7 +38,7 @@ class KernelError(ValueError):
     """
 
 
-class RawKernel(Struct, frozen=True):
+class RawKernel(Struct, frozen=True, metaclass=Public):
     """A raw kernel that computes an operator's shards in the place of its block function.
 
     Parameters

@@ -16,7 +16,7 @@ from tapestry_exec.run.stores import Written, take_whole
 from tapestry_exec.run.trace import TraceEvent, Wait, list_waits
 from tapestry_plan.report import show_run
 from tapestry_plan.steps import DeviceCounts, ShardPlan
-from tapestry_sets.limits import FrozenDict, Units, cut_text, quote
+from tapestry_sets.limits import FrozenDict, Public, Units, cut_text, quote
 from tapestry_sets.regions import Region
 
 Progress = Callable[[int, int, str], None]
@@ -84,7 +84,7 @@ class ResultMismatch(RuntimeError):
     """
 
 
-class Fault(Struct, frozen=True):
+class Fault(Struct, frozen=True, metaclass=Public):
     """What ended a generation of a plan's devices, which then began again (`RunResult.faults`).
 
     Parameters
@@ -113,7 +113,7 @@ class Fault(Struct, frozen=True):
     nbytes_sent: tuple[int | None, ...]
 
 
-class RunResult(Struct, frozen=True):
+class RunResult(Struct, frozen=True, metaclass=Public):
     """The outputs of a run, its bytes and its times; the run counts every number and takes none from the plan.
 
     Of a plan that was recorded as a graph of the driver, and launched as a whole, the counts are those of the run that

@@ -11,12 +11,13 @@ from tapestry_exec.run.deployment import run
 from tapestry_exec.run.results import RunResult
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps import ShardPlan
+from tapestry_sets.limits import Public
 
 if TYPE_CHECKING:  # a program that has no such model does without the importer
     from tapestry_plan.onnx import ModelStage, StagedModel
 
 
-class StagedResult(Struct, frozen=True):
+class StagedResult(Struct, frozen=True, metaclass=Public):
     """What a model gave that ran in stages: `run_stages` makes it.
 
     Parameters

@@ -74,7 +74,7 @@ class Plot(Struct, frozen=True, dict=True):
         """The cells of each part that exist."""
         return tuple(_within(cells, self.frame) for cells in self.cells)
 
-    @property
+    @cached_property
     def box(self) -> Box:
         """The places that are drawn: the frame, and what is read around it."""
         return Box(self.cells[0].start, self.cells[0].shape)
@@ -343,10 +343,12 @@ def _grid(plot: Plot, shown: Sequence[int], at: Places, codes: NDArray[np.int64]
         for axis, places in at.items()
     }
 
+    words = [fixed.get(axis, "") for axis in range(plot.box.rank)]
+
     def place(*point: int) -> str:
-        words = dict(fixed)
-        words |= {axis: str(start[axis] + x) for axis, x in zip(shown, point, strict=True)}
-        return ",".join(words[axis] for axis in range(plot.box.rank))
+        for axis, x in zip(shown, point, strict=True):
+            words[axis] = str(start[axis] + x)
+        return ",".join(words)
 
     caption = _caption(plot, shown, fixed)
     if not shown:

@@ -10,12 +10,13 @@ from msgspec import Struct
 
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs
+from tapestry_sets.limits import Public
 from tapestry_sets.regions import Box
 
 T = TypeVar("T")
 
 
-class Shard(Struct, frozen=True, dict=True):
+class Shard(Struct, frozen=True, dict=True, metaclass=Public):
     """A block function's part of the work.
 
     Parameters

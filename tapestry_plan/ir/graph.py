@@ -37,6 +37,7 @@ from tapestry_sets.draw import Picture
 from tapestry_sets.limits import (
     FrozenDict,
     Guarded,
+    Public,
     check_arguments,
     check_cell,
     conform,
@@ -852,7 +853,7 @@ class Graph(Guarded):
         return f"{wanted}_{k}"
 
 
-class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True):
+class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True, metaclass=Public):
     """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections.
 
     They come from a graph (`Graph.input`, `Graph.constant`) and from operators on tensors. They have a shape and a

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_sets.limits import FrozenDict, check_arguments, check_fields, cut_text, quote
+from tapestry_sets.limits import FrozenDict, Public, check_arguments, check_fields, cut_text, quote
 
 State = tuple[Any, ...]
 """The components of a state: arrays of one shape."""
@@ -34,7 +34,7 @@ def _itself(xp: Any, x: Any, index: Any) -> State:
     return (x,)
 
 
-class Monoid(Struct, frozen=True):
+class Monoid(Struct, frozen=True, metaclass=Public):
     """An associative way to merge partial results.
 
     Parameters

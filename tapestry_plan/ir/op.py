@@ -21,6 +21,7 @@ from tapestry_sets.limits import (
     ANYTHING,
     FrozenDict,
     Kind,
+    Public,
     check_arguments,
     check_fields,
     conform,
@@ -75,7 +76,7 @@ Adjoint = Callable[["Backward"], Sequence["Tensor | None"]]
 """The gradient that each input of an operator receives, or None."""
 
 
-class Backward(Struct, frozen=True):
+class Backward(Struct, frozen=True, metaclass=Public):
     """The arguments of an operator's adjoint.
 
     Parameters
@@ -138,7 +139,7 @@ _DESCRIBED: WeakKeyDictionary[Callable[[Shard], Form | None], Block] = WeakKeyDi
 """The block function that each `Op.work` was declared with first."""
 
 
-class Op(Shown, Struct, frozen=True):
+class Op(Shown, Struct, frozen=True, metaclass=Public):
     """The one declaration of an operator.
 
     Parameters

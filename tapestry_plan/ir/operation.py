@@ -13,7 +13,7 @@ from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.pictures import Shown
 from tapestry_plan.ir.signature import Operand, Signature
 from tapestry_plan.ir.tensors import OpNode
-from tapestry_sets.limits import check_arguments, check_fields, cut_text, quote
+from tapestry_sets.limits import Public, check_arguments, check_fields, cut_text, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 
@@ -33,7 +33,7 @@ class ShardRegions(Struct, frozen=True):
     outputs: tuple[DisjointRegions, ...]
 
 
-class Operation(Shown, Struct, frozen=True):
+class Operation(Shown, Struct, frozen=True, metaclass=Public):
     """An operator node, with the regions and costs that follow from its signature.
 
     Examples

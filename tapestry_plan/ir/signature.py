@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.pictures import Shown
 from tapestry_sets.limits import (
+    Public,
     check_arguments,
     check_fields,
     conform,
@@ -50,7 +51,7 @@ LinearForm = Mapping[str, int]
 ``"c//"`` and ``"c%"`` name the quotient and the remainder of a split axis ``c``."""
 
 
-class Axis(Struct, frozen=True):
+class Axis(Struct, frozen=True, metaclass=Public):
     """One axis of an index space.
 
     Parameters
@@ -100,7 +101,7 @@ class Axis(Struct, frozen=True):
         return parts == 1 or self.parts == "any" or (self.parts == "equal" and self.size % parts == 0)
 
 
-class Operand(Struct, frozen=True):
+class Operand(Struct, frozen=True, metaclass=Public):
     """How an operator reads or writes one tensor.
 
     Parameters
@@ -281,13 +282,13 @@ def project(
     rows = tuple([tuple([form.get(name, 0) for name in columns]) for form in start])
     names = [axis.name for axis in axes]
     return IndexProjection(
-        AffineMap(rows, tuple([form.get("", 0) for form in start])),
+        AffineMap(rows, tuple([form.get("", 0) for form in start]), len(columns)),
         tuple(shape) if shape is not None else (1,) * len(rows),
         tuple([(names.index(name), q) for name, q in split_items]),
     )
 
 
-class Signature(Shown, Struct, frozen=True, dict=True):
+class Signature(Shown, Struct, frozen=True, dict=True, metaclass=Public):
     """An operator's index space and the projections of its operands.
 
     Which shards are possible, what each reads and writes, and what neighbors share follow from this alone.

@@ -111,10 +111,9 @@ class InputShapes:
         elif name in self._inputs:
             self._given[name] = tuple([check_positive(n, f"{what}[{axis}]") for axis, n in enumerate(extents)])
         else:
-            also = f"; {list_names(sorted(symbols), name, 'symbols of open axes')}" if symbols else ""
-            raise ValueError(
-                f"shapes names {quote(name)}, which is not an input; {list_names(self._inputs, name, 'inputs')}{also}"
-            )
+            also = f"; {list_names(sorted(symbols), name, 'symbols of open axes')}"
+            known = list_names(self._inputs, name, "inputs") + also
+            raise ValueError(f"shapes names {quote(name)}, which is no input and no open axis; {known}")
 
     def _note(self, symbol: str, extent: int, where: str) -> None:
         found, first = self._symbols.setdefault(symbol, (extent, where))

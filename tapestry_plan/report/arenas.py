@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
+from tapestry_plan.report.markup import OWN_KEYS, UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import CURVE, LISTED_BUFFERS, POINTS, SHOWN_CURVES
 from tapestry_plan.steps import MemoryUse, ShardPlan
 from tapestry_sets.draw import canvas
@@ -36,7 +36,7 @@ def _device(use: MemoryUse, most: int, steps: int, is_open: bool) -> str:
     )
     gap = use.arena_nbytes - use.peak_nbytes
     more = f"; its arena is {gap:,} B larger" if gap else ""
-    head = element("summary", element("span", escape(said + more)), draw_curve(use, most, steps))
+    head = element("summary", element("span", escape(said + more)), draw_curve(use, most, steps), **OWN_KEYS)
     rows = [
         (f"{one.nbytes:,}", cut_text(one.buffer.tensor, 60), one.what, f"{one.first} to {one.last}")
         for one in use.at_peak[:LISTED_BUFFERS]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from tapestry_plan.report.markup import element, escape, panel
+from tapestry_plan.report.markup import OWN_KEYS, element, escape, panel
 from tapestry_plan.steps import NotExported, Shardings, ShardPlan
 from tapestry_sets.limits import cut_text, tell_count
 
@@ -58,7 +58,7 @@ def _tell_onnx(plan: ShardPlan) -> str:
 
 
 def _entry(library: str, said: str, code: str) -> str:
-    head = element("summary", element("b", escape(library)), " ", escape(said))
+    head = element("summary", element("b", escape(library)), " ", escape(said), **OWN_KEYS)
     if not code:
         return element("p", element("b", escape(library)), " ", escape(said), class_="tp-refused", data_code=library)
     return element("details", head, element("pre", escape(code), tabindex=0), data_code=library)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from tapestry_sets.limits import Units
 
 UNITS = Units()
+OWN_KEYS = {"data_lm_suppress_shortcuts": "true"}
+"""Of an element that has the focus: JupyterLab leaves it its keys."""
 
 
 def escape(words: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tapestry_plan.draw import draw_spaces
@@ -11,14 +11,17 @@ from tapestry_plan.report.markup import UNITS, element, escape
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
 from tapestry_plan.steps import (
     Alternative,
+    MemoryNeed,
     Reads,
     ShardPlan,
     list_stored,
     tell_block,
     tell_cut,
+    tell_limit,
     tell_reasons,
     tell_seconds,
     tell_sharding,
+    weigh_memory,
 )
 from tapestry_sets.limits import OPEN, REFUSALS, ask_one, tell_count
 from tapestry_sets.regions import Box
@@ -123,11 +126,10 @@ def _bars(plan: ShardPlan, others: tuple[Alternative, ...]) -> Iterator[str]:
     chosen = next(one for one in others if one.is_chosen)
     most_seconds = max(abs(one.seconds - chosen.seconds) for one in shown)
     most_nbytes = max(abs(one.nbytes_moved - chosen.nbytes_moved) for one in shown)
-    anywhere = "" if plan.limit_nbytes is None else " in any memory"
-    said = f"With every other operator as it is, the graph would take{anywhere}, and move between devices:"
-    yield element("p", said, class_="tp-note")
+    needs = _weigh_faster(plan, chosen, shown)
+    yield element("p", escape(_tell_bars(plan, needs is not None)), class_="tp-note")
     rows = []
-    for one in shown:
+    for k, one in enumerate(shown):
         seconds, nbytes = one.seconds - chosen.seconds, one.nbytes_moved - chosen.nbytes_moved
         name = tell_sharding(one.sharding, one.devices, plan.mesh.size) + " (chosen)" * one.is_chosen
         more = tell_seconds(one) if one.is_counted_short else _sign(UNITS.seconds(abs(seconds)), seconds)
@@ -142,13 +144,32 @@ def _bars(plan: ShardPlan, others: tuple[Alternative, ...]) -> Iterator[str]:
                 data_nbytes=one.nbytes_moved,
             )
         )
-        why = (element("p", escape(reason)) for reason in one.reasons)
+        need = (needs or {}).get(k)
+        why = (element("p", escape(reason)) for reason in (*one.reasons, *(() if need is None else (str(need),))))
         rows.append(element("tr", element("td", *why, colspan=3), class_="tp-why"))
     head = "<thead><tr><th>sharding</th><th>time</th><th>bytes</th></tr></thead>"
     yield element("table", head, element("tbody", *rows), class_="tp-bars")
     left = len(others) - len(shown)
     if left > 0:
         yield element("p", f"and {tell_count(left, 'other sharding')} that cost more", class_="tp-note")
+
+
+def _weigh_faster(plan: ShardPlan, chosen: Alternative, shown: Sequence[Alternative]) -> dict[int, MemoryNeed] | None:
+    """What shardings that would take less time than the chosen one take of memory; None where that is not told."""
+    if plan.limit_nbytes is None:
+        return {}
+    faster = [k for k, one in enumerate(shown) if one.seconds < chosen.seconds]
+    needs = weigh_memory(plan, chosen.node, [shown[k] for k in faster])
+    return dict(zip(faster, needs, strict=True)) if len(needs) == len(faster) else None
+
+
+def _tell_bars(plan: ShardPlan, are_weighed: bool) -> str:
+    """What is shown of other shardings."""
+    where = ""
+    if plan.limit_nbytes is not None:
+        told = "what is faster says what it takes of it" if are_weighed else "which is not compared"
+        where = f" ({tell_limit(plan.limit_nbytes)}; {told})"
+    return f"With every other operator as it is, the graph would take{where}, and move between devices:"
 
 
 def _bar(share: float, words: str) -> str:

@@ -23,6 +23,7 @@ from tapestry_plan.ir import Graph, Shown, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
 from tapestry_sets.limits import (
     FrozenDict,
+    Public,
     check_arguments,
     cut_text,
     freeze_dicts,
@@ -41,7 +42,7 @@ ANEW = "write it anew with Derivation.to_json, from the program that made the st
 # -- rules -----------------------------------------------------------------------------------------------
 
 
-class Rule(Struct, frozen=True):
+class Rule(Struct, frozen=True, metaclass=Public):
     """A rewrite that applies at places of graphs.
 
     Parameters
@@ -206,7 +207,7 @@ class _Document(Struct, frozen=True, forbid_unknown_fields=True):
     steps: tuple[Applied, ...]
 
 
-class Derivation(Shown, Struct, frozen=True):
+class Derivation(Shown, Struct, frozen=True, metaclass=Public):
     """A sequence of rewrites that can be written down and applied again.
 
     Examples

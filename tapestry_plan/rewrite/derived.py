@@ -33,7 +33,7 @@ from tapestry_plan.ir import (
     resolve,
 )
 from tapestry_plan.ops import number_axes
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import Public, quote
 from tapestry_sets.regions import AffineMap, Box, IndexProjection
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ PART_ATTRIBUTES = ("part.start", "part.shape", "part.of", "part.dtypes", "part.a
 MERGE_ATTRIBUTES = ("merge.dtype", "merge.result")
 
 
-class Derived(Op, frozen=True):
+class Derived(Op, frozen=True, metaclass=Public):
     """An operator made of others.
 
     Parameters

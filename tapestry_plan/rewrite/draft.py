@@ -9,20 +9,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, NotApplicable, Op, OpNode, Selection, Source, Stored, Tensor
-from tapestry_sets.limits import FrozenDict, put_fields, put_item, quote
+from tapestry_sets.limits import FrozenDict, Public, put_fields, put_item, quote
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Concat, ViewKind, piece_domain, sources_first, walk
 
 _ABSENT: Any = object()
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, metaclass=Public):
     """One selection in a rewrite: the labels of its cascade before and after, nearest to memory first."""
 
     selection: str
@@ -30,7 +30,7 @@ class Change(Struct, frozen=True):
     after: tuple[str, ...]
 
 
-class Rewrite(Struct, frozen=True):
+class Rewrite(Struct, frozen=True, metaclass=Public):
     """A graph that computes the same as another one, and how it came about.
 
     Parameters
@@ -137,6 +137,22 @@ class Draft(Graph):
     def _fresh(self, wanted: str, what: Any = "tensor") -> str:
         inside = not self._scope or wanted == self._scope or wanted.startswith(f"{self._scope}.")
         return super()._fresh(wanted if inside else f"{self._scope}.{wanted}", what)
+
+    def find_free(self, wanted: str) -> str:
+        """A name that no tensor has: the wanted one, or with the first free number after it."""
+        return self._fresh(wanted)
+
+    def check_free(self, name: str, what: Literal["node", "tensor"], argument: str) -> None:
+        """Check that no other operator, or tensor, has a name that an argument of a rule gives.
+
+        Raises
+        ------
+        NotApplicable
+            Where one has it.
+        """
+        if super()._fresh(name, what) != name:
+            is_there = "an operator" if what == "node" else "a tensor"
+            raise NotApplicable(f"{quote(name)} is the name of {is_there} already; give {argument}= another one")
 
     def op(self, op: str | Op, *inputs: Tensor | None, name: str | None = None, **attrs: Any) -> Any:
         """As `Graph.op`."""

@@ -47,7 +47,7 @@ from tapestry_plan.rewrite.derived import (
     with_whole,
     without_axes,
 )
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import Public, quote
 from tapestry_sets.regions import Box, IndexProjection
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ Spare = tuple[Shape, int] | None
 FUSED_ATTRIBUTES = tuple(f"fused.{key}" for key in ("first", "second", "of", "inputs", "at", "whole", "dtype"))
 
 
-class Fusion(Struct, frozen=True, dict=True):
+class Fusion(Struct, frozen=True, dict=True, metaclass=Public):
     """Two operators, the second of which reads the first one's result, as one.
 
     Parameters

@@ -19,7 +19,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, NotApplicable, Shape
 from tapestry_plan.rewrite import tuning
 from tapestry_sets.alias import overlap
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, check_arguments, hide_fields, limits, quote
+from tapestry_sets.limits import OPEN, Public, TooManyPieces, ask_one, check_arguments, hide_fields, limits, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import (
     Allocation,
@@ -155,7 +155,7 @@ class Message(Struct, frozen=True):
         return self.size * self.home.itemsize
 
 
-class Motion(Struct, frozen=True):
+class Motion(Struct, frozen=True, metaclass=Public):
     """A selection in two parts: the cells that the holders of its tensors send, and the consumer's view of them.
 
     Each different remote cell travels once. Fewer bytes cannot do: no device but its holders knows the value of a

@@ -29,7 +29,7 @@ def recompute(draft: Draft, at: str, by: Sequence[str] = (), name: str | None = 
     by : sequence of str
         The operators that read the second one, through the same views; by default all but the first.
     name : str, optional
-        Of the second one.
+        Of the second one, and of what it makes; no other may have it.
     """
     node, readers = draft.node(at), list_readers(draft, at)
     if len(readers) < 2:
@@ -37,6 +37,10 @@ def recompute(draft: Draft, at: str, by: Sequence[str] = (), name: str | None = 
     for one in by:
         if one not in readers:
             raise NotApplicable(f"{quote(one)} reads none of its results; {list_names(readers, one, 'readers')}")
+    if name is not None:
+        draft.check_free(name, "node", "name")
+        for one in [name] if len(node.outputs) == 1 else [f"{name}.{k}" for k in range(len(node.outputs))]:
+            draft.check_free(one, "tensor", "name")
     made = draft.repeat(node, name)
     again = dict(zip(node.outputs, made, strict=True))
     for one in by or readers[1:]:

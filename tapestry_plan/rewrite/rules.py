@@ -345,7 +345,7 @@ def _join(draft: Draft, first: OpNode, node: OpNode, attrs: Mapping[str, Any]) -
 
 
 @rule(requires="a block of two operators, as fuse and compose make it", keeps="values to the bit")
-def unfuse(draft: Draft, at: str, name: str | None = None) -> None:
+def unfuse(draft: Draft, at: str, name: str | None = None, result: str | None = None) -> None:
     """Say a block in the two operators that it is made of: `fuse`, reversed.
 
     Parameters
@@ -353,7 +353,9 @@ def unfuse(draft: Draft, at: str, name: str | None = None) -> None:
     at : str
         The block, whose name the operator that ends it has then.
     name : str, optional
-        Of the operator that begins it, and of what it makes.
+        Of the operator that begins it; no other operator may have it.
+    result : str, optional
+        Of what that operator makes, if it is called otherwise; no other tensor may have it.
     """
     node = draft.node(at)
     block = open_block(draft.ops[node.op], node.attrs)
@@ -361,7 +363,14 @@ def unfuse(draft: Draft, at: str, name: str | None = None) -> None:
         raise NotApplicable(f"{node.op} is one operator; only a block of two can be taken apart")
     operands = list(map(draft.tensor, node.inputs))
     count = len(block.first_signature.inputs)
+    if name is not None:
+        draft.check_free(name, "node", "name")
+    if (called := name if result is None else result) is not None:
+        draft.check_free(called, "tensor", "result")
     (between,) = draft.add(block.first, *operands[:count], name=name or f"{at}.first", **block.first_attrs)
+    if called is not None and between.name != called:
+        draft.rename(between.name, called)
+        between = draft.tensor(called)
     others = block.operands_of_second(operands[count:], between)
     made = draft.add(block.second, *others, name=f"{at}.second", **block.second_attrs)
     new = draft.maker(made[0].name)

@@ -43,7 +43,15 @@ from tapestry_plan.steps.arenas.spill import least_memory, spill
 from tapestry_plan.steps.arenas.spilling import InfeasiblePlan
 from tapestry_plan.steps.asking.alternatives import Alternative, Cause, MemoryNeed, OnDemand, Sample, tell_seconds
 from tapestry_plan.steps.asking.differences import ChangedOperator, ChangedTransfer, PlanDifference
-from tapestry_plan.steps.asking.explaining import Explanation, has_bound, tell_gap, tell_reasons, tell_standing
+from tapestry_plan.steps.asking.explaining import (
+    Explanation,
+    has_bound,
+    tell_gap,
+    tell_limit,
+    tell_reasons,
+    tell_standing,
+    weigh_memory,
+)
 from tapestry_plan.steps.asking.lookups import tell_cut
 from tapestry_plan.steps.asking.memory_use import HeldBuffer, MemoryUse
 from tapestry_plan.steps.asking.transfers import PlannedTransfer, PlannedTransfers, tell_cells

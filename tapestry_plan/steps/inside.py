@@ -86,11 +86,9 @@ def take_apart(graph: Graph, fused: Sequence[tuple[str, str]], made_by: Mapping[
         return graph
     draft, made = Draft(graph), {operator: tensor for tensor, operator in made_by.items()}
     for first, second in reversed(fused):
-        unfuse.on(draft, second, name=first)
-        (between,) = draft.nodes[first].outputs
-        wanted = made.get(first, between)
-        if wanted not in draft.stored and wanted not in draft.selections:
-            draft.rename(between, wanted)
+        wanted = [name for name in (made.get(first), first) if name is not None]
+        free = (name for name in wanted if name not in draft.stored and name not in draft.selections)
+        unfuse.on(draft, second, name=first, result=next(free, None) or draft.find_free(first))
     return draft.done()
 
 

@@ -49,14 +49,7 @@ from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.showing import MeasuredRun
 from tapestry_plan.steps.stages import Expansions, Fused, Stage, fill_columns, write_stages
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
-from tapestry_sets.limits import (
-    FrozenDict,
-    Units,
-    check_arguments,
-    check_target,
-    freeze_dicts,
-    tell_count,
-)
+from tapestry_sets.limits import FrozenDict, Public, Units, check_arguments, check_target, freeze_dicts, tell_count
 from tapestry_sets.regions import Box
 
 if TYPE_CHECKING:
@@ -100,7 +93,7 @@ class NotFound(ValueError):
         self.fastest, self.least_nbytes, self.found_nbytes = fastest, least_nbytes, found_nbytes
 
 
-class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
+class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
     """A plan that says what runs where: its choices, the steps that follow from them, and their predicted costs.
 
     What is predicted was counted twice before a plan is given out: by region algebra on the layouts, and while
@@ -897,10 +890,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         """Why an operator is sharded as it is: what its shards read and from where, and its costs otherwise.
 
         An operator may be asked for by a tensor that it makes, as an ONNX file calls it, and by an output. Of an input,
-        a constant or a view it tells where it lies, who reads it, and what moves because of it.
+        a constant or a view it tells where it lies, who reads it, and what moves because of it. Where several things
+        have one name, "operator x", "tensor x" and, of an output, "label x" say which is meant.
 
-        Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest,
-        on up to 64 devices.
+        Of each tensor that is read it tells how much lies where it is read, and one of the copies that bring the rest.
+        Of a large plan on many devices it does so where its steps are written, and else says how to have them.
         Each other sharding has the totals of the whole graph, all else being equal, by how much they differ from the
         plan's, and why: whose bytes move, merge, or lie on more devices then. ``plan(graph, mesh, like=p, fix={node:
         sharding})`` is the plan that has these totals. Of a stage without an operator, as "output y" or "landing t",
@@ -914,7 +908,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         ValueError
-            When the plan has no operator, stage, input, constant, view or output of that name.
+            When the plan has no operator, stage, input, constant, view or output of that name, or several.
 
         Examples
         --------

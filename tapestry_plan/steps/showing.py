@@ -47,7 +47,7 @@ make_report: MakeReport
 show_plan: ShowPlan
 write_model: WriteModel
 Weigh = Callable[..., Sequence[Any]]
-"""``(plan, operator) -> what each of its alternatives takes of memory``."""
+"""``(plan, operator, some of its alternatives) -> what each takes of memory``."""
 
 compare_choices: Compare
 bind_plan: Bind

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, force_setattr
 from tapestry_plan.ir import Shown
 from tapestry_plan.steps.documents import read_list
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_sharding
-from tapestry_sets.limits import Units, cut_text, freeze_dicts
+from tapestry_sets.limits import Public, Units, cut_text, freeze_dicts
 
 
 class Stage(Shown, msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Stage(Shown, msgspec.Struct, frozen=True):
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
 
 
-class Expansions(msgspec.Struct, frozen=True):
+class Expansions(msgspec.Struct, frozen=True, metaclass=Public):
     """The ways to say an operator in other ones that the search compared with the operator itself.
 
     Parameters

@@ -47,8 +47,13 @@ NEAR_USES = (None, 0, 1, 2, 4, 8)
 MAX_TOLD_PARTS = 4
 """Of a block of more operators the first and the last are named."""
 
+TOLD_SHARDS = 20_000
+"""Of a plan of so many stages, counted on each device, `explain` says what shards read, which needs the steps of all.
+
+They are written in some 6 s; of more only where they are written already. It takes longer to compare shardings there.
+"""
 TOLD_DEVICES = 64
-"""On so many devices `explain` says what shards read, which needs the steps of all of them."""
+"""On so many devices `explain` says what other shardings take of memory that is limited, for which each has steps."""
 SHOWN_ROWS = 20
 """Transfers of a table, or of a stage that is explained, that are shown; of more the last line says how many."""
 

@@ -15,6 +15,7 @@ from tapestry_plan.symbolic import tuning
 from tapestry_plan.symbolic.transfers import choose_symbol
 from tapestry_sets.draw import align, as_html
 from tapestry_sets.limits import (
+    Public,
     Units,
     as_items,
     check_arguments,
@@ -52,7 +53,7 @@ class Crossover(Struct, frozen=True):
     gain: float
 
 
-class Crossovers(Struct, frozen=True):
+class Crossovers(Struct, frozen=True, metaclass=Public):
     """What plans of one model come to at some sizes, and where another one is the best.
 
     Each plan is bound to each size: nothing in between was looked at, nor plans that were not given.

@@ -31,6 +31,7 @@ from tapestry_sets.interop import FinerClasses, NonAffineSize, count_polynomial
 from tapestry_sets.limits import (
     REFUSALS,
     Open,
+    Public,
     TooHard,
     ask_one,
     escape_controls,
@@ -84,7 +85,7 @@ class Refused(Struct, frozen=True):
     why: str
 
 
-class SymbolicTransfers(Struct, frozen=True, dict=True):
+class SymbolicTransfers(Struct, frozen=True, dict=True, metaclass=Public):
     """The transfers of a plan with their bytes as polynomials in one size of its model.
 
     Each polynomial is counted, not fitted: the cells of a transfer are a set with the size as its parameter, made by

@@ -20,7 +20,7 @@ from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.arrays import MEMORY, ViewLike, read_view, read_views
 from tapestry_sets.digits import point_of
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.limits import OPEN, Asked, Open, TooHard, ask_one, attempt, current, cut_text, limits, quote
+from tapestry_sets.limits import OPEN, Asked, Open, Public, TooHard, ask_one, attempt, current, cut_text, limits, quote
 from tapestry_sets.regions import AxisSets, DisjointRegions, axis_products
 from tapestry_sets.views import Allocation, InternalOverlap, View, concatenate
 
@@ -64,7 +64,7 @@ class Twice(NamedTuple):
     cell: tuple[int, ...]
 
 
-class Coverage(Asked, frozen=True, eq=False):
+class Coverage(Asked, frozen=True, eq=False, metaclass=Public):
     """What some views read of others' cells; true if they read all of them. Made by `covers`.
 
     Parameters

@@ -24,9 +24,11 @@ from tapestry_sets.limits import (
     OPEN,
     Asked,
     Open,
+    Public,
     TooHard,
     ask_one,
     attempt,
+    check_tuple,
     count_question,
     cut_text,
     note_rung,
@@ -46,6 +48,7 @@ from tapestry_sets.views import (
 )
 
 
+@check_tuple
 class Witness(NamedTuple):
     """A cell that two views share: its index in the first view, in the second, and in the allocation.
 
@@ -208,7 +211,7 @@ class Memory(Protocol):
 M = TypeVar("M", bound=Memory)
 
 
-class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True):
+class Overlap(Asked, Generic[M], frozen=True, eq=False, dict=True, metaclass=Public):
     """The cells that two views share; true if there are any. Made by `overlap`.
 
     Each question is decided when it is asked first; the answer is kept. `decisions` has how it was decided, and
@@ -412,7 +415,7 @@ def _witness(x: Cells, y: Cells) -> Witness:
     assert cell is not None, "cells that meet have a common one"
     i, j = x.index_of(cell), y.index_of(cell)
     assert i is not None and j is not None, "a cell that is read has an index"
-    return Witness(i, j, cell)
+    return Witness._make((i, j, cell))
 
 
 def overlap_matrix(views: Iterable[ViewLike]) -> Bools:

@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from tapestry_sets.alias.memory.arrays import ViewLike, read_view
 from tapestry_sets.digits import Levels, renumber
-from tapestry_sets.limits import extents_of, quote
+from tapestry_sets.limits import Public, extents_of, quote
 from tapestry_sets.views import Reshape, View
 
 
-class ReshapeView(Struct, frozen=True):
+class ReshapeView(Struct, frozen=True, metaclass=Public):
     """Whether a reshape is a view of the same memory; true if it is in both libraries.
 
     Attributes

@@ -21,7 +21,7 @@ from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import tuning
 from tapestry_sets.draw.theme import as_html, style_of
 from tapestry_sets.draw.tuning import CHARACTER, FAINT, INK, LINE, PAPER, SMALL
-from tapestry_sets.limits import REFUSALS, as_items, check_positive, check_type, cut_text, quote
+from tapestry_sets.limits import REFUSALS, Public, as_items, check_positive, check_type, cut_text, quote
 
 COLORS = ("#ffffff", "#0967cc", "#b6550c", "#008545", "#a1407e", "#613e0a", "#3231ba", "#464334")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
@@ -35,7 +35,7 @@ Raster = Int64Array
 """Cells by (plane, row, column); bit i of a cell is set if set number i holds it."""
 
 
-class Picture(Struct, frozen=True):
+class Picture(Struct, frozen=True, metaclass=Public):
     r"""A picture in several forms: a notebook shows the drawing, ``print`` the text.
 
     Parameters
@@ -284,14 +284,19 @@ def breadth(words: str) -> int:
 
 
 def as_drawn(words: str) -> Drawing:
-    """Return a line of words as a part of a drawing; a narrow page has several lines of them."""
-    return _lines_drawn(_wrapped(words, page_width()))
+    """Return a line of words as a part of a drawing: several lines where it is wider than the page."""
+    room = page_width()
+    return _lines_drawn(_wrapped(words, room) if breadth(words) <= room else _wrap(words, room))
 
 
 def _wrapped(words: str, room: int, size: int = SMALL) -> list[str]:
     """Return words as lines, of which each fits so many pixels; where a page is wide, in one line."""
     if page_width() >= tuning.PAGE:
         return [words]
+    return _wrap(words, room, size)
+
+
+def _wrap(words: str, room: int, size: int = SMALL) -> list[str]:
     return wrap_words(words, max(1, room * SMALL // (breadth("0" * 16) * size // 16))) or [words]
 
 
@@ -374,7 +379,8 @@ def _said_in(parts: Iterable[str]) -> str:
     """Return the captions and the legend of a drawing, for those who hear it: all words but marks and numbers."""
     from html import unescape
 
-    found = (match for part in parts for match in re.findall("<text[^>]*>([^<]* [^<]*)</text>", part))
+    words = re.compile("<text[^>]*>([^<]* [^<]*)</text>")
+    found = (match for part in parts if "<text" in part for match in words.findall(part))
     return cut_text("; ".join(map(unescape, found)), tuning.TOLD)
 
 

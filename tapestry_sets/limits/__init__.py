@@ -41,13 +41,14 @@ from tapestry_sets.limits.budget import (
     current,
     limits,
 )
-from tapestry_sets.limits.checks import check_arguments, check_fields, hold_calls, skip_checks
+from tapestry_sets.limits.checks import check_arguments, check_fields, check_tuple, hold_calls, skip_checks
 from tapestry_sets.limits.climb import REFUSALS, Rung, ask_one, attempt, climb, retell
 from tapestry_sets.limits.constructors import (
     Checked,
     Frozen,
     FrozenDict,
     Guarded,
+    Public,
     Value,
     compile_constructor,
     drop_item,

@@ -15,15 +15,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Parameter, Signature, get_annotations, signature
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, get_type_hints, overload
 
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import force_setattr
 
 from tapestry_sets.limits.annotations import ANYTHING, Kind, conform, kind_of, read_hint
+from tapestry_sets.limits.constructors import tell_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @overload
@@ -99,7 +101,12 @@ def hold_calls(
         nonlocal made
         if made is None:
             made = _compile_call(function, what or _name_of(function), but, mends or {}, then)
-        return made(*args, **kwargs)
+        try:
+            return made(*args, **kwargs)
+        except TypeError:
+            if told := tell_call(what or _name_of(function), signature(function), args, kwargs):
+                raise TypeError(told) from None
+            raise
 
     return checked
 
@@ -190,6 +197,30 @@ def _compile(head: str, lines: Sequence[str], names: dict[str, Any], qualname: s
     made = names["_0checked"]
     made.__qualname__ = qualname  # by which Python says which argument is missing
     return made  # type: ignore[no-any-return]
+
+
+def check_tuple(cls: type[T]) -> type[T]:
+    """Have a named tuple check its fields against their annotations, as a struct does.
+
+    `_make` of it takes fields that are known to be right.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> @check_tuple
+    ... class Page(NamedTuple):
+    ...     number: int
+    >>> Page("3")
+    Traceback (most recent call last):
+    ...
+    TypeError: Page: number must be an integer, not '3' of type str
+    """
+    make: Any = cls.__new__
+    hints, found = get_type_hints(cls), signature(make)
+    fields = [p.replace(annotation=hints.get(p.name, p.empty)) for p in found.parameters.values()]
+    make.__signature__ = found.replace(parameters=fields)
+    cls.__new__ = hold_calls(make, cls.__name__)  # type: ignore[method-assign]
+    return cls
 
 
 # -- structs -------------------------------------------------------------------------------------------------

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from operator import attrgetter
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from msgspec import Struct, StructMeta
 
-from tapestry_sets.limits.printable import quote
+from tapestry_sets.limits.printable import list_names, quote
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Frozen")
@@ -158,6 +159,69 @@ class Value(Frozen):
         return f"{type(self).__name__}({shown})"
 
 
+def tell_call(what: str, taken: Signature, given: Sequence[Any], named: Mapping[str, Any]) -> str:
+    """Return why a call does not fit the arguments that are taken, and how to mend it; nothing where it fits.
+
+    Examples
+    --------
+    >>> from inspect import Parameter, Signature, signature
+    >>> taken = signature(lambda size, at=0: None)
+    >>> tell_call("cut", taken, (1,), {"att": 3})
+    "cut() got an unexpected keyword argument 'att'; known arguments: 'size', 'at'"
+    >>> tell_call("cut", taken, (), {"at": 3})
+    "cut() missing a required argument: 'size'; write cut(size)"
+    >>> tell_call("cut", taken, (1,), {"at": 3})
+    ''
+    """
+    shown = [p for p in taken.parameters.values() if p.name not in ("self", "cls", "_cls")]
+    known = [p.name for p in shown if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in shown)
+    unknown = [] if takes_any else [name for name in named if name not in known]
+    if unknown:
+        names = list_names(known, unknown[0], "arguments")
+        return f"{what}() got an unexpected keyword argument {quote(unknown[0])}; {names}"
+    try:
+        taken.bind(*given, **named)
+    except TypeError as error:
+        needed = ", ".join(p.name for p in shown if p.name in known and p.default is p.empty)
+        mend = f"write {what}({needed})" if "missing" in str(error) else list_names(known, "", "arguments")
+        return f"{what}() {error}; {mend}"
+    return ""
+
+
+def _fields_of(cls: Any) -> Signature:
+    """What a struct takes, without its annotations, some of which name what only type checkers import."""
+    fields, defaults = cls.__struct_fields__, cls.__struct_defaults__
+    kind, needed = Parameter.POSITIONAL_OR_KEYWORD, (Parameter.empty,) * (len(fields) - len(defaults))
+    return Signature(
+        [Parameter(name, kind, default=value) for name, value in zip(fields, (*needed, *defaults), strict=True)]
+    )
+
+
+class Public(StructMeta):
+    """The class of structs that users make: a call that does not fit says the name, and which fields there are.
+
+    Examples
+    --------
+    >>> class Page(Struct, metaclass=Public):
+    ...     number: int
+    >>> Page(nummer=3)
+    Traceback (most recent call last):
+    ...
+    TypeError: Page() got an unexpected keyword argument 'nummer'; known arguments: 'number'
+    """
+
+    if not TYPE_CHECKING:  # that a struct takes its fields is known without this
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                if told := tell_call(cls.__name__, _fields_of(cls), args, kwargs):
+                    raise TypeError(told) from None
+                raise
+
+
 class Checked(StructMeta):
     """The class of structs that check their fields.
 
@@ -180,7 +244,12 @@ class Checked(StructMeta):
     _of = StructMeta.__call__
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return cls._of(*cls._check(*args, **kwargs))
+        try:
+            return cls._of(*cls._check(*args, **kwargs))
+        except TypeError:
+            if told := tell_call(cls.__name__, signature(cls._check), args, kwargs):
+                raise TypeError(told) from None
+            raise
 
 
 put_field = object.__setattr__

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec import Struct
 
 from tapestry_sets.limits import tuning
-from tapestry_sets.limits.constructors import hide_fields
+from tapestry_sets.limits.constructors import Public, hide_fields
 from tapestry_sets.limits.formulas import tidy_formula, write_sum
 from tapestry_sets.limits.printable import cut_text
 
@@ -32,7 +32,7 @@ Noted = tuple[Callable[..., Any], "Formula | None", tuple[Any, ...]]
 """The rung that answered, what writes its formula, and what both were asked about."""
 
 
-class Decision(Struct, frozen=True):
+class Decision(Struct, frozen=True, metaclass=Public):
     """How one question was decided.
 
     Attributes
@@ -84,7 +84,7 @@ class Decision(Struct, frozen=True):
         return tidy_formula(written) if written is not None and len(written) <= tuning.WRITTEN else None
 
 
-class Tally(Struct, eq=False):
+class Tally(Struct, eq=False, metaclass=Public):
     """How questions were decided. A matrix is one question for each of its pairs.
 
     Attributes

@@ -323,6 +323,8 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
     """Takes rows and offsets that are known to be plain integers of the right lengths."""
 
     def __repr__(self) -> str:
+        if self.in_rank < 0:
+            return "AffineMap(matrix=(), offset=())"
         return cut_text(super().__repr__())
 
     @classmethod

@@ -29,7 +29,7 @@ from tapestry_exec.run.stores import Slices, Source
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import plan
 from tapestry_plan.steps import HOST, Copy, Mesh, Placed, ShardPlan
-from tapestry_sets.limits import check_arguments, list_names, quote
+from tapestry_sets.limits import Public, check_arguments, list_names, quote
 from tapestry_sets.regions import DisjointRegions
 
 
@@ -83,7 +83,7 @@ class SavedSource(Source, frozen=True):
         return found
 
 
-class Checkpoint(Struct, frozen=True):
+class Checkpoint(Struct, frozen=True, metaclass=Public):
     """A finished checkpoint, whose bytes were found to be those that were written: `open_checkpoint` gives it.
 
     Parameters

@@ -53,11 +53,11 @@ from tapestry_exec.run.residents import Prediction, Residents, count_placed
 from tapestry_exec.run.results import RunResult
 from tapestry_exec.run.stores import Written, find_targets
 from tapestry_plan.steps import HOST, Alloc, Buffer, Copy, DeviceStep, Fetch, Send, Spill, count_local
-from tapestry_sets.limits import check_fields, quote
+from tapestry_sets.limits import Public, check_fields, quote
 from tapestry_sets.regions import Region
 
 
-class Checkpoints(Struct, frozen=True):
+class Checkpoints(Struct, frozen=True, metaclass=Public):
     """What a run saves on its way: behind which stages, or how often, and where.
 
     Each device writes the cells that are read later, but constants, which are placed again. A checkpoint is a group of

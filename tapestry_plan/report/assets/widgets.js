@@ -22,7 +22,10 @@ function render({ model, el }) {
   const sliders = make("div", { class: "tp-sliders" });
   const said = make("p", { class: "tp-note", "aria-live": "polite" });
   const room = make("div", { class: "tp-answer" });
-  el.replaceChildren(make("div", { class: "tp-root tp-widget" }, sliders, said, room));
+  const root = make("div", { class: "tp-root tp-widget" }, sliders, said, room);
+  // JupyterLab takes arrow keys and Enter for its cells, unless the very element that has the focus says not to.
+  root.addEventListener("focusin", (event) => event.target.setAttribute("data-lm-suppress-shortcuts", "true"));
+  el.replaceChildren(root);
   const bytes = model.get("layouter");
   const layouter = bytes && bytes.byteLength ? new Layouter(new Uint8Array(bytes.buffer ? bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) : bytes)) : null;
   const control = () => {

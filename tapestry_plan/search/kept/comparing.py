@@ -243,6 +243,8 @@ class _Surroundings:
         read = list_stored(problem.graph, problem.graph.nodes[node].inputs)
         self.held = [name for name in read if self._is_free(name)]
         self.before = self._list_arrivals(problem.kept)
+        self.counted: dict[tuple[str, tuple[tuple[int, ...], ...]], int] = {}
+        """Of inputs and constants, by the blocks that are read, the bytes that devices hold of them."""
 
     def _is_free(self, name: str) -> bool:
         """Whether a tensor is given, and starts wherever it is read."""
@@ -341,7 +343,10 @@ class _Surroundings:
 
     def _count_held(self, name: str, choice: Sequence[int]) -> int:
         read = tuple(tuple(use.numbers[choice[use.variable]].tolist()) for use in self.problem.uses[name])
-        return int(count_held(self.problem.tables[name], read, (), self.problem.graph.stored[name].itemsize))
+        if (name, read) not in self.counted:
+            itemsize = self.problem.graph.stored[name].itemsize
+            self.counted[name, read] = int(count_held(self.problem.tables[name], read, (), itemsize))
+        return self.counted[name, read]
 
 
 class _Arrival(NamedTuple):

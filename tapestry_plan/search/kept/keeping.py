@@ -24,6 +24,7 @@ from tapestry_plan.search.prices.kept import KeptProblem
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import write_plan
 from tapestry_plan.steps import (
+    Alternative,
     InfeasiblePlan,
     Layout,
     MemoryNeed,
@@ -132,8 +133,8 @@ def _lay_kept(kept: ShardPlan, asked: Sequence[int] | None, problem: KeptProblem
     return tried[-1] if asked is None else min(tried, key=lambda made: max(made.peak_nbytes))
 
 
-def weigh_alternatives(plan: ShardPlan, node: str) -> tuple[MemoryNeed, ...]:
-    """What each alternative of an operator takes of the memory to which its plan is limited, as these are listed.
+def weigh_alternatives(plan: ShardPlan, node: str, some: Sequence[Alternative]) -> tuple[MemoryNeed, ...]:
+    """What alternatives of an operator take of the memory to which its plan is limited, as these are listed.
 
     It is that of ``plan(graph, mesh, like=p, fix={node: one.sharding}, memory_nbytes=…)`` with these limits.
 
@@ -143,10 +144,12 @@ def weigh_alternatives(plan: ShardPlan, node: str) -> tuple[MemoryNeed, ...]:
         With limits.
     node : str
         An operator of its graph.
+    some : sequence of Alternative
+        Of this operator.
     """
     limits, found = plan.limit_nbytes, list[MemoryNeed]()
     assert limits is not None, "the caller has some"
-    for one in plan.alternatives[node]:
+    for one in some:
         if one.is_chosen:
             peaks: Sequence[int] = plan.peak_nbytes
         else:

@@ -101,9 +101,9 @@ class Assembling:
         found = np.zeros(len(self.made), np.int64)
         for k, numbers in enumerate(use.apart or (use.numbers,)):
             need, way = numbers[value], use.ways[k][value] if use.ways else np.zeros_like(numbers[value])
-            wanted = np.flatnonzero(self.cost.table.sizes(need) > 0)
-            for device in wanted.tolist():
-                found[device] += self._count(device, _OwnBlock(int(need[device]), int(way[device])))
+            for device, (number, how) in enumerate(zip(need.tolist(), way.tolist(), strict=True)):
+                if self.cost.table.regions[number].size:
+                    found[device] += self._count(device, _OwnBlock(number, how))
             self._add(need, way)
         return found
 
@@ -127,7 +127,7 @@ class Assembling:
     def _serves(self, one: _OwnBlock, block: _OwnBlock) -> bool:
         """Whether a block that a device has serves as it is."""
         table = self.cost.table
-        if (table.regions[block.number] - table.regions[one.number]).size:
+        if not table.is_within(block.number, one.number):
             return False
         if not block.way & PADDED:
             return True
@@ -137,14 +137,14 @@ class Assembling:
     def _holds_made(self, device: int, block: _OwnBlock, made: DisjointRegions) -> bool:
         """Whether what the device made is made in a block that is gathered, the first that has all of it."""
         table, may = self.cost.table, PARTED | FLAT | ANYHOW
-        if not made.size or not block.way & may or (made - table.regions[block.number]).size:
+        number = self.made[device : device + 1]
+        mine = int(number[0])
+        if not made.size or not block.way & may or not table.is_within(mine, block.number):
             return False
         for one in self.complete[device][1:]:
-            region = table.regions[one.number]
-            is_gathered = one.way & PADDED or region.size > made.size
-            if is_gathered and not (made - region).size and not block.way & ANYHOW:
+            is_gathered = one.way & PADDED or table.regions[one.number].size > made.size
+            if is_gathered and table.is_within(mine, one.number) and not block.way & ANYHOW:
                 return False
-        number = self.made[device : device + 1]
         return bool(table.may_lie(number, np.array([block.number]), np.array([block.way]))[0])
 
 
@@ -218,10 +218,12 @@ def _list_deliveries(
             if has_copies:
                 copied = near.take(use.double(known.share) if is_doubled else use, value)
             wanted = use.numbers[value].tolist()
-            fresh = [table.regions[number] - given[device] for device, number in enumerate(wanted)]
+            needs = [table.regions[number] for number in wanted]
+            fresh = [need if had is nothing else need - had for need, had in zip(needs, given, strict=True)]
             if mesh.prices_runs:
                 blocks = [list(_list_blocks(cost, use, value, d, given[d], held.parts[row] > 1)) for d in devices]
-            given = [unite([given[device], fresh[device]], shape) for device in devices]
+            if k + 1 < len(cost.uses):
+                given = [unite([given[device], fresh[device]], shape) for device in devices]
         yield Delivery(held, row, fresh, copied, blocks)
 
 

@@ -96,6 +96,8 @@ class RegionTable(Struct):
     """By region the extents of the box around it, with 0 for one more axis where it is not a box."""
     _boxes: dict[tuple[float | None, Box], int] = field(default_factory=dict)
     """Padded blocks, with what they are padded with, by number."""
+    _within: dict[tuple[int, int], bool] = field(default_factory=dict)
+    """By two regions whether the one has no cell that the other lacks."""
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
@@ -130,6 +132,13 @@ class RegionTable(Struct):
             if span is not None:
                 self._spans_of[axis][span] = numbers[sett]
         return numbers[sett]
+
+    def is_within(self, one: int, other: int) -> bool:
+        """Whether a region has no cell that another lacks, by their numbers."""
+        found = self._within.get((one, other))
+        if found is None:
+            found = self._within[one, other] = one == other or self.regions[one] <= self.regions[other]
+        return found
 
     def sizes(self, *numbers: IntArray) -> IntArray:
         """|R_a ∩ R_b ∩ …| for arrays of region numbers that broadcast together, in cells."""

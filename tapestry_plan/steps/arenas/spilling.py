@@ -14,6 +14,7 @@ from tapestry_plan.ir import Graph
 from tapestry_plan.steps import tuning
 from tapestry_plan.steps.arenas.eviction import Eviction, evict
 from tapestry_plan.steps.arenas.timeline import Timeline, find_widest, is_placing, list_timelines
+from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.mesh import align
 from tapestry_plan.steps.step import (
     Alloc,
@@ -142,7 +143,7 @@ def _describe(graph: Graph, written: Written, at: int) -> str:
     step = written.steps[at]
     assert isinstance(step, Copy | Compute | Reduce | Send | Recv), "other steps use no buffers"
     node = graph.nodes.get(step.node)
-    kind = "" if node is None else f" ({node.op})"
+    kind = "" if node is None else f" ({tell_block(node.op)})"
     return f"step {at}, {type(step).__name__.lower()} for operator {quote(step.node)}{kind}"
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import Shown
 from tapestry_plan.steps import tuning
-from tapestry_sets.limits import Brief, Guarded, escape_controls, freeze_dicts, put_fields, tell_count
+from tapestry_sets.limits import Brief, Guarded, Public, escape_controls, freeze_dicts, put_fields, tell_count
 
 T = TypeVar("T")
 
@@ -155,7 +155,7 @@ def _tell_more(seconds: float) -> str:
     return f"{seconds * 1e6:+.2f} us" if abs(seconds) >= 5e-9 else f"{seconds * 1e9:+.3f} ns"
 
 
-class Alternative(Brief, Shown, Struct, frozen=True):
+class Alternative(Brief, Shown, Struct, frozen=True, metaclass=Public):
     """Another sharding of one operator, all other operators kept: modeled seconds and bytes of the graph.
 
     Where the operator's results land, if it makes them in parts, is what is best then; ``plan(graph, mesh, like=p,

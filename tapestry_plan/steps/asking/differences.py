@@ -13,7 +13,7 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.asking.lookups import tell_cut
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_sets.draw import as_html
-from tapestry_sets.limits import Units, cut_text, tell_count
+from tapestry_sets.limits import Public, Units, cut_text, tell_count
 
 
 class ChangedOperator(Struct, frozen=True):
@@ -43,7 +43,7 @@ class ChangedTransfer(Struct, frozen=True):
     after: int
 
 
-class PlanDifference(Struct, frozen=True, dict=True):
+class PlanDifference(Struct, frozen=True, dict=True, metaclass=Public):
     """What a plan has otherwise than another one: false where nothing that is listed differs, as text and as tables.
 
     Parameters

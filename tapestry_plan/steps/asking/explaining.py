@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tapestry_plan.steps import showing, tuning
 from tapestry_plan.steps.asking.alternatives import Alternative, MemoryNeed, tell_seconds
-from tapestry_plan.steps.asking.lookups import Lookups, tell_cut
-from tapestry_plan.steps.asking.reasons import OperandReads, list_reads
+from tapestry_plan.steps.asking.lookups import Lookups, has_steps, tell_cut, tell_left_out
+from tapestry_plan.steps.asking.reasons import list_reads
 from tapestry_plan.steps.asking.tensors import is_explained, tell_tensor
 from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.layout import tell_sharding
@@ -33,7 +33,7 @@ class Explanation(Guarded, str):
     lines: tuple[str, ...]
     """What is said before other shardings are told, a sentence each."""
     node: str
-    """The operator of the plan's graph that they are of."""
+    """The operator of the plan's graph that they are of; empty of an input, a constant or a view."""
     alternatives: tuple[Alternative, ...]
     """The shardings that were compared, from best to worst."""
     _rows: Sequence[_ToldSharding]
@@ -106,18 +106,28 @@ def _list_rows(
 
 def explain(plan: Any, node: str) -> Explanation:
     """The text of `ShardPlan.explain`: names in it are in one line each."""
-    node = find_operator(plan, node)
+    return _explain(plan, *read_name(plan, node))
+
+
+def _explain(plan: Any, kind: str, name: str) -> Explanation:
+    """Of what has a name, of a kind where several have it."""
+    if kind == "label":
+        return _explain_output(plan, name)
+    if kind == "tensor" and is_explained(plan.graph, name):
+        return _explain_tensor(plan, name)
+    node = _find_maker(plan, name) if kind == "tensor" else find_operator(plan, name)
     told = _show(node)
     same = plan.unified.get(node)
-    if same is not None and node not in plan.stage and _is_known(plan, same):
-        return explain(plan, same).after(
+    if same is not None and (kind == "tensor" or node not in plan.stage) and _is_known(plan, same):
+        is_tensor = is_explained(plan.graph, same) and (kind == "tensor" or same not in plan.stage)
+        return _explain(plan, "tensor" if is_tensor else "operator", same).after(
             f"{told}: the same as {_show(same)}, which is computed once and stands for both"
         )
     known: Lookups = plan._lookups
     if node in known.blocks:
         last = known.blocks[node]
         head = f"{told}: in one block with {_show(last)}, so that what is between them is not stored"
-        return explain(plan, last).after(head)
+        return _explain(plan, "operator", last).after(head)
     if node in plan.expanded:
         stands = ", ".join(map(_show, known.expansions[node].nodes))
         head = f"{told}: expanded by {plan.expanded[node]}, which the search found better, into {stands}"
@@ -132,24 +142,32 @@ def explain(plan: Any, node: str) -> Explanation:
     lines = [f"{told} ({tell_block(stage.op)}): {tell_cut(plan, node)}"]
     lines += [f"  {reason}" for reason in tell_reasons(plan, node)]
     if others:
-        needs = _weigh(plan, node)
+        needs = weigh_memory(plan, node, others)
         beside = ", before idle buffers wait in host memory" if any(plan.nbytes_spilled) else ""
         if plan.limit_nbytes is not None:
-            beside += f" ({_tell_limit(plan.limit_nbytes)}{'' if needs else ', which is not compared'})"
+            beside += f" ({tell_limit(plan.limit_nbytes)}{'' if needs else _tell_unweighed(plan, node)})"
         compared = f"with every other operator as it is, and {_COMPARED[plan.space]}, the graph would take{beside}:"
         lines.append(f"  {compared}")
         return Explanation.of(lines, node, others, needs, plan.mesh.size)
     return Explanation.of(lines, node)
 
 
-def _weigh(plan: Any, node: str) -> Sequence[MemoryNeed]:
-    """What each sharding takes of memory that is limited; none of many devices, whose steps are many."""
+def weigh_memory(plan: Any, node: str, some: Sequence[Alternative]) -> Sequence[MemoryNeed]:
+    """What shardings of an operator take of memory that is limited; none of many devices, whose steps are many."""
     if plan.limit_nbytes is None or plan.mesh.size > tuning.TOLD_DEVICES or plan.explicit is not None:
         return ()
-    return showing.weigh_choices(plan, node)
+    return showing.weigh_choices(plan, node, some)
 
 
-def _tell_limit(limits: Sequence[int]) -> str:
+def _tell_unweighed(plan: Any, node: str) -> str:
+    """Why the memory of other shardings is not told, and how to learn it."""
+    if plan.explicit is not None:
+        return ", which is not compared: the plan's steps were changed by hand"
+    how = f"plan(graph, mesh, like=p, fix={{{quote(node)}: …}}, memory_nbytes=…) keeps it"
+    return f", which is not compared on more than {tuning.TOLD_DEVICES} devices; {how}"
+
+
+def tell_limit(limits: Sequence[int]) -> str:
     least, most = min(limits), max(limits)
     return f"a device may have {f'{least:,}' if least == most else f'{least:,} to {most:,}'} B"
 
@@ -159,19 +177,88 @@ def _is_known(plan: Any, name: str) -> bool:
 
 
 def _explain_tensor(plan: Any, name: str) -> Explanation:
-    """Of an input, a constant, a view, or an output by its label, which is one of these or what an operator makes."""
+    """Of an input, a constant or a view, or an output by its label."""
     graph = plan.graph
     if is_explained(graph, name):
         first, *lines = tell_tensor(plan, name)
-        return Explanation.of([first, *(f"  {line}" for line in lines)], name)
+        return Explanation.of([first, *(f"  {line}" for line in lines)], "")
     if name in graph.outputs:
-        tensor = graph.outputs[name]
-        found = explain(plan, tensor)
-        made = f", which {_show(found.node)} makes" if found.node in plan.stage else ""
-        return found.after(f"{_show(name)}: output, tensor {_show(tensor)}{made}")
+        return _explain_output(plan, name)
     views = [one for one in (*graph.stored, *graph.selections) if is_explained(graph, one)]
     near = list_names([*plan.stage, *views, *graph.outputs], name, "names")
     raise ValueError(f"explain: the plan has no operator, input, constant, view or output {quote(name)}; {near}")
+
+
+def _explain_output(plan: Any, label: str) -> Explanation:
+    """Of an output by its label: what is said of its tensor."""
+    tensor = plan.graph.outputs[label]
+    found = _explain(plan, "tensor", tensor)
+    made = f", which {_show(found.node)} makes" if found.node in plan.stage else ""
+    return found.after(f"{_show(label)}: output, tensor {_show(tensor)}{made}")
+
+
+KINDS = ("operator", "tensor", "label")
+"""What a name may be of, the label that of an output; before it, as in "tensor x", one of these says which."""
+
+
+def read_name(plan: Any, name: str) -> tuple[str, str]:
+    """What is asked for by a name, with or without its kind before it, and the name alone.
+
+    Returns
+    -------
+    kind : str
+        One of `KINDS`; empty where only one thing has the name, or nothing.
+    name : str
+
+    Raises
+    ------
+    ValueError
+        For a name of several things, without its kind.
+    """
+    found = _list_kinds(plan, name)
+    if len(found) > 1:
+        *some, last = found.values()
+        ways = " or ".join(quote(f"{kind} {name}") for kind in found)
+        raise ValueError(f"explain: {quote(name)} is the name of {', '.join(some)} and of {last}; ask for {ways}")
+    kind, _, rest = name.partition(" ")
+    is_kind = {
+        "operator": _is_operator(plan, rest),
+        "tensor": is_explained(plan.graph, rest) or rest in plan.unified or _find_maker(plan, rest, "") != "",
+        "label": rest in plan.graph.outputs,
+    }
+    return (kind, rest) if not found and is_kind.get(kind) else ("", name)
+
+
+def _list_kinds(plan: Any, name: str) -> dict[str, str]:
+    """The things that have a name, by kind, in words: one of an operator and its result, or a tensor and its label."""
+    graph, found = plan.graph, dict[str, str]()
+    is_operator, maker = _is_operator(plan, name), _find_maker(plan, name, "")
+    if is_operator:
+        found["operator"] = "an operator"
+    if name in graph.selections:
+        found["tensor"] = "a view"
+    elif is_explained(graph, name):
+        found["tensor"] = f"{'an input' if graph.stored[name].kind == 'input' else 'a constant'}"
+    elif maker not in ("", name):
+        found["tensor"] = f"what the operator {quote(maker)} makes"
+    elif is_operator and name in plan.unified:
+        found["tensor"] = f"what is the same as {quote(plan.unified[name])}"
+    label = graph.outputs.get(name, name)
+    if label != name and not (is_operator and _find_maker(plan, label, "") == name):
+        found["label"] = f"an output, tensor {quote(label)}"
+    return found
+
+
+def _is_operator(plan: Any, name: str) -> bool:
+    return name in plan.stage or name in plan.expanded or name in plan._lookups.blocks
+
+
+def _find_maker(plan: Any, tensor: str, otherwise: str | None = None) -> str:
+    """The operator that makes a tensor; if there is none something else, by default the name given."""
+    if tensor in plan.made_by:
+        return str(plan.made_by[tensor])
+    made = (node.name for node in plan.graph.nodes.values() if tensor in node.outputs)
+    return next(made, tensor if otherwise is None else otherwise)
 
 
 def find_operator(plan: Any, name: str) -> str:
@@ -179,9 +266,7 @@ def find_operator(plan: Any, name: str) -> str:
     known: Lookups = plan._lookups
     if name in plan.stage or name in plan.unified or name in plan.expanded or name in known.blocks:
         return name
-    if name in plan.made_by:
-        return str(plan.made_by[name])
-    return next((node.name for node in plan.graph.nodes.values() if name in node.outputs), name)
+    return _find_maker(plan, name)
 
 
 def check_known(plan: Any, what: str, name: str) -> None:
@@ -264,7 +349,10 @@ def tell_reasons(plan: Any, node: str) -> list[str]:
     ]
     if node in known.expansions:
         lines += _list_compared(plan, known.expansions[node])
-    lines += map(str, _list_reads(plan, node))
+    if has_steps(plan):
+        lines += map(str, list_reads(plan.graph, node, plan.placement[node], plan._transfers))
+    else:
+        lines.append(tell_left_out(plan, "what it reads of which tensor, and from where", "consumer", node))
     if not plan.alternatives.get(node, ()):
         too_many = ": its tensors have too many consumers" * (node in plan.alternatives)
         lines.append(f"(not compared with other shardings{too_many})")
@@ -281,8 +369,8 @@ def _tell_costs(stage: Any) -> str:
 def _tell_stage(plan: Any, stage: Any) -> list[str]:
     """What a stage without an operator moves from where to where; it has no other shardings."""
     lines = [_tell_costs(stage)]
-    if plan.mesh.size > tuning.TOLD_DEVICES:
-        return lines
+    if not has_steps(plan):
+        return [*lines, tell_left_out(plan, "which cells go from where to where", "consumer", stage.node)]
     rows = [row for row in plan._transfers if row.consumer == stage.node]
     for row in rows[: tuning.SHOWN_ROWS]:
         kind = plan.graph.stored[row.tensor].kind
@@ -299,12 +387,6 @@ def _tell_stage(plan: Any, stage: Any) -> list[str]:
 
 def _show(name: str) -> str:
     return escape_controls(name, "")
-
-
-def _list_reads(plan: Any, node: str) -> Iterable[OperandReads]:
-    if plan.mesh.size > tuning.TOLD_DEVICES:
-        return ()
-    return list_reads(plan.graph, node, plan.placement[node], plan._transfers)
 
 
 def _list_compared(plan: Any, entry: Any) -> list[str]:

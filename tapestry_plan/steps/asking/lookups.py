@@ -7,7 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.layout import tell_sharding
+from tapestry_sets.limits import quote
 
 
 class Lookups(Struct, frozen=True):
@@ -60,3 +62,17 @@ def tell_cut(plan: Any, node: str) -> str:
         return ""
     on = [device for device, cell in enumerate(layout.cells) if cell is not None]
     return tell_sharding(plan.sharding[node], on, plan.mesh.size)
+
+
+def has_steps(plan: Any) -> bool:
+    """Whether a plan's steps may be asked for: they are written, or few enough that it takes seconds."""
+    is_written = "written" in plan.__dict__ or plan.explicit is not None
+    return is_written or len(plan.stages) * plan.mesh.size <= tuning.TOLD_SHARDS
+
+
+def tell_left_out(plan: Any, what: str, argument: str, name: str) -> str:
+    """That something is not said of a plan whose steps are many and not written, and how to get it."""
+    return (
+        f"left out, as it takes the steps of all {plan.mesh.size:,} devices: {what}; "
+        f"plan.transfers({argument}={quote(name)}) writes them, and explain says it then"
+    )

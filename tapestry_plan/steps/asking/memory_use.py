@@ -20,12 +20,13 @@ from tapestry_plan.steps.step import Alloc, Buffer, Free, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align as align_columns
 from tapestry_sets.draw import as_html
+from tapestry_sets.limits import Public
 
 HEADS = "bytes", "tensor", "what", "cells", "from step", "to step"
 NUMBERS = [k for k, name in enumerate(HEADS) if name not in ("tensor", "what", "cells")]
 
 
-class HeldBuffer(Struct, frozen=True):
+class HeldBuffer(Struct, frozen=True, metaclass=Public):
     """A buffer, and the steps during which it lies in its arena.
 
     Parameters
@@ -55,7 +56,7 @@ class HeldBuffer(Struct, frozen=True):
     last: int
 
 
-class MemoryUse(Struct, frozen=True):
+class MemoryUse(Struct, frozen=True, metaclass=Public):
     """What lies in one device's arena.
 
     Parameters

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, OpNode
 from tapestry_plan.steps import tuning
+from tapestry_plan.steps.asking.lookups import has_steps, tell_left_out
 from tapestry_plan.steps.asking.reasons import OperandReads
 from tapestry_plan.steps.asking.transfers import PlannedTransfer
 from tapestry_plan.steps.layouts.cells import unite
@@ -46,10 +47,11 @@ def tell_tensor(plan: Any, name: str) -> list[str]:
         lines.append(f"{view.label} of {', '.join(map(_show, view.inputs))}: cells of {' and '.join(behind)}")
     readers = _list_readers(graph, name)
     outputs = [label for label, read in graph.outputs.items() if _passes(graph, read, name)]
-    if plan.mesh.size > tuning.TOLD_DEVICES:
+    if not has_steps(plan):
         names = [*map(_show, readers), *(f"output {_show(label)}" for label in outputs)]
         lines.append(f"read by {', '.join(names)}" if names else "nothing reads it")
-        return lines
+        what = "where it lies, how much of it is read, and what moves because of it"
+        return [*lines, tell_left_out(plan, what, "tensor", source.stored[0] if source.stored else name)]
     if view is None:
         lines.append(_tell_placed(plan, name))
     shown = pull_back(graph, source, _whole(source.shape))

@@ -25,11 +25,11 @@ from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
 from tapestry_plan.steps.tuning import SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
-from tapestry_sets.limits import FrozenDict, cut_text, escape_controls, quote, tell_count
+from tapestry_sets.limits import FrozenDict, Public, cut_text, escape_controls, quote, tell_count
 from tapestry_sets.regions import Box, Region
 
 
-class PlannedTransfer(Struct, frozen=True):
+class PlannedTransfer(Struct, frozen=True, metaclass=Public):
     """Cells that go from one device to another.
 
     Parameters
@@ -127,7 +127,7 @@ NUMBERS = ("step", "source", "target", "nbytes", "runs")
 """Its columns of numbers."""
 
 
-class PlannedTransfers(Struct, frozen=True, dict=True):
+class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
     """Transfers of a plan, in the order of its steps: a sequence, and a table where it is shown.
 
     Parameters

@@ -30,7 +30,7 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.cells import unite
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.step import HOST, Buffer, Compute, Copy, Output, Reduce, Step
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import Public, quote
 from tapestry_sets.regions import Box, DisjointRegions, Region
 
 Called = TypeVar("Called", bound=Hashable)
@@ -75,7 +75,7 @@ class TensorBlocks(Struct, frozen=True):
     devices: tuple[tuple[int, ...], ...]
 
 
-class MeshPlacement(TensorBlocks, frozen=True):
+class MeshPlacement(TensorBlocks, frozen=True, metaclass=Public):
     """TensorBlocks along the axes of a mesh.
 
     Parameters

@@ -17,7 +17,17 @@ from tapestry_plan.steps import tuning
 from tapestry_plan.steps.layouts.machines import find_machine, read_machine, write_machine
 from tapestry_plan.steps.layouts.rates import Device, Link, tell_link
 from tapestry_sets.digits import point_of
-from tapestry_sets.limits import as_int, check_arguments, check_fields, conform, cut_text, kind_of, list_names, quote
+from tapestry_sets.limits import (
+    Public,
+    as_int,
+    check_arguments,
+    check_fields,
+    conform,
+    cut_text,
+    kind_of,
+    list_names,
+    quote,
+)
 
 N = TypeVar("N", int, NDArray[np.int64])
 
@@ -28,7 +38,7 @@ Space = Literal["mesh", "all"]
 """Which layouts a search compares: those that cut along the mesh's axes, or every factorization of the devices."""
 
 
-class Mesh(Shown, Struct, frozen=True):
+class Mesh(Shown, Struct, frozen=True, metaclass=Public):
     """A grid of devices, numbered in row-major order.
 
     Devices that are near each other, as on one machine, lie along the last axes: what two devices exchange goes over

@@ -28,13 +28,13 @@ from msgspec.structs import force_setattr
 from tapestry_plan.ir import Axis, cells_of
 from tapestry_plan.steps.layouts.layout import Layout, Lot, leave_out_even, parse_layout
 from tapestry_plan.steps.layouts.mesh import Mesh
-from tapestry_sets.limits import as_int, check_fields, cut_text, freeze_dicts, quote
+from tapestry_sets.limits import Public, as_int, check_fields, cut_text, freeze_dicts, quote
 from tapestry_sets.regions import Box, DisjointRegions
 
 Spans = tuple[tuple[int, int], ...]
 
 
-class Placed(Struct, frozen=True):
+class Placed(Struct, frozen=True, metaclass=Public):
     """Where a tensor lies: by device, the boxes of its cells.
 
     Parameters

@@ -7,10 +7,10 @@ from math import inf, isfinite
 from msgspec import Struct
 
 from tapestry_plan.steps import tuning
-from tapestry_sets.limits import Units, check_fields, quote
+from tapestry_sets.limits import Public, Units, check_fields, quote
 
 
-class Device(Struct, frozen=True):
+class Device(Struct, frozen=True, metaclass=Public):
     """The rates and the memory of one device; by default of a processor of a few cores.
 
     Parameters
@@ -91,7 +91,7 @@ class Device(Struct, frozen=True):
         return self.packed_nbytes_per_second or inf
 
 
-class Link(Struct, frozen=True):
+class Link(Struct, frozen=True, metaclass=Public):
     """What a device sends and receives through, both at once.
 
     Parameters

@@ -55,7 +55,7 @@ def test_defaults_are_stored_and_attributes_converted() -> None:
     ("call", "error", "message"),
     [
         (lambda x: scaled_sum(x, to=3), TypeError, "unexpected keyword argument 'to'"),
-        (lambda x: scaled_sum(), TypeError, "missing 1 required positional argument: 'x'"),
+        (lambda x: scaled_sum(), TypeError, "missing a required argument: 'x'; write scaled_sum"),
         (
             lambda x: scaled_sum(x, 2),
             TypeError,

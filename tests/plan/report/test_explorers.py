@@ -199,6 +199,7 @@ def test_explorers_render_and_send_what_is_asked(browser: Any, tmp_path: Path) -
         slider.focus()
         page.keyboard.press("ArrowRight")
         assert page.evaluate("sent") == [{"link": 5}]
+        assert page.locator(":focus").get_attribute("data-lm-suppress-shortcuts"), "JupyterLab leaves it its keys"
         explorer.places = {"link": 5}
         for name in ("controls", "said", "answer"):
             page.evaluate(f"model.receive({name!r}, {json.dumps(getattr(explorer, name))})")

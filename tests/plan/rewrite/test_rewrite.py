@@ -44,6 +44,7 @@ from tapestry_plan.rewrite import (
     fuse,
     key_blocks,
     move,
+    recompute,
     rewrite,
     rule,
     rules,
@@ -621,6 +622,35 @@ def test_what_does_not_apply_is_refused_with_the_reason(rule: Rule, at: str, giv
     with pytest.raises(NotApplicable, match=reason):
         rule.apply(g, at, **given_)
     assert g.to_json() == before
+
+
+def test_names_that_a_block_is_taken_apart_with_are_kept() -> None:
+    g = Graph()
+    g.output(relu(linear(g.input("x", (8, 6)), g.input("w", (6, 4)), g.input("b", (4,)), name="l"), name="r"), "y")
+    g.output(relu(g.input("z", (4,)), name="other"))
+    block = fuse.apply(g, "r")
+    apart = unfuse.apply(block, "r", name="l")
+    assert [*apart.nodes] == ["other", "l", "r"] and apart.nodes["l"].outputs == ("l",)
+    called = unfuse.apply(block, "r", name="x", result="product")
+    assert called.nodes["x"].outputs == ("product",) and called.nodes["r"].inputs == ("product",)
+    for given_, said in (
+        ({"name": "other"}, "'other' is the name of an operator already; give name= another one"),
+        ({"name": "r"}, "'r' is the name of an operator already; give name= another one"),
+        ({"name": "x"}, "'x' is the name of a tensor already; give result= another one"),
+        ({"result": "w"}, "'w' is the name of a tensor already; give result= another one"),
+    ):
+        with pytest.raises(NotApplicable, match=f"unfuse at 'r': {said}"):
+            unfuse.apply(block, "r", **given_)
+
+
+@pytest.mark.parametrize(("name", "what"), [("r", "an operator"), ("x", "a tensor")])
+def test_what_is_computed_again_has_a_name_of_its_own(name: str, what: str) -> None:
+    g = Graph()
+    h = relu(g.input("x", (4,)), name="h")
+    g.output(relu(h, name="r") + relu(h, name="s"), "y")
+    assert "again" in recompute.apply(g, "h", name="again").nodes
+    with pytest.raises(NotApplicable, match=f"'{name}' is the name of {what} already; give name= another one"):
+        recompute.apply(g, "h", name=name)
 
 
 def test_a_fault_while_fusing_is_not_taken_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,3 +85,21 @@ def test_a_limit_is_kept_where_the_fastest_plan_fits_and_in_documents() -> None:
     node = next(iter(p.graph.nodes))
     assert again.limit_nbytes == p.limit_nbytes and str(again.explain(node)) == str(p.explain(node))
     assert not free.explain(node).needs and "a device may have" not in free.explain(node)
+
+
+def test_reports_say_the_memory_of_what_would_be_faster() -> None:
+    rng = random.Random(1)
+    g, mesh = make_graph(rng), Mesh(rng.choice([2, 3]))
+    free = plan(g, mesh)
+    cap = max(free.peak_nbytes) * 8 // 10
+    p = plan_or_spill(g, mesh, memory_nbytes=cap)
+    made, told = p.report(), 0
+    for node, one in made.data["explained"].items():
+        text = p.explain(node)
+        chosen = next(other for other in text.alternatives if other.is_chosen)
+        assert f"(a device may have {cap:,} B; what is faster says what it takes of it)" in one["reasons"]
+        for other, need in zip(text.alternatives, text.needs, strict=True):
+            if other.seconds < chosen.seconds:
+                assert str(need) in one["reasons"]
+                told += need.over_nbytes > 0
+    assert told and "exceeds the memory" not in "".join(o["reasons"] for o in free.report().data["explained"].values())

@@ -79,8 +79,18 @@ def test_it_is_said_in_words() -> None:
 
 
 def test_of_many_devices_steps_are_not_written_down_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "TOLD_DEVICES", 1)
-    assert "reads" not in columns().explain("act")
+    whole, p = columns(), columns()
+    expected, stages = whole.explain("act"), own()
+    landing = next(stage.node for stage in stages.stages if stage.node not in stages.graph.nodes)
+    monkeypatch.setattr(tuning, "TOLD_SHARDS", 1)
+    assert (
+        "  left out, as it takes the steps of all 2 devices: what it reads of which tensor, and from where; "
+        "plan.transfers(consumer='act') writes them, and explain says it then\n"
+    ) in p.explain("act")
+    assert "written" not in p.__dict__ and p.transfers(consumer="act").nbytes == 8192
+    assert p.explain("act") == expected
+    assert f"plan.transfers(consumer={landing!r}) writes them" in stages.explain(landing)
+    assert stages.transfers(consumer=landing) and " go from device " in stages.explain(landing)
 
 
 def test_the_transfers_of_a_plan_are_gone_through_once_for_all_operators(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,10 +145,47 @@ def test_what_nothing_reads_and_equal_constants() -> None:
 
 
 def test_of_many_devices_steps_are_not_written_down_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "TOLD_DEVICES", 1)
-    p = turned()
-    assert p.explain("w").splitlines()[1:] == ["  read by columns"]
-    assert "written" not in p.__dict__
+    expected, p = turned().explain("w"), turned()
+    monkeypatch.setattr(tuning, "TOLD_SHARDS", 1)
+    assert p.explain("w").splitlines()[1:] == [
+        "  read by columns",
+        "  left out, as it takes the steps of all 2 devices: where it lies, how much of it is read, and what moves "
+        "because of it; plan.transfers(tensor='w') writes them, and explain says it then",
+    ]
+    assert "tensor='rows'" in p.explain("permute_dims") and "written" not in p.__dict__
+    assert not p.transfers(tensor="w").nbytes and p.explain("w") == expected
+
+
+def test_a_name_of_several_things_is_asked_for_with_its_kind() -> None:
+    g = Graph()
+    a = ops.relu(g.input("x", (8, 8)), name="x")
+    g.output(ops.exp(a.T, name="b"), "y")
+    g.output(a, "b")
+    c = ops.exp(a, name="d")
+    g.output(ops.relu(c, name=a.name), "z")
+    p = plan(g, Mesh(2), fuse=False)
+    for name, things, ways in (
+        ("x", "an operator and of an input", "'operator x' or 'tensor x'"),
+        ("b", "an operator and of an output, tensor 'x_1'", "'operator b' or 'label b'"),
+        ("x_1", "an operator and of what the operator 'x' makes", "'operator x_1' or 'tensor x_1'"),
+    ):
+        with pytest.raises(ValueError, match=f"explain: '{name}' is the name of {things}; ask for {ways}"):
+            p.explain(name)
+    heads = {
+        "operator x": "x (relu): ",
+        "tensor x": "x: input, ",
+        "operator b": "b (exp): ",
+        "label b": "b: output, tensor x_1, which x makes",
+        "tensor x_1": "x (relu): ",
+        "operator x_1": "x_1 (relu): ",
+        "tensor d": "d (exp): ",
+        "label y": "y: output, tensor b, which b makes",
+    }
+    for name, head in heads.items():
+        assert p.explain(name).startswith(head)
+    assert p.explain("tensor x").node == "" and p.explain("operator x").node == "x"
+    with pytest.raises(ValueError, match="no operator, input, constant, view or output 'label nosuch'"):
+        p.explain("label nosuch")
 
 
 def test_names_of_models_are_known() -> None:
