@@ -20,7 +20,8 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.dominance import find_expandable, find_undominated
 from tapestry_plan.search.expansions.joint import JointProblem
 from tapestry_plan.search.prices.cost import TICKS_PER_SECOND
-from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.variables import Asked
 from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.solving import find_layouts, list_rows, solve
 

@@ -14,7 +14,8 @@ from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, load_onnx, plan
 from tapestry_plan.ops import relu
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.memory import Memory
-from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.variables import Asked
 
 MESH = Mesh((2, 2), device=Device(1e12, 1e11), link=Link(1e-6, 1e10))
 SMALL = {"batch": 2, "length": 8, "width": 128}
