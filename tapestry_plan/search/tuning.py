@@ -232,6 +232,8 @@ KEPT_ORDERS = 8
 """Orders of elimination that are kept: what is weighed again and again has the same one."""
 COLUMNS = 128
 """Of a table that are looked at before all of them, to see whether a value may be dominated."""
+FIRST_COLUMNS = 8
+"""Those that are looked at before these, of many pairs of values at once."""
 FEW_ENTRIES = 20_000_000
 """Joint entries up to which elimination goes through all of them rather than look for dominated values first."""
 BLOCK_ENTRIES = 100_000

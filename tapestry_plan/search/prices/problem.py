@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Self
 
@@ -61,7 +61,11 @@ class Problem(Worked):
         """Of one tensor's tables; where more are needed its consumers are counted one by one."""
         for cost in self.tensors:
             self._settle_landing(cost)
-        self.tensors = [part for cost in self.tensors for part in ([cost] if cost.landing else cost.split())]
+        self.tensors = [
+            part
+            for cost in self.tensors
+            for part in ([cost] if cost.landing else cost.split(partial(self._meet, cost)))
+        ]
 
     @cached_property
     def own(self) -> list[Factor]:
@@ -232,13 +236,12 @@ class Problem(Worked):
         if not consumers:
             return ()
         *before, last = consumers
-        read = cost.uses[last].numbers
+        return (*(k for k in before if self._meet(cost, cost.uses[k], cost.uses[last])), last)
 
-        def meets(k: int) -> bool:
-            key = "meets", cost.tensor.shape, id(cost.uses[k].numbers), id(read)
-            return self.known.fact(key, lambda: cost.share_cells(cost.uses[k], cost.uses[last]))
-
-        return (*(k for k in before if meets(k)), last)
+    def _meet(self, cost: TensorCost, one: Use, two: Use) -> bool:
+        """Whether two consumers of a tensor read the same cells in any of their layouts."""
+        key = "meets", cost.tensor.shape, id(one.numbers), id(two.numbers)
+        return self.known.fact(key, lambda: cost.share_cells(one, two))
 
     def _landing_tables(self, cost: TensorCost) -> list[Factor]:
         """What is moved to where a tensor lands."""
@@ -300,6 +303,11 @@ class Problem(Worked):
                 for table, far in zip(out, self._make_tables(rested, [had, *twice], whole), strict=True):
                     table[np.ix_(complete, lands)] = far.swapaxes(0, 1)
         return out[0], out[1]
+
+    def describe(self, cost: TensorCost) -> tuple[object, ...]:
+        """All that what moves of a tensor depends on besides layouts: equal for alike ones."""
+        landing = cost.landing and id(cost.landing.numbers)
+        return *self._said(cost), landing, *((use.structure, k in cost.only_partial) for k, use in enumerate(cost.uses))
 
     def _said(self, cost: TensorCost) -> tuple[int | tuple[int, ...], ...]:
         """All that the tables of a tensor depend on besides its consumers: arrays are shared, so ids say which."""

@@ -149,15 +149,16 @@ class TensorCost(Struct):
         cells = self.table.sizes(self.held.numbers[row])
         return bool(cells.min() < cells.max())
 
-    def split(self) -> list[TensorCost]:
+    def split(self, meet: Callable[[Use, Use], bool]) -> list[TensorCost]:
         """The costs of consumers that may receive cells for each other, and of others apart from them.
 
         What a consumer receives depends on those before it only where they read the same cells: of a tensor of which
-        three operators read a third each, three tables of pairs say it all.
+        three operators read a third each, three tables of pairs say it all. Whether two `meet` is said by
+        `share_cells`, once for all that read alike.
         """
         groups: list[list[int]] = []
         for k, use in enumerate(self.uses):
-            near = [group for group in groups if any(self.share_cells(self.uses[other], use) for other in group)]
+            near = [group for group in groups if any(meet(self.uses[other], use) for other in group)]
             groups = [group for group in groups if group not in near]
             groups.append(sorted([k, *(other for group in near for other in group)]))
         return [self._with_uses(group) for group in sorted(groups)] if len(groups) > 1 else [self]
