@@ -86,15 +86,15 @@ class _Around:
     """What is around one variable, all others as chosen: exact tables, and tensors whose consumers are too many."""
 
     def __init__(self, problem: Problem, var: int, choice: Sequence[int]) -> None:
-        self.problem, self.var, self.choice = problem, var, choice
+        self.problem, self.var, self.choice = problem, var, list(choice)
         self.alone = problem.counted_alone.get(var, ())
         self.ticks, self.nbytes = alternatives(var, choice, problem.touching[var], problem.sizes[var])
 
     def count(self, value: int) -> tuple[int, int]:
         """Picoseconds and bytes with a layout."""
-        other = [*self.choice[: self.var], value, *self.choice[self.var + 1 :]]
+        self.choice[self.var] = value
         # Where a tensor lands is in a table of its own.
-        moved = [one for cost in self.alone for one in self.problem.count_moved_of(cost, other)[-len(cost.uses) :]]
+        moved = [m for cost in self.alone for m in self.problem.count_moved_of(cost, self.choice)[-len(cost.uses) :]]
         more = sum(one.ticks for one in moved), sum(int(one.nbytes.sum()) for one in moved)
         return int(self.ticks[value]) + more[0], int(self.nbytes[value]) + more[1]
 
@@ -107,9 +107,15 @@ class _Around:
         """The most that any consumer of a tensor would receive alone."""
         size = self.problem.sizes[self.var]
         ticks, nbytes = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        largest, most = 0, 0  # of consumers that other layouts of this variable do not change
         for factor in self.problem.list_alone(cost):
-            alone = alternatives(self.var, self.choice, [factor], size)
-            np.maximum(ticks, alone[0], out=ticks)
-            np.maximum(nbytes, alone[1], out=nbytes)
+            if self.var in factor.scope:
+                alone = alternatives(self.var, self.choice, [factor], size)
+                np.maximum(ticks, alone[0], out=ticks)
+                np.maximum(nbytes, alone[1], out=nbytes)
+            else:
+                at = tuple(self.choice[v] for v in factor.scope)
+                largest, most = max(largest, int(factor.ticks[at])), max(most, int(factor.nbytes[at]))
         # Of whole picoseconds a sum may be below the largest one by what each was rounded by.
-        return np.maximum(ticks - count_rounding(len(cost.uses)), 0), nbytes
+        rounding = count_rounding(len(cost.uses))
+        return np.maximum(np.maximum(ticks, largest) - rounding, 0), np.maximum(nbytes, most)

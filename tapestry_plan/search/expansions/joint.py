@@ -179,7 +179,8 @@ class JointProblem(Problem):
 
     def _count_alone(self, cost: TensorCost, cases: Sequence[Case]) -> list[Factor]:
         """The same of consumers one by one, whatever the others have received."""
-        return [self._restrict(given, self._factor_alone(cost, k)) for given, (k,) in cases]
+        alone = self.list_alone(cost)
+        return [self._restrict(given, alone[k]) for given, (k,) in cases]
 
     def _list_cases(self, cost: TensorCost) -> tuple[list[Case], list[Case] | None]:
         """The consumers that a tensor has, one after another, each step with the choices that decide so far.

@@ -213,19 +213,23 @@ class Problem(Worked):
             cost.made[key] = self._make_factor(cost, key)
         return cost.made[key]
 
-    def _factor_alone(self, cost: TensorCost, consumer: int) -> Factor:
-        """What a consumer costs if there were no other: no more than it and they cost together.
+    def list_alone(self, cost: TensorCost) -> list[Factor]:
+        """What each consumer of a tensor costs if there were no other: no more than it and they cost together.
 
         What the first one gathers may hold what the device made, and serve others then, so that nobody copies it.
         """
-        if len(cost.uses) == 1 or not any(way.any() for use in cost.uses for way in use.ways):
-            return self._factor(cost, [consumer])
-        loose = cost.made.get((-1 - consumer,))
-        if loose is None:
+        is_exact = len(cost.uses) == 1 or not any(way.any() for use in cost.uses for way in use.ways)
+        if is_exact:
+            return [self._factor(cost, [k]) for k in range(len(cost.uses))]
+        return [self._make_loose(cost, k) for k in range(len(cost.uses))]
+
+    def _make_loose(self, cost: TensorCost, consumer: int) -> Factor:
+        """The same of one of them, where several gather."""
+        if (-1 - consumer,) not in cost.made:
             uses = list(cost.uses)
             uses[consumer] = uses[consumer].loosen(self.known.share, FREE)
-            loose = cost.made[-1 - consumer,] = self._make_factor(replace(cost, uses=uses), [consumer])
-        return loose
+            cost.made[-1 - consumer,] = self._make_factor(replace(cost, uses=uses), [consumer])
+        return cost.made[-1 - consumer,]
 
     def count_pairs(self, cost: TensorCost, consumer: int) -> IntArray:
         """Picoseconds in which one consumer, by number, has a tensor, by layout of who makes it and of itself."""
@@ -373,10 +377,6 @@ class Problem(Worked):
     def find_merge(self, cost: TensorCost, choice: Sequence[int]) -> MergeOrder | None:
         """Which parts are merged first where a tensor lands in stages, as chosen; None where all are merged at once."""
         return find_merge(cost, choice, self.mesh) if cost.lands_in(choice) else None
-
-    def list_alone(self, cost: TensorCost) -> list[Factor]:
-        """What each consumer of a tensor would receive if there were no other."""
-        return [self._factor_alone(cost, k) for k in range(len(cost.uses))]
 
     def list_joined(self, choice: Sequence[int]) -> dict[str, str]:
         """The operators that are in one block with one that they read, as chosen, each with that one: none."""

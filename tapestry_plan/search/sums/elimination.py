@@ -128,7 +128,7 @@ def _sweep(
 ) -> _Swept:
     """Eliminate every variable but some; `project` takes one out of the sum of some tables."""
     project = project or _project_out
-    factors = _settle(sizes, factors, beside)
+    factors = settle(sizes, factors, beside)
     done = [factor for factor in factors if not factor.scope]
     tables = _Buckets(sizes, factors)
     chosen: list[tuple[int, list[Factor]]] = []
@@ -166,7 +166,7 @@ def _sweep(
     return _Swept(chosen, left, ticks, nbytes, exact, entries)
 
 
-def _settle(sizes: Sequence[int], factors: Sequence[Factor], beside: frozenset[int]) -> list[Factor]:
+def settle(sizes: Sequence[int], factors: Sequence[Factor], beside: frozenset[int]) -> list[Factor]:
     """The tables without axes of variables that have one value; alike ones stay one object."""
     cut: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
     out = []
@@ -335,6 +335,20 @@ def split_bucket(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> 
         else:
             groups.append((set(factor.scope), [factor]))
     return [members for _, members in groups]
+
+
+class Shared:
+    """Tables without their least entry: of equal ones one object, kept so that no other has its number."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], bytes], IntArray] = {}
+
+    def lower(self, table: IntArray) -> tuple[IntArray, int]:
+        """What a table has more than its least entry, and that entry."""
+        least = int(table.min())
+        made: IntArray = table - least
+        said = made.tobytes() if made.size <= tuning.MAX_SHARED_ENTRIES else str(id(made)).encode()
+        return self._known.setdefault((made.shape, said), made), least
 
 
 class Balance:
