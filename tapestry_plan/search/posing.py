@@ -96,15 +96,18 @@ class Request(Struct, frozen=True, kw_only=True):
             names, fan_in = check_same_bits(options.expand, fan_in)
             graph = fix_bits(graph)
         space = options.space or choose_space(mesh)
+        stop = inf if seconds is None else began + seconds
         request = cls(
-            wanted=Asked(mesh, options.placement, layout, fix, forbid, space, tie, fan_in=fan_in, meter=meter),
+            wanted=Asked(
+                mesh, options.placement, layout, fix, forbid, space, tie, fan_in=fan_in, meter=meter, stop=stop
+            ),
             expand=names,
             fuse=options.fuse,
             kept=tuple(graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs),
             caps=caps,
             fan_in=fan_in,
             seed=options.seed,
-            stop=inf if seconds is None else began + seconds,
+            stop=stop,
         )
         return request, graph
 

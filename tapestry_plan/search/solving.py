@@ -179,7 +179,8 @@ def find_layouts(
             return Solved(best[2], best[0], lowest, entries)
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
-        search, bound = now.factors()
+        # Of the largest tables little is left once others have left layouts out.
+        search, bound = now.factors(min(now.entries * tuning.FACTOR_GROWTH, tuning.MAX_FACTOR_ENTRIES))
 
 
 def _place_least(

@@ -206,7 +206,8 @@ def _find_now(
     """What the expansions of an operator cost at best, None if not known; `asks` as of `_asks`."""
     if not _are_fresh(variants):
         return None
-    joint = Alone(variants, Asked(problem.mesh, space=problem.asked.space, known=problem.known), read)
+    asked = Asked(problem.mesh, space=problem.asked.space, known=problem.known, stop=problem.asked.stop)
+    joint = Alone(variants, asked, read)
     if not joint.reads_no_more():
         return None
     if asks:

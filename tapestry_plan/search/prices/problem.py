@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property, partial
@@ -32,7 +33,9 @@ from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.search.sums.tables import Tables, list_scope
 from tapestry_plan.steps import (
+    Link,
     MergeOrder,
+    Mesh,
     name_stage,
 )
 
@@ -45,9 +48,6 @@ class Problem(Worked):
     graph : Graph
     asked : Asked
     """
-
-    is_sum = True
-    """Whether what a choice costs is the sum of its entries of the tables, where all are exact."""
 
     def __init__(self, graph: Graph, asked: Asked) -> None:
         super().__init__(graph, asked)
@@ -66,6 +66,20 @@ class Problem(Worked):
             for cost in self.tensors
             for part in ([cost] if cost.landing else cost.split(partial(self._meet, cost)))
         ]
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether what a choice costs is the sum of its entries of the tables, where all are exact."""
+        return not self.known.is_lowered
+
+    @cached_property
+    def _mesh_without_runs(self) -> Mesh:
+        """The mesh where it takes no time of which runs messages are."""
+        link = self.mesh.link
+        if isinstance(link, Link):
+            return replace(self.mesh, link=replace(link, run_seconds=0.0))
+        each = (replace(one, run_seconds=0.0) if isinstance(one, Link) else one for one in link)
+        return replace(self.mesh, link=tuple(each))
 
     @cached_property
     def own(self) -> list[Factor]:
@@ -322,17 +336,19 @@ class Problem(Worked):
 
         `whole` says whether it wants the tensor too where it is not in partial results.
         """
-        made, devices = cost.held, self.mesh.size
+        made, devices, mesh = cost.held, self.mesh.size, self.mesh
+        if mesh.prices_runs and time.monotonic() >= self.asked.stop:
+            mesh, self.known.is_lowered = self._mesh_without_runs, True
         held_rows, held_class = list_classes(np.column_stack([made.numbers, made.groups, made.parts]))
         held = Held(held_rows[:, :devices], held_rows[:, -1], held_rows[:, devices:-1])
         needs, blocks, classes = zip(*map(_list_taken, uses), strict=True)
         sizes = cost.tensor.itemsize, cost.part_itemsize
-        found = count_transfers(cost.table, held, needs, self.mesh, blocks, sizes)
+        found = count_transfers(cost.table, held, needs, mesh, blocks, sizes)
         parts = held.parts[:, None]
         itemsize = cost.itemsizes(parts)
-        ticks = transfer_ticks(found.busiest, found.rounds, found.runs, itemsize, self.mesh)
-        ticks += merge_ticks(found.fresh, parts, itemsize, self.mesh)
-        copying = assembly_ticks(found.assembled, self.mesh)
+        ticks = transfer_ticks(found.busiest, found.rounds, found.runs, itemsize, mesh)
+        ticks += merge_ticks(found.fresh, parts, itemsize, mesh)
+        copying = assembly_ticks(found.assembled, mesh)
         nbytes = found.cells * itemsize
         if not whole:
             ticks, nbytes, copying = (np.where(parts == 1, 0, each) for each in (ticks, nbytes, copying))

@@ -30,6 +30,8 @@ class Known(Facts):
     tables: dict[tuple[int, ...], RegionTable] = field(default_factory=dict)
     """By shape: regions of all tensors of a shape have one numbering."""
     shared: dict[tuple[Any, ...], IntArray] = field(default_factory=dict)
+    is_lowered: bool = False
+    """Whether tables were made when the time was over, so that some are below what layouts cost."""
 
     def share(self, array: IntArray) -> IntArray:
         """The one object for all arrays that are equal to one."""

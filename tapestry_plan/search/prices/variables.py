@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from math import prod
+from math import inf, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +57,8 @@ class Asked(Struct, frozen=True):
     """How many partial results are merged at a time, where the caller says so."""
     meter: Meter = field(default_factory=Meter)
     """Says how much of planning is done."""
+    stop: float = inf
+    """Of the monotonic clock: tables that are made from then on have no runs of messages, so that they are too low."""
     apart: bool = False
     """Whether no block lies in another one, as under a cap, so that all is copied that is not strided where it lies."""
 

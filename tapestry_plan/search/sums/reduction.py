@@ -95,7 +95,7 @@ def _find_undominated(size: int, tables: Sequence[IntArray]) -> IntArray:
     means = np.sum([table.mean(axis=1) for table in tables], axis=0)
     rivals = np.argsort(means, kind="stable")[:many]
     # Most pairs are told apart by few columns: the least difference is no more than that of some, or than the mean.
-    first, *others = (_take_columns(tables, columns) for columns in (tuning.FIRST_COLUMNS, tuning.COLUMNS, None))
+    first, few = (_take_columns(tables, columns) for columns in (tuning.FIRST_COLUMNS, tuning.COLUMNS))
     room = 1e-9 * np.abs(means).max()
     alive, at, step = np.ones(size, bool), 0, 16
     while at < len(rivals):
@@ -106,17 +106,30 @@ def _find_undominated(size: int, tables: Sequence[IntArray]) -> IntArray:
         maybe = (_list_least(first, rows, some) > 0) & (means[rows][:, None] + room > means[some])
         for rival, column in zip(some.tolist(), maybe.T, strict=True):
             asked = rows[column & alive[rows]] if alive[rival] else rows[:0]
-            for each in others:
-                if asked.size:
-                    asked = asked[sum((table[asked] - table[rival]).min(axis=1) for table in each) > 0]
-            alive[asked] = False
+            if asked.size:
+                alive[_list_dominated(tables, few, rival, asked)] = False
     return np.flatnonzero(alive)
 
 
-def _take_columns(tables: Sequence[IntArray], columns: int | None) -> Sequence[IntArray]:
+def _list_dominated(tables: Sequence[IntArray], few: Sequence[IntArray], rival: int, asked: IntArray) -> IntArray:
+    """Those of some values that another one dominates, by all columns of tables, of which few were taken."""
+    # What few columns say of each table is replaced by what more say, until the sum is no more than nothing.
+    least = np.array([(table[asked] - table[rival]).min(axis=1) for table in few])
+    order = sorted((k for k in range(len(tables)) if tables[k].shape != few[k].shape), key=lambda k: tables[k].size)
+    for k in (-1, *order):
+        for at in range(0, tables[k].shape[1] if k >= 0 else 1, tuning.COLUMNS_AT_ONCE):
+            if k >= 0:
+                there = tables[k][:, at : at + tuning.COLUMNS_AT_ONCE]
+                np.minimum(least[k], (there[asked] - there[rival]).min(axis=1), out=least[k])
+            kept = least.sum(axis=0) > 0
+            asked, least = asked[kept], least[:, kept]
+            if not asked.size:
+                return asked
+    return asked
+
+
+def _take_columns(tables: Sequence[IntArray], columns: int) -> list[IntArray]:
     """The tables with no more than so many of their columns."""
-    if columns is None:
-        return tables
     return [np.ascontiguousarray(table[:, :: -(-table.shape[1] // columns)]) for table in tables]
 
 
