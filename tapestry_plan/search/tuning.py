@@ -43,7 +43,7 @@ FIRST_FACTOR_ENTRIES = 50_000
 """The same in the first round, before layouts are left out: of most large tables little is needed then."""
 SECOND_FACTOR_ENTRIES = 250_000
 """The same where elimination has to split tables: a better plan, and more of the tables of one tensor, pay then."""
-FACTOR_GROWTH = 16
+FACTOR_GROWTH = 4
 """Times that it grows from one round of leaving layouts out to the next: the largest tables are made of few layouts."""
 MAX_APART = 64
 """Operators of a graph up to which it is planned again with equal ones apart; larger ones only if that seems to pay."""
