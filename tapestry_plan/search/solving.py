@@ -180,11 +180,10 @@ def find_layouts(
             some = marginals.list_kept(best[0])
         if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             return Solved(best[2], best[0], lowest, entries)
-        # Of the largest tables little is left once smaller ones have left layouts out; they come where these do not.
-        is_worth, most = is_worth_a_round(now.sizes, some), now.entries * tuning.FACTOR_GROWTH
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
-        search, bound = now.factors(min(most, tuning.MAX_FACTOR_ENTRIES) if is_worth else tuning.MAX_FACTOR_ENTRIES)
+        # Of the largest tables little is left once smaller ones have left layouts out.
+        search, bound = now.factors(min(now.entries * tuning.FACTOR_GROWTH, tuning.MAX_FACTOR_ENTRIES))
 
 
 def _place_least(
