@@ -1,7 +1,7 @@
 """Test profiles: `default` for every run, `thorough` for full families (`--all`), `quick` and `unshrunk` for tools.
 
-`thorough` tries 1,000 examples of each property, near seventeen times those of every run, and the heavy families whole: an
-hour or two of one core. `--all --part 3/8` takes an eighth of it.
+`thorough` tries 1,000 examples of each property, near seventeen times those of every run, and the heavy families whole:
+an hour or two of one core. `--all --part 3/8` takes an eighth of it.
 """
 
 from __future__ import annotations

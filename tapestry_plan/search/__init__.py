@@ -18,7 +18,10 @@ From the ground up; each row stands on rows above it:
     prices/merging                       what merging partial results in stages takes
     prices/tensors                       variables, stored tensors with who makes and reads them, known facts
     prices/chosen                        what moves where layouts are chosen
-    prices/problem                       operators as variables, tensors as tables
+    prices/variables                     what has a layout, and which it may have
+    prices/readings                      what each layout makes, holds and reads, as numbers of regions
+    prices/work                          what operators do by themselves
+    prices/problem                       tensors as tables, over all of these
     prices/kept                          a plan's own choices as a problem, some operators open
     prices/derived  prices/offers        layouts that a neighbor asks for, and that places of inputs and outputs say
     prices/blocks                        neighbors in one block, as tables too

@@ -2,12 +2,12 @@
 
 A tensor whose consumers are counted one by one costs no less than the largest of what each of them would receive
 alone, as tables say. Most layouts cost more than the chosen one by that already, and are not looked at any further.
+Variables that stand many times, in the same tables, are looked at once for the same layouts around them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -31,7 +31,41 @@ def move_layouts(problem: Problem, choice: Sequence[int], *, seed: int = 0, stop
     stop : float
         Of the monotonic clock: from then on what is there is given.
     """
-    return improve(choice, partial(count_better, problem), seed=seed, stop=stop)
+    return improve(choice, _Moves(problem).count, seed=seed, stop=stop)
+
+
+class _Moves:
+    """What moves of one variable cost, of alike ones in the same layouts once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._near: dict[int, tuple[int, list[int]]] = {}
+        """For each variable a number for all that is around it, and the variables there, itself among them."""
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._found: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
+
+    def count(self, var: int, choice: Sequence[int]) -> tuple[IntArray, IntArray]:
+        """As `count_better`."""
+        if var not in self._near:
+            self._near[var] = self._describe(var)
+        kind, near = self._near[var]
+        key = kind, *(choice[v] for v in near)
+        if key not in self._found:
+            self._found[key] = count_better(self.problem, var, choice)
+        return self._found[key]
+
+    def _describe(self, var: int) -> tuple[int, list[int]]:
+        # Arrays are shared, so ids say which; a problem keeps its tables.
+        said: list[object] = [self.problem.sizes[var]]
+        near = [var]
+        for factor in self.problem.touching[var]:
+            said.append((id(factor.ticks), id(factor.nbytes), factor.scope.index(var)))
+            near += factor.scope
+        for cost in self.problem.counted_alone.get(var, ()):
+            mine = [at for at, v in enumerate(cost.variables) if v == var]
+            said.append((*self.problem.describe(cost), *mine))
+            near += cost.variables
+        return self._kinds.setdefault(tuple(said), len(self._kinds)), near
 
 
 def count_better(problem: Problem, var: int, choice: Sequence[int]) -> tuple[IntArray, IntArray]:
@@ -52,15 +86,15 @@ class _Around:
     """What is around one variable, all others as chosen: exact tables, and tensors whose consumers are too many."""
 
     def __init__(self, problem: Problem, var: int, choice: Sequence[int]) -> None:
-        self.problem, self.var, self.choice = problem, var, choice
+        self.problem, self.var, self.choice = problem, var, list(choice)
         self.alone = problem.counted_alone.get(var, ())
         self.ticks, self.nbytes = alternatives(var, choice, problem.touching[var], problem.sizes[var])
 
     def count(self, value: int) -> tuple[int, int]:
         """Picoseconds and bytes with a layout."""
-        other = [*self.choice[: self.var], value, *self.choice[self.var + 1 :]]
+        self.choice[self.var] = value
         # Where a tensor lands is in a table of its own.
-        moved = [one for cost in self.alone for one in self.problem.count_moved_of(cost, other)[-len(cost.uses) :]]
+        moved = [m for cost in self.alone for m in self.problem.count_moved_of(cost, self.choice)[-len(cost.uses) :]]
         more = sum(one.ticks for one in moved), sum(int(one.nbytes.sum()) for one in moved)
         return int(self.ticks[value]) + more[0], int(self.nbytes[value]) + more[1]
 
@@ -73,9 +107,15 @@ class _Around:
         """The most that any consumer of a tensor would receive alone."""
         size = self.problem.sizes[self.var]
         ticks, nbytes = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        largest, most = 0, 0  # of consumers that other layouts of this variable do not change
         for factor in self.problem.list_alone(cost):
-            alone = alternatives(self.var, self.choice, [factor], size)
-            np.maximum(ticks, alone[0], out=ticks)
-            np.maximum(nbytes, alone[1], out=nbytes)
+            if self.var in factor.scope:
+                alone = alternatives(self.var, self.choice, [factor], size)
+                np.maximum(ticks, alone[0], out=ticks)
+                np.maximum(nbytes, alone[1], out=nbytes)
+            else:
+                at = tuple(self.choice[v] for v in factor.scope)
+                largest, most = max(largest, int(factor.ticks[at])), max(most, int(factor.nbytes[at]))
         # Of whole picoseconds a sum may be below the largest one by what each was rounded by.
-        return np.maximum(ticks - count_rounding(len(cost.uses)), 0), nbytes
+        rounding = count_rounding(len(cost.uses))
+        return np.maximum(np.maximum(ticks, largest) - rounding, 0), np.maximum(nbytes, most)

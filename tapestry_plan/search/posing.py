@@ -50,9 +50,10 @@ from tapestry_plan.search.neighbors.fusing import join_neighbors
 from tapestry_plan.search.neighbors.splitting import bound_with_splits, count_least
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.offers import offer_asked
-from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
 from tapestry_plan.search.prices.splits import add_offered, derive_splits, offer_cuts
+from tapestry_plan.search.prices.variables import Asked
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.solving import KeptLayouts, Solved, find_layouts, solve
 from tapestry_plan.search.writing import Candidate, name_split
@@ -95,15 +96,18 @@ class Request(Struct, frozen=True, kw_only=True):
             names, fan_in = check_same_bits(options.expand, fan_in)
             graph = fix_bits(graph)
         space = options.space or choose_space(mesh)
+        stop = inf if seconds is None else began + seconds
         request = cls(
-            wanted=Asked(mesh, options.placement, layout, fix, forbid, space, tie, fan_in=fan_in, meter=meter),
+            wanted=Asked(
+                mesh, options.placement, layout, fix, forbid, space, tie, fan_in=fan_in, meter=meter, stop=stop
+            ),
             expand=names,
             fuse=options.fuse,
             kept=tuple(graph.outputs[label] for label in (*layout, *tie) if label in graph.outputs),
             caps=caps,
             fan_in=fan_in,
             seed=options.seed,
-            stop=inf if seconds is None else began + seconds,
+            stop=stop,
         )
         return request, graph
 

@@ -118,7 +118,7 @@ def find_layouts(
     problem.asked.meter.enter("layouts")
     entries = 0
     best: Plan | None = None
-    lowest, improved = 0, False
+    lowest, improved, moved = 0, False, False
     last: Marginals | None = None  # those that nothing more can be left out by
     while True:
         found = minimize(now.sizes, search, total=_count_affordable(stop), rough=tuning.MAX_ROUGH_ENTRIES, tell=tell)
@@ -170,6 +170,9 @@ def find_layouts(
                 best = _better(problem, best, _choose(kept, choice))
             marginals = find_marginals(now.sizes, bound)
         lowest = max(lowest, min(best[0], marginals.bound_ticks))
+        if not moved and lowest < best[0]:  # beside a better plan more is left out before tables are larger
+            moved = True
+            best = _improve(problem, now, kept, best, [_find_rows(kept, best[2])], seed, stop)
         some = marginals.list_kept(best[0])
         if not improved and not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             improved = True
@@ -179,7 +182,8 @@ def find_layouts(
             return Solved(best[2], best[0], lowest, entries)
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
-        search, bound = now.factors()
+        # Of the largest tables little is left once smaller ones have left layouts out.
+        search, bound = now.factors(min(now.entries * tuning.FACTOR_GROWTH, tuning.MAX_FACTOR_ENTRIES))
 
 
 def _place_least(

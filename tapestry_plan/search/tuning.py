@@ -43,6 +43,8 @@ FIRST_FACTOR_ENTRIES = 50_000
 """The same in the first round, before layouts are left out: of most large tables little is needed then."""
 SECOND_FACTOR_ENTRIES = 250_000
 """The same where elimination has to split tables: a better plan, and more of the tables of one tensor, pay then."""
+FACTOR_GROWTH = 4
+"""Times that it grows from one round of leaving layouts out to the next: the largest tables are made of few layouts."""
 MAX_APART = 64
 """Operators of a graph up to which it is planned again with equal ones apart; larger ones only if that seems to pay."""
 NEAR_FACTOR_ENTRIES = 20_000
@@ -232,6 +234,10 @@ KEPT_ORDERS = 8
 """Orders of elimination that are kept: what is weighed again and again has the same one."""
 COLUMNS = 128
 """Of a table that are looked at before all of them, to see whether a value may be dominated."""
+FIRST_COLUMNS = 8
+"""Those that are looked at before these, of many pairs of values at once."""
+COLUMNS_AT_ONCE = 4096
+"""Those that are looked at after these, before it is asked again whether a value may be dominated."""
 FEW_ENTRIES = 20_000_000
 """Joint entries up to which elimination goes through all of them rather than look for dominated values first."""
 BLOCK_ENTRIES = 100_000

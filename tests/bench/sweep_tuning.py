@@ -524,6 +524,8 @@ NOT_SWEPT = {
     "plan.ops.TILE_COUNTERS": "chosen for caches, as TILE_CELLS",
     "plan.search.KEPT_ORDERS": "the size of a memory of answers, fixed on import",
     "plan.search.COLUMNS": "measured on whole plans: the table is in its own wing's tuning.py",
+    "plan.search.FIRST_COLUMNS": "as COLUMNS, of which it is the first part",
+    "plan.search.COLUMNS_AT_ONCE": "as COLUMNS, of which it is the last part",
     "plan.search.FEW_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.BLOCK_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.FEW_VALUES": "both ways take as long from 32 values to 64, on tables of any shape",

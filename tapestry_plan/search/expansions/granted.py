@@ -21,10 +21,11 @@ from tapestry_plan.ir import Stored
 from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.joint import JointProblem
 from tapestry_plan.search.prices.numbering import list_classes
-from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.splits import asks_for_splits
 from tapestry_plan.search.prices.tensors import TensorCost, Use, Variable
 from tapestry_plan.search.prices.transfers import Held
+from tapestry_plan.search.prices.variables import Asked
 from tapestry_plan.search.prices.variants import Option, Variants
 from tapestry_plan.search.sums.elimination import minimize_beside
 from tapestry_plan.search.sums.reduction import Factor, IntArray
@@ -206,7 +207,8 @@ def _find_now(
     """What the expansions of an operator cost at best, None if not known; `asks` as of `_asks`."""
     if not _are_fresh(variants):
         return None
-    joint = Alone(variants, Asked(problem.mesh, space=problem.asked.space, known=problem.known), read)
+    asked = Asked(problem.mesh, space=problem.asked.space, known=problem.known, stop=problem.asked.stop)
+    joint = Alone(variants, asked, read)
     if not joint.reads_no_more():
         return None
     if asks:

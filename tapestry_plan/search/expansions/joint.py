@@ -27,8 +27,9 @@ from msgspec.structs import replace
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.operands import ANYHOW
-from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.tensors import TensorCost, Use
+from tapestry_plan.search.prices.variables import Asked
 from tapestry_plan.search.prices.variants import Given, Variants
 from tapestry_plan.search.solving import KeptLayouts, list_rows
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
@@ -178,7 +179,8 @@ class JointProblem(Problem):
 
     def _count_alone(self, cost: TensorCost, cases: Sequence[Case]) -> list[Factor]:
         """The same of consumers one by one, whatever the others have received."""
-        return [self._restrict(given, self._factor_alone(cost, k)) for given, (k,) in cases]
+        alone = self.list_alone(cost)
+        return [self._restrict(given, alone[k]) for given, (k,) in cases]
 
     def _list_cases(self, cost: TensorCost) -> tuple[list[Case], list[Case] | None]:
         """The consumers that a tensor has, one after another, each step with the choices that decide so far.

@@ -26,9 +26,9 @@ from tapestry_plan.search.placing import count_held
 from tapestry_plan.search.prices.chosen import Moved, find_cells
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.kept import KeptProblem
-from tapestry_plan.search.prices.problem import Asked
 from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
 from tapestry_plan.search.prices.tensors import Known, TensorCost
+from tapestry_plan.search.prices.variables import Asked
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.steps import (

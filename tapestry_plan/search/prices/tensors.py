@@ -32,6 +32,8 @@ class Known(Facts):
     tables: dict[tuple[int, ...], RegionTable] = field(default_factory=dict)
     """By shape: regions of all tensors of a shape have one numbering."""
     shared: dict[tuple[Any, ...], IntArray] = field(default_factory=dict)
+    is_lowered: bool = False
+    """Whether tables were made when the time was over, so that some are below what layouts cost."""
 
     def share(self, array: IntArray) -> IntArray:
         """The one object for all arrays that are equal to one."""
@@ -151,15 +153,16 @@ class TensorCost(Struct):
         cells = self.table.sizes(self.held.numbers[row])
         return bool(cells.min() < cells.max())
 
-    def split(self) -> list[TensorCost]:
+    def split(self, meet: Callable[[Use, Use], bool]) -> list[TensorCost]:
         """The costs of consumers that may receive cells for each other, and of others apart from them.
 
         What a consumer receives depends on those before it only where they read the same cells: of a tensor of which
-        three operators read a third each, three tables of pairs say it all.
+        three operators read a third each, three tables of pairs say it all. Whether two `meet` is said by
+        `share_cells`, once for all that read alike.
         """
         groups: list[list[int]] = []
         for k, use in enumerate(self.uses):
-            near = [group for group in groups if any(self.share_cells(self.uses[other], use) for other in group)]
+            near = [group for group in groups if any(meet(self.uses[other], use) for other in group)]
             groups = [group for group in groups if group not in near]
             groups.append(sorted([k, *(other for group in near for other in group)]))
         return [self._with_uses(group) for group in sorted(groups)] if len(groups) > 1 else [self]

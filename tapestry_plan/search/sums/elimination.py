@@ -128,7 +128,7 @@ def _sweep(
 ) -> _Swept:
     """Eliminate every variable but some; `project` takes one out of the sum of some tables."""
     project = project or _project_out
-    factors = _settle(sizes, factors, beside)
+    factors = settle(sizes, factors, beside)
     done = [factor for factor in factors if not factor.scope]
     tables = _Buckets(sizes, factors)
     chosen: list[tuple[int, list[Factor]]] = []
@@ -166,7 +166,7 @@ def _sweep(
     return _Swept(chosen, left, ticks, nbytes, exact, entries)
 
 
-def _settle(sizes: Sequence[int], factors: Sequence[Factor], beside: frozenset[int]) -> list[Factor]:
+def settle(sizes: Sequence[int], factors: Sequence[Factor], beside: frozenset[int]) -> list[Factor]:
     """The tables without axes of variables that have one value; alike ones stay one object."""
     cut: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
     out = []
@@ -281,24 +281,44 @@ class _Order:
             key = heappop(self._heap)
             if self._keys.get(key[-1]) == key:  # else a newer key is there, or the variable is gone
                 del self._keys[key[-1]]
-                self._eliminate(key[-1])
+                if key[0]:
+                    self._eliminate(key[-1])
+                else:
+                    self._eliminate_leaf(key[-1])
                 return key[-1]
         return None
+
+    def _eliminate_leaf(self, var: int) -> None:
+        """Take out a variable whose neighbors all are neighbors of each other: of these one is less, nothing else."""
+        around = self._around.pop(var)
+        for v in around:
+            mine = self._around[v]
+            mine.remove(var)
+            if v in self._keys:  # it misses no edge between that variable and others any more
+                missing, entries, _ = self._keys[v]
+                self._put(v, (missing - 2 * len(mine - around), entries // self._sizes[var], v))
 
     def _eliminate(self, var: int) -> None:
         # a ── var ── b       its neighbors meet in the table that stands for it:       a ───── b
         #       │                                                                         ╲   ╱
         #       c                                                                           c
         around = self._around.pop(var)
+        changed = set(around)
+        for v in around:
+            for other in around - self._around[v]:
+                if v < other:  # an edge changes what the two, and those around both, add
+                    changed |= self._around[v] & self._around[other]
         for v in around:
             self._around[v] |= around
             self._around[v] -= {v, var}
-        # An edge between two variables changes what they and those around both of them add.
-        for v in around.union(*(self._around[v] for v in around)) - self._beside:
-            key = self._fill(v)
-            if key != self._keys[v]:
-                self._keys[v] = key
-                heappush(self._heap, key)
+        for v in changed:
+            if v in self._keys:
+                self._put(v, self._fill(v))
+
+    def _put(self, var: int, key: tuple[int, int, int]) -> None:
+        if key != self._keys[var]:
+            self._keys[var] = key
+            heappush(self._heap, key)
 
 
 def split_bucket(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> list[list[Factor]]:
@@ -315,6 +335,20 @@ def split_bucket(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> 
         else:
             groups.append((set(factor.scope), [factor]))
     return [members for _, members in groups]
+
+
+class Shared:
+    """Tables without their least entry: of equal ones one object, kept so that no other has its number."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], bytes], IntArray] = {}
+
+    def lower(self, table: IntArray) -> tuple[IntArray, int]:
+        """What a table has more than its least entry, and that entry."""
+        least = int(table.min())
+        made: IntArray = table - least
+        said = made.tobytes() if made.size <= tuning.MAX_SHARED_ENTRIES else str(id(made)).encode()
+        return self._known.setdefault((made.shape, said), made), least
 
 
 class Balance:

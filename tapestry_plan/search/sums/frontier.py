@@ -175,19 +175,19 @@ class Frontier:
             nbytes[:, r] = self._sum(part, rows[k])
         weighed = self._sum(part, [f for n, f in enumerate(part.tables) if n not in part.senders])
         every = part.sum_up(self.sizes)
-        every += np.expand_dims(part.outside, part.scope.index(part.variable))
+        every += np.expand_dims(part.outside, part.scope.index(part.variable)) + part.base
         place = np.flatnonzero(every.reshape(-1) <= self.limit)
         labels = Labels(place, own[place], weighed[place], nbytes[place], place, [])
         rest = every.reshape(-1)[place] - weighed[place]
         least = self._least_beside[k] + sum(self._least[self._rank[s.variable]] for s in part.senders.values())
         where = np.unravel_index(place, self._shape(part))
         for number, sender in part.senders.items():
-            message = part.tables[number]
-            axes = [part.scope.index(v) for v in message.scope]
-            shared = np.ravel_multi_index([where[a] for a in axes], message.ticks.shape)
+            scope, message = part.tables[number].scope, part.tables[number].ticks + sender.below
+            axes = [part.scope.index(v) for v in scope]
+            shared = np.ravel_multi_index([where[a] for a in axes], message.shape)
             least = least - self._least[self._rank[sender.variable]]
-            labels, kept = self._join(labels, shared, message.ticks.reshape(-1), self.labels[id(sender)], rest, least)
-            where, rest = tuple(w[kept] for w in where), (rest - message.ticks.reshape(-1)[shared])[kept]
+            labels, kept = self._join(labels, shared, message.reshape(-1), self.labels[id(sender)], rest, least)
+            where, rest = tuple(w[kept] for w in where), (rest - message.reshape(-1)[shared])[kept]
         axes = [a for a, v in enumerate(part.scope) if v != part.variable]
         labels.at = np.zeros(len(labels.at), np.int64)
         if axes:

@@ -15,7 +15,9 @@ values that it shares with them::
           a        least sums with a = 0, 1, …: min over b of T(a, b) and what is outside of a's
 
 What stands many times is gone through once: parts of the same tables, placed alike, have the same sum and send the same
-message, and where the same is outside of them too, all that they tell is the same.
+message, and where the same is outside of them too, all that they tell is the same. For that each message, and what is
+outside of a part, is told as what it has more than its least entry, and that as one number beside it: layer after layer
+of a network adds to the number, and soon nothing to the table.
 
 Where a bucket is split (see `elimination`), its variable may take another value in each part: every sum is then a lower
 bound, which is as good a reason to leave a value out.
@@ -30,15 +32,18 @@ from math import prod
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sums.elimination import (
     Balance,
     Factor,
     IntArray,
+    Shared,
     find_least_sum,
     list_blocks,
     list_order,
+    settle,
     split_bucket,
     spread_out,
 )
@@ -85,8 +90,14 @@ class Part(Struct):
     """The number of all parts with the same tables, placed alike."""
     senders: dict[int, Part] = field(default_factory=dict)
     """The parts that sent messages, by the message's place among the tables."""
+    lowered: int = 0
+    """What its message was lowered by, so that its least entry is 0."""
+    below: int = 0
+    """That and what all messages below it were lowered by."""
     outside: IntArray | int = 0
-    """What everything that is not below the part costs at least, given its variables without its own."""
+    """What everything that is not below the part costs at least, given its variables without its own, beside `base`."""
+    base: int = 0
+    """What sums of its tables and of what is outside are lower by than sums of all tables."""
 
     def sum_up(self, sizes: Sequence[int]) -> IntArray:
         """Its tables and messages as one table."""
@@ -157,6 +168,22 @@ def find_marginals(
     >>> [least.tolist() for least in find_marginals([2, 2], [Factor((0, 1), table, table)]).least]
     [[4, 2], [2, 3]]
     """
+    open_ = [v for v, size in enumerate(sizes) if size > 1]
+    number = {v: k for k, v in enumerate(open_)}
+    settled = [
+        Factor(tuple(number[v] for v in f.scope), f.ticks, f.nbytes) for f in settle(sizes, factors, frozenset())
+    ]
+    found = _find_marginals([sizes[v] for v in open_], settled, cap, chooses)
+    least = [np.full(size, found.bound_ticks, np.int64) for size in sizes]
+    choice = [0] * len(sizes)
+    for k, v in enumerate(open_):
+        least[v] = found.least[k]
+        choice[v] = found.choice[k] if chooses else 0
+    return replace(found, least=least, choice=tuple(choice) if chooses else ())
+
+
+def _find_marginals(sizes: Sequence[int], factors: Sequence[Factor], cap: int, chooses: bool) -> Marginals:
+    """The same of variables that all have several values."""
     tree = build_tree(sizes, factors, cap)
     least = [np.full(size, tree.bound_ticks, np.int64) for size in sizes]
     choice = [0] * len(sizes)
@@ -165,7 +192,7 @@ def find_marginals(
         alone = np.zeros(sizes[variable], np.int64)
         for part, told in parts:
             for at, found in told.bounds:
-                np.maximum(least[part.scope[at]], found, out=least[part.scope[at]])
+                np.maximum(least[part.scope[at]], found + part.base, out=least[part.scope[at]])
             for table in part.tables if chooses else ():
                 alone += table.ticks[tuple(slice(None) if v == variable else choice[v] for v in table.scope)]
             part.tables, part.senders = [], {}
@@ -199,15 +226,17 @@ class Tree(Struct):
         for part in reversed(self.parts):
             told = down.tell(part)
             for k, sender in part.senders.items():
-                sender.outside = told.outside[k]
+                sender.outside, more = told.outside[k]
+                # What the sender's message was lowered by, and not those below it, is not in its tables.
+                sender.base = part.base + more - sender.lowered
             yield part, told
 
 
 def build_tree(sizes: Sequence[int], factors: Sequence[Factor], cap: int = tuning.MAX_PRUNING_ENTRIES) -> Tree:
     """The buckets of tables and their messages, with tables of so many entries at most; `find_marginals` says more."""
     parts, roots, bound = _go_up(sizes, factors, cap)
-    for root, ticks in roots:
-        root.outside = bound - ticks
+    for root, _ in roots:
+        root.base = bound - root.lowered
     return Tree(parts, roots, bound, len(parts) == len(sizes))
 
 
@@ -221,14 +250,16 @@ def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[l
         if factor.scope:
             buckets[min(factor.scope, key=rank.__getitem__)].append((factor, None))
     parts: list[Part] = []
-    made: dict[tuple[object, ...], tuple[int, IntArray]] = {}
+    made: dict[tuple[object, ...], tuple[int, IntArray, int]] = {}
+    shared = Shared()
+    zeros: dict[int, IntArray] = {}
     balance = Balance(sizes)
     roots: list[tuple[Part, int]] = []
     for variable in order:
         senders = {id(factor): sender for factor, sender in buckets[variable] if sender is not None}
         bucket = [factor for factor, _ in buckets[variable]]
         if not bucket:
-            zero = np.zeros(sizes[variable], np.int64)
+            zero = zeros.setdefault(sizes[variable], np.zeros(sizes[variable], np.int64))
             bucket = [Factor((variable,), zero, zero)]
         for group in balance.shift(split_bucket(bucket, sizes, cap)):
             scope = tuple(sorted({v for factor in group for v in factor.scope}))
@@ -237,15 +268,16 @@ def _go_up(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> tuple[l
             key = scope.index(variable), *((id(f.ticks), *map(scope.index, f.scope)) for f in group)
             part = Part(variable, scope, group, len(made), sent)
             if key not in made:
-                made[key] = part.alike, part.send(sizes)
-            part.alike, ticks = made[key]
+                made[key] = part.alike, *shared.lower(part.send(sizes))
+            part.alike, ticks, part.lowered = made[key]
+            part.below = part.lowered + sum(sender.below for sender in sent.values())
             parts.append(part)
             if ticks.ndim:
                 rest = tuple(v for v in scope if v != variable)
                 buckets[min(rest, key=rank.__getitem__)].append((Factor(rest, ticks, ticks), part))
             else:
-                roots.append((part, int(ticks)))
-                bound += int(ticks)
+                roots.append((part, part.below))
+                bound += part.below
         buckets[variable] = []
     return parts, roots, bound
 
@@ -254,9 +286,9 @@ class _PartBounds(Struct):
     """What a part says once it is known what is outside of it."""
 
     bounds: list[tuple[int, IntArray]]
-    """The place of a variable in the part's scope, and lower bounds for its values."""
-    outside: dict[int, IntArray]
-    """By the place of a message among the part's tables: what is outside of who sent it."""
+    """The place of a variable in the part's scope, and lower bounds for its values, beside the part's base."""
+    outside: dict[int, tuple[IntArray, int]]
+    """By the place of a message among the tables: what is outside of who sent it, and what that is lowered by."""
 
 
 class _Down:
@@ -265,7 +297,7 @@ class _Down:
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
         self._told: dict[tuple[object, ...], _PartBounds] = {}
-        self._shared: dict[tuple[tuple[int, ...], bytes], IntArray] = {}
+        self._shared = Shared()
 
     def tell(self, part: Part) -> _PartBounds:
         places = tuple(part.senders)
@@ -283,13 +315,8 @@ class _Down:
         for k, shared in zip(part.senders, each, strict=True):
             message = part.tables[k]
             told.bounds += _list_bounds(shared, message.scope, message.scope, scope)
-            told.outside[k] = self._share(shared - message.ticks)
+            told.outside[k] = self._shared.lower(shared - message.ticks)
         return told
-
-    def _share(self, array: IntArray) -> IntArray:
-        """The one object for all arrays that are equal to one, kept so that no other has its number."""
-        said = array.tobytes() if array.size <= tuning.MAX_SHARED_ENTRIES else str(id(array)).encode()
-        return self._shared.setdefault((array.shape, said), array)
 
 
 def _list_bounds(

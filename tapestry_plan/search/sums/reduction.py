@@ -15,6 +15,7 @@ unlike bounds on whole sums, and alike variables are looked at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 from msgspec import Struct
@@ -87,21 +88,58 @@ def _list_undominated(sizes: Sequence[int], factors: Sequence[Factor]) -> list[I
 def _find_undominated(size: int, tables: Sequence[IntArray]) -> IntArray:
     if size == 1 or not tables:
         return _all(size)
-    rivals = np.arange(size)
     entries = sum(table.size for table in tables)
     many = max(1, tuning.MAX_COMPARED_ENTRIES // entries)
-    if many < size:  # those that cost least by and large dominate most
-        rivals = np.argsort(sum(table.mean(axis=1) for table in tables), kind="stable")[:many]
-    # Most pairs are told apart by few columns: the least difference is no more than that of some.
-    few = [table[:, :: -(-table.shape[1] // tuning.COLUMNS)] for table in tables]
-    alive = np.ones(size, bool)
-    for some in np.array_split(rivals, -(-len(rivals) * size // tuning.MAX_PAIRS)):
-        maybe = sum((table[:, None] - table[some]).min(axis=2) for table in few) > 0
-        for rival, column in zip(some, maybe.T, strict=True):
-            asked = np.flatnonzero(column & alive)
+    # Those that cost least by and large go first: they dominate most, and what is dominated is a rival no more, as who
+    # dominates it dominates all that it does.
+    means = np.sum([table.mean(axis=1) for table in tables], axis=0)
+    rivals = np.argsort(means, kind="stable")[:many]
+    # Most pairs are told apart by few columns: the least difference is no more than that of some, or than the mean.
+    first, few = (_take_columns(tables, columns) for columns in (tuning.FIRST_COLUMNS, tuning.COLUMNS))
+    room = 1e-9 * np.abs(means).max()
+    alive, at, step = np.ones(size, bool), 0, 16
+    while at < len(rivals):
+        some = rivals[at : at + step]
+        at, some = at + step, some[alive[some]]
+        rows = np.flatnonzero(alive)
+        step = min(2 * step, max(1, tuning.MAX_PAIRS // len(rows)))
+        maybe = (_list_least(first, rows, some) > 0) & (means[rows][:, None] + room > means[some])
+        for rival, column in zip(some.tolist(), maybe.T, strict=True):
+            asked = rows[column & alive[rows]] if alive[rival] else rows[:0]
             if asked.size:
-                alive[asked] = sum((table[asked] - table[rival]).min(axis=1) for table in tables) <= 0
+                alive[_list_dominated(tables, few, rival, asked)] = False
     return np.flatnonzero(alive)
+
+
+def _list_dominated(tables: Sequence[IntArray], few: Sequence[IntArray], rival: int, asked: IntArray) -> IntArray:
+    """Those of some values that another one dominates, by all columns of tables, of which few were taken."""
+    # What few columns say of each table is replaced by what more say, until the sum is no more than nothing.
+    least = np.array([(table[asked] - table[rival]).min(axis=1) for table in few])
+    order = sorted((k for k in range(len(tables)) if tables[k].shape != few[k].shape), key=lambda k: tables[k].size)
+    for k in (-1, *order):
+        for at in range(0, tables[k].shape[1] if k >= 0 else 1, tuning.COLUMNS_AT_ONCE):
+            if k >= 0:
+                there = tables[k][:, at : at + tuning.COLUMNS_AT_ONCE]
+                np.minimum(least[k], (there[asked] - there[rival]).min(axis=1), out=least[k])
+            kept = least.sum(axis=0) > 0
+            asked, least = asked[kept], least[:, kept]
+            if not asked.size:
+                return asked
+    return asked
+
+
+def _take_columns(tables: Sequence[IntArray], columns: int) -> list[IntArray]:
+    """The tables with no more than so many of their columns."""
+    return [np.ascontiguousarray(table[:, :: -(-table.shape[1] // columns)]) for table in tables]
+
+
+def _list_least(tables: Sequence[IntArray], rows: IntArray, others: IntArray) -> IntArray:
+    """The sum over tables of the least difference of two rows in any column, by row and other row."""
+    total = np.zeros((len(rows), len(others)), np.int64)
+    for table in tables:
+        mine, theirs = table[rows].T, table[others].T
+        total += reduce(np.minimum, (mine[k][:, None] - theirs[k] for k in range(len(mine))))
+    return total
 
 
 def cut_table(

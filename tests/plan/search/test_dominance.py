@@ -19,8 +19,9 @@ from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.dominance import find_expandable, find_undominated
 from tapestry_plan.search.expansions.joint import JointProblem
-from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Problem
 from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
+from tapestry_plan.search.prices.variables import Asked
 from tapestry_plan.search.prices.variants import Variants
 from tapestry_plan.search.solving import find_layouts, list_rows, solve
 

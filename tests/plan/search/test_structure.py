@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
-from layered_models import bert, gpt, gpt2, vit
+from layered_models import bert, gpt, gpt2, llama, vit
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, load_onnx, plan
 from tapestry_plan.ops import relu
+from tapestry_plan.search import moving
+from tapestry_plan.search.prices import chosen
+from tapestry_plan.search.prices import problem as problems
 from tapestry_plan.search.prices.derived import derive_layouts
 from tapestry_plan.search.prices.memory import Memory
-from tapestry_plan.search.prices.problem import Asked, Problem
+from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.sums import elimination, pruning, reduction
 
 MESH = Mesh((2, 2), device=Device(1e12, 1e11), link=Link(1e-6, 1e10))
 SMALL = {"batch": 2, "length": 8, "width": 128}
@@ -123,3 +130,44 @@ def test_a_fixed_operator_has_that_layout_alone() -> None:
     problem = Problem(g, Asked(Mesh((64,)), fix={"c": {"n": 64}}, space="all"))
     assert problem.sizes[problem.position["operator", "c"]] == 1
     assert not any(key[0] == "options" for key in problem.known.facts)
+
+
+WATCHED = (
+    (problems, "count_transfers"),
+    (elimination, "_project_out"),
+    (pruning.Part, "send"),
+    (pruning.Part, "find_least"),
+    (reduction, "_find_undominated"),
+    (moving, "count_better"),
+    (chosen, "_count_now"),
+)
+"""What makes tables, takes minima of their sums, compares values, tries moves, and prices what was chosen."""
+
+
+def count_work(layers: int, patch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a plan of Llama 2 of 7 billion numbers for 8 devices, or of some of its layers, does each of these."""
+    work: Counter[str] = Counter()
+
+    def count(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **named: Any) -> Any:
+            work[name] += 1
+            return function(*args, **named)
+
+        return counted
+
+    graph = load_onnx(llama(layers))
+    with patch.context() as now:
+        for place, name in WATCHED:
+            now.setattr(place, name, count(name, getattr(place, name)))
+        p = plan(graph, Mesh((8,), device=Device(4e14, 3e12), link=Link(5e-6, 3e11)))
+    assert p.gap <= 0.005
+    return work
+
+
+@pytest.mark.parametrize("layers", [2, pytest.param(32, marks=pytest.mark.heavy)])
+def test_a_plan_of_7_billion_numbers_takes_little_work(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 32 layers about as much as of two: each table once, each move once, and each sum of tables few times."""
+    most = {"count_transfers": 100, "_count_now": 250, "count_better": 1600, "_find_undominated": 900}
+    most |= {"_project_out": 500, "send": 650, "find_least": 1100}
+    work = count_work(layers, monkeypatch)
+    assert work.keys() == most.keys() and all(work[name] <= many for name, many in most.items()), work

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, concat, ops, plan
 from tapestry_plan.search import tuning as search_tuning
 from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.runs import Signed, count_box_runs, count_message_runs
+from tapestry_plan.search.prices.runs import RunReads, Signed, count_box_runs, count_message_runs
 from tapestry_plan.steps import count_runs
 from tapestry_sets import Box, DisjointRegions, Region
 from tests.exec.run.test_every_kind_of_plan import make_graph
@@ -234,3 +235,29 @@ def test_reasons_and_tables_tell_runs() -> None:
         told = f"{cause.nbytes[1]:,} B in {runs[1]} runs of result h", f"{cause.nbytes[0]:,} B in {runs[0]} runs now"
         assert all((each in other.reasons[0]) == mesh.prices_runs for each in told), other.reasons
         assert ShardPlan.from_json(p.to_json()).alternatives["down"] == p.alternatives["down"]
+
+
+def test_a_limit_of_time_ends_the_counting_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each count takes a second of a clock; what is there then is a plan as its own steps have it, with a bound."""
+    g = Graph()
+    x = g.input("x", (12, 12))
+    for k in range(3):
+        x = ops.tanh(x.T @ g.input(f"w{k}", (12, 12)))
+    g.output(x, "y")
+    mesh, passed, count = Mesh(3, link=SLOW), 0.0, RunReads.count
+
+    def counting(self: RunReads, *given: Any, **named: Any) -> Any:
+        nonlocal passed
+        passed += 1
+        return count(self, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunReads, "count", counting)
+        patch.setattr(time, "monotonic", lambda: passed)
+        best = plan(g, mesh)
+        counts = passed
+        hasty = plan(g, mesh, time_limit_seconds=1.5)
+        assert passed - counts <= 3 < counts, "one table more than there was time for"
+    assert best.gap == 0 and hasty.bound <= best.seconds <= hasty.seconds
+    counted = Recosting(hasty)
+    assert (counted.ticks, counted.nbytes) == (round(hasty.seconds * 1e12), hasty.nbytes_moved)
