@@ -113,7 +113,7 @@ class InputShapes:
         else:
             also = f"; {list_names(sorted(symbols), name, 'symbols of open axes')}"
             known = list_names(self._inputs, name, "inputs") + also
-            raise ValueError(f"shapes names {quote(name)}, which is no input and no open axis; {known}")
+            raise ValueError(f"shapes names {quote(name)}, which is neither an input nor an open axis; {known}")
 
     def _note(self, symbol: str, extent: int, where: str) -> None:
         found, first = self._symbols.setdefault(symbol, (extent, where))

@@ -189,7 +189,7 @@ def test_sizes_are_given_by_symbol() -> None:
     [
         (
             {"q": 4},
-            r"shapes names 'q', which is no input and no open axis; known inputs: 'x', 'z', 'u'; "
+            r"shapes names 'q', which is neither an input nor an open axis; known inputs: 'x', 'z', 'u'; "
             r"known symbols of open axes: 'batch', 'other'",
         ),
         (

@@ -434,7 +434,7 @@ def test_dynamic_axes_are_named() -> None:
 @pytest.mark.parametrize(
     ("shapes", "says"),
     [
-        ({"z": [2, 3]}, r"shapes names 'z', which is no input and no open axis; known inputs: 'x'"),
+        ({"z": [2, 3]}, r"shapes names 'z', which is neither an input nor an open axis; known inputs: 'x'"),
         ({"x": [2]}, r"\(2,\) has rank 1, the input has rank 2: \(n, 3\)"),
         ({"x": [2, 4]}, "says 4 on axis 1, but the model fixes it to 3"),
         ({"x": [0, 3]}, r"shapes\['x'\]\[0\] must be at least 1, not 0"),
