@@ -160,6 +160,8 @@ class NumpyDevice:
         self._packs: dict[tuple[int, int], copies.Strips] = {}
         """By the identities of a buffer's array and of a step's regions."""
         self._unpacks: dict[tuple[int, int], copies.Strips] = {}
+        self._merges: dict[tuple[int, int], Merging] = {}
+        """The same of where parts are merged."""
         self._held: dict[int, Array] = {}
         self._held_nbytes = 0
         self.restart()
@@ -167,7 +169,7 @@ class NumpyDevice:
     def leave(self) -> None:
         """Give up all buffers."""
         if self._held or len(self._launches) > tuning.KEPT_LAUNCHES:
-            for known in (self._launches, self._known, self._packs, self._unpacks):
+            for known in (self._launches, self._known, self._packs, self._unpacks, self._merges):
                 known.clear()
         self._held.clear()
         self._held_nbytes = 0
@@ -292,17 +294,18 @@ class NumpyDevice:
     def _merge_in_place(
         self, ufunc: Any, parts: Sequence[Buffer], output: Buffer, target: Array, regions: Regions
     ) -> None:
-        first, *others = parts
-        lies = output.strides, output.start
-        where = first.strides, first.start, *lies, tuple(regions)
-        copies.strided_copies(copies.between, target.itemsize, *where).carry(self._array(first), target)
-        for region in regions:
-            for part in others:
-                source = self._array(part)
-                for t in copies.between(part.strides, part.start, *lies, (region,)):
-                    mine = copies.strided_view(target, t.dst_offset, t.dims, t.dst_strides)
-                    theirs = copies.strided_view(source, t.src_offset, t.dims, t.src_strides)
-                    ufunc(mine, theirs, out=mine)
+        arrays = [target, *(self._span(part, self._array(part)) for part in parts)]
+        known = self._merges.get((id(target), id(regions)))
+        if known is None or known.regions is not regions or list(map(id, known.arrays)) != list(map(id, arrays)):
+            known = Merging.of(arrays, [output, *parts], regions)
+            if len(self._merges) >= tuning.KEPT_LAUNCHES:
+                self._merges.clear()
+            self._merges[id(target), id(regions)] = known
+        for mine, first, *others in known.cells:
+            if not others:
+                mine[...] = first
+            for other in others:  # the first two straight into their place, which saves a pass over it
+                first = ufunc(first, other, out=mine)
 
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's block function on blocks of this device's buffers."""
@@ -358,6 +361,28 @@ def _find_block(array: Array, buffer: Buffer, box: Box, piece: Piece | None) -> 
         return copies.block_of(array, buffer.start, box)
     strides, first = copies.lay_block(buffer, box, piece)
     return copies.strided_view(array, first, box.shape, strides)
+
+
+class Merging(NamedTuple):
+    """Where the cells of regions lie in an array and in the parts that are merged there."""
+
+    arrays: list[Array]
+    """From the first to the last cell of each: the array, then its parts."""
+    regions: Regions
+    cells: list[list[Array]]
+    """By box of cells that lie alike, a view of each array."""
+
+    @classmethod
+    def of(cls, arrays: list[Array], buffers: Sequence[Buffer], regions: Regions) -> Merging:
+        """Find it from the buffers that the arrays are of."""
+        forms = copies.together(tuple((one.strides, one.start) for one in buffers), tuple(regions))
+        cells = []
+        for origin, digits in forms:
+            dims = tuple(n for n, *_ in digits)
+            steps = [tuple(digit[1 + form] for digit in digits) for form in range(len(arrays))]
+            places = zip(arrays, origin, steps, strict=True)
+            cells.append([copies.strided_view(array, first, dims, mine) for array, first, mine in places])
+        return cls(arrays, regions, cells)
 
 
 def _keep(known: dict[tuple[int, int], copies.Strips], strips: copies.Strips) -> copies.Strips:
