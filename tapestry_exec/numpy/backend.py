@@ -17,6 +17,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.numpy import tuning
 from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, check_room
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
+from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Buffer, align
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece
@@ -162,6 +163,12 @@ class NumpyDevice:
         self._unpacks: dict[tuple[int, int], copies.Strips] = {}
         self._merges: dict[tuple[int, int], Merging] = {}
         """The same of where parts are merged."""
+        self._tried: dict[int, Buffer] = {}
+        """Buffers that a run of this deployment has poisoned, used and given back."""
+        self._given_back: dict[int, Buffer] = {}
+        """The same of the run that goes on."""
+        self._untold: set[int] = set()
+        """Those that operators of the caller's own write, in which cells may depend on numbers."""
         self._held: dict[int, Array] = {}
         self._held_nbytes = 0
         self.restart()
@@ -171,6 +178,8 @@ class NumpyDevice:
         if self._held or len(self._launches) > tuning.KEPT_LAUNCHES:
             for known in (self._launches, self._known, self._packs, self._unpacks, self._merges):
                 known.clear()
+        for told in (self._tried, self._given_back, self._untold):
+            told.clear()
         self._held.clear()
         self._held_nbytes = 0
         self.restart()
@@ -180,18 +189,26 @@ class NumpyDevice:
         self._launches.clear()  # in runs before it may have lain in the arena
         room = copies.aligned_bytes(buffer.nbytes)
         self._held[buffer.id] = self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, room)
-        _poison(room, self._held[buffer.id], buffer, tensor_shape)
+        _poison(room, self._held[buffer.id])
+        _fill_outside(self._held[buffer.id], buffer, tensor_shape)
         self._held_nbytes += align(buffer.nbytes)
         self.peak_nbytes = self._held_nbytes
 
     def restart(self) -> None:
         """Forget all buffers but those that stay, and count anew."""
+        self._tried |= self._given_back
         self._arrays: dict[int, Array] = dict(self._held)
         self._fresh: dict[int, tuple[int, ...]] = {}
+        """Tensors' shapes by buffer, where nothing used the buffer yet."""
         self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
-        """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
+        """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill.
+
+        Which cells a plan's steps write does not depend on numbers, so that one run of a deployment tells for all: a
+        buffer that was poisoned and given back by readers is not poisoned again, unless an operator of the caller's
+        own writes it.
+        """
         known = self._known.get(buffer.id)
         if known is None or known[0] is not buffer:
             known = self._known[buffer.id] = buffer, *_lay(buffer, self.memory), buffer.offset + buffer.room
@@ -200,7 +217,8 @@ class NumpyDevice:
             if self._held_nbytes + known[3] > self.peak_nbytes:
                 self.peak_nbytes = self._held_nbytes + known[3]
             # Poisoned just before the first use, unless that writes every cell.
-            self._fresh[buffer.id] = tuple(tensor_shape)
+            if buffer.fill is not None or self._tried.get(buffer.id) is not buffer:
+                self._fresh[buffer.id] = tuple(tensor_shape)
         elif (host := buffer.within.buffer) in self._fresh:
             self._array(self._known[host][0])  # poisoned with its host
 
@@ -208,13 +226,20 @@ class NumpyDevice:
         """Give a buffer's place back."""
         del self._arrays[buffer.id]
         self._fresh.pop(buffer.id, None)
+        if buffer.id not in self._untold:
+            self._given_back[buffer.id] = buffer
 
     def _array(self, buffer: Buffer) -> Array:
         array = self._arrays[buffer.id]
         tensor_shape = self._fresh.pop(buffer.id, None)
         if tensor_shape is not None:
-            _poison(self.memory[buffer.offset : buffer.offset + buffer.nbytes], array, buffer, tensor_shape)
+            self._refresh(buffer, array, tensor_shape)
         return array
+
+    def _refresh(self, buffer: Buffer, array: Array, tensor_shape: Sequence[int]) -> None:
+        if self._tried.get(buffer.id) is not buffer:
+            _poison(self.memory[buffer.offset : buffer.offset + buffer.nbytes], array)
+        _fill_outside(array, buffer, tensor_shape)
 
     def _span(self, buffer: Buffer, array: Array) -> Array:
         """The array of a buffer from its first to its last cell: of one within another one with what lies between."""
@@ -312,6 +337,8 @@ class NumpyDevice:
         known = self._launches.get(id(inputs))
         if known is None or known.inputs is not inputs or known.outputs is not outputs:
             known = self._launches[id(inputs)] = self._prepare(inputs, outputs, shard, workspace)
+            if not is_builtin(op, shard.attrs):
+                self._untold.update(buffer.id for buffer, _ in outputs)
         fresh = self._fresh
         for buffer in known.buffers:
             if buffer.id in fresh:
@@ -393,8 +420,12 @@ def _keep(known: dict[tuple[int, int], copies.Strips], strips: copies.Strips) ->
     return strips
 
 
-def _poison(room: NDArray[np.uint8], array: Array, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
-    """Fill a buffer's bytes, so that a cell that nothing writes shows, and its cells outside the tensor."""
+def _poison(room: NDArray[np.uint8], array: Array) -> None:
+    """Fill a buffer's bytes, so that a cell that nothing writes shows."""
     room.fill(tuning.POISON_FLOAT if array.dtype.kind in "fc" else tuning.POISON_OTHER)
+
+
+def _fill_outside(array: Array, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
+    """Fill a buffer's cells outside the tensor."""
     if buffer.fill is not None:
         copies.fill_cells(copies.outside(buffer.shape, buffer.start, tuple(tensor_shape)), array, buffer.fill)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tapestry_exec.copies import Array, aligned_bytes
 from tapestry_exec.numpy import Launched, NumpyBackend, NumpyDevice
 from tapestry_exec.onnxruntime import tuning
-from tapestry_exec.onnxruntime.blocks import Given, NotLocal, is_ours, make_graph
+from tapestry_exec.onnxruntime.blocks import Given, NotLocal, make_graph
 from tapestry_exec.onnxruntime.segments import Program, StepBlock, Stretch
 from tapestry_exec.run import (
     Absorbed,
@@ -27,6 +27,7 @@ from tapestry_exec.run import (
 )
 from tapestry_plan.ir import Graph, Op, Shard, UnsupportedOp
 from tapestry_plan.onnx import to_onnx
+from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, DeviceStep, Free
 from tapestry_sets.regions import Region
 from tapestry_sets.views import Piece
@@ -84,7 +85,7 @@ class OnnxruntimeBackend(NumpyBackend):
 
     def find_session(self, op: Op, shard: Shard, given: Sequence[Given | None]) -> Any:
         """A session for a block, or None where it has none; alike blocks without constants have one."""
-        if any(one is not None and one.value is not None for one in given) or not is_ours(op, shard.attrs):
+        if any(one is not None and one.value is not None for one in given) or not is_builtin(op, shard.attrs):
             return self._begin_session(op, shard, given)
         attrs = tuple((key, repr(value)) for key, value in shard.attrs.items())
         boxes = tuple(box and box.shape for box in (*shard.input_boxes, *shard.output_boxes))

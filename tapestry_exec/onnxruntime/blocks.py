@@ -64,14 +64,6 @@ def add_whole(graph: Graph, op: Op, attrs: Attrs, tensors: Sequence[Tensor | Non
     return _add_op(graph, op, tensors, dict(attrs))
 
 
-def is_ours(op: Op, attrs: Attrs) -> bool:
-    """Whether an operator, and each one in a block, is what is known by its name."""
-    fusion = open_block(op, attrs)
-    if fusion is None:
-        return op is BUILTIN_OPS.get(op.name)
-    return is_ours(fusion.first, fusion.first_attrs) and is_ours(fusion.second, fusion.second_attrs)
-
-
 def add_block(graph: Graph, op: Op, shard: Shard, tensors: Sequence[Tensor | None]) -> Tensor:
     """Add a block to a graph, behind the tensors that it is given.
 

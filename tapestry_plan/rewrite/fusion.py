@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import (
+    BUILTIN_OPS,
     DERIVED,
     Activation,
     Addition,
@@ -484,3 +485,11 @@ def open_block(op: Op, attrs: Attrs) -> Fusion | None:
     if not isinstance(op, Derived) or op.form != "fused":
         return None
     return _known_fusion(*op.of, attrs)
+
+
+def is_builtin(op: Op, attrs: Attrs) -> bool:
+    """Whether an operator, and each one in a block, is the one that the package knows by its name."""
+    block = open_block(op, attrs)
+    if block is None:
+        return op is BUILTIN_OPS.get(op.name)
+    return is_builtin(block.first, block.first_attrs) and is_builtin(block.second, block.second_attrs)

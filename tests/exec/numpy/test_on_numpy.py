@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from tapestry_exec import NumpyBackend
+from tapestry_exec import NumpyBackend, deploy
 from tapestry_exec.copies import arrays
 from tapestry_exec.copies.arrays import Strips, pack, read_piece, read_view, strided_copies, unpack
 from tapestry_exec.copies.strided import between, pack_transfers, unpack_transfers
 from tapestry_exec.numpy import tuning
 from tapestry_exec.numpy.backend import NumpyDevice
-from tapestry_plan import MONOIDS
+from tapestry_plan import MONOIDS, Graph, Mesh, ops, plan
+from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import Buffer
 from tapestry_sets import Allocation, Box, Region, Sett, Stripe, TooManyPieces, View, allocate
 from tapestry_sets.views import Piece
@@ -344,6 +347,43 @@ def test_a_buffer_that_is_written_whole_needs_no_poison_and_another_gets_it() ->
     d.unpack(np.full(2, 2, np.float32), part, [Region.from_bounds((4,), (1,), (3,))])
     assert d.pack(whole, [Region.full((4,))]).tolist() == [2, 2, 2, 2]
     assert np.isnan(d.pack(part, [Region.full((4,))])).tolist() == [True, False, False, True]
+
+
+def test_what_a_run_has_tried_is_not_poisoned_in_the_next_one_but_its_padding_is_filled() -> None:
+    d, cells = device(), Region.from_bounds((4,), (1,), (3,))
+    b, other = buffer(0, (6,), start=(-1,), fill=7.5), buffer(1, (6,), start=(-1,), fill=7.5)
+    outside = [Region.full((6,), (-1,))]
+    for run, poisoned in enumerate([True, False, True]):
+        if run == 2:
+            d.leave()
+        d.restart()
+        d.memory[:] = 0
+        d.alloc(b, (4,))
+        d.unpack(np.full(2, 2, np.float32), b, [cells])
+        found = d.pack(b, outside)
+        assert found[[0, 2, 3, 5]].tolist() == [7.5, 2, 2, 7.5]
+        assert np.isnan(found[[1, 4]]).tolist() == [poisoned] * 2
+        d.alloc(other, (4,))
+        assert np.isnan(d.pack(other, outside)[1:5]).all(), "which nothing gave back"
+        d.free(b)
+        if run == 0:
+            d.alloc(b, (4,))  # a second stay in one run
+            assert np.isnan(d.pack(b, outside)[1:5]).all()
+            d.free(b)
+
+
+def test_what_operators_of_ones_own_leave_out_shows_in_every_run() -> None:
+    def write(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        outputs[0][inputs[0] > 0] = 1
+
+    mine = replace(BUILTIN_OPS["relu"], name="mine", block=write)
+    g = Graph()
+    x, w = g.input("x", (4,)), g.constant("w", np.ones(4, np.float32))
+    g.output(ops.relu(g.op(mine, x * w, name="m")), "y")
+    with deploy(plan(g, Mesh(1), fuse=False), backend="serial") as placed:
+        for sign in (1, -1, -1):
+            found = placed.run({"x": np.full(4, sign, np.float32)}).outputs["y"]
+            assert np.isnan(found).all() == (sign < 0), sign
 
 
 def test_placing_copies_only_what_is_scattered() -> None:
