@@ -29,17 +29,18 @@ def align(rows: Sequence[Sequence[str]], ruler: bool = False, numbers: Collectio
 def as_html(rows: Sequence[Sequence[str]], style: str = "", numbers: Collection[int] | None = None) -> str:
     """Return rows, the head first, as an element of HTML; a style is for each cell.
 
-    Where it is said which columns are of numbers, these end in line and words begin in line, as in `align`.
+    Where it is said which columns are of numbers, these end in line and words begin in line, as in `align`, with room
+    between them, which some notebooks give no cell.
 
     Examples
     --------
     >>> print(as_html([("id", "kind"), ("0", "a<b")], numbers={0}).splitlines()[1])
-    <thead><tr><th style="text-align:right">id</th><th style="text-align:left">kind</th></tr></thead>
+    <thead><tr><th style="padding:.2em .5em;text-align:right">id</th><th style="padding:.2em .5em;text-align:left">kind</th></tr></thead>
     """
     from html import escape  # loaded with the first table, not with the package
 
     def style_of(column: int) -> str:
-        way = "" if numbers is None else f"text-align:{'right' if column in numbers else 'left'}"
+        way = "" if numbers is None else f"padding:.2em .5em;text-align:{'right' if column in numbers else 'left'}"
         own = ";".join(part for part in (style, way) if part)
         return f' style="{own}"' if own else ""
 

@@ -31,6 +31,32 @@ function fromBase64(text) {
   return Uint8Array.from(atob(text.trim()), (c) => c.charCodeAt(0));
 }
 
+// -- theme ----------------------------------------------------------------------------------------------
+
+// Light or dark as the page around an element says it: JupyterLab, VS Code, marimo, and pages with `data-theme`. Rules of
+// style end where a frame or a shadow begins, as around marimo's widgets, so this goes on to what holds them.
+const THEMED = "[data-jp-theme-light], [data-theme=light], [data-theme=dark], .vscode-light, .vscode-dark";
+
+function findThemed(from) {
+  let found = null;
+  for (let one = from; one && !found; one = one.getRootNode().host) found = one.closest(THEMED);
+  return found;
+}
+
+function followTheme(from, root) {
+  const tell = () => {
+    const place = findThemed(from);
+    if (place) root.dataset.theme = place.matches("[data-jp-theme-light=false], [data-theme=dark], .vscode-dark") ? "dark" : "light";
+    else delete root.dataset.theme; // the system's
+    return place;
+  };
+  const place = tell();
+  if (!place) return () => {};
+  const observer = new MutationObserver(tell);
+  observer.observe(place, { attributes: true });
+  return () => observer.disconnect();
+}
+
 // -- layout ---------------------------------------------------------------------------------------------
 
 class Layouter {

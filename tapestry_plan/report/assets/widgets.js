@@ -26,10 +26,12 @@ function render({ model, el }) {
   // JupyterLab takes arrow keys and Enter for its cells, unless the very element that has the focus says not to.
   root.addEventListener("focusin", (event) => event.target.setAttribute("data-lm-suppress-shortcuts", "true"));
   el.replaceChildren(root);
+  const unfollow = followTheme(el, root);
   const bytes = model.get("layouter");
   const layouter = bytes && bytes.byteLength ? new Layouter(new Uint8Array(bytes.buffer ? bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) : bytes)) : null;
   const control = () => {
-    const name = sliders.contains(document.activeElement) ? document.activeElement.dataset.name : null;
+    const focused = el.getRootNode().activeElement; // the document's own is what holds the shadow that this may be in
+    const name = sliders.contains(focused) ? focused.dataset.name : null;
     addSliders(model, sliders, said);
     if (name) sliders.querySelector(`[data-name="${CSS.escape(name)}"]`)?.focus();
   };
@@ -46,6 +48,7 @@ function render({ model, el }) {
   }
   return () => {
     for (const [name, react] of Object.entries(watched)) model.off(name, react);
+    unfollow();
     if (layouter) layouter.stop();
   };
 }

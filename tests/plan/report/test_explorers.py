@@ -41,11 +41,22 @@ window.stop = widget.render({ model: window.model, el: document.getElementById("
 </script>"""
 
 
-def harness(widget: Any) -> str:
+SHADOW = """document.body.dataset.theme = "dark";
+const here = document.getElementById("here"), shadow = here.attachShadow({ mode: "open" });
+shadow.append(document.querySelector("style"), document.createElement("div"));
+window.stop = widget.render({ model: window.model, el: shadow.lastChild });"""
+"""A page whose theme it says itself, and which keeps widgets in shadows, as marimo does."""
+
+
+def harness(widget: Any, is_shadow: bool = False) -> str:
     traits = {name: getattr(widget, name) for name in ("controls", "places", "said", "answer")}
     traits["layouter"] = b64encode(widget.layouter).decode()
     told, module = (json.dumps(value).replace("</", "<\\/") for value in (traits, widget._esm))
-    return MODEL % (widget._css, told, module)
+    page = MODEL % (widget._css, told, module)
+    if not is_shadow:
+        return page
+    line = next(one for one in page.splitlines() if one.startswith("window.stop"))
+    return page.replace(line, SHADOW)
 
 
 def controls(widget: Any) -> dict[str, dict[str, Any]]:
@@ -216,4 +227,17 @@ def test_explorers_render_and_send_what_is_asked(browser: Any, tmp_path: Path) -
         opened.page.wait_for_selector(".tp-answer svg.tapestry-narrow")
         assert opened.page.locator(".tp-sliders input").count() == 8
         assert "Overlap(1 cell" in opened.page.locator(".tp-widget").text_content()
+        assert not opened.printed
+    path.write_text(harness(OverlapExplorer(memory[::2], memory[1::2]), is_shadow=True), "utf-8")
+    with open_page(browser, path, 900, "light") as opened:
+        page, ground = opened.page, "(one) => getComputedStyle(one).backgroundColor"
+        root, picture = page.locator(".tp-widget"), page.locator(".tp-answer svg.tapestry >> nth=0")
+        assert root.evaluate(ground) == "rgb(17, 17, 17)", "the page's theme, not the system's"
+        assert picture.evaluate("(one) => getComputedStyle(one).colorScheme") == "dark"
+        page.locator("input >> nth=1").focus()
+        page.evaluate("model.receive('controls', model.get('controls'))")
+        assert page.evaluate("here.shadowRoot.activeElement.dataset.name") == "a 0 step", "the slider keeps the keys"
+        page.evaluate("document.body.dataset.theme = 'light'")
+        page.wait_for_function("here.shadowRoot.querySelector('.tp-widget').dataset.theme === 'light'")
+        assert root.evaluate(ground) == "rgb(255, 255, 255)"
         assert not opened.printed

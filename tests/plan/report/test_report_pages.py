@@ -218,11 +218,16 @@ def test_words_that_are_faint_are_seen(browser: Any, tmp_path: Path) -> None:
 
 def test_in_a_notebook_the_report_follows_the_notebook(browser: Any, tmp_path: Path) -> None:
     made = chained().report()
-    for theme, ground in (("true", "rgb(255, 255, 255)"), ("false", "rgb(17, 17, 17)")):
+    light, dark = "rgb(255, 255, 255)", "rgb(17, 17, 17)"
+    for theme, ground in (
+        ("data-jp-theme-light='true'", light),
+        ("data-jp-theme-light='false'", dark),
+        ("data-theme='dark'", dark),
+        ("class='vscode-light'", light),
+    ):
         path = tmp_path / "notebook.html"
-        cell = f"<!doctype html><meta charset='utf-8'><body data-jp-theme-light='{theme}'>{made._repr_html_()}</body>"
-        path.write_text(cell, "utf-8")
-        with open_page(browser, path, 900, "dark" if theme == "true" else "light") as opened:
+        path.write_text(f"<!doctype html><meta charset='utf-8'><body {theme}>{made._repr_html_()}</body>", "utf-8")
+        with open_page(browser, path, 900, "dark" if ground == light else "light") as opened:
             frame = opened.page.frame_locator("iframe")
             frame.locator("[data-ready]").wait_for()
             assert frame.locator("body").evaluate("(body) => getComputedStyle(body).backgroundColor") == ground
