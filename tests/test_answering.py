@@ -53,6 +53,8 @@ def _values(name: str) -> dict[str, Any]:
         "written": chosen.written,
         "schedule": chosen.schedule,
         "transfers": chosen.transfers(),
+        "explanation": chosen.explain(node),
+        "none of many transfers": plan(g, Mesh(16), fix={node: {"k": 6}}).transfers(tensor=name),
         "transfer": plan(g, mesh, fix={node: {"m": 2, "k": 2}}).transfers()[0],
         "report": chosen.report(),
         "region": Region((50,) * 10, [Stripe(3, 4)] * 10),

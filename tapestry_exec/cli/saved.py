@@ -91,6 +91,8 @@ def transfers_command(
     if as_json:
         rows = cast(Any, Raw(found.to_json().encode()))
         return print_answer(TransfersAnswer(rows, found.nbytes, p.nbytes_moved))
+    if not found:
+        return echo(found.tell_elsewhere(units.nbytes))
     table = [
         (
             str(row.step),

@@ -422,7 +422,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
                 check_known(self, what, name)
         wanted = [(what, value) for what, value in asked.items() if value is not None]
         rows = tuple(r for r in every if all(getattr(r, what) == value for what, value in wanted))
-        return PlannedTransfers(rows, self.mesh.prices_runs)
+        return self._transfers._pick(rows)
 
     @cached_property
     def memory(self) -> tuple[MemoryUse, ...]:

@@ -56,6 +56,8 @@ TOLD_DEVICES = 64
 """On so many devices `explain` says what other shardings take of memory that is limited, for which each has steps."""
 SHOWN_ROWS = 20
 """Transfers of a table, or of a stage that is explained, that are shown; of more the last line says how many."""
+SHOWN_LINKS = 4
+"""Links that an empty table of transfers names, over which other bytes go."""
 
 TRIED_ORDERS = 24
 """So many orders of the factors of a mesh's axes are tried for an export; more than four prime factors have more."""

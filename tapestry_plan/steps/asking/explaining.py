@@ -14,7 +14,7 @@ from tapestry_plan.steps.inside import tell_block
 from tapestry_plan.steps.layouts.layout import tell_sharding
 from tapestry_plan.steps.layouts.mesh import Space
 from tapestry_sets.draw import as_html
-from tapestry_sets.limits import Guarded, escape_controls, list_names, put_fields, quote, tell_count
+from tapestry_sets.limits import Guarded, cut_text, escape_controls, list_names, put_fields, quote, tell_count
 
 
 class Explanation(Guarded, str):
@@ -26,6 +26,8 @@ class Explanation(Guarded, str):
     >>> g = Graph()
     >>> _ = g.output(ops.relu(g.input("x", (64, 64)), name="act"))
     >>> text = plan(g, Mesh(2)).explain("act")
+    >>> text
+    Explanation(act (relu): i1:2; 3 shardings compared; print it)
     >>> text.splitlines()[0], [tell_sharding(one.sharding) for one in text.alternatives]
     ('act (relu): i1:2', ['i1:2', 'i0:2', 'whole'])
     """
@@ -62,6 +64,10 @@ class Explanation(Guarded, str):
         put_fields(made, lines=(*lines, *self.lines), node=self.node, alternatives=self.alternatives, needs=self.needs)
         made._rows = self._rows
         return made
+
+    def __repr__(self) -> str:
+        compared = f"; {tell_count(len(self.alternatives), 'sharding')} compared" if self.alternatives else ""
+        return f"Explanation({cut_text(self.lines[0], 120)}{compared}; print it)"
 
     def _repr_html_(self) -> str:
         from html import escape  # loaded with the first page, not with the package

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any, overload
@@ -23,7 +23,7 @@ from tapestry_plan.steps.documents import to_plain
 from tapestry_plan.steps.layouts.runs import count_copy_runs
 from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
-from tapestry_plan.steps.tuning import SHOWN_ROWS
+from tapestry_plan.steps.tuning import SHOWN_LINKS, SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
 from tapestry_sets.limits import FrozenDict, Public, cut_text, escape_controls, quote, tell_count
 from tapestry_sets.regions import Box, Region
@@ -135,26 +135,39 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
     rows : tuple of PlannedTransfer
     prices_runs : bool
         Whether runs of memory take time on the plan's mesh, so that the table shows them.
+    elsewhere : tuple of (source, target, bytes)
+        Where there are none of those that were asked for: what the plan moves all the same, the most first.
 
     Examples
     --------
     >>> from tapestry_plan import Graph, Mesh, ops, plan
     >>> g = Graph()
     >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
-    >>> found = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}}).transfers()
+    >>> p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+    >>> found = p.transfers()
     >>> found, found[0].tensor
     (PlannedTransfers(2 transfers on 2 links, 48 B), 'rows')
+    >>> p.transfers(0, 0)
+    PlannedTransfers(nothing that was asked for; the plan moves 48 B from 1 to 0 (24 B), from 0 to 1 (24 B))
     """
 
     rows: tuple[PlannedTransfer, ...]
     prices_runs: bool = False
+    elsewhere: tuple[tuple[int, int, int], ...] = ()
 
     @overload
     def __getitem__(self, at: int) -> PlannedTransfer: ...
     @overload
     def __getitem__(self, at: slice) -> PlannedTransfers: ...
     def __getitem__(self, at: int | slice) -> PlannedTransfer | PlannedTransfers:
-        return PlannedTransfers(self.rows[at], self.prices_runs) if isinstance(at, slice) else self.rows[at]
+        return self._pick(self.rows[at]) if isinstance(at, slice) else self.rows[at]
+
+    def _pick(self, rows: tuple[PlannedTransfer, ...]) -> PlannedTransfers:
+        """Some of them; where these are none, with where the others go."""
+        elsewhere = self.elsewhere
+        if not rows and self.rows:
+            elsewhere = tuple((*link, nbytes) for link, nbytes in self.nbytes_by("source", "target").items())
+        return PlannedTransfers(rows, self.prices_runs, elsewhere)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -255,6 +268,8 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
         return msgspec.json.encode(to_plain(self.rows)).decode()
 
     def __repr__(self) -> str:
+        if self.elsewhere:
+            return f"PlannedTransfers({self.tell_elsewhere()})"
         links = len({(row.source, row.target) for row in self.rows})
         return (
             f"PlannedTransfers({tell_count(len(self), 'transfer')} on {tell_count(links, 'link')}, {self.nbytes:,} B)"
@@ -282,9 +297,29 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
         ]
         return [[NAMES[name] for name in names], *rows], [k for k, name in enumerate(names) if name in NUMBERS]
 
+    def tell_elsewhere(self, tell: Callable[[int], str] = "{:,} B".format) -> str:
+        """Where bytes go, if none of those that were asked for do, in words; ``tell(nbytes)`` writes how many.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(ops.relu(g.input("x", (4, 6)), name="rows").T, name="columns"))
+        >>> p = plan(g, Mesh(3), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
+        >>> p.transfers(target=2).tell_elsewhere()
+        'nothing that was asked for; the plan moves 48 B from 1 to 0 (24 B), from 0 to 1 (24 B)'
+        """
+        if not self.elsewhere:
+            return "" if self.rows else "nothing goes from device to device"
+        shown = [f"from {source} to {target} ({tell(nbytes)})" for source, target, nbytes in self.elsewhere]
+        if len(shown) > SHOWN_LINKS:
+            shown[SHOWN_LINKS:] = [f"and over {tell_count(len(shown) - SHOWN_LINKS, 'more link')}"]
+        whole = tell(sum(nbytes for _, _, nbytes in self.elsewhere))
+        return f"nothing that was asked for; the plan moves {whole} {', '.join(shown)}"
+
     def _tell_rest(self) -> list[str]:
         if not self.rows:
-            return ["nothing goes from device to device"]
+            return [self.tell_elsewhere()]
         return [f"and {len(self) - SHOWN_ROWS:,} more; {self.nbytes:,} B in all"] if len(self) > SHOWN_ROWS else []
 
 

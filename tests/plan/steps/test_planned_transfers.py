@@ -115,8 +115,16 @@ def test_names_that_move_nothing_have_no_transfers() -> None:
             found = p.transfers(**{what: name})
             assert list(found) == [row for row in p.transfers() if getattr(row, what) == name]
             empty += not found
-            assert found or str(found).splitlines()[1:] == ["nothing goes from device to device"]
+            if not found:
+                assert {(a, b): n for a, b, n in found.elsewhere} == p.nbytes_by_link
+                said = str(found).splitlines()[1]
+                assert said.startswith(f"nothing that was asked for; the plan moves {p.nbytes_moved:,} B from ")
+                assert found[:0] == found and p.transfers()[:0] == found and said in found._repr_html_()
     assert empty >= 3
+    g = Graph()
+    g.output(relu(g.input("x", (8, 8))), "y")
+    still = plan(g, Mesh(2)).transfers(0, 1)
+    assert not still.elsewhere and str(still).splitlines()[1:] == ["nothing goes from device to device"]
 
 
 def test_what_stands_for_a_name_is_told() -> None:
