@@ -12,9 +12,10 @@ import tapestry_exec
 import tapestry_plan
 import tapestry_sets
 from tapestry_exec import run
+from tapestry_exec.run import TraceEvent
 from tapestry_plan import MONOIDS, Device, Graph, Link, Mesh, Tensor, operation, ops, plan
 from tapestry_plan.rewrite import Derivation, forward, shard
-from tapestry_sets import AffineMap, AliasGraph, Region, Stripe, Witness, allocate, overlap, overlaps
+from tapestry_sets import AffineMap, AliasGraph, Region, Sett, Stripe, Witness, allocate, overlap, overlaps
 
 MOST = 200
 """Characters of what a value says of itself."""
@@ -137,6 +138,13 @@ def test_calls_that_do_not_fit_say_of_what_they_are_and_how_to_mend_it() -> None
     for call, said in (
         (lambda: Witness(a=3), r"^Witness\(\) missing a required argument: 'b'; write Witness\(a, b, cell\)$"),
         (lambda: Witness(3, (1,), (1,)), "^Witness: a must be a sequence of integers, not 3 of type int$"),
+        (lambda: Sett(on=3), r"^Sett\(\) got an unexpected keyword argument 'on'; known arguments: '\*stripes'$"),
+        (lambda: Region(), r"^Region\(\) missing a required argument: 'shape'; write Region\(shape, setts\)$"),
+        (lambda: Stripe(2), r"^Stripe\(\) missing a required argument: 'off'; write Stripe\(on, off\)$"),
+        (
+            lambda: TraceEvent(stepp=1),
+            r"^TraceEvent\(\) got an unexpected .* 'stepp'; nearest of \d+ arguments: 'step'",
+        ),
         (lambda: Mesh(), r"^Mesh\(\) missing a required argument: 'shape'; write Mesh\(shape\)$"),
         (lambda: Mesh(2, x=1), r"^Mesh\(\) got an unexpected keyword argument 'x'; known arguments: 'shape', 'names'"),
         (lambda: plan(Graph(), Mesh(2), layot={}), r"argument 'layot'; nearest of \d+ arguments: 'layout'"),

@@ -8,6 +8,7 @@ import contextlib
 import doctest
 import inspect
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -114,9 +115,13 @@ def test_every_example_says_what_it_prints(page: Path) -> None:
 
 
 def commands() -> list[Any]:
-    """The lines of the documents' shells that call the command `tapestry`; measuring a machine takes long."""
+    """The lines of the documents' shells that call the command `tapestry`, but README's, which are followed in a clean
+    clone; measuring a machine takes long."""
     lines = [
-        (page, line) for page in PAGES for block in COMMANDS.findall(page.read_text()) for line in block.splitlines()
+        (page, line)
+        for page in PAGES[1:]
+        for block in COMMANDS.findall(page.read_text())
+        for line in block.splitlines()
     ]
     return [
         pytest.param(line, id=f"{page.relative_to(ROOT)}: {line}", marks=[pytest.mark.heavy] * ("calibrate" in line))
@@ -146,6 +151,68 @@ def test_the_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert result.stdout or list(tmp_path.iterdir())
         if target:
             Path(target).write_text(result.stdout)
+
+
+FOLLOW = """
+import contextlib, io, pathlib, shlex, sys
+import tapestry_exec, tapestry_plan, tapestry_sets
+from click.testing import CliRunner
+from tapestry_exec.cli.commands import main
+from importlib.util import find_spec
+
+site, examples, lines, models = sys.argv[1], *map(eval, sys.argv[2:])
+for package in (tapestry_sets, tapestry_plan, tapestry_exec):
+    assert package.__file__.startswith(site), package.__file__
+for code, printed in examples:
+    if "import jax" in code and not find_spec("jax"):
+        continue
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, "README.md", "exec"), {})
+    assert out.getvalue() == printed, (code, out.getvalue())
+for line in lines:
+    pathlib.Path("model.onnx").write_bytes(models["batch=" in line])
+    for command in line.split(" && "):
+        words, _, target = command.partition(" > ")
+        result = CliRunner().invoke(main, shlex.split(words)[1:])
+        assert result.exit_code == 0 and (result.stdout or target), (command, result.stderr)
+        if target:
+            pathlib.Path(target).write_text(result.stdout)
+print("followed", len(examples), "examples and", len(lines), "commands")
+"""
+"""What a new process does of README, in its order, with the packages in a folder."""
+
+
+def test_a_clean_clone_does_what_the_readme_says(tmp_path: Path) -> None:
+    """What Git has is built, installed beside the libraries that are here, and asked what README asks: with no network,
+    and nothing of this checkout. A fresh environment with its downloads is what `.ci/run` makes."""
+    pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is missing")
+    if not tracked():
+        pytest.skip("a source distribution has no history to clone")
+    clone, site, work = tmp_path / "clone", tmp_path / "site", tmp_path / "work"
+    work.mkdir()
+
+    def call(*words: object) -> str:
+        alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        settings = {**alone, "PYTHONPATH": str(site), "PYTHONIOENCODING": "utf-8"}
+        ended = subprocess.run(
+            list(map(str, words)), cwd=work, env=settings, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    call("git", "clone", "--quiet", "--shared", ROOT, clone)
+    offline = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet")
+    call(sys.executable, "-m", "pip", "install", *offline, "--target", site, clone)
+    page = clone / "README.md"
+    blocks = [line for block in COMMANDS.findall(page.read_text()) for line in block.splitlines()]
+    (begin,) = (line for line in blocks if line.endswith("tapestry demo"))
+    assert begin == "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/tapestry demo"
+    assert "predicted and counted equal" in call(site / "bin" / "tapestry", "demo")
+    lines = [line for line in blocks if line.startswith("tapestry ")]
+    assert {*re.findall(r"\btapestry (\w+) ", "\n".join(lines))} >= {"plan", "transfers", "run", "overlap", "show"}
+    models = {is_open: small_model(is_open) for is_open in (False, True)}
+    said = call(sys.executable, "-c", FOLLOW, site, examples(page), lines, models)
+    assert said == f"followed {len(examples(page))} examples and {len(lines)} commands\n" and len(examples(page)) >= 4
 
 
 OPEN = onnx.parser.parse_model(

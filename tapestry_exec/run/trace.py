@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tapestry_plan.steps import align
-from tapestry_sets.limits import check_arguments, check_target, replace_file, tell_fields
+from tapestry_sets.limits import check_arguments, check_target, mend_calls, replace_file, tell_fields
 
 
 class Phase(NamedTuple):
@@ -38,6 +38,7 @@ class Phase(NamedTuple):
     seconds: float
 
 
+@mend_calls
 class TraceEvent(NamedTuple):
     """One step of a run: times in seconds since the run's first step.
 

@@ -34,8 +34,8 @@ def as_html(rows: Sequence[Sequence[str]], style: str = "", numbers: Collection[
 
     Examples
     --------
-    >>> print(as_html([("id", "kind"), ("0", "a<b")], numbers={0}).splitlines()[1])
-    <thead><tr><th style="padding:.2em .5em;text-align:right">id</th><th style="padding:.2em .5em;text-align:left">kind</th></tr></thead>
+    >>> print(as_html([["id"], ["0"]], numbers={0}).splitlines()[1])
+    <thead><tr><th style="padding:.2em .5em;text-align:right">id</th></tr></thead>
     """
     from html import escape  # loaded with the first table, not with the package
 

@@ -17,7 +17,17 @@ from tapestry_sets.integers.integers import Integers, Operand, check_bounds, che
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Value, as_int, as_items, charge, check_positive, compile_constructor, put_field, quote
+from tapestry_sets.limits import (
+    Value,
+    as_int,
+    as_items,
+    charge,
+    check_positive,
+    compile_constructor,
+    mend_calls,
+    put_field,
+    quote,
+)
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Intersection
@@ -152,6 +162,7 @@ class Explicit(Integers):
         return DisjointSetts._of(nests.scale(s, f) for s in self._nests)
 
 
+@mend_calls
 class Sett(Explicit, Value):
     """Nested stripes, outermost first; ``Sett()`` is every integer.
 
@@ -429,6 +440,7 @@ class Sett(Explicit, Value):
 _wrap: Callable[[Nest], Sett] = compile_constructor(Sett, "nest")
 
 
+@mend_calls
 class DisjointSetts(Explicit, Value):
     """A union of setts that share no element.
 

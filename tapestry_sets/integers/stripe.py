@@ -13,12 +13,13 @@ import numpy as np
 
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import Drawn
-from tapestry_sets.limits import Frozen, as_int, check_range, put_field, quote
+from tapestry_sets.limits import Frozen, as_int, check_range, mend_calls, put_field, quote
 
 Level = tuple[int, int, int]
 """A stripe as plain integers: (on, period, phase)."""
 
 
+@mend_calls
 class Stripe(Drawn, Frozen):
     """The periodic set {z : (z - phase) mod (on + off) < on}.
 

@@ -56,6 +56,7 @@ from tapestry_sets.limits.constructors import (
     freeze_dicts,
     hide_fields,
     make_unchecked,
+    mend_calls,
     put_field,
     put_fields,
     put_item,

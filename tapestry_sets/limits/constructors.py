@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from inspect import Parameter, Signature, signature
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -178,7 +179,8 @@ def tell_call(what: str, taken: Signature, given: Sequence[Any], named: Mapping[
     takes_any = any(p.kind is p.VAR_KEYWORD for p in shown)
     unknown = [] if takes_any else [name for name in named if name not in known]
     if unknown:
-        names = list_names(known, unknown[0], "arguments")
+        any_number = [f"*{p.name}" for p in shown if p.kind is p.VAR_POSITIONAL]
+        names = list_names([*known, *any_number], unknown[0], "arguments")
         return f"{what}() got an unexpected keyword argument {quote(unknown[0])}; {names}"
     try:
         taken.bind(*given, **named)
@@ -187,6 +189,36 @@ def tell_call(what: str, taken: Signature, given: Sequence[Any], named: Mapping[
         mend = f"write {what}({needed})" if "missing" in str(error) else list_names(known, "", "arguments")
         return f"{what}() {error}; {mend}"
     return ""
+
+
+def mend_calls(cls: type[T]) -> type[T]:
+    """Have a class with a constructor of its own, or a named tuple, say how to mend a call that does not fit it.
+
+    Examples
+    --------
+    >>> @mend_calls
+    ... class Page:
+    ...     def __init__(self, number: int) -> None:
+    ...         self.number = number
+    >>> Page(nummer=3)
+    Traceback (most recent call last):
+    ...
+    TypeError: Page() got an unexpected keyword argument 'nummer'; known arguments: 'number'
+    """
+    name = "__new__" if issubclass(cls, tuple) else "__init__"
+    make = vars(cls)[name]
+
+    @wraps(make)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return make(*args, **kwargs)
+        except TypeError:
+            if said := tell_call(cls.__name__, signature(make), args, kwargs):
+                raise TypeError(said) from None
+            raise
+
+    setattr(cls, name, told)
+    return cls
 
 
 def _fields_of(cls: Any) -> Signature:

@@ -24,6 +24,7 @@ from tapestry_sets.limits import (
     check_pieces,
     compile_constructor,
     cut_text,
+    mend_calls,
     put_field,
     quote,
 )
@@ -303,6 +304,7 @@ class Products(Points):
         return as_product(scaffold, "fill_into: scaffold").fill(self._union(self.regions))
 
 
+@mend_calls
 class Region(Products, Value):
     """A product of setts in the box ``start + [0, shape)``, in absolute coordinates.
 

@@ -7,7 +7,16 @@ from itertools import product
 from math import prod
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import Value, as_int, as_items, check_pieces, compile_constructor, put_fields, quote
+from tapestry_sets.limits import (
+    Value,
+    as_int,
+    as_items,
+    check_pieces,
+    compile_constructor,
+    mend_calls,
+    put_fields,
+    quote,
+)
 from tapestry_sets.regions import axis_sets
 from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.near import list_near_each_other
@@ -89,6 +98,7 @@ class Members(Points):
         return found
 
 
+@mend_calls
 class DisjointRegions(Members, Products, Value):
     """A union of regions that share no point, in one box.
 

@@ -20,7 +20,18 @@ from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.graphs.tensors import AliasTensor, TensorRef
 from tapestry_sets.alias.overlap import overlap_matrix, overlaps
 from tapestry_sets.draw import align, as_html, yes_or_no
-from tapestry_sets.limits import OPEN, REFUSALS, as_int, as_items, ask_one, check_flag, check_type, list_names, quote
+from tapestry_sets.limits import (
+    OPEN,
+    REFUSALS,
+    as_int,
+    as_items,
+    ask_one,
+    check_flag,
+    check_type,
+    list_names,
+    mend_calls,
+    quote,
+)
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,
@@ -40,6 +51,7 @@ from tapestry_sets.views import (
 # ---------------------------------------------------------------------------------------------------- the graph
 
 
+@mend_calls
 class AliasGraph:
     """An ordered graph of tensors, each one memory of its own or a view of others; it can be edited.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.overlap import Overlap, overlap, overlaps
-from tapestry_sets.limits import Frozen, cut_text, put_fields, quote
+from tapestry_sets.limits import Frozen, cut_text, mend_calls, put_fields, quote
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import InternalOverlap, Order, View, Viewable, ViewKind, check_color
 
@@ -22,6 +22,7 @@ TensorRef: TypeAlias = "AliasTensor | int | str"
 """A tensor of a graph, its number or its name."""
 
 
+@mend_calls
 class AliasTensor(Viewable, Frozen):
     """A tensor of an alias graph: NumPy's words add views of it to the graph. Made by `AliasGraph`.
 
