@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from io import StringIO
 from time import perf_counter
 from typing import Any, NoReturn
 
@@ -255,21 +256,36 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; 
 def print_table(
     title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int], legend: str = ""
 ) -> None:
-    """Print a table to stdout; columns in `numbers` are aligned at the right. The legend says what columns are."""
+    """Print a table to stdout; columns in `numbers` are aligned at the right. The legend says what columns are.
+
+    In a terminal cells are folded to its width. Elsewhere a row is a line, so that names are found in it, however long.
+    """
     from rich.box import SIMPLE
+    from rich.cells import cell_len
     from rich.console import Console, JustifyMethod
     from rich.table import Table
 
+    is_terminal = sys.stdout.isatty()
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for k, head in enumerate(heads):
         justify: JustifyMethod = "right" if k in numbers else "left"
-        table.add_column(head, justify=justify, overflow="fold", no_wrap=k in numbers, min_width=len(head))
-    for row in rows:
+        table.add_column(
+            head, justify=justify, overflow="fold", no_wrap=k in numbers or not is_terminal, min_width=len(head)
+        )
+    cells = [list(row) for row in rows]
+    for row in cells:
         table.add_row(*(_plain(cell) for cell in row))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else tuning.PIPED_WIDTH, highlight=False)
+    console = Console(file=sys.stdout, width=None if is_terminal else tuning.PIPED_WIDTH, highlight=False)
+    whole = sum(max(map(cell_len, column)) + 4 for column in zip(heads, *cells, strict=True))
     with naming_stdout():
         if title:  # in a line of its own, however narrow the table is
             console.print(_plain(title), style="italic", soft_wrap=True)
-        console.print(table)
+        if is_terminal:
+            console.print(table)
+        else:
+            shown = StringIO()
+            wide = Console(file=shown, width=whole, highlight=False)
+            wide.print(table)
+            sys.stdout.writelines(f"{line.rstrip()}\n" for line in shown.getvalue().splitlines())
         if legend:
             console.print(_plain(legend), style="dim")

@@ -9,7 +9,7 @@ SQUARE = (4, 6)
 IMAGE = (2, 4, 6, 6)
 """Extents of images in examples of operators: samples, channels, rows, columns."""
 PIPED_WIDTH = 110
-"""Columns of a table that no terminal shows."""
+"""Columns of the words around a table that no terminal shows."""
 
 LONG_WAIT = 0.01
 """Seconds that devices stood still for another one are printed where they are more than this share of the run's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,10 @@ def test_transfers_are_those_of_the_plan(saved: Path) -> None:
     (source, target), nbytes = next(iter(p.nbytes_by_link.items()))
     some = called("transfers", saved, "--from", source, "--to", target, "--units", "exact").stdout
     assert f", {nbytes:,} B; in the whole plan {p.nbytes_moved:,} B" in some
+    every = called("transfers", saved).stdout.splitlines()
+    for row in rows:  # each is one line, with its names whole, where no terminal folds them
+        (line,) = (line for line in every if re.match(rf" +{row['step']} ", line))
+        assert row["why"] in line and row["tensor"] in line and line == line.rstrip()
     row = rows[0]
     words = ("--tensor", row["tensor"], "--producer", row["producer"], "--consumer", row["consumer"])
     mine = [each for each in rows if all(each[k] == row[k] for k in ("tensor", "producer", "consumer"))]
