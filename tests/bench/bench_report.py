@@ -11,6 +11,7 @@ seconds of processor time.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -126,7 +127,7 @@ def main() -> None:
         [
             f"# Reports, {date.today()}",
             "",
-            f"{machine()}. Written by `python tests/bench/bench_report.py --write`.",
+            f"{machine()}, at a load of {os.getloadavg()[0]:.0f}. Written by `python tests/bench/bench_report.py --write`.",
             "",
             *(__doc__ or "").split("\n\n", 2)[2].strip().splitlines(),
             "",
