@@ -127,7 +127,8 @@ def main() -> None:
         [
             f"# Reports, {date.today()}",
             "",
-            f"{machine()}, at a load of {os.getloadavg()[0]:.0f}. Written by `python tests/bench/bench_report.py --write`.",
+            f"{machine()}, at a load of {os.getloadavg()[0]:.0f}. Written by `python tests/bench/bench_report.py "
+            "--write`.",
             "",
             *(__doc__ or "").split("\n\n", 2)[2].strip().splitlines(),
             "",
