@@ -495,6 +495,7 @@ NOT_WALKED = {
     "ShardPlan.to_jax": "takes a mesh of JAX, which need not be there; tests/plan/steps/test_exports.py",
     "Shardings.get": "a mapping's: takes any name",
     "Shardings.map": "takes a function",
+    "PlannedTransfers.tell_elsewhere": "takes what writes bytes alone; tests/exec/cli/test_saved_plans.py",
     "PlannedTransfers.nbytes_by": "takes names alone; tests/plan/steps/test_planned_transfers.py",
     "Monoid.reduced": "works on arrays of any library",
     "Operand.from_exprs": "takes expressions of sympy; tests/plan/ir/test_signature.py",

@@ -96,6 +96,9 @@ def test_transfers_are_those_of_the_plan(saved: Path) -> None:
     (source, target), nbytes = next(iter(p.nbytes_by_link.items()))
     some = called("transfers", saved, "--from", source, "--to", target, "--units", "exact").stdout
     assert f", {nbytes:,} B; in the whole plan {p.nbytes_moved:,} B" in some
+    none = called("transfers", saved, "--from", source, "--to", source, "--units", "exact").stdout
+    told = f"nothing that was asked for; the plan moves {p.nbytes_moved:,} B from {source} to {target} ("
+    assert none.startswith(told)
     every = called("transfers", saved).stdout.splitlines()
     for row in rows:  # each is one line, with its names whole, where no terminal folds them
         (line,) = (line for line in every if re.match(rf" +{row['step']} ", line))
