@@ -112,6 +112,8 @@ MAX_PRUNING_ENTRIES = 16_000_000
 """Entries of the largest table that is built to leave layouts out; beyond it, its bucket is split."""
 FIRST_PRUNING_ENTRIES = 1_000_000
 """The same in the first round of leaving expansions out: often it is enough, and larger tables take longer."""
+WIDER_PRUNING_ENTRIES = 40_000_000
+"""Entries of all tables, of alike ones once, up to which the first round has the tables of the second one at once."""
 PRUNING_GROWTH = 4
 """Times that it grows from one of these rounds to the next."""
 MIN_JOINT_ENTRIES = 4_000_000
