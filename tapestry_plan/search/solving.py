@@ -176,10 +176,12 @@ def find_layouts(
             some = marginals.list_kept(best[0])
         if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             return Solved(best[2], best[0], lowest, entries)
+        # Of the largest tables little is left once smaller ones have left layouts out; where these do not, one round of
+        # tables is passed over.
+        growth = tuning.FACTOR_GROWTH ** (1 if is_worth_a_round(now.sizes, some) else 2)
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
-        # Of the largest tables little is left once smaller ones have left layouts out.
-        search, bound = now.factors(min(now.entries * tuning.FACTOR_GROWTH, tuning.MAX_FACTOR_ENTRIES))
+        search, bound = now.factors(min(now.entries * growth, tuning.MAX_FACTOR_ENTRIES))
 
 
 def _place_least(

@@ -44,7 +44,10 @@ FIRST_FACTOR_ENTRIES = 50_000
 SECOND_FACTOR_ENTRIES = 250_000
 """The same where elimination has to split tables: a better plan, and more of the tables of one tensor, pay then."""
 FACTOR_GROWTH = 4
-"""Times that it grows from one round of leaving layouts out to the next: the largest tables are made of few layouts."""
+"""Times that it grows from one round of leaving layouts out to the next: the largest tables are made of few layouts.
+
+Twice so often where a round leaves less than a tenth out, as `MAX_KEPT_SHARE` says: the next one would not do more.
+"""
 MAX_APART = 64
 """Operators of a graph up to which it is planned again with equal ones apart; larger ones only if that seems to pay."""
 NEAR_FACTOR_ENTRIES = 20_000
@@ -83,6 +86,10 @@ MIN_WHOLE_PARTS = 8
 """Parts from which on whole blocks are offered to be merged in stages: of fewer few messages are saved."""
 MAX_EXCHANGES = 1 << 18
 """Devices times classes of layouts whose exchanges are summed at once: such sums fit the processor's second cache."""
+MIN_EXCHANGED_COLUMNS = 256
+"""Of these the classes of needs that are summed at once, where there are so many: of fewer each sum has its price."""
+MAX_EXCHANGED_NEEDS = 16
+"""Different needs for each of these columns at most: with more, fewer classes are summed at once."""
 MAX_PAIRED_PRODUCTS = 8
 """Products of sets of a holding times those of a need up to which all are paired where runs are counted; of more only
 those that are near each other, which costs as much as some pairs."""
