@@ -1,8 +1,8 @@
 """Fewer full collections of Python's garbage while a plan is searched.
 
 A full collection goes through every object that there is. Planning makes hundreds of thousands that stay until it ends,
-and next to none in cycles, so that each finds nothing, in a time that grows with the graph: an eighth of that of a large
-plan in all. Young objects are collected as always, and all of them once the outermost call is over.
+and next to none in cycles, so that each finds nothing, in a time that grows with the graph: a twelfth of that of a
+large plan in all. Young objects are collected as always, and all of them once the outermost call is over.
 """
 
 from __future__ import annotations
