@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 from onnx.backend.base import Backend, BackendRep
