@@ -283,6 +283,7 @@ def _improve(
     for choice in choices:
         moved = move_layouts(now, choice, seed=seed, stop=stop)
         best = _better(problem, _better(problem, best, _choose(kept, choice)), _choose(kept, moved))
+    assert best is not None, "there is a choice"
     return best
 
 
