@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-NEVER = 1_000_000_000
-"""Collections of the middle generation before a full one."""
+from tapestry_plan.search import tuning
 
 _lock = Lock()
 _before: list[tuple[int, int, int]] = []
@@ -30,12 +29,12 @@ def put_off_full_collections() -> Iterator[None]:
     with _lock:
         _before.append(gc.get_threshold())
         if len(_before) == 1:
-            gc.set_threshold(*_before[0][:2], NEVER)
+            gc.set_threshold(*_before[0][:2], tuning.MIDDLE_COLLECTIONS)
     try:
         yield
     finally:
         with _lock:
             first = _before[0]
             _before.pop()
-            if not _before and gc.get_threshold() == (*first[:2], NEVER):
+            if not _before and gc.get_threshold() == (*first[:2], tuning.MIDDLE_COLLECTIONS):
                 gc.set_threshold(*first)

@@ -220,6 +220,8 @@ WORK_OF_LABEL = 100
 WORK_OF_STEPS = 400_000
 """Entries that writing down the steps of one operator is counted as, and laying them out in arenas."""
 
+MIDDLE_COLLECTIONS = 1_000_000_000
+"""Collections of Python's garbage in the middle generation before a full one, while planning: none comes to so many."""
 MAX_REDUCTIONS = 3
 """Times that dominated values are left out before elimination: with fewer values left, others are dominated."""
 MAX_COMPARED_ENTRIES = 64_000_000

@@ -65,7 +65,7 @@ class Exchange:
             links = self.sends[rows] & (ports == port)
             if links.any():
                 many = columns > tuning.MIN_EXCHANGED_COLUMNS
-                ends = [end(self.given, self.holds[rows], links, many) for end in (_Sent, _Received)]
+                ends = [end(self.given, self.holds[rows], links, many) for end in (_Senders, _Receivers)]
                 for column in range(0, columns, wide):
                     at = rows, slice(column, column + wide)
                     for end in ends:
@@ -84,7 +84,7 @@ class Exchange:
         return [sums[0] & ((1 << self.bits) - 1), sums[0] >> self.bits, *sums[1:]] if self.is_one else [*sums]
 
 
-class _Sent:
+class _Senders:
     """What devices send: the same wherever one holds the same and sends to the same devices."""
 
     def __init__(self, given: Sequence[IntArray], holds: IntArray, links: NDArray[np.bool_], many: bool) -> None:
@@ -108,7 +108,7 @@ class _Sent:
             yield found, mine
 
 
-class _Received:
+class _Receivers:
     """What devices receive: the same wherever the same is held by all that send to one."""
 
     def __init__(self, given: Sequence[IntArray], holds: IntArray, links: NDArray[np.bool_], many: bool) -> None:
@@ -121,7 +121,7 @@ class _Received:
         self._kinds = [_number_rows(column, many) for column in at.reshape(holds.shape).T]
 
     def list_sums(self, needs: IntArray) -> Iterator[tuple[list[IntArray], IntArray]]:
-        """As of `_Sent`."""
+        """As of `_Senders`."""
         for (kinds, mine), needed in zip(self._kinds, needs.T, strict=True):
             rows = [np.ascontiguousarray(total[:, kinds])[needed] for total in self._sums]
             yield [np.ascontiguousarray(one.T) for one in rows], mine
