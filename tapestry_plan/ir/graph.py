@@ -476,6 +476,7 @@ class Graph(Guarded):
         """
         self._check_makers()
         known = {name for name, tensor in self.stored.items() if tensor.kind != "result"}
+        checked: set[tuple[object, ...]] = set()
         for item in self._ordered():
             where = f"node {quote(item.name)}"
             for name in item.inputs:
@@ -486,7 +487,7 @@ class Graph(Guarded):
             elif item.op not in self.ops:
                 raise UnsupportedOp(f"{where}: operator {quote(item.op)} has no declaration")
             else:
-                self._check_node(item, where)
+                self._check_node(item, where, checked)
             known.update(item.outputs)
         for label, name in self.outputs.items():
             if name not in known:
@@ -688,9 +689,13 @@ class Graph(Guarded):
             if name in self.selections:
                 raise ValueError(f"a stored tensor and a selection are both called {quote(name)}; rename one")
 
-    def _check_node(self, node: OpNode, where: str) -> None:
-        """An operator takes its operands and attributes, and its outputs are what it gives."""
+    def _check_node(self, node: OpNode, where: str, checked: set[tuple[object, ...]]) -> None:
+        """An operator takes its operands and attributes, and its outputs are what it gives: of alike ones once."""
         op = self.ops[node.op]
+        tensors = *map(self.source, node.inputs), None, *(self.stored[name] for name in node.outputs)
+        kind = node.op, repr(node.attrs), *(one and (one.shape, one.dtype) for one in tensors)
+        if kind in checked:
+            return
         try:
             op.check_attributes(node.attrs, where)
         except TypeError as error:
@@ -706,6 +711,7 @@ class Graph(Guarded):
         for tensor, dtype in zip(outs, dtypes, strict=True):
             if tensor.dtype != dtype:
                 raise ValueError(f"{where}: its output {quote(tensor.name)} has dtype {tensor.dtype}; it gives {dtype}")
+        checked.add(kind)
 
     def _check_selection(self, selection: Selection) -> None:
         what = f"selection {quote(selection.name)} ({selection.label})"

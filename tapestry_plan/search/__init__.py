@@ -2,7 +2,7 @@
 
 From the ground up; each row stands on rows above it:
 
-    progress                             how much of planning is done
+    progress  garbage                    how much of planning is done; fewer full collections
     arguments                            names that the graph has, and what they ask for
     sums/reduction                       values that no best assignment has
     sums/minima                          sums and minima of tables over some of their axes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
 from tapestry_plan.search.arguments import MENDS, ParetoOptions, with_options
+from tapestry_plan.search.garbage import put_off_full_collections
 from tapestry_plan.search.planner import prepare
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan
@@ -56,6 +57,15 @@ def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan,
     if not 1 <= points <= tuning.MAX_POINTS:
         raise ValueError(f"pareto: points is {quote(points)}; it is an integer from 1 to {tuning.MAX_POINTS}")
     meter = Meter(options.progress, len(graph.nodes), has_caps=True)
+    with put_off_full_collections():
+        found = _list_plans(graph, mesh, options, meter)
+    meter.finish()
+    return _leave_out_worse(found)
+
+
+def _list_plans(graph: Graph, mesh: Mesh, options: ParetoOptions, meter: Meter) -> list[ShardPlan]:
+    """The best plans of caps from the fastest plan's memory down, those of equal plans once."""
+    points = options.points
     planned = prepare(graph, mesh, options, meter=meter)
     meter.enter("memory")
     found = [planned.within(mesh.limit_memory())]
@@ -70,8 +80,7 @@ def pareto(graph: Graph, mesh: Mesh, options: ParetoOptions) -> tuple[ShardPlan,
             found.append(planned.within(mesh.limit_memory(cap)))
         except (InfeasiblePlan, NotFound):
             continue
-    meter.finish()
-    return _leave_out_worse(found)
+    return found
 
 
 def _leave_out_worse(plans: list[ShardPlan]) -> tuple[ShardPlan, ...]:

@@ -26,6 +26,7 @@ from tapestry_plan.rewrite import unify_equal
 from tapestry_plan.search.arguments import MENDS, CapOptions, Options, with_options
 from tapestry_plan.search.caps.by_memory import Other, PlansByMemory
 from tapestry_plan.search.expansions.expanding import compare_expansions
+from tapestry_plan.search.garbage import put_off_full_collections
 from tapestry_plan.search.kept.keeping import keep_plan
 from tapestry_plan.search.neighbors.apart import may_be_better_apart
 from tapestry_plan.search.neighbors.fusing import list_makers_inside, write_blocks
@@ -174,10 +175,11 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
         return keep_plan(graph, mesh, options)
     caps = mesh.limit_memory(options.memory_nbytes)
     meter = Meter(options.progress, len(graph.nodes), has_caps=caps is not None)
-    planned = prepare(graph, mesh, options, options.memory_nbytes, meter)
-    if caps is not None:
-        meter.enter("memory")
-    found = planned.within(caps, partial(meter.tell, "memory"))
+    with put_off_full_collections():
+        planned = prepare(graph, mesh, options, options.memory_nbytes, meter)
+        if caps is not None:
+            meter.enter("memory")
+        found = planned.within(caps, partial(meter.tell, "memory"))
     meter.finish()
     return replace(found, limit_nbytes=caps)
 

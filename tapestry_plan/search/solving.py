@@ -27,7 +27,7 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.moving import move_layouts
 from tapestry_plan.search.placing import place_least
 from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.sums.elimination import Factor, IntArray, fits, minimize
+from tapestry_plan.search.sums.elimination import Factor, IntArray, count_joint, fits, minimize
 from tapestry_plan.search.sums.pruning import Marginals, find_marginals, is_worth_a_round
 from tapestry_plan.steps import Layout
 
@@ -121,6 +121,17 @@ def find_layouts(
     lowest, improved, moved = 0, False, False
     last: Marginals | None = None  # those that nothing more can be left out by
     while True:
+        if last is None and time.monotonic() < stop and not fits(now.sizes, search, tuning.MAX_ENTRIES):
+            # Of tables that are split the sum proves nothing: first layouts are left out, until they fit or no more can
+            # be, beside plans that this meets.
+            if now.entries < tuning.SECOND_FACTOR_ENTRIES:
+                search, bound = now.factors(tuning.SECOND_FACTOR_ENTRIES)
+                continue
+            now, kept, search, bound, best, least, last = _leave_out(
+                problem, now, kept, search, bound, best, seed, stop
+            )
+            lowest = max(lowest, min(best[0], least))
+            continue
         found = minimize(now.sizes, search, total=_count_affordable(stop), rough=tuning.MAX_ROUGH_ENTRIES, tell=tell)
         entries += found.entries
         best = _better(problem, best, _choose(kept, found.choice))
@@ -133,30 +144,15 @@ def find_layouts(
         if time.monotonic() >= stop:
             below = found if bound is search else minimize(now.sizes, bound, total=_count_affordable(stop))
             return Solved(best[2], best[0], max(lowest, min(best[0], below.bound_ticks)), entries)
-        if not found.exact and now.entries < tuning.SECOND_FACTOR_ENTRIES:
-            search, bound = now.factors(tuning.SECOND_FACTOR_ENTRIES)
-            if found.ticks > best[0]:  # else what was found counts nothing twice, and larger tables find the same
-                continue
         if not found.exact:
+            best = _improve(problem, now, kept, best, [_find_rows(kept, best[2]), found.choice], seed, stop)
             if last is not None and not is_worth_a_round(now.sizes, last.list_kept(best[0])):
                 best = _replan_windows(problem, best, 2 * tuning.WINDOW_OPERATORS, stop)
                 if not is_worth_a_round(now.sizes, last.list_kept(best[0])):
                     return Solved(best[2], best[0], lowest, entries)  # no more can be left out beside a better plan
-            # What can be left out is what costs more than the best plan that is there.
-            best = _improve(problem, now, kept, best, [_find_rows(kept, best[2]), found.choice], seed, stop)
-            before = now.sizes
-            now, kept, search, bound, best, least, last = _leave_out(
-                problem, now, kept, search, bound, best, seed, stop
-            )
-            lowest = max(lowest, min(best[0], least))
-            if all(map(len, kept)) and now.sizes != before:
+            last = None
+            if not fits(now.sizes, search, tuning.MAX_ENTRIES):
                 continue
-            if not improved:  # they take their time: mostly what can be left out so is enough
-                improved, was = True, best
-                best = _replan_windows(problem, best, tuning.WINDOW_OPERATORS, stop)
-                if best[:2] < was[:2]:
-                    continue
-            return Solved(best[2], best[0], lowest, entries)
         marginals = find_marginals(now.sizes, bound)
         if bound is not search and found.entries <= tuning.FEW_ENTRIES:  # else each elimination takes its time
             some = marginals.list_kept(best[0])
@@ -180,10 +176,12 @@ def find_layouts(
             some = marginals.list_kept(best[0])
         if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
             return Solved(best[2], best[0], lowest, entries)
+        # Of the largest tables little is left once smaller ones have left layouts out; where these do not, one round of
+        # tables is passed over.
+        growth = tuning.FACTOR_GROWTH ** (1 if is_worth_a_round(now.sizes, some) else 2)
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
-        # Of the largest tables little is left once smaller ones have left layouts out.
-        search, bound = now.factors(min(now.entries * tuning.FACTOR_GROWTH, tuning.MAX_FACTOR_ENTRIES))
+        search, bound = now.factors(min(now.entries * growth, tuning.MAX_FACTOR_ENTRIES))
 
 
 def _place_least(
@@ -234,7 +232,7 @@ def _leave_out(
     kept: list[IntArray],
     search: list[Factor],
     bound: list[Factor],
-    best: Plan,
+    best: Plan | None,
     seed: int,
     stop: float,
 ) -> tuple[Problem, list[IntArray], list[Factor], list[Factor], Plan, int, Marginals | None]:
@@ -245,6 +243,9 @@ def _leave_out(
     met, the highest bound, and what proved it last, where no more can be left out by that.
     """
     lowest, widest = 0, tuning.FIRST_PRUNING_ENTRIES
+    wider = tuning.PRUNING_GROWTH * widest
+    if count_joint(now.sizes, bound, wider) <= tuning.WIDER_PRUNING_ENTRIES:
+        widest = wider
     while True:
         marginals = find_marginals(now.sizes, bound, cap=widest, chooses=True)
         best = _improve(problem, now, kept, best, [marginals.choice], seed, stop)
@@ -273,7 +274,7 @@ def _improve(
     problem: Problem,
     now: Problem,
     kept: Sequence[IntArray],
-    best: Plan,
+    best: Plan | None,
     choices: Sequence[Sequence[int]],
     seed: int,
     stop: float,
@@ -282,6 +283,7 @@ def _improve(
     for choice in choices:
         moved = move_layouts(now, choice, seed=seed, stop=stop)
         best = _better(problem, _better(problem, best, _choose(kept, choice)), _choose(kept, moved))
+    assert best is not None, "there is a choice"
     return best
 
 

@@ -44,7 +44,10 @@ FIRST_FACTOR_ENTRIES = 50_000
 SECOND_FACTOR_ENTRIES = 250_000
 """The same where elimination has to split tables: a better plan, and more of the tables of one tensor, pay then."""
 FACTOR_GROWTH = 4
-"""Times that it grows from one round of leaving layouts out to the next: the largest tables are made of few layouts."""
+"""Times that it grows from one round of leaving layouts out to the next: the largest tables are made of few layouts.
+
+Twice so often where a round leaves less than a tenth out, as `MAX_KEPT_SHARE` says: the next one would not do more.
+"""
 MAX_APART = 64
 """Operators of a graph up to which it is planned again with equal ones apart; larger ones only if that seems to pay."""
 NEAR_FACTOR_ENTRIES = 20_000
@@ -83,6 +86,10 @@ MIN_WHOLE_PARTS = 8
 """Parts from which on whole blocks are offered to be merged in stages: of fewer few messages are saved."""
 MAX_EXCHANGES = 1 << 18
 """Devices times classes of layouts whose exchanges are summed at once: such sums fit the processor's second cache."""
+MIN_EXCHANGED_COLUMNS = 256
+"""Of these the classes of needs that are summed at once, where there are so many: of fewer each sum has its price."""
+MAX_EXCHANGED_NEEDS = 16
+"""Different needs for each of these columns at most: with more, fewer classes are summed at once."""
 MAX_PAIRED_PRODUCTS = 8
 """Products of sets of a holding times those of a need up to which all are paired where runs are counted; of more only
 those that are near each other, which costs as much as some pairs."""
@@ -112,6 +119,8 @@ MAX_PRUNING_ENTRIES = 16_000_000
 """Entries of the largest table that is built to leave layouts out; beyond it, its bucket is split."""
 FIRST_PRUNING_ENTRIES = 1_000_000
 """The same in the first round of leaving expansions out: often it is enough, and larger tables take longer."""
+WIDER_PRUNING_ENTRIES = 40_000_000
+"""Entries of all tables, of alike ones once, up to which the first round has the tables of the second one at once."""
 PRUNING_GROWTH = 4
 """Times that it grows from one of these rounds to the next."""
 MIN_JOINT_ENTRIES = 4_000_000
@@ -211,6 +220,8 @@ WORK_OF_LABEL = 100
 WORK_OF_STEPS = 400_000
 """Entries that writing down the steps of one operator is counted as, and laying them out in arenas."""
 
+MIDDLE_COLLECTIONS = 1_000_000_000
+"""Collections of Python's garbage in the middle generation before a full one, while planning: none comes to so many."""
 MAX_REDUCTIONS = 3
 """Times that dominated values are left out before elimination: with fewer values left, others are dominated."""
 MAX_COMPARED_ENTRIES = 64_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -56,37 +56,80 @@ class Exchange:
         classes, columns, ports = len(self.holds), len(self.needs), number_ports(self.mesh)
         cells = np.zeros((classes, columns), np.int64)
         most = np.zeros((3, len(self.mesh.ports), classes, columns), np.int64)
-        # A few classes and columns at a time, whose sums fit the processor's cache.
-        wide = max(1, min(columns, tuning.MAX_EXCHANGES // self.mesh.size))
-        high = max(1, tuning.MAX_EXCHANGES // (self.mesh.size * wide))
-        for row, column in product(range(0, classes, high), range(0, columns, wide)):
-            at = slice(row, row + high), slice(column, column + wide)
-            for port in range(len(self.mesh.ports)):
-                links = self.sends[at[0]] & (ports == port)
-                sent, received = self._add_up(links, *at)
-                cells[at] += received[0].sum(axis=1)
-                for kind, (mine, got) in enumerate(zip(sent, received, strict=True)):
-                    most[kind, port][at] = np.maximum(mine.max(axis=1), got.max(axis=1))
+        # Many classes, which have much in common, and a few columns at a time, whose sums fit the processor's cache.
+        few = max(1, min(columns, tuning.MIN_EXCHANGED_COLUMNS), self.given[0].shape[1] // tuning.MAX_EXCHANGED_NEEDS)
+        high = max(1, min(classes, tuning.MAX_EXCHANGES // (self.mesh.size * few)))
+        wide = max(1, tuning.MAX_EXCHANGES // (self.mesh.size * high))
+        for row, port in product(range(0, classes, high), range(len(self.mesh.ports))):
+            rows = slice(row, row + high)
+            links = self.sends[rows] & (ports == port)
+            if links.any():
+                many = columns > tuning.MIN_EXCHANGED_COLUMNS
+                ends = [end(self.given, self.holds[rows], links, many) for end in (_Senders, _Receivers)]
+                for column in range(0, columns, wide):
+                    at = rows, slice(column, column + wide)
+                    for end in ends:
+                        told: dict[int, list[IntArray]] = {}
+                        for sums, mine in end.list_sums(self.needs[at[1]]):
+                            if id(sums) not in told:
+                                told = {id(sums): self._tell_apart(sums)}
+                            for kind, each in enumerate(told[id(sums)]):
+                                if kind == 0 and end is ends[1]:
+                                    cells[at] += each[mine]
+                                np.maximum(most[kind, port][at], each[mine], out=most[kind, port][at])
         return Exchanged(cells, *most)
 
-    def _add_up(self, links: NDArray[np.bool_], classes: slice, columns: slice) -> Iterator[list[IntArray]]:
-        """Cells, messages and runs that each device sends, then what it receives, each (classes, devices, columns).
+    def _tell_apart(self, sums: Sequence[IntArray]) -> list[IntArray]:
+        """Cells, messages and, where they are counted, runs."""
+        return [sums[0] & ((1 << self.bits) - 1), sums[0] >> self.bits, *sums[1:]] if self.is_one else [*sums]
 
-        Runs are told where they are counted.
-        """
-        holds, needs = self.holds[classes], self.needs[columns]
-        ends = []
-        for given in self.given:
-            sent = np.zeros((len(holds), self.mesh.size, len(needs)), np.int64)
-            received = np.zeros_like(sent)
-            for device, needed in enumerate(needs.T):
-                who = np.where(links[:, :, device], holds, len(given) - 1)
-                if (who < len(given) - 1).any():
-                    picked = given[:, needed][who]
-                    sent += picked
-                    few = given.shape[1] < len(needed)  # different needs, which are summed once then
-                    received[:, device] = given[who].sum(axis=1)[:, needed] if few else picked.sum(axis=1)
-            ends.append((sent, received))
-        for k in range(2):
-            told = [end[k] for end in ends]
-            yield [told[0] & ((1 << self.bits) - 1), told[0] >> self.bits, *told[1:]] if self.is_one else told
+
+class _Senders:
+    """What devices send: the same wherever one holds the same and sends to the same devices."""
+
+    def __init__(self, given: Sequence[IntArray], holds: IntArray, links: NDArray[np.bool_], many: bool) -> None:
+        said = np.concatenate([holds[..., None], links], axis=2).reshape(-1, holds.shape[1] + 1)
+        each, at = _number_rows(said, many)
+        self._links, self._at = each[:, 1:], at.reshape(holds.shape)
+        self._given = [np.ascontiguousarray(one[each[:, 0]].T) for one in given]
+        """By what is needed, and by kind of device."""
+
+    def list_sums(self, needs: IntArray) -> Iterator[tuple[list[IntArray], IntArray]]:
+        """Sums by kind of device and column, and for each class the number of its kind, device after device."""
+        found = []
+        for given in self._given:
+            # Rows are taken as wholes, which is several times faster than numbers here and there.
+            total = np.zeros((len(needs), len(self._links)), np.int64)
+            for links, needed in zip(self._links.T, needs.T, strict=True):
+                if links.any():
+                    total += given[needed] * links
+            found.append(np.ascontiguousarray(total.T))
+        for mine in self._at.T:
+            yield found, mine
+
+
+class _Receivers:
+    """What devices receive: the same wherever the same is held by all that send to one."""
+
+    def __init__(self, given: Sequence[IntArray], holds: IntArray, links: NDArray[np.bool_], many: bool) -> None:
+        devices, nothing = holds.shape[1], len(given[0]) - 1
+        senders = np.where(links, holds[..., None], nothing)
+        senders = (np.sort(senders, axis=1) if many else senders).transpose(0, 2, 1).reshape(-1, devices)
+        each, at = _number_rows(senders, many)
+        self._sums = [sum(one[some] for some in each.T).T for one in given]
+        """By what is needed, and by kind of device."""
+        self._kinds = [_number_rows(column, many) for column in at.reshape(holds.shape).T]
+
+    def list_sums(self, needs: IntArray) -> Iterator[tuple[list[IntArray], IntArray]]:
+        """As of `_Senders`."""
+        for (kinds, mine), needed in zip(self._kinds, needs.T, strict=True):
+            rows = [np.ascontiguousarray(total[:, kinds])[needed] for total in self._sums]
+            yield [np.ascontiguousarray(one.T) for one in rows], mine
+
+
+def _number_rows(rows: IntArray, many: bool) -> tuple[IntArray, IntArray]:
+    """Rows, and the number of each among them: each once, where so many columns are summed of them that it pays."""
+    if not many:
+        return rows, np.arange(len(rows))
+    each, at = np.unique(rows, axis=0, return_inverse=True)
+    return each, at.reshape(-1)

@@ -106,6 +106,11 @@ def fits(sizes: Sequence[int], factors: Sequence[Factor], total: int) -> bool:
     return swept.exact and swept.entries <= total
 
 
+def count_joint(sizes: Sequence[int], factors: Sequence[Factor], cap: int) -> int:
+    """Entries that elimination goes through, of alike tables once, where larger ones than a cap are split."""
+    return _sweep(sizes, factors, cap, cap * tuning.SHARES * (len(sizes) + 1), project=_rehearse).entries
+
+
 class _Swept(Struct):
     """What elimination came to: what each variable's tables were, the least sum, and tables of variables that stay."""
 
