@@ -43,9 +43,9 @@ class Message(NamedTuple):
 class NcclBackend(CupyBackend):
     """Runs plans on GPUs of this machine, which exchange through NCCL; each device of the mesh has a GPU to itself.
 
-    `CupyBackend` has each GPU copy from another one's memory, one copy after the other. NCCL also knows other ways between
-    GPUs, and does what several devices exchange as one operation. Bits and bytes are the same. Runs are not recorded as
-    graphs. Not yet run on a GPU.
+    `CupyBackend` has each GPU copy from another one's memory, one copy after the other. NCCL also knows other ways
+    between GPUs, and does what several devices exchange as one operation. Bits and bytes are the same. Runs are not
+    recorded as graphs. Not yet run on a GPU.
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ class NcclBackend(CupyBackend):
 
     @check_arguments(devices="give a sequence of GPU numbers")
     def __init__(self, devices: Sequence[int] | None = None, **options: Any) -> None:
-        asked = None if devices is None else list(devices)
-        for k, gpu in enumerate(asked or ()):
+        asked = list(devices or ())
+        for k, gpu in enumerate(asked):
             if gpu in asked[:k]:
                 raise ValueError(
                     f"NcclBackend: devices[{k}] is {gpu}, as devices[{asked.index(gpu)}] is; NCCL has one rank a GPU: "
@@ -90,7 +90,7 @@ class NcclBackend(CupyBackend):
             raise ValueError("NcclBackend: capture is True; runs through NCCL are not recorded: use CupyBackend")
         self._communicators: dict[tuple[int, ...], list[Any]] = {}
         """By the GPUs: one for each."""
-        super().__init__(asked, **{**options, "capture": False})
+        super().__init__(devices, **{**options, "capture": False})
 
     @property
     def nccl(self) -> Any:
@@ -153,14 +153,18 @@ class NcclBackend(CupyBackend):
 
     @property
     def _ranks(self) -> list[Any]:
-        return self._communicators[tuple(one.gpu.number for one in self._devices)]
+        return self._communicators[tuple(one.gpu.number for one in self._on_gpus)]
+
+    @property
+    def _on_gpus(self) -> list[CupyDevice]:
+        return [one for one in self._devices if isinstance(one, CupyDevice)]  # which all are
 
     # -- what is exchanged ---------------------------------------------------------------------------------
 
     def move(self, payload: Any, src: int, dst: int) -> Any:
         """Bring a payload to where device `dst` can unpack it."""
-        target = self._devices[dst]
-        message = Message(self._devices[src], target, payload, target.take_room(payload.nbytes, payload.dtype))
+        source, target = self._on_gpus[src], self._on_gpus[dst]
+        message = Message(source, target, payload, target.take_room(payload.nbytes, payload.dtype))
         self._send([message])
         return message.room
 

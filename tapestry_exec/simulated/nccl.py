@@ -32,7 +32,7 @@ class Call(NamedTuple):
     comm: NcclCommunicator
     source: int
     target: int
-    count: int
+    cells: int
     dtype: int
     peer: int
     stream: Queue
@@ -40,11 +40,11 @@ class Call(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Of what is sent or got."""
-        return self.count * SIZES[self.dtype]
+        return self.cells * SIZES[self.dtype]
 
     def tell(self) -> str:
         """For messages."""
-        return f"{self.kind} of rank {self.comm.rank} with rank {self.peer}, {self.count} of dtype {self.dtype}"
+        return f"{self.kind} of rank {self.comm.rank} with rank {self.peer}, {self.cells} of dtype {self.dtype}"
 
 
 class NcclCommunicator:
