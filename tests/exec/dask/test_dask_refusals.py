@@ -163,12 +163,14 @@ def test_a_port_that_is_closed_is_told(client: Any, monkeypatch: pytest.MonkeyPa
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
+    p, inputs = made(4)
+    assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
     connected = DaskSession._connect
     for line, wire, words in (
         (
             None,
             ("127.0.0.1", closed),
-            rf"device 0 does not reach device 1 at 127\.0\.0\.1:{closed} \(Conn.*must be open between",
+            rf"device \d does not reach device 1 at 127\.0\.0\.1:{closed} \(Conn.*must be open between",
         ),
         (f"tcp://127.0.0.1:{closed}", None, rf"devices cannot be reached: .*127\.0\.0\.1:{closed}"),
     ):
@@ -179,9 +181,8 @@ def test_a_port_that_is_closed_is_told(client: Any, monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(DaskSession, "_connect", close)
         with pytest.raises(StepFailed, match=words):
-            run(*made(2), backend=DaskBackend(client, retries=0, patience=2))
+            run(p, inputs, backend=DaskBackend(client, retries=0, patience=3))
     monkeypatch.setattr(DaskSession, "_connect", connected)
-    p, inputs = made(2)
     assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
 
 

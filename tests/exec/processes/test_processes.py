@@ -134,7 +134,7 @@ def test_processes_give_the_bits_and_counts_of_one_loop() -> None:
     assert_same(run(p, inputs, backend="processes"), run(p, inputs, backend="serial"))
 
 
-@pytest.mark.parametrize("which", [SAMPLE, pytest.param(EVERY, marks=pytest.mark.heavy)], ids=["a sample", "every"])
+@pytest.mark.parametrize("which", [SAMPLE[-1:], pytest.param(EVERY, marks=pytest.mark.heavy)], ids=["one", "every"])
 def test_networks_have_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, int]]) -> None:
     """On threads, too."""
     for case in (make_case(*one) for one in which):
