@@ -25,13 +25,12 @@ from typing import Any, NamedTuple
 from tapestry_exec.cuda.backend import CupyBackend
 from tapestry_exec.cuda.device import CupyDevice, leave_mark, wait_for_users
 from tapestry_exec.cuda.payloads import Payload
-from tapestry_exec.run import BackendUnavailable
-from tapestry_exec.run.backends import Exchanged
+from tapestry_exec.run import BackendUnavailable, Exchanged
 from tapestry_plan.steps import Buffer, Collective
 from tapestry_sets.limits import check_arguments, quote
 
 
-class Message(NamedTuple):
+class Crossing(NamedTuple):
     """A payload on one device, and where it goes on another one."""
 
     source: CupyDevice
@@ -164,7 +163,7 @@ class NcclBackend(CupyBackend):
     def move(self, payload: Any, src: int, dst: int) -> Any:
         """Bring a payload to where device `dst` can unpack it."""
         source, target = self._on_gpus[src], self._on_gpus[dst]
-        message = Message(source, target, payload, target.take_room(payload.nbytes, payload.dtype))
+        message = Crossing(source, target, payload, target.take_room(payload.nbytes, payload.dtype))
         self._send([message])
         return message.room
 
@@ -178,12 +177,14 @@ class NcclBackend(CupyBackend):
         links = dict[tuple[int, int], int]()
         is_one = collective.kind == "broadcast" and len(collective.group) == len(devices)
         for round_ in [list(copies)] if is_one else deal_rounds(copies):
-            packed, messages = dict[int, Payload](), list[Message]()
+            packed, messages = dict[int, Payload](), list[Crossing]()
             for src, dst in round_:
                 if not is_one or src not in packed:
                     packed[src] = devices[src].pack(buffers[copies[src, dst].src], copies[src, dst].regions)
                 payload, target = packed[src], devices[dst]
-                messages.append(Message(devices[src], target, payload, target.take_room(payload.nbytes, payload.dtype)))
+                messages.append(
+                    Crossing(devices[src], target, payload, target.take_room(payload.nbytes, payload.dtype))
+                )
                 links[src, dst] = links.get((src, dst), 0) + int(payload.nbytes)
             (self._broadcast if is_one else self._send)(messages)
             for (src, dst), message in zip(round_, messages, strict=True):
@@ -191,7 +192,7 @@ class NcclBackend(CupyBackend):
                 devices[dst].unpack(message.room, buffers[one.dst], one.regions)
         return Exchanged(links)
 
-    def _send(self, messages: Sequence[Message]) -> None:
+    def _send(self, messages: Sequence[Crossing]) -> None:
         """Send messages as one group."""
         nccl, ranks = self.nccl, self._ranks
         sent = [one for one in messages if one.payload.nbytes]
@@ -208,7 +209,7 @@ class NcclBackend(CupyBackend):
             nccl.groupEnd()
         self._leave_marks(sent)
 
-    def _broadcast(self, messages: Sequence[Message]) -> None:
+    def _broadcast(self, messages: Sequence[Crossing]) -> None:
         """Send one payload to all other devices."""
         nccl, ranks = self.nccl, self._ranks
         source, _, payload, _ = messages[0]
@@ -225,12 +226,12 @@ class NcclBackend(CupyBackend):
             nccl.groupEnd()
         self._leave_marks(messages)
 
-    def _wait(self, messages: Sequence[Message]) -> None:
+    def _wait(self, messages: Sequence[Crossing]) -> None:
         for source, target, payload, room in messages:
             wait_for_users(source.out, [payload], [])
             wait_for_users(target.incoming, [], [room])
 
-    def _leave_marks(self, messages: Sequence[Message]) -> None:
+    def _leave_marks(self, messages: Sequence[Crossing]) -> None:
         for source, target, payload, room in messages:
             if self.blocking:
                 target.incoming.stream.synchronize()

@@ -51,7 +51,7 @@ class NcclCommunicator:
     """A rank among those that were made together."""
 
     machine: ClassVar[Machine]
-    group: ClassVar[Group]
+    group: ClassVar[CallGroup]
 
     def __init__(self, clique: object, rank: int, size: int, device: int) -> None:
         self.clique, self.rank, self.ranks, self.device = clique, rank, size, device
@@ -96,7 +96,7 @@ class NcclCommunicator:
         self.group.add(Call(kind, self, source, target, count, dtype, peer, queue))
 
 
-class Group:
+class CallGroup:
     """The calls between `groupStart` and the `groupEnd` that belongs to it; a call outside is one by itself."""
 
     def __init__(self, machine: Machine) -> None:
@@ -187,7 +187,7 @@ def _pair_broadcasts(calls: Sequence[Call]) -> list[Copied]:
 
 def make_nccl(machine: Machine) -> SimpleNamespace:
     """What stands in for `cupy.cuda.nccl`."""
-    group = Group(machine)
+    group = CallGroup(machine)
     kind: Any = type("NcclCommunicator", (NcclCommunicator,), {"machine": machine, "group": group})
     return SimpleNamespace(
         available=True,
