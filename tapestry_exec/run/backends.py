@@ -41,7 +41,7 @@ Examples
 >>> sorted(BACKENDS)
 ['cupy', 'dask', 'mpi', 'nccl', 'numpy', 'onnxruntime', 'processes', 'serial', 'simulated']
 """
-KNOWN = f"give an object, such as NumpyBackend(), or a name; {list_names(sorted(BACKENDS), '', 'backends')}"
+KNOWN = f"give an object, such as NumpyBackend(), or a name; known backends: {', '.join(map(repr, sorted(BACKENDS)))}"
 """What errors say of a backend that is none."""
 BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
 """What else is taken from a wing that is loaded when it is asked for."""
