@@ -34,7 +34,7 @@ from tapestry_exec.run import (
 )
 
 if TYPE_CHECKING:  # loaded when they are asked for: see `__getattr__`
-    from tapestry_exec.cuda import CupyBackend, KernelError, NoDevicePath, RawKernel
+    from tapestry_exec.cuda import CupyBackend, KernelError, NcclBackend, NoDevicePath, RawKernel
     from tapestry_exec.dask import DaskBackend
     from tapestry_exec.mpi import MpiBackend
     from tapestry_exec.numpy import NumpyBackend, SerialBackend
@@ -57,6 +57,7 @@ __all__ = [
     "InvalidPlan",
     "KernelError",
     "MpiBackend",
+    "NcclBackend",
     "NoDevicePath",
     "NumpyBackend",
     "OnnxruntimeBackend",

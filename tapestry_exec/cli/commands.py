@@ -338,7 +338,8 @@ def pareto_command(asked: Planning, mesh: Mesh | None, units: Units, as_json: bo
     show_default=True,
     help="Where devices are: arenas of this process (numpy: a thread for each where that pays; serial: one loop), "
     "processes of this machine (processes; dask: on workers that are started for it; mpi: ranks, begun by mpiexec -n N "
-    "python -m tapestry_exec.mpi -m tapestry_exec.cli run …), GPUs through CuPy, or GPUs that are simulated, slowly, "
+    "python -m tapestry_exec.mpi -m tapestry_exec.cli run …), GPUs through CuPy (nccl: exchanging through NCCL), or "
+    "GPUs that are simulated, slowly, "
     "under a checker of streams.",
 )
 @html_option

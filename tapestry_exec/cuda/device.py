@@ -255,7 +255,7 @@ class CupyDevice:
         at = _run_of(transfers, size, "src")
         if at is not None and size * itemsize >= DIRECT_NBYTES:
             return self._payload(block.address + at * itemsize, size * itemsize, block.dtype, block.uses)
-        made = self._room(size * itemsize, block.dtype)
+        made = self.take_room(size * itemsize, block.dtype)
         work = partial(self._launch, kernels.copies(transfers, itemsize, block.address, made.address))
         self._do(self.out, [block], [made], work)
         return made
@@ -284,7 +284,7 @@ class CupyDevice:
 
     def receive(self, payload: Payload) -> Payload:
         """Bring a payload from another GPU or from pinned memory into this one's ring."""
-        made = self._room(payload.nbytes, payload.dtype)
+        made = self.take_room(payload.nbytes, payload.dtype)
         self._do(self.incoming, [payload], [made], partial(self._memcpy, made.address, payload))
         return made
 
@@ -379,24 +379,19 @@ class CupyDevice:
         """Packed cells on this GPU."""
         return Payload(address, nbytes, dtype, self.gpu.number, uses, lane=self.out)
 
-    def _room(self, nbytes: int, dtype: np.dtype[Any]) -> Payload:
+    def take_room(self, nbytes: int, dtype: np.dtype[Any]) -> Payload:
         """Room for packed cells in the ring."""
         slot = self._ring.take(nbytes)
         return self._payload(self._ring_memory.ptr + slot.offset, nbytes, dtype, slot.uses)
 
     def _do(self, lane: Lane, reads: Used, writes: Used, work: Callable[[], None]) -> None:
         """Put work into a lane: behind those who use the same memory, on which it leaves its mark."""
-        marks = [mark for used in reads for mark in used.uses.writes]
-        lane.after(marks + [mark for used in writes for mark in used.uses.all])
+        wait_for_users(lane, reads, writes)
         self.shared.current.enter(self.gpu, lane)
         work()
         if self.shared.blocking:
             lane.stream.synchronize()
-        mark = lane.mark()
-        for used in reads:
-            used.uses.read(mark)
-        for used in writes:
-            used.uses.wrote(mark)
+        leave_mark(lane, reads, writes)
 
     def _memcpy(self, address: int, payload: Payload) -> None:
         """Copy a payload as it lies: from pinned memory, from this GPU, or from another one."""
@@ -588,6 +583,21 @@ class CupyDevice:
 
 
 # ---------------------------------------------------------------------------------------------------- arithmetic
+
+
+def wait_for_users(lane: Lane, reads: Used, writes: Used) -> None:
+    """Let what comes next in a lane wait for those who use the memory that it reads and writes."""
+    marks = [mark for used in reads for mark in used.uses.writes]
+    lane.after(marks + [mark for used in writes for mark in used.uses.all])
+
+
+def leave_mark(lane: Lane, reads: Used, writes: Used) -> None:
+    """Leave a mark of what a lane did last on the memory that it read and wrote."""
+    mark = lane.mark()
+    for used in reads:
+        used.uses.read(mark)
+    for used in writes:
+        used.uses.wrote(mark)
 
 
 def _open_handle(shared: Shared, gpu: Gpu, lane: Lane) -> Handle:

@@ -450,6 +450,8 @@ class DaskSession:
                 self.boards[device] = values
             elif word == "failed":
                 self._fail(device, values[0], pickle.loads(frames[0]))
+            elif word == "unreached":
+                self._lose(values[0], values[1])
             elif word == "lost":
                 self._lose(values[0], f"the worker of device {values[0]} ({self.workers[values[0]]}) is gone")
             elif word == "did":

@@ -27,7 +27,7 @@ from typing import Any
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message, read_frame, unpack_message
 from tapestry_exec.dask.tuning import BEAT_SECONDS, HELLO_SECONDS, LOOK_SECONDS
-from tapestry_exec.dask.wires import Ended, PeerLost, Wires
+from tapestry_exec.dask.wires import Ended, PeerLost, Unreached, Wires, tell_unreached
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
     DevicePart,
@@ -155,7 +155,10 @@ class Post:
 
         security = self.worker.security.get_connection_args("worker")
         for peer, address in addresses.items():
-            comm = await connect(address, timeout=seconds, deserialize=False, **security)
+            try:
+                comm = await connect(address, timeout=seconds, deserialize=False, **security)
+            except (OSError, TimeoutError) as error:
+                raise tell_unreached(self.device, peer, address, error) from error
             line = self.lines[peer] = Line(comm, self.loop, lambda _: None)
             await comm.write(pack_message(Message("hello", (self.key, self.device))))
             self.others.append(line)
@@ -232,6 +235,8 @@ class DeviceTask:
                 getattr(self, f"_{message.word}")(message)
             except Ended:
                 return
+            except Unreached as error:
+                self._say("unreached", error.device, error.why)
             except PeerLost as error:
                 self._say("lost", error.device, self._at())
             except Exception as error:

@@ -44,6 +44,14 @@ class PeerLost(Exception):
         self.device = device
 
 
+class Unreached(Exception):
+    """Another device cannot be connected to, or does not connect."""
+
+    def __init__(self, device: int, why: str) -> None:
+        super().__init__(why)
+        self.device, self.why = device, why
+
+
 class Incoming:
     """What comes through a wire: a head, then the cells that it tells of."""
 
@@ -81,6 +89,15 @@ class Incoming:
             (tag, _, packed, seconds), cells = self.head, self.cells
             self.begin()
             return tag, packed, seconds, cells
+
+
+def tell_unreached(device: int, peer: int, address: str, error: Exception) -> Unreached:
+    """The error of a device that cannot connect to another one."""
+    return Unreached(
+        peer,
+        f"device {device} does not reach device {peer} at {address} ({type(error).__name__}: {error}): workers connect "
+        "to each other at ports that the system gives them, which must be open between their hosts",
+    )
 
 
 class Wires:
@@ -162,11 +179,14 @@ class Wires:
     def meet(self, addresses: Mapping[int, tuple[str, int]], senders: Collection[int], seconds: float) -> None:
         """Connect to the devices that this one sends to, and wait for those that send to it."""
         for peer, (host, port) in addresses.items():
-            self.out[peer] = self._connect((host, port), seconds)
+            try:
+                self.out[peer] = self._connect((host, port), seconds)
+            except (ConnectionError, TimeoutError) as error:
+                raise tell_unreached(self.device, peer, f"{host}:{port}", error) from error
         with self.came:
             if not self.came.wait_for(lambda: self.is_over or set(senders) <= self.incoming.keys(), seconds):
                 late = min(set(senders) - self.incoming.keys())
-                raise TimeoutError(f"device {late} did not connect to device {self.device} in {seconds:g} s")
+                raise Unreached(late, f"device {late} did not connect to device {self.device} in {seconds:g} s")
         for peer, one in self.incoming.items():
             self.select.register(one.wire, selectors.EVENT_READ, peer)
 

@@ -32,6 +32,7 @@ from tapestry_exec.run.backends import (
     BackendUnavailable,
     Buffers,
     DeviceMemory,
+    Exchanged,
     OrderingFault,
     Reads,
     Regions,

@@ -29,6 +29,7 @@ BACKENDS: FrozenDict[str, tuple[str, str]] = FrozenDict(
         "dask": ("tapestry_exec.dask", "DaskBackend"),
         "mpi": ("tapestry_exec.mpi", "MpiBackend"),
         "cupy": ("tapestry_exec.cuda", "CupyBackend"),
+        "nccl": ("tapestry_exec.cuda", "NcclBackend"),
         "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
     }
 )
@@ -38,9 +39,9 @@ Examples
 --------
 >>> from tapestry_exec import BACKENDS
 >>> sorted(BACKENDS)
-['cupy', 'dask', 'mpi', 'numpy', 'onnxruntime', 'processes', 'serial', 'simulated']
+['cupy', 'dask', 'mpi', 'nccl', 'numpy', 'onnxruntime', 'processes', 'serial', 'simulated']
 """
-KNOWN = f"give an object, such as NumpyBackend(), or a name; {list_names(sorted(BACKENDS), '', 'backends')}"
+KNOWN = f"give an object, such as NumpyBackend(), or a name; known backends: {', '.join(map(repr, sorted(BACKENDS)))}"
 """What errors say of a backend that is none."""
 BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
 """What else is taken from a wing that is loaded when it is asked for."""

@@ -31,6 +31,7 @@ from tapestry_exec.simulated.functions import Ufunc, as_strided, functions_of
 from tapestry_exec.simulated.kernels import CompileException, RawModule
 from tapestry_exec.simulated.machine import COPY_KINDS, CUDADriverError, CUDARuntimeError, Machine, Queue
 from tapestry_exec.simulated.memory import Device, MemoryPointer, MemoryPool, SimulatedMemory, memset, pinned
+from tapestry_exec.simulated.nccl import make_nccl
 from tapestry_exec.simulated.streams import Event, Graph, Stream, get_elapsed_time
 from tapestry_exec.simulated.tables import SAME
 from tapestry_exec.simulated.tuning import MEMORY_NBYTES
@@ -110,6 +111,7 @@ def _cuda(machine: Machine) -> SimpleNamespace:
     cuda.driver = SimpleNamespace(CUDADriverError=CUDADriverError)
     cuda.compiler = SimpleNamespace(CompileException=CompileException)
     cuda.get_elapsed_time = get_elapsed_time
+    cuda.nccl = make_nccl(machine)
     return cuda
 
 

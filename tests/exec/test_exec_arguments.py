@@ -19,6 +19,7 @@ from tapestry_exec import (
     Checkpoints,
     CupyBackend,
     DaskBackend,
+    NcclBackend,
     NumpyBackend,
     ProcessBackend,
     RawKernel,
@@ -79,6 +80,9 @@ ROWS: dict[str, Row] = {
     ),
     "DaskBackend": Row(
         DaskBackend, takes={"client": "str | None"}, refuses={"retries": (-1,), "patience": (0.0, -1.0)}
+    ),
+    "NcclBackend": Row(
+        NcclBackend, takes={"devices": "Sequence | None"}, raises=(BackendUnavailable,), skips=["options"]
     ),
     "ProcessBackend": Row(ProcessBackend, refuses={"retries": (-1,), "patience": (0.0, -1.0)}),
     "RawKernel": Row(RawKernel, kernel, takes={"launch": "Callable"}),

@@ -29,7 +29,7 @@ import shutil
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -181,17 +181,20 @@ def name_begun(turn: int, manifest: Manifest) -> str:
 
 
 def write_part(
-    folder: Path, turn: int, manifest: Manifest, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]
+    folder: str, turn: int, manifest: Manifest, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]
 ) -> None:
     """Write what a device holds: its cells first, then its records; a new name says that all of it is there."""
     begun = f"{folder}/{name_begun(turn, manifest)}"
     row = f"{begun}/{_name_row(device)}"
     records, end = [], 0
-    if not os.path.isdir(f"{begun}/devices"):  # the first device that comes here makes the folders
+    try:
+        file = _open_new(f"{row}.part")
+    except FileNotFoundError:  # the first device that comes here makes the folders
         for made in (begun, f"{begun}/devices"):
             with suppress(FileExistsError):
                 os.mkdir(made)
-    with _create(f"{row}.part") as file:
+        file = _open_new(f"{row}.part")
+    try:
         for record, array in buffers:
             if record.nbytes < tuning.OWN_FILE_NBYTES:
                 at = align(end)
@@ -205,13 +208,20 @@ def write_part(
                     records.append(replace(record, file=name, sum=sum_bytes(array, alone)))
         told = msgspec.json.encode((end, records))
         _write_whole(file, memoryview(told + LENGTH.pack(len(told))))
+    finally:
+        os.close(file)
     os.rename(f"{row}.part", row)
+
+
+def _open_new(path: str) -> int:
+    """The descriptor of a new file: Python's own files cost as much again."""
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666)
 
 
 @contextmanager
 def _create(path: str) -> Iterator[int]:
-    """A new file, by its descriptor: Python's own files cost as much again."""
-    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666)
+    """A new file, by its descriptor."""
+    file = _open_new(path)
     try:
         yield file
     finally:
@@ -232,22 +242,23 @@ def _name_alone(record: SavedBuffer) -> str:
     return f"{record.buffer}{'.kept' if record.is_kept else ''}"
 
 
-def finish(folder: Path, turn: int, manifest: Manifest) -> bool:
+def finish(folder: str, turn: int, manifest: Manifest) -> bool:
     """Make a checkpoint valid, if all devices have written their parts and nobody else does; whether that was done."""
     begun = f"{folder}/{name_begun(turn, manifest)}"
     rows = [_name_row(device) for device in range(manifest.devices)]
-    with ExitStack() as files:
-        try:
-            if not {os.path.basename(row) for row in rows} <= {*os.listdir(f"{begun}/devices")}:
-                return False
-            # of those that were last, one is told that it made the group
-            group = files.enter_context(_create(f"{begun}/zarr.json"))
-        except (FileExistsError, FileNotFoundError):
-            return False
+    if not all(os.path.exists(f"{begun}/{row}") for row in reversed(rows)):  # the last one is mostly the one missing
+        return False
+    try:
+        group = _open_new(f"{begun}/zarr.json")  # of those that were last, one is told that it made the group
+    except (FileExistsError, FileNotFoundError):
+        return False
+    try:
         records = list(_arrange(begun, _join_rows(begun, rows), manifest.shapes))
         shapes = {one.tensor: manifest.shapes[one.tensor] for one in records if one.tensor in manifest.shapes}
         whole = replace(manifest, shapes=shapes, buffers=tuple(records))
         _write_group(group, {MANIFEST: msgspec.Raw(seal({"format": FORMAT, **msgspec.to_builtins(whole)}).encode())})
+    finally:
+        os.close(group)
     os.rename(begun, f"{folder}/{name_checkpoint(turn, manifest.cut)}")
     return True
 
@@ -403,6 +414,14 @@ def check_folder(folder: Path, plan: str) -> None:
                 f"checkpoints: the folder {quote(str(folder))} has {path.name} of another plan (its digest is {other}, "
                 f"this plan's {plan}); give each run a folder of its own"
             )
+
+
+def keep_last(folder: str, count: int, plan: str) -> None:
+    """Take away the finished checkpoints of a plan, but for the last ones."""
+    names = [name for name in os.listdir(folder) if FINISHED.fullmatch(name) is not None]
+    for name in sorted(names, key=lambda name: [int(number) for number in name.split("-")])[:-count]:
+        if find_plan(old := Path(folder, name)) == plan:
+            remove(old)
 
 
 def check_path(what: str, path: str | PathLike[str]) -> None:

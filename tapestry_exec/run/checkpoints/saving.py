@@ -36,13 +36,12 @@ from tapestry_exec.run.checkpoints.folders import (
     SavedBuffer,
     check_folder,
     check_path,
-    find_plan,
     finish,
+    keep_last,
     list_begun,
     list_finished,
     lock,
     map_cells,
-    remove,
     sum_bytes,
     unlock,
     write_part,
@@ -242,14 +241,12 @@ class Stopover:
         return mine == "yes"
 
     def _save(self, stop: Stop) -> None:
-        start, folder, about = self.start, Path(self.start.folder), self.start.about
+        start, folder, about = self.start, self.start.folder, self.start.about
         assert about is not None, "checkpoints are written"
         about = replace(about, cut=stop.cut, after=stop.after)
         write_part(folder, start.turn, about, self.mine.device, self._list_cells(stop.cut))
         if finish(folder, start.turn, about):
-            for _, _, old in list_finished(folder)[: -start.keep]:
-                if find_plan(old) == about.plan:
-                    remove(old)
+            keep_last(folder, start.keep, about.plan)
 
     def _list_cells(self, number: int) -> Iterator[tuple[SavedBuffer, Array]]:
         """What is saved at a cut, one buffer at a time."""

@@ -14,7 +14,7 @@ import pytest
 
 from tapestry_exec import Checkpoints, DaskBackend, deploy, run
 from tapestry_exec.dask.lines import Line
-from tapestry_exec.dask.wires import Ended, PeerLost, Wires
+from tapestry_exec.dask.wires import Ended, PeerLost, Unreached, Wires
 from tapestry_exec.run.interpreter import Parcel
 from tapestry_plan import Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.onnx import he_random
@@ -212,9 +212,9 @@ def test_wires_that_are_full_are_read_meanwhile() -> None:
 
 def test_a_wire_to_another_generation_is_refused() -> None:
     one, other = Wires(0, "key", "127.0.0.1"), Wires(1, "another key", "127.0.0.1")
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(Unreached, match=r"device 0 does not reach device 1 at 127.0.0.1:\d+ \(ConnectionResetError"):
         one.meet({1: other.address}, [], 5)
-    with pytest.raises(TimeoutError, match=r"device 1 did not connect to device 0 in 0.1 s"):
+    with pytest.raises(Unreached, match=r"device 1 did not connect to device 0 in 0.1 s"):
         one.meet({}, [1], 0.1)
     assert other.strangers == 1 and not other.incoming
     one.close()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def list_pids(client: Any) -> dict[str, int]:
 
 
 def wait_for_four(client: Any) -> None:
+    """Until there are four workers that have loaded what devices need, which may take longer than a test's patience."""
     client.wait_for_workers(4, timeout=60)
+    client.run(import_module, "tapestry_exec.dask.member")
 
 
 def test_all_begin_again_after_each_fault(rounds: int, client: Any, tmp_path: Path) -> None:
@@ -51,7 +54,6 @@ def test_all_begin_again_after_each_fault(rounds: int, client: Any, tmp_path: Pa
             assert sum(sent or 0 for sent in fault.nbytes_sent) <= p.nbytes_moved
 
 
-@pytest.mark.heavy
 def test_a_killed_worker_costs_what_is_behind_the_last_checkpoint(rounds: int, client: Any, tmp_path: Path) -> None:
     for k in range(rounds):
         (tmp_path / f"marks{k}").mkdir()
@@ -113,6 +115,33 @@ def test_a_worker_that_is_stopped(goes_on: bool, rounds: int, client: Any, tmp_p
         assert ["was silent for 2 s" in fault.error for fault in found.faults] == [True] * (not goes_on)
 
 
+def test_a_worker_that_joins_late(client: Any, tmp_path: Path) -> None:
+    """Where too few are left after a fault, all wait for another one, which takes the place of the one that is gone."""
+    p, inputs = made(4)
+    wait_for_four(client)
+    before, cluster = set(list_pids(client)), client.cluster
+
+    def join() -> None:
+        wait_until((tmp_path / "0").exists)
+        wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) < 4)
+        cluster.scale(len(cluster.workers) + 1)
+
+    async def stay_away() -> None:
+        """In place of starting a worker again."""
+
+    joining = threading.Thread(target=join)
+    with deploy(p, backend=DaskBackend(client), ops=as_relu(Sabotage(("computing",), str(tmp_path)))) as placed:
+        session: Any = placed._session
+        (lost,) = [nanny for nanny in cluster.workers.values() if nanny.worker_address == session.workers[0]]
+        lost.instantiate = stay_away
+        joining.start()
+        found = placed.run(inputs)
+        joining.join()
+        taken = set(session.workers.values())
+    assert found.outputs["y"].tobytes() == run(p, inputs, backend="serial").outputs["y"].tobytes()
+    assert len(found.faults) == 1 and len(taken - before) == 1 and len(taken) == 4
+
+
 def test_the_last_generation_names_step_device_and_generation(client: Any) -> None:
     p, inputs = made(2)
     wait_for_four(client)
@@ -163,7 +192,6 @@ def test_a_network_that_is_cut_for_a_while(tmp_path: Path) -> None:
     assert long["same"] and len(long["faults"]) == 1 and "was silent for 8 s" in long["faults"][0]
 
 
-@pytest.mark.heavy
 def test_devices_end_when_the_caller_is_killed(client: Any, tmp_path: Path) -> None:
     """Their workers are free for a client that comes after him."""
     wait_for_four(client)

@@ -157,6 +157,35 @@ def test_a_stranger_who_connects_is_sent_away(client: Any, monkeypatch: pytest.M
     assert tried == ["CommClosedError"] * 3
 
 
+def test_a_port_that_is_closed_is_told(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where devices do not reach each other, or the caller does not reach one: before the first step, by address."""
+    from tapestry_exec.dask.backend import DaskSession
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    p, inputs = made(4)
+    assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
+    connected = DaskSession._connect
+    for line, wire, words in (
+        (
+            None,
+            ("127.0.0.1", closed),
+            rf"device \d does not reach device 1 at 127\.0\.0\.1:{closed} \(Conn.*must be open between",
+        ),
+        (f"tcp://127.0.0.1:{closed}", None, rf"devices cannot be reached: .*127\.0\.0\.1:{closed}"),
+    ):
+
+        def close(self: DaskSession, one: Any, every: Any, line: Any = line, wire: Any = wire) -> None:
+            every[1] = {**every[1], "address": line or every[1]["address"], "wire": wire or every[1]["wire"]}
+            connected(self, one, every)
+
+        monkeypatch.setattr(DaskSession, "_connect", close)
+        with pytest.raises(StepFailed, match=words):
+            run(p, inputs, backend=DaskBackend(client, retries=0, patience=3))
+    monkeypatch.setattr(DaskSession, "_connect", connected)
+    assert_same(run(p, inputs, backend=DaskBackend(client)), run(p, inputs, backend="serial"))
+
+
 @pytest.mark.heavy
 def test_a_program_that_has_no_guard_is_told(tmp_path: Path) -> None:
     """Each worker imports the program that runs, which must not begin once more there."""

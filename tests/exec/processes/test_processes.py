@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from tapestry_plan.steps import spill
 from tests.exec.own_ops import as_relu, die_first, doubled, raise_first, sleep_long
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
-from tests.ways_of_running import assert_same
+from tests.exec.small_networks import EVERY, SAMPLE, make_case
+from tests.ways_of_running import Threads, assert_same
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 MODELS = Path(__file__).parents[2] / "models"
@@ -131,6 +132,16 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_processes_give_the_bits_and_counts_of_one_loop() -> None:
     p, inputs = made()
     assert_same(run(p, inputs, backend="processes"), run(p, inputs, backend="serial"))
+
+
+@pytest.mark.parametrize("which", [SAMPLE[-1:], pytest.param(EVERY, marks=pytest.mark.heavy)], ids=["one", "every"])
+def test_networks_have_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, int]]) -> None:
+    """On threads, too."""
+    for case in (make_case(*one) for one in which):
+        for way in ("processes", Threads()):
+            found = run(case.plan, case.inputs, backend=way)
+            assert_same(found, case.wanted)
+            assert found.nbytes_by_link == case.plan.nbytes_by_link
 
 
 def test_processes_that_stay_run_often() -> None:

@@ -101,7 +101,7 @@ def test_this_machine_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (["/proc/mine.toml"], "the folder of '/proc/mine.toml' cannot be written to"),
         (["mine.txt"], "'mine.txt' does not end in .toml"),
         (["mine.toml", "--devices", "0"], "0 is not in the range x>=1"),
-        (["mine.toml", "--backend", "simulated"], "'simulated' is not one of 'cupy', 'dask', 'mpi', 'numpy'"),
+        (["mine.toml", "--backend", "simulated"], "'simulated' is not one of 'cupy', 'dask', 'mpi', 'nccl', 'numpy'"),
     ],
 )
 def test_what_cannot_be_written_is_refused_at_once(
@@ -114,7 +114,7 @@ def test_what_cannot_be_written_is_refused_at_once(
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"backend is 'tpu'; known backends: 'cupy', 'dask', 'mpi', 'numpy'"):
+    with pytest.raises(ValueError, match=r"backend is 'tpu'; known backends: 'cupy', 'dask', 'mpi', 'nccl', 'numpy'"):
         calibrate("tpu")
     with pytest.raises(ValueError, match="times of simulated GPUs are those of the simulator"):
         calibrate("simulated")

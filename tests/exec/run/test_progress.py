@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tapestry_exec import CupyBackend, NumpyBackend, StepFailed, run
+from tapestry_exec import CupyBackend, NcclBackend, NumpyBackend, StepFailed, run
 from tapestry_exec.cuda.device import CupyDevice
 from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ops import linear, relu
 
@@ -34,6 +35,10 @@ def made(devices: int = 3) -> tuple[ShardPlan, dict[str, np.ndarray]]:
     return p, {"x": np.random.default_rng(1).standard_normal((12, 12)).astype(np.float32)}
 
 
+def make_nccl() -> NcclBackend:
+    return NcclBackend(cupy=simulated.cupy(3), poison=True)
+
+
 # -- progress --------------------------------------------------------------------------------------------
 
 
@@ -45,6 +50,18 @@ def test_progress_counts_up_to_the_last_step_and_names_operators(backend: str | 
     assert done == sorted(set(done)) and seen[-1][:2] == (len(p.steps), len(p.steps))
     assert {total for _, total, _ in seen} == {len(p.steps)}
     assert {"fc", "act", "again"} <= {name for _, _, name in seen}
+
+
+@pytest.mark.parametrize("make", [lambda: "serial", lambda: "onnxruntime", lambda: "simulated", make_nccl])
+def test_progress_comes_to_the_last_step_on_every_backend(make: Callable[[], Any]) -> None:
+    """On processes, MPI's ranks and Dask's workers it is tested with these."""
+    backend = make()
+    if backend == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    p, inputs = made()
+    seen: list[tuple[int, int, str]] = []
+    run(p, inputs, progress=lambda *at: seen.append(at), backend=backend)
+    assert seen[-1][0] == seen[-1][1] == len(p.steps) and {"fc", "act"} <= {name for _, _, name in seen}
 
 
 # -- steps that fail -------------------------------------------------------------------------------------

@@ -264,7 +264,9 @@ def test_the_command_runs_a_model_on_simulated_gpus(file: Path) -> None:
 
 def test_the_command_explains_backends_and_refuses_others(file: Path) -> None:
     text = " ".join(command("run", "--help").stdout.split())
-    assert "[cupy|dask|mpi|numpy|onnxruntime|processes|serial|simulated]" in text.replace("| ", "|").replace(" |", "|")
+    assert "[cupy|dask|mpi|nccl|numpy|onnxruntime|processes|serial|simulated]" in text.replace("| ", "|").replace(
+        " |", "|"
+    )
     assert "GPUs that are simulated, slowly, under a checker of streams" in text
     result = command("run", file, "--backend", "abacus")
     assert result.exit_code == 2
