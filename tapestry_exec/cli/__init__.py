@@ -6,7 +6,7 @@ From the ground up; each row stands on rows above it:
     answers                      the documents that ``--json`` prints, with their schemas
     planning  operators          what is asked of a plan, from text; the operators that come along
     models  pictures  printing   models and inputs; what `show` draws; what is printed of a plan and its run
-    staging                      runs in stages
+    staging                      models in stages
     commands                     demo, plan, export, pareto, run, calibrate
     looking  saved  sizing       overlap, show, ops, schema; explain, transfers, verify: of a saved plan; sizes
     __main__                     the command as a module

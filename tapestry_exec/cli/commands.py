@@ -34,7 +34,7 @@ from tapestry_exec.cli.printing import (
     print_run,
     print_totals,
 )
-from tapestry_exec.cli.staging import run_in_stages
+from tapestry_exec.cli.staging import find_first_stage, run_in_stages
 from tapestry_exec.cli.terminal import (
     Commands,
     echo,
@@ -189,11 +189,21 @@ def plan_command(
 ) -> None:
     """Plan an ONNX model for a mesh and print what moves.
 
-    With --json the plan is printed as a document, which `explain`, `transfers`, `verify` and `run --plan` read.
+    With --json the plan is printed as a document, which `explain`, `transfers`, `verify` and `run --plan` read. Of a
+    model whose shapes follow from values, as behind NonZero, it is what stands before these; the rest is told beside.
     """
     devices = asked.find_mesh(mesh)
     _check_html(html, asked.model)
-    p = plan_model(asked, load_model(asked), devices)
+    waits = None
+    try:
+        graph = load_model(asked)
+    except UnsupportedOp as error:
+        if not asked.opaque:
+            raise
+        graph, waits = find_first_stage(asked, error)
+    p = plan_model(asked, graph, devices)
+    if waits is not None:
+        echo(waits, err=True)
     if html is not None:
         p.report(html)
     if explain is not None:

@@ -1,4 +1,4 @@
-"""Runs in stages, of models whose shapes follow from values: what each plans, runs and leaves to the host."""
+"""Models whose shapes follow from values: what the first stage plans, and runs in stages."""
 
 from __future__ import annotations
 
@@ -21,6 +21,24 @@ from tapestry_plan.steps import Mesh, ShardPlan
 from tapestry_sets.limits import Units, escape_controls, quote
 
 PlanModel = Callable[[Planning, Graph, Mesh], ShardPlan]
+
+
+def find_first_stage(asked: Planning, why: UnsupportedOp) -> tuple[Graph, str]:
+    """What of a model without a graph of its own can be planned before it runs, and what waits for values.
+
+    Raises
+    ------
+    UnsupportedOp
+        The reason that there is no graph, where nothing can be planned, or the value of an input is wanted.
+    """
+    try:
+        model = StagedModel(find_file(asked.model), shapes=asked.shapes, values=asked.values)
+    except UnsupportedOp:
+        raise why from None
+    stage = model.stage
+    if stage is None or stage.graph is None or any(name in model.inputs for name in stage.wanted):
+        raise why
+    return stage.graph, escape_controls(f"{stage}\n  `tapestry run` does all of it", keep="\n")
 
 
 def run_in_stages(

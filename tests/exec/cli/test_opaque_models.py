@@ -58,6 +58,17 @@ def test_models_whose_shapes_follow_from_values_run_in_stages(folder: Path) -> N
     refused(call("run", "staged.onnx", "--input", "z=x.npy", "--quiet"), "the model has no input 'z'")
 
 
+def test_what_stands_before_a_shape_that_follows_from_values_is_planned(folder: Path) -> None:
+    words = ("plan", "staged.onnx", "--mesh", 2, "--quiet")
+    told = call(*words)
+    assert told.exit_code == 0 and "staged.onnx on 2 devices" in told.stdout
+    said = ("stage 0: 1 operator planned", "has a shape that follows from values", "1 node behind", "`tapestry run`")
+    assert all(one in told.stderr for one in said)
+    p = ShardPlan.from_json(call(*words, "--json").stdout)
+    assert [node.op for node in p.graph.nodes.values()] == ["relu"]
+    refused(call(*words, "--no-opaque"), "NonZero of domain 'ai.onnx'")
+
+
 def test_values_that_decide_shapes_are_not_drawn(tmp_path: Path) -> None:
     made = model_of([helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": (2, 3)})
     made.graph.input.append(helper.make_tensor_value_info("k", 7, (1,)))
