@@ -40,6 +40,7 @@ TRIPS: dict[str, Callable[[Any], Any]] = {
 # ------------------------------------------------------------------------------------------------- round trips
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_plan_is_itself_after_every_round_trip_and_runs_to_the_same_bytes(seed: int) -> None:
     p = planned(seeded_program(seed, 5))

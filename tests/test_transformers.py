@@ -52,6 +52,7 @@ def by_onnx_runtime(model: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarra
     return found
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 @pytest.mark.parametrize("devices", [1, 2, 3])
 def test_transformers_run_sharded(name: str, devices: int) -> None:

@@ -181,7 +181,7 @@ def find_layouts(
         growth = tuning.FACTOR_GROWTH ** (1 if is_worth_a_round(now.sizes, some) else 2)
         kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
         now = now.restrict(some)
-        search, bound = now.factors(min(now.entries * growth, tuning.MAX_FACTOR_ENTRIES))
+        search, bound = now.factors(min(max(now.entries, 1) * growth, tuning.MAX_FACTOR_ENTRIES))
 
 
 def _place_least(

@@ -554,6 +554,7 @@ def asked_of(group: str, one_in: int) -> Iterator[str]:
                     yield f"{text}: {wrong}"
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("group", TABLE)
 def test_some_questions_of_hard_values_end(group: str) -> None:
     assert list(asked_of(group, ONE_IN.get(group, 4))) == []

@@ -72,6 +72,7 @@ def run_both(p: ShardPlan, feeds: dict[str, np.ndarray], wide: float = 1e-5) -> 
     return backend.in_sessions
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("devices", [1, 3])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet"])
 def test_networks_give_the_same(name: str, devices: int) -> None:
@@ -87,6 +88,7 @@ def test_a_network_of_depthwise_convolutions_gives_the_same() -> None:
     assert mine > every * 3 / 4
 
 
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_plans_of_many_kinds_give_the_same(seed: int) -> None:
     rng = random.Random(seed)

@@ -109,6 +109,7 @@ def test_a_copy_with_a_cell_more_or_less_is_found(at: int) -> None:
                 pytest.fail(f"{name} of step {k} was not found: {step}")
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("at", range(len(FIXES)))
 def test_a_redirected_copy_is_found(at: int) -> None:
     """Unless it reads the very same cells from another buffer of the same device, which is another right plan."""

@@ -105,6 +105,7 @@ def test_a_block_that_lies_in_one_buffer_is_not_copied() -> None:
     assert plan(conv(0, 1, 32), Mesh((4,)), fix={"a": {"i2": 4}, "c": {"h": 4}}).nbytes_copied == (0,) * 4
 
 
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_plans_of_many_kinds_say_what_runs_copy(seed: int) -> None:
     rng = random.Random(seed)

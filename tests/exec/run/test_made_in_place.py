@@ -149,6 +149,7 @@ def test_networks_copy_little(name: str, most: int) -> None:
     assert all(one <= other * 33 / 32 for one, other in zip(p.peak_nbytes, by_itself.peak_nbytes, strict=True))
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet", "squeezenet", "shufflenet"])
 def test_networks_have_the_bits_of_blocks_apart(name: str) -> None:
     """So that a run in less memory, which has no blocks within others, gives the same."""
@@ -173,6 +174,7 @@ def test_what_is_priced_is_what_steps_copy(seed: int) -> None:
         assert not any(buffer.within for buffer in p.buffers)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet", "squeezenet", "shufflenet"])
 def test_networks_copy_what_is_priced(name: str) -> None:
     light = name in ("squeezenet", "shufflenet")

@@ -65,6 +65,7 @@ def made_for(arch: str) -> Compiled:
     return compile_cubin(kernels.SOURCE, arch, kernels.OPTIONS)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_kernel_keeps_its_budget(arch: str) -> None:
     made = made_for(arch)

@@ -387,6 +387,7 @@ def whole_axes(g: Graph, devices: int, last: bool) -> dict[str, dict[str, int]]:
     return fix
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize("way", ["as planned", "by first axes", "by last axes"])
 @pytest.mark.parametrize("devices", [2, 3])

@@ -196,6 +196,7 @@ def turned_twice(x: Tensor) -> Any:
     return ops.relu(x).T.T
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("model", "times"),
     [

@@ -110,6 +110,7 @@ def count_least(reads: Reads, devices: int, cells: int) -> int:
     return int(total.min())
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(("devices", "operands"), [(2, (1, 1, 1, 1)), (4, (1, 1)), (2, (1, 1, 1)), (4, (1, 1, 1))])
 def test_chains_of_views_move_what_brute_force_moves(devices: int, operands: tuple[int, ...]) -> None:
     for seed in range(12 if devices ** len(operands) < 64 else 6):
@@ -118,6 +119,7 @@ def test_chains_of_views_move_what_brute_force_moves(devices: int, operands: tup
         assert p.nbytes_moved == 4 * count_least(reads, devices, 8) == 0, reads
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("cells", "devices", "operands", "seeds", "optimal"),
     [

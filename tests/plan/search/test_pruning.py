@@ -154,6 +154,7 @@ def every_cost(problem: Problem) -> Iterator[tuple[int, int]]:
         yield problem.count_cost(choice)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("kind", "count"), [("all", 2), ("parts", 2), ("parts", 3), ("overlapping", 2), ("overlapping", 3)]
 )

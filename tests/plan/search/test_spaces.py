@@ -11,6 +11,7 @@ from tapestry_plan import Mesh, load_onnx, plan
 MODELS = Path(__file__).parents[2] / "models"
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize(
     ("model", "devices"), [("gpt2", 3), ("bert", 3), ("resnet", 3), ("gpt2", 4), ("bert", 6), ("resnet", 6)]
 )

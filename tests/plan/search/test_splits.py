@@ -231,6 +231,7 @@ def make_graph(seed: int) -> Graph:
     return g
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_plan_over_split_axes_costs_what_the_search_counted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[bool] = []

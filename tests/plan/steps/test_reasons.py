@@ -51,13 +51,13 @@ def check(p: ShardPlan) -> int:
     return told
 
 
-@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy) for k in range(10, 100, 10))])
+@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(20)) for k in range(5, 100, 5))])
 def test_plans_of_every_kind(begin: int) -> None:
     told = 0
-    for seed in range(begin, begin + 10):
+    for seed in range(begin, begin + 5):
         rng = random.Random(seed)
         told += check(make_plan(make_graph(rng), rng)[0])
-    assert told > 3
+    assert told > 1
 
 
 def columns() -> ShardPlan:

@@ -50,6 +50,7 @@ def check_kept(p: ShardPlan, bound: ShardPlan) -> None:
         assert getattr(bound, name) == getattr(p, name)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_bound_plan_runs_as_onnx_runtime_does(way: str) -> None:
     mesh, options = WAYS[way]

@@ -284,6 +284,7 @@ def test_a_cascade_is_measured_without_counting(periods: int) -> None:
     assert overlaps(view, A[3::11]) and not overlaps(view, A[6::7])
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("periods", [1, 10**12])
 @pytest.mark.parametrize("step", [5, 12, 1001])
 def test_a_cascade_is_counted_against_strides_of_any_step(periods: int, step: int) -> None:

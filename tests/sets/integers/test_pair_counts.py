@@ -345,6 +345,7 @@ def test_blocks_in_the_place_of_elements_are_counted_as_often(seed: int, by: int
         assert pairs.count_in_both(scaled(s, by), scaled(t, by), lo * by, hi * by) == wanted * by
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("exponent", [160, 330])
 @pytest.mark.parametrize("depth", [2, 3])
 def test_nests_too_long_for_floats_are_counted_or_refused(depth: int, exponent: int) -> None:

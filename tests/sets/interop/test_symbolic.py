@@ -101,6 +101,7 @@ NAMED = {
 }
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("name", NAMED)
 def test_named_examples_agree_with_arrays_and_the_numeric_engine(name: str) -> None:
     shape, views = NAMED[name]
