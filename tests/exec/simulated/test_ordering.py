@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -66,6 +66,8 @@ def cells(*numbers: int) -> frozenset[int]:
 
 
 NO = cells()
+MANY = max(150, settings.default.max_examples)
+"""Of fewer examples, which begin with the shortest programs, hardly any are wrong."""
 UNDONE = [Work("a", NO, cells(1)), Work("b", cells(1), NO)]
 THROUGH_A_THIRD = [
     Work("a", NO, cells(1)),
@@ -81,6 +83,7 @@ THE_HOST_IN_BETWEEN = [Work("a", NO, cells(1)), Synchronize("a"), Work("b", NO, 
 THE_HOST_WRITES_UNDER_A_READ = [Work("a", cells(2), NO), Record("a", 1), Touch(NO, cells(2)), SynchronizeEvent(1)]
 
 
+@settings(max_examples=MANY)
 @given(programs(STREAMS))
 @example(UNDONE)
 @example(THROUGH_A_THIRD)
@@ -118,6 +121,7 @@ def test_random_programs_are_right_as_often_as_not() -> None:
     """The strategy makes both kinds, or the comparison above would mean little."""
     verdicts: list[bool] = []
 
+    @settings(max_examples=MANY)
     @given(programs(STREAMS))
     def count(program: list[Action]) -> None:
         verdicts.append(bool(races(program, STREAMS)))
