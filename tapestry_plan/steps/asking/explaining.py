@@ -245,7 +245,7 @@ def _list_kinds(plan: Any, name: str) -> dict[str, str]:
         found["tensor"] = "a view"
     elif is_explained(graph, name):
         found["tensor"] = f"{'an input' if graph.stored[name].kind == 'input' else 'a constant'}"
-    elif maker not in ("", name):
+    elif maker not in ("", name) and not (is_operator and maker in _list_expanded(plan, name)):
         found["tensor"] = f"what the operator {quote(maker)} makes"
     elif is_operator and name in plan.unified:
         found["tensor"] = f"what is the same as {quote(plan.unified[name])}"
@@ -253,6 +253,12 @@ def _list_kinds(plan: Any, name: str) -> dict[str, str]:
     if label != name and not (is_operator and _find_maker(plan, label, "") == name):
         found["label"] = f"an output, tensor {quote(label)}"
     return found
+
+
+def _list_expanded(plan: Any, name: str) -> tuple[str, ...]:
+    """The operators by which an operator is expanded, one of which makes its result."""
+    expansions = plan._lookups.expansions
+    return tuple(expansions[name].nodes) if name in expansions else ()
 
 
 def _is_operator(plan: Any, name: str) -> bool:
