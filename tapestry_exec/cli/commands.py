@@ -202,10 +202,10 @@ def plan_command(
             raise
         graph, waits = find_first_stage(asked, error)
     p = plan_model(asked, graph, devices)
-    if waits is not None:
-        echo(waits, err=True)
     if html is not None:
         p.report(html)
+    if waits is not None and (as_json or explain is not None):
+        echo(" ".join(waits.split()), err=True)
     if explain is not None:
         return print_answer(ExplainAnswer.of(p, [explain])) if as_json else echo(p.explain(explain))
     if as_json:
@@ -217,6 +217,8 @@ def plan_command(
     echo(f"bytes moved: {units.nbytes(p.nbytes_moved)}; of blocks written anew within devices: {local}")
     if any(p.nbytes_spilled):
         echo(f"bytes spilled to host memory and back: {units.nbytes(sum(p.nbytes_spilled))}")
+    if waits is not None:
+        echo(waits)
 
 
 @main.command(

@@ -16,7 +16,7 @@ from tapestry_exec.cli.printing import print_counted
 from tapestry_exec.cli.terminal import echo, progress_bar
 from tapestry_exec.run import StagedResult, replace_file, run_stages
 from tapestry_plan.ir import Graph, UnsupportedOp
-from tapestry_plan.onnx import StagedModel
+from tapestry_plan.onnx import FROM_VALUES, StagedModel
 from tapestry_plan.steps import Mesh, ShardPlan
 from tapestry_sets.limits import Units, escape_controls, quote
 
@@ -29,8 +29,11 @@ def find_first_stage(asked: Planning, why: UnsupportedOp) -> tuple[Graph, str]:
     Raises
     ------
     UnsupportedOp
-        The reason that there is no graph, where nothing can be planned, or the value of an input is wanted.
+        The reason that there is no graph, where it is another one than shapes that follow from values, nothing can
+        be planned, or the value of an input is wanted.
     """
+    if FROM_VALUES not in str(why):
+        raise why
     try:
         model = StagedModel(find_file(asked.model), shapes=asked.shapes, values=asked.values)
     except UnsupportedOp:

@@ -63,8 +63,10 @@ def test_what_stands_before_a_shape_that_follows_from_values_is_planned(folder: 
     told = call(*words)
     assert told.exit_code == 0 and "staged.onnx on 2 devices" in told.stdout
     said = ("stage 0: 1 operator planned", "has a shape that follows from values", "1 node behind", "`tapestry run`")
-    assert all(one in told.stderr for one in said)
-    p = ShardPlan.from_json(call(*words, "--json").stdout)
+    assert all(one in told.stdout for one in said)
+    document = call(*words, "--json")
+    assert all(one in document.stderr for one in said) and document.stderr.count("\n") == 1
+    p = ShardPlan.from_json(document.stdout)
     assert [node.op for node in p.graph.nodes.values()] == ["relu"]
     refused(call(*words, "--no-opaque"), "NonZero of domain 'ai.onnx'")
 
