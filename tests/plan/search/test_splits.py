@@ -488,7 +488,7 @@ def draw_rolled(rng: random.Random) -> Graph:
 
 @pytest.mark.parametrize(
     "seeds",
-    [range(8), *(pytest.param(range(k, k + 8), marks=pytest.mark.heavy) for k in range(8, 400, 8))],
+    [range(8), *(pytest.param(range(k, k + 8), marks=pytest.mark.heavy(20)) for k in range(8, 400, 8))],
     ids=str,
 )
 def test_plans_over_split_axes_take_what_their_steps_take(seeds: range) -> None:
