@@ -12,10 +12,11 @@ A generator's seed and stream are attributes, so two are the same only where the
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Stored, sha256_of
 from tapestry_plan.rewrite import tuning
@@ -171,11 +172,33 @@ def _list_equal_constants(draft: Draft, apart: Collection[str]) -> Iterator[tupl
 def _outline(tensor: Stored) -> object:
     """What equal constants have in common that is quick to see: some of the bytes; None where nothing is known."""
     if tensor.data is not None:
-        raw = _raw(tensor)
-        each = tuning.LOOKED_AT_NBYTES // tuning.LOOKED_AT_PLACES
-        starts = np.linspace(0, max(0, len(raw) - each), tuning.LOOKED_AT_PLACES).astype(np.int64)
-        return tensor.dtype, tensor.shape, b"".join(raw[at : at + each].tobytes() for at in starts)
+        return tensor.dtype, tensor.shape, _sample(tensor)
     return None if tensor.sha256 is None else (tensor.dtype, tensor.shape, None)
+
+
+_SAMPLES: dict[int, tuple[weakref.ref[Any], bytes]] = {}
+"""Samples of arrays that cannot be written to, by identity: of a mapped file each place is a page that is read."""
+
+
+def _sample(tensor: Stored) -> bytes:
+    """Bytes at some places of a constant.
+
+    A sample that is kept may be older than the cells, where another array writes to them. Then equal constants may be
+    taken for different ones, which costs time; that others are equal is said by their digests alone.
+    """
+    data = tensor.data
+    assert data is not None, "the caller has seen values"
+    kept = _SAMPLES.get(id(data))
+    if kept is not None and kept[0]() is data:
+        return kept[1]
+    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    each = tuning.LOOKED_AT_NBYTES // tuning.LOOKED_AT_PLACES
+    starts = np.linspace(0, max(0, len(raw) - each), tuning.LOOKED_AT_PLACES).astype(np.int64)
+    found = b"".join(raw[at : at + each].tobytes() for at in starts)
+    if not data.flags.writeable:
+        number = id(data)
+        _SAMPLES[number] = weakref.ref(data, lambda _: _SAMPLES.pop(number, None)), found
+    return found
 
 
 def _digest(tensor: Stored) -> str:
@@ -183,8 +206,3 @@ def _digest(tensor: Stored) -> str:
     found = tensor.sha256 if tensor.data is None else sha256_of(tensor.data)
     assert found is not None, "what has neither values nor a digest has no outline"
     return found
-
-
-def _raw(tensor: Stored) -> NDArray[np.uint8]:
-    assert tensor.data is not None, "the caller has seen values"
-    return np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
