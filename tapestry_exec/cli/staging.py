@@ -34,10 +34,7 @@ def find_first_stage(asked: Planning, why: UnsupportedOp) -> tuple[Graph, str]:
     """
     if FROM_VALUES not in str(why):
         raise why
-    try:
-        model = StagedModel(find_file(asked.model), shapes=asked.shapes, values=asked.values)
-    except UnsupportedOp:
-        raise why from None
+    model = _open_stages(asked, why)
     stage = model.stage
     if stage is None or stage.graph is None or any(name in model.inputs for name in stage.wanted):
         raise why
@@ -62,10 +59,7 @@ def run_in_stages(
     UnsupportedOp
         The reason, where the stages would depend on the value of an input that would be random.
     """
-    try:
-        model = StagedModel(find_file(asked.model), shapes=asked.shapes, values=asked.values)
-    except UnsupportedOp:
-        raise why from None
+    model = _open_stages(asked, why)
     check_options(**unusual)
     given = read_open_inputs(model, files)
     if given:
@@ -90,6 +84,14 @@ def run_in_stages(
         arrays = {name: value for name, value in found.outputs.items() if isinstance(value, np.ndarray)}
         with replace_file(save) as file:
             np.savez(file, allow_pickle=False, **arrays)
+
+
+def _open_stages(asked: Planning, why: UnsupportedOp) -> StagedModel:
+    """The model in stages; where it has none either, the reason that it has no graph is raised."""
+    try:
+        return StagedModel(find_file(asked.model), shapes=asked.shapes, values=asked.values)
+    except UnsupportedOp:
+        raise why from None
 
 
 def print_stages(found: StagedResult, units: Units) -> None:
