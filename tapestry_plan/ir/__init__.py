@@ -12,7 +12,18 @@ From the ground up; each row stands on rows above it:
                operation  isomorphism                  shards of an operator; whether two graphs are the same
 """
 
-from tapestry_plan.ir.blocks import Block, CellBlock, InPlaceBlock, Shard, is_in_place, once_for_shard, same_anywhere
+from tapestry_plan.ir.blocks import (
+    Block,
+    Call,
+    CellBlock,
+    InPlaceBlock,
+    ListedBlock,
+    Shard,
+    is_in_place,
+    list_calls,
+    once_for_shard,
+    same_anywhere,
+)
 from tapestry_plan.ir.boundary import AROUND, resolve
 from tapestry_plan.ir.cover import NoPartition, check_partition
 from tapestry_plan.ir.document import GRAPH_FORMAT, GraphDocument, finite, from_finite

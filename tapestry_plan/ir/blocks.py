@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, wraps
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial, wraps
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -14,6 +14,8 @@ from tapestry_sets.limits import Public
 from tapestry_sets.regions import Box
 
 T = TypeVar("T")
+Call = Callable[[], object]
+"""A part of a block's work on arrays that it holds: a product, a sum, a copy."""
 
 
 class Shard(Struct, frozen=True, dict=True, metaclass=Public):
@@ -108,6 +110,26 @@ class Block(Protocol):
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None: ...
 
 
+class ListedBlock(Struct, frozen=True):
+    """A block that lists the calls that do its work, so that who runs it on the same arrays again keeps them.
+
+    Views of small blocks take as long to make as their numbers to compute.
+
+    Parameters
+    ----------
+    calls : callable
+        ``(xp, inputs, outputs, shard) -> calls``, done in order, each before the next one is asked for. What they are
+        depends on where arrays lie, and never on numbers in them: of an array that must be copied to be reshaped, a
+        call makes the copy.
+    """
+
+    calls: Callable[[Any, Sequence[Any], Sequence[Any], Shard], Iterable[Call]]
+
+    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
+        for call in self.calls(xp, inputs, outputs, shard):
+            call()
+
+
 class CellBlock(Struct, frozen=True):
     """A block that computes from the cells alone, wherever in their tensors they lie.
 
@@ -137,6 +159,15 @@ class InPlaceBlock(Struct, frozen=True):
 
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
         self.run(xp, inputs, outputs, shard)
+
+
+def list_calls(block: Block, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Iterable[Call]:
+    """The calls that run a block on arrays: of one that lists none, one call of all of it."""
+    if isinstance(block, ListedBlock):
+        return block.calls(xp, inputs, outputs, shard)
+    if isinstance(block, CellBlock):
+        return (partial(block.write, xp, outputs, inputs, shard.attrs),)
+    return (partial(block, xp, inputs, outputs, shard),)
 
 
 def is_in_place(block: Block) -> bool:

@@ -7,8 +7,8 @@ one, whose name it has in a graph: what is asked of that operator is asked in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -22,8 +22,10 @@ from tapestry_plan.ir import (
     Activation,
     Addition,
     Attrs,
+    Call,
     Correlation,
     Form,
+    ListedBlock,
     MatrixProduct,
     NotApplicable,
     Op,
@@ -32,6 +34,7 @@ from tapestry_plan.ir import (
     Shard,
     Signature,
     is_in_place,
+    list_calls,
 )
 from tapestry_plan.rewrite import tuning
 from tapestry_plan.rewrite.derived import (
@@ -227,19 +230,24 @@ class Fusion(Struct, frozen=True, dict=True, metaclass=Public):
         signature = (self.first_signature, self.second_signature)[which]
         return op.flop_per_point(signature, (self.first_attrs, self.second_attrs)[which]) * signature.index.size
 
-    def run(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-        """Run both block functions on a part of the fused operator, the result between in scratch memory."""
+    def list_calls(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Iterator[Call]:
+        """The calls of both block functions on a part of the fused operator, the result between in scratch memory."""
         itemsize = outputs[0].dtype.itemsize
         rooms, is_spared = self._recall(shard, "rooms", lambda: self._find_rooms(shard, itemsize))
         wanted, room = sum(map(_aligned, rooms)), shard.workspace
         if wanted > (0 if room is None else len(room)):
             # A plan has the rooms of the operators that it knows. One that a run puts in their place may need more.
-            room = xp.empty(wanted, np.uint8)
+            yield partial(self._run_elsewhere, xp, inputs, outputs, shard, wanted)
+            return
         near, far, work = _cut(room, rooms)
         spare = outputs[0] if is_spared else None
-        self._run_in(xp, inputs, outputs, shard, (near, None), (far, spare), work)
+        yield from self._list_in(xp, inputs, outputs, shard, (near, None), (far, spare), work)
 
-    def _run_in(
+    def _run_elsewhere(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, nbytes: int) -> None:
+        for call in self.list_calls(xp, inputs, outputs, shard.within(xp.empty(nbytes, np.uint8))):
+            call()
+
+    def _list_in(
         self,
         xp: Any,
         inputs: Sequence[Any],
@@ -248,7 +256,7 @@ class Fusion(Struct, frozen=True, dict=True, metaclass=Public):
         near: Room,
         far: Room,
         work: Any,
-    ) -> None:
+    ) -> Iterator[Call]:
         count = len(self.first_signature.inputs)
         one, two = self.plan(shard)
         between = None
@@ -262,12 +270,31 @@ class Fusion(Struct, frozen=True, dict=True, metaclass=Public):
             else:
                 made = room[: out.size * self.itemsize].view(self.dtype).reshape(out.shape)
             if inner := self.inner:
-                inner._run_in(xp, inputs[:count], [made], one, *rooms, work)
+                yield from inner._list_in(xp, inputs[:count], [made], one, *rooms, work)
             else:
-                self.first.block(xp, inputs[:count], [made], one.within(work))
-            between = self._read(xp, made, out, two)
+                yield from list_calls(self.first.block, xp, inputs[:count], [made], one.within(work))
+            wanted = two.input_boxes[self.at[0]]
+            assert wanted is not None, "the first block runs, so the second one reads its result"
+            if wanted.intersect(out) != wanted:
+                yield partial(self._run_padded, xp, inputs[count:], made, outputs, shard, work)
+                return
+            between = _protect(made[slices_within(wanted, out)])
         operands = _with_between(inputs[count:], self.at, between)
-        self.second.block(xp, operands, outputs, two.within(work))
+        yield from list_calls(self.second.block, xp, operands, outputs, two.within(work))
+
+    def _run_padded(
+        self, xp: Any, others: Sequence[Any], made: Any, outputs: Sequence[Any], shard: Shard, work: Any
+    ) -> None:
+        """Run the second block on what the first one made, in its padding."""
+        one, two = self.plan(shard)
+        assert one is not None, "the first block made this"
+        (box,), wanted = one.output_boxes, two.input_boxes[self.at[0]]
+        assert wanted is not None, "the first block ran, so the second one reads its result"
+        between = xp.full(wanted.shape, self.reader().pad, made.dtype)
+        inside = wanted.intersect(box)
+        if inside is not None:
+            between[slices_within(inside, wanted)] = made[slices_within(inside, box)]
+        self.second.block(xp, _with_between(others, self.at, _protect(between)), outputs, two.within(work))
 
     def count_rooms(self, shard: Shard, itemsize: int, near: Spare, far: Spare) -> tuple[int, int, int]:
         """Bytes of the two rooms of scratch memory in which results between lie by turns, and of the rest.
@@ -362,20 +389,6 @@ class Fusion(Struct, frozen=True, dict=True, metaclass=Public):
         # Of the fused operator's inputs the second one's other operand is the last.
         return replace(begun, bias=len(one.input_boxes)) if is_bias and begun.bias is None else None
 
-    def _read(self, xp: Any, made: Any, box: Box, two: Shard) -> Any:
-        """The block that the second operator reads of what the first one made, in its padding."""
-        wanted = two.input_boxes[self.at[0]]
-        assert wanted is not None, "the first block ran, so the second one reads its result"
-        if wanted == box:
-            return _protect(made[...])
-        inside = wanted.intersect(box)
-        if inside == wanted:
-            return _protect(made[slices_within(wanted, box)])
-        out = xp.full(wanted.shape, self.reader().pad, made.dtype)
-        if inside is not None:
-            out[slices_within(inside, wanted)] = made[slices_within(inside, box)]
-        return _protect(out)
-
 
 def _find_spare(shard: Shard, itemsize: int) -> Spare:
     """The output of a block, where results between may lie: not of a sum, whose parts may have other numbers."""
@@ -444,8 +457,8 @@ def fuse_ops(first: Op, second: Op) -> Derived:
             known = shard.known["fusion"] = _known_fusion(first, second, shard.attrs)
         return known
 
-    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-        find(shard).run(xp, inputs, outputs, shard)
+    def calls(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Iterator[Call]:
+        return find(shard).list_calls(xp, inputs, outputs, shard)
 
     def flop(signature: Signature, attrs: Attrs) -> float:
         found = _known_fusion(first, second, attrs)
@@ -466,7 +479,7 @@ def fuse_ops(first: Op, second: Op) -> Derived:
         "fused",
         [first, second],
         signature=signature,
-        block=block,
+        block=ListedBlock(calls),
         flop=flop,
         reduction=second.reduction,
         dtype=dtype,

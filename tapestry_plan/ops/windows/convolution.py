@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Shape, Shard, Signature, Tensor, once_for_shard
+from tapestry_plan.ir import (
+    Attrs,
+    Axis,
+    Call,
+    Correlation,
+    LinearForm,
+    ListedBlock,
+    Shape,
+    Shard,
+    Signature,
+    Tensor,
+    once_for_shard,
+)
 from tapestry_plan.ops import expansions, tuning
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, same_dtype, spatial_names, spatial_of, touched
@@ -54,24 +67,20 @@ def group_channel(weight: Shape, groups: int) -> tuple[LinearForm, dict[str, int
     return {"c//": weight[1], "ci": 1}, {"c": width}
 
 
-def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _conv_calls(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Iterator[Call]:
     x, w = inputs[:2]
     bias = inputs[2] if len(inputs) > 2 else None
     (out,) = outputs
     if _is_depthwise(shard, out.dtype.itemsize):
         for n in range(x.shape[0]):
-            _conv_depthwise(xp, x[n], w, bias, out[n], shard)
+            yield partial(_conv_depthwise, xp, x[n], w, bias, out[n], shard)
         return
-    unfolded = not _is_direct(shard)
+    list_part = _direct_calls if _is_direct(shard) else _unfolded_calls
     for n in range(x.shape[0]):
         for _, channels, first in _list_groups(shard):
             read = slice(first, first + w.shape[1])
-            matrix = w[channels].reshape(channels.stop - channels.start, -1)
             add = None if bias is None else bias[channels]
-            if unfolded:
-                _conv_unfolded(xp, x[n, read], matrix, add, out[n, channels], shard)
-            else:
-                _conv_direct(xp, x[n, read], matrix, add, out[n, channels])
+            yield from list_part(xp, x[n, read], w[channels], add, out[n, channels], shard)
 
 
 @once_for_shard
@@ -141,20 +150,16 @@ def _count_plane(shard: Shard) -> tuple[int, int]:
     return shard.length("c"), math.prod(shard.length(name) for name in spatial_of(shard))
 
 
-def _conv_direct(xp: Any, x: Any, matrix: Any, bias: Any, out: Any) -> None:
+def _direct_calls(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) -> Iterator[Call]:
     """One kernel cell, no stride: a product of matrices on the tensor itself."""
     # A block inside a larger buffer is brought together first: one product is faster than one for each row, and has
     # the same bits wherever blocks lie.
-    cells = x.reshape(x.shape[0], -1)
-    if out.flags.c_contiguous:
-        xp.matmul(matrix, cells, out=out.reshape(out.shape[0], -1))
-    else:
-        out[...] = xp.matmul(matrix, cells).reshape(out.shape)
+    yield _multiply(xp, w, x, out)
     if bias is not None:
-        out += bias.reshape(-1, *(1,) * (out.ndim - 1))
+        yield partial(xp.add, out, bias.reshape(-1, *(1,) * (out.ndim - 1)), out)
 
 
-def _conv_unfolded(xp: Any, x: Any, matrix: Any, bias: Any, out: Any, shard: Shard) -> None:
+def _unfolded_calls(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) -> Iterator[Call]:
     """Windows unfolded into columns, a tile of rows at a time, each multiplied while it is in cache."""
     #             one column for each output of the tile
     #           ┌──────────────┐
@@ -166,24 +171,40 @@ def _conv_unfolded(xp: Any, x: Any, matrix: Any, bias: Any, out: Any, shard: Sha
     depth, kernel = x.shape[0], len(offsets)
     row = math.prod(out.shape[2:])
     height, _ = _tile(shard, out.dtype.itemsize)
-    flat = out.reshape(out.shape[0], -1) if out.flags.c_contiguous else None
     scratch = shard.workspace[: depth * kernel * height * row * out.dtype.itemsize].view(out.dtype)
+    flat = out.reshape(out.shape[0], -1) if out.flags.c_contiguous else None
     for top in range(0, out.shape[1], height):
         rows = min(height, out.shape[1] - top)
         columns = scratch[: depth * kernel * rows * row].reshape(depth, kernel, rows, *out.shape[2:])
         for k, cells in enumerate(offsets):
             first = cells[0].start + top * stride
-            columns[:, k] = x[(slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])]
-        matrices = matrix, columns.reshape(depth * kernel, -1)
-        if flat is None:  # a block in a larger buffer: what is made lies beside it first
-            target = xp.matmul(*matrices)
-        else:
-            target = flat[:, top * row : (top + rows) * row]
-            xp.matmul(*matrices, out=target)
+            read = x[(slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])]
+            yield partial(xp.copyto, columns[:, k], read)
+        tile = out[:, top : top + rows] if flat is None else flat[:, top * row : (top + rows) * row]
+        yield _multiply(xp, w, columns.reshape(depth * kernel, -1), tile)
         if bias is not None:
-            target += bias[:, None]
-        if flat is None:
-            out[:, top : top + rows] = target.reshape(-1, rows, *out.shape[2:])
+            yield partial(xp.add, tile, bias.reshape(-1, *(1,) * (tile.ndim - 1)), tile)
+
+
+def _multiply(xp: Any, w: Any, columns: Any, out: Any) -> Call:
+    """The product of weights and columns, all but whose first axes are one axis."""
+    if not (w.flags.c_contiguous and columns.flags.c_contiguous):
+        return partial(_multiply_apart, xp, w, columns, out)
+    matrices = w.reshape(len(w), -1), columns.reshape(len(columns), -1)
+    if out.ndim == 2:
+        return partial(xp.matmul, *matrices, out)
+    if out.flags.c_contiguous:
+        return partial(xp.matmul, *matrices, out.reshape(len(out), -1))
+    return partial(_multiply_apart, xp, *matrices, out)
+
+
+def _multiply_apart(xp: Any, w: Any, columns: Any, out: Any) -> None:
+    """The same of blocks in larger buffers: brought together before, and what is made lies beside it first."""
+    matrices = w.reshape(len(w), -1), columns.reshape(len(columns), -1)
+    if out.ndim == 2 or out.flags.c_contiguous:
+        xp.matmul(*matrices, out.reshape(len(out), -1))
+    else:
+        xp.copyto(out, xp.matmul(*matrices).reshape(out.shape))
 
 
 def _tile(shard: Shard, itemsize: int) -> tuple[int, int]:
@@ -230,7 +251,7 @@ def _local_conv(shard: Shard, shapes: Sequence[Shape]) -> Attrs | None:
 
 
 @operator(
-    block=_conv_block,
+    block=ListedBlock(_conv_calls),
     signature=_conv_signature,
     flop=2.0,
     reduction="sum",
