@@ -24,6 +24,7 @@ from functools import partial
 from math import prod
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from time import perf_counter, process_time
 from typing import Any
 from unittest import mock
@@ -45,6 +46,7 @@ from tapestry_exec.copies.arrays import pack, strided_copies
 from tapestry_exec.copies.strided import pack_transfers
 from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_exec.run.evaluate import difference
+from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan import Graph, Link, Mesh, Op, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.onnx import before_softmax, light_model
 from tapestry_plan.ops import add, matmul, relu
@@ -546,7 +548,8 @@ def shown(name: str) -> str:
 def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
     """Seconds of a network in each way of running, in turns: unsharded, by ONNX Runtime, and sharded."""
     model, graph = open_model(name)
-    p, inputs = plan(graph, Mesh((devices,))), random_inputs(graph, 0)
+    inputs, rates = random_inputs(graph, 0), calibrate()
+    p = plan(graph, replace(rates, shape=(devices,)))
     reference = ReferenceEvaluator(model)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
@@ -562,7 +565,7 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
         deploy(p, backend=Threads()) as threads,
         deploy(p, backend="processes") as processes,
         deploy(p, backend="onnxruntime") as sessions,
-        deploy(plan(graph, Mesh((1,))), backend="onnxruntime") as one,
+        deploy(plan(graph, replace(rates, shape=(1,))), backend="onnxruntime") as one,
     ):
         calls: dict[str, Callable[[], object]] = {
             "ONNX Runtime": lambda: session.run(None, fed),
@@ -577,7 +580,9 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
         }
         for call in calls.values():
             call()
+        free = [count_free_cores()]
         seconds = np.median(alternated(list(calls.values()), rounds), axis=0)
+        free.append(count_free_cores())
     is_whole = [one.name for one in model.graph.output] == list(graph.outputs)
     for key, array in zip(graph.outputs, session.run(None, fed), strict=True) if is_whole else ():
         # What a sigmoid makes of -10 is 5e-5, and right to 1e-7: ONNX Runtime differs from itself by that.
@@ -587,11 +592,39 @@ def ways(name: str, devices: int, rounds: int) -> dict[str, Any]:
         assert all(array.tobytes() == one.outputs[key].tobytes() for one in last.values()), "the same bits"
     assert len({one.nbytes_moved for one in last.values()}) == 1
     counts = {"moved": p.nbytes_moved, "placed": sum(p.nbytes_placed), "copied": sum(p.nbytes_copied)}
-    return {"name": shown(name), "counts": counts, **dict(zip(calls, seconds.tolist(), strict=True))}
+    return {
+        "name": shown(name),
+        "counts": counts,
+        "free": sum(free) / 2,
+        **dict(zip(calls, seconds.tolist(), strict=True)),
+    }
+
+
+def count_free_cores() -> float:
+    """How many times as much as one thread all cores multiply at once: what else runs, and what they share, shows."""
+    many = len_cpus()
+    arrays = [np.ones((3, 384, 384), np.float32) for _ in range(many)]
+
+    def work(a: Array) -> None:
+        for _ in range(20):
+            np.matmul(a[0], a[1], out=a[2])
+
+    def time(some: Sequence[Array]) -> float:
+        threads = [Thread(target=work, args=(a,)) for a in some]
+        begin = perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return perf_counter() - begin
+
+    with one_blas_thread():
+        turns = [(time(arrays[:1]), time(arrays)) for _ in range(9)]
+    return many * median(alone for alone, _ in turns) / median(together for _, together in turns)
 
 
 def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
-    heads = [key for key in rows[0] if key not in ("name", "counts")]
+    heads = [key for key in rows[0] if key not in ("name", "counts", "free")]
     lines = [
         f"## Ways of running, {devices} devices",
         "",
@@ -601,13 +634,15 @@ def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
         "one device. Aims: one loop 1.1 of unsharded, the best of threads and processes 0.6 of one loop; unsharded of "
         "ONNX Runtime 2, 3, 6 and 1.5 (GPT), 6 for PP-OCR's detection (of the wheel rapidocr-onnxruntime), sessions "
         "on one device 1.2; the loop 0.55 of ONNX's reference on the GPT (4 layers of width 768, 128 tokens, weights "
-        "in the model). Bytes are of one run, predicted and counted alike, on all devices together.",
+        "in the model). Plans are for the rates that `tapestry calibrate` measures first. Cores free: how many times "
+        "as many products as one thread all cores made in the same time, before and behind these runs. Bytes are of "
+        "one run, predicted and counted alike, on all devices together.",
         "",
-        "| network | "
+        "| network | cores free | "
         + " | ".join(heads)
         + " | unsharded / ONNX Runtime | sessions on one / ONNX Runtime | loop / unsharded | best / loop | "
         "loop / reference | B moved | B placed | B copied within |",
-        "|" + "---|" * (len(heads) + 9),
+        "|" + "---|" * (len(heads) + 10),
     ]
     for row in rows:
         ratios = (
@@ -619,7 +654,7 @@ def ways_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
         )
         times = " | ".join(f"{row[key] * 1e3:.1f}" for key in heads)
         found = [*(f"{ratio:.2f}" for ratio in ratios), *(f"{n:,}" for n in row["counts"].values())]
-        lines.append(f"| {row['name']} | {times} | " + " | ".join(found) + " |")
+        lines.append(f"| {row['name']} | {row['free']:.2f} | {times} | " + " | ".join(found) + " |")
     return lines
 
 
