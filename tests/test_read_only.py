@@ -31,7 +31,7 @@ WORKERS = {
     "tapestry_exec.numpy.backend.NumpyBackend": "as above",
     "tapestry_exec.run.checkpoints.saving.Savings": "it goes along with a run, attempt by attempt",
     "tapestry_exec.run.deployment.Deployment": "it holds devices, and whether they have a state yet",
-    "tapestry_exec.run.deployment.LocalSession": "it holds devices",
+    "tapestry_exec.run.sessions.LocalSession": "it holds devices",
     "tapestry_exec.run.interpreter.Counts": "an interpreter counts",
     "tapestry_exec.run.interpreter.Interpreter": "as above",
     "tapestry_exec.run.parts.Member": "as above",

@@ -5,6 +5,7 @@ Regions and views as nested strides between two arrays, and the same for kernels
 
 from tapestry_exec.copies.arrays import (
     Array,
+    Pairs,
     Strips,
     aligned_bytes,
     block_of,

@@ -106,10 +106,46 @@ class StridedCopies(Struct, frozen=True):
         TypeError
             When their dtypes differ: cells are copied, not converted.
         """
+        for mine, theirs in self.list_views(source, target):
+            mine[...] = theirs
+
+    def list_views(self, source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
+        """The views of the target, each with that of the source whose cells it gets; errors as of `carry`."""
         _check_dtypes("carry", source.dtype, target.dtype)
         for item, dims, src_offset, src_strides, dst_offset, dst_strides in self.views:
             mine = np.ndarray(dims, item or target.dtype, target, dst_offset, dst_strides)
-            mine[...] = np.ndarray(dims, item or source.dtype, source, src_offset, src_strides)
+            yield mine, np.ndarray(dims, item or source.dtype, source, src_offset, src_strides)
+
+
+class Pairs(Struct, frozen=True, eq=False):
+    """Where cells lie in two arrays, of which one gets those of the other in every run: its views are made once.
+
+    Parameters
+    ----------
+    source, target : contiguous array
+    regions : sequence of Region
+    size : int
+        Cells in all.
+    views : tuple of (array, array)
+        Of the target, and of the source.
+    """
+
+    source: Array
+    target: Array
+    regions: Sequence[Region]
+    size: int
+    views: tuple[tuple[Array, Array], ...]
+
+    @classmethod
+    def of(cls, source: Array, target: Array, regions: Sequence[Region], form: Form, *where: Any) -> Pairs:
+        """The views by a function of `strided`, whose arguments `where` and the regions are."""
+        copies = strided_copies(form, source.itemsize, *where, tuple(regions))
+        return cls(source, target, regions, copies.size, tuple(copies.list_views(source, target)))
+
+    def carry(self) -> None:
+        """Copy the cells."""
+        for mine, theirs in self.views:
+            mine[...] = theirs
 
 
 class Strips(Struct, frozen=True, eq=False):

@@ -6,7 +6,8 @@ How regions and views are copied between its arrays is told in `copies`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from tapestry_exec import copies
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import tuning
 from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, check_room
-from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
+from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, list_calls, merge_states
 from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Buffer, align
 from tapestry_sets.regions import Box
@@ -92,9 +93,13 @@ class NumpyBackend(Backend["NumpyDevice"]):
                 return cells.reshape(-1)
         return copies.pack(array, (0,) * array.ndim, regions)
 
-    def move(self, payload: Array, src: int, dst: int) -> Array:
+    def move(self, payload: Array | Loan, src: int, dst: int) -> Array | Loan:
         """Hand a packed payload from device `src` to device `dst`."""
         return payload
+
+    def lends(self) -> bool:
+        """Whether cells are read where they lie: a class with a `move` of its own gets payloads."""
+        return type(self).move is NumpyBackend.move
 
     def fetch(self, payload: Array) -> Array:
         """A packed payload as a host array."""
@@ -132,6 +137,7 @@ def count_cores() -> int:
 class Launched(NamedTuple):
     """What a block function is given, made when a step runs first: arrays lie where they lie in every run."""
 
+    op: Op
     inputs: Reads
     """The step's own, by which it is known again."""
     outputs: Writes
@@ -139,6 +145,52 @@ class Launched(NamedTuple):
     read: list[Array | None]
     write: list[Array]
     shard: Shard
+    calls: list[Call]
+    """What the block function does with them, once it has run."""
+
+
+class Loan:
+    """Cells of a buffer for another device, which copies them from where they lie; what it takes for a payload.
+
+    A place that is given back before is copied first::
+
+        sender      lend 7 ── compute ── free: is it taken? else pack it ── …
+        receiver               …             take 7: from the buffer, or from what was packed
+
+    Parameters
+    ----------
+    strips : Strips
+        Where they lie.
+    buffer : Buffer
+    lock : Lock, optional
+        Of devices that run side by side; without it the loan is taken at once, and is the same in every run.
+    """
+
+    __slots__ = ("buffer", "is_taken", "lock", "nbytes", "payload", "strips")
+
+    def __init__(self, strips: copies.Strips, buffer: Buffer, lock: Lock | None) -> None:
+        self.strips, self.buffer, self.lock = strips, buffer, lock
+        self.nbytes = strips.size * strips.array.itemsize
+        self.payload: Array | None = None
+        self.is_taken = False
+
+    def keep(self) -> None:
+        """Pack the cells, before others come into their place, unless they were taken."""
+        assert self.lock is not None, "devices run side by side"
+        with self.lock:
+            if not self.is_taken:
+                self.payload = self.strips.gather()
+
+    def take(self, copy: Callable[[], None]) -> Array | None:
+        """Call what copies the cells from where they lie; what was packed of them where their place was given back."""
+        if self.lock is None:
+            copy()
+            return None
+        with self.lock:
+            if self.payload is None:
+                copy()
+                self.is_taken = True
+        return self.payload
 
 
 class NumpyDevice:
@@ -163,12 +215,23 @@ class NumpyDevice:
         self._unpacks: dict[tuple[int, int], copies.Strips] = {}
         self._merges: dict[tuple[int, int], Merging] = {}
         """The same of where parts are merged."""
+        self._pairs: dict[tuple[int, int, int], copies.Pairs] = {}
+        """The same of what is copied from other arrays, with their identities."""
+        self._loans: dict[int, list[Loan]] = {}
+        """By buffer those that may not have been taken."""
+        self._lent: set[int] = set()
+        """Buffers of which there were such."""
+        self._lasting: dict[int, Loan] = {}
+        """By the identities of their strips those that are taken at once."""
         self._tried: dict[int, Buffer] = {}
         """Buffers that a run of this deployment has poisoned, used and given back."""
         self._given_back: dict[int, Buffer] = {}
         """The same of the run that goes on."""
         self._untold: set[int] = set()
         """Those that operators of the caller's own write, in which cells may depend on numbers."""
+        self._settled: dict[int, Array] = {}
+        """The arrays of those whose places are not taken anew."""
+        self._settled_nbytes = 0
         self._held: dict[int, Array] = {}
         self._held_nbytes = 0
         self.restart()
@@ -176,10 +239,19 @@ class NumpyDevice:
     def leave(self) -> None:
         """Give up all buffers."""
         if self._held or len(self._launches) > tuning.KEPT_LAUNCHES:
-            for known in (self._launches, self._known, self._packs, self._unpacks, self._merges):
+            for known in (
+                self._launches,
+                self._known,
+                self._packs,
+                self._unpacks,
+                self._merges,
+                self._pairs,
+                self._lasting,
+            ):
                 known.clear()
-        for told in (self._tried, self._given_back, self._untold):
+        for told in (self._tried, self._given_back, self._untold, self._settled, self._lent):
             told.clear()
+        self._settled_nbytes = 0
         self._held.clear()
         self._held_nbytes = 0
         self.restart()
@@ -196,11 +268,25 @@ class NumpyDevice:
 
     def restart(self) -> None:
         """Forget all buffers but those that stay, and count anew."""
+        self._loans.clear()
         self._tried |= self._given_back
-        self._arrays: dict[int, Array] = dict(self._held)
+        self._arrays: dict[int, Array] = self._held | self._settled
         self._fresh: dict[int, tuple[int, ...]] = {}
         """Tensors' shapes by buffer, where nothing used the buffer yet."""
-        self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
+        self.peak_nbytes, self.copied_nbytes = self._held_nbytes + self._settled_nbytes, 0
+
+    def settle(self) -> Collection[int]:
+        """The buffers whose places need not be taken anew in runs of this deployment.
+
+        Nothing is filled there, and nobody reads there who must have what he reads kept for him.
+        """
+        self._tried |= self._given_back
+        tried = [one for one in self._tried.values() if one.fill is None and one.id not in self._lent]
+        alone = {one.id for one in tried if one.within is None}
+        settled = alone | {one.id for one in tried if one.within is not None and one.within.buffer in alone}
+        self._settled = {number: self._known[number][1] for number in settled}
+        self._settled_nbytes = max((self._known[number][3] for number in alone), default=0)
+        return settled
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill.
@@ -224,6 +310,8 @@ class NumpyDevice:
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back."""
+        for loan in self._loans.pop(buffer.id, ()):
+            loan.keep()
         del self._arrays[buffer.id]
         self._fresh.pop(buffer.id, None)
         if buffer.id not in self._untold:
@@ -253,12 +341,30 @@ class NumpyDevice:
 
     def pack(self, buffer: Buffer, regions: Regions) -> Array:
         """The regions' cells, each region row-major, as one contiguous payload."""
+        return self._find_strips(buffer, regions).gather()
+
+    def lend(self, buffer: Buffer, regions: Regions, is_taken_at_once: bool) -> Loan:
+        """What another device in this process takes for a payload; some take it before this one goes on."""
+        strips = self._find_strips(buffer, regions)
+        if not is_taken_at_once:
+            loan = Loan(strips, buffer, Lock())
+            self._loans.setdefault(buffer.id, []).append(loan)
+            self._lent.add(buffer.id)
+            return loan
+        known = self._lasting.get(id(strips))
+        if known is None or known.strips is not strips:
+            if len(self._lasting) >= tuning.KEPT_LAUNCHES:
+                self._lasting.clear()
+            known = self._lasting[id(strips)] = Loan(strips, buffer, None)
+        return known
+
+    def _find_strips(self, buffer: Buffer, regions: Regions) -> copies.Strips:
         array = self._span(buffer, self._array(buffer))
         known = self._packs.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
             where = array, buffer.strides, buffer.start, regions
             known = _keep(self._packs, copies.Strips.of(*where, copies.pack_transfers))
-        return known.gather()
+        return known
 
     def spill(self, buffer: Buffer) -> Array:
         """All cells of a buffer, as one payload; also those that nothing wrote."""
@@ -268,9 +374,14 @@ class NumpyDevice:
         """The same cells as they lie in the arena, for who looks at them at once."""
         return copies.read_only(self._array(buffer))
 
-    def unpack(self, payload: Array, buffer: Buffer, regions: Regions) -> None:
-        """Write a payload that `pack` made of the same regions."""
+    def unpack(self, payload: Array | Loan, buffer: Buffer, regions: Regions) -> None:
+        """Write a payload that `pack` made of the same regions, or what was lent of them."""
         array = self._span(buffer, self._target(buffer, regions))
+        if isinstance(payload, Loan):
+            kept = payload.take(self._pair(payload.buffer, payload.strips.array, buffer, array, regions).carry)
+            if kept is None:
+                return
+            payload = kept
         known = self._unpacks.get((id(array), id(regions)))
         if known is None or known.array is not array or known.regions is not regions:
             where = array, buffer.strides, buffer.start, regions
@@ -282,10 +393,20 @@ class NumpyDevice:
         if src.within is not None and src.within.buffer == dst.id:
             return
         source, target = self._span(src, self._array(src)), self._span(dst, self._target(dst, regions))
-        where = src.strides, src.start, dst.strides, dst.start, tuple(regions)
-        strided = copies.strided_copies(copies.between, source.itemsize, *where)
-        strided.carry(source, target)
-        self.copied_nbytes += strided.size * target.itemsize
+        pairs = self._pair(src, source, dst, target, regions)
+        pairs.carry()
+        self.copied_nbytes += pairs.size * target.itemsize
+
+    def _pair(self, src: Buffer, source: Array, dst: Buffer, target: Array, regions: Regions) -> copies.Pairs:
+        """Where cells of one buffer lie in another one, both in arrays from their first to their last cells."""
+        known = self._pairs.get((id(source), id(target), id(regions)))
+        if known is None or known.source is not source or known.target is not target or known.regions is not regions:
+            where = copies.between, src.strides, src.start, dst.strides, dst.start
+            known = copies.Pairs.of(source, target, regions, *where)
+            if len(self._pairs) >= tuning.KEPT_LAUNCHES:
+                self._pairs.clear()
+            self._pairs[id(source), id(target), id(regions)] = known
+        return known
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
         """Fill cells of a view's block through one of the view's pieces; nothing where they lie in place."""
@@ -335,28 +456,36 @@ class NumpyDevice:
     def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's block function on blocks of this device's buffers."""
         known = self._launches.get(id(inputs))
-        if known is None or known.inputs is not inputs or known.outputs is not outputs:
-            known = self._launches[id(inputs)] = self._prepare(inputs, outputs, shard, workspace)
+        if known is None or known.inputs is not inputs or known.outputs is not outputs or known.op is not op:
+            known = self._launches[id(inputs)] = self._prepare(op, inputs, outputs, shard, workspace)
             if not is_builtin(op, shard.attrs):
                 self._untold.update(buffer.id for buffer, _ in outputs)
         fresh = self._fresh
         for buffer in known.buffers:
             if buffer.id in fresh:
                 self._array(buffer)
-        self.compute(op, known)
+        if known.calls:
+            for call in known.calls:
+                call()
+            return
+        calls = []
+        for call in self.list_calls(known):
+            call()
+            calls.append(call)
+        known.calls.extend(calls)  # none where one failed
 
-    def compute(self, op: Op, known: Launched) -> None:
-        """Compute a step's blocks."""
-        op.block(np, known.read, known.write, known.shard)
+    def list_calls(self, known: Launched) -> Iterable[Call]:
+        """The calls that compute a step's blocks, each done before the next one is asked for."""
+        return list_calls(known.op.block, np, known.read, known.write, known.shard)
 
-    def _prepare(self, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> Launched:
+    def _prepare(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> Launched:
         """The arrays of a step's blocks."""
         read = [None if item is None else copies.read_only(self._taken(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]
         scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
         used = [item[0] for item in (*inputs, *outputs) if item is not None]
         used += [] if workspace is None else [workspace]
-        return Launched(inputs, outputs, tuple(used), read, write, shard.within(scratch))
+        return Launched(op, inputs, outputs, tuple(used), read, write, shard.within(scratch), [])
 
     def _taken(self, buffer: Buffer, box: Box, piece: Piece | None) -> Array:
         """A block that is read: of a view as its cells lie in the buffer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from tapestry_exec.run import (
     count_flop,
     find_blocks,
 )
-from tapestry_plan.ir import Graph, Op, Shard, UnsupportedOp
+from tapestry_plan.ir import Call, Graph, Op, Shard, UnsupportedOp
 from tapestry_plan.onnx import to_onnx
 from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, DeviceStep, Free
@@ -173,7 +173,6 @@ class OnnxruntimeDevice(NumpyDevice):
         self.backend = backend
         self.constants: Collection[int] = ()
         """Buffers whose cells never change."""
-        self._bound: dict[int, tuple[Launched, Op, Any]] = {}
         self._put: set[int] = set()
         """Buffers that sessions fill in the place of copies."""
         self.absorbed = dict[int, Absorbed]()
@@ -286,23 +285,17 @@ class OnnxruntimeDevice(NumpyDevice):
         """Give up all buffers."""
         self.absorbed.clear()
         self._put.clear()
-        self._bound.clear()
         self._parts.clear()
+        self._launches.clear()  # sessions hold constants
         self.constants = ()
         super().leave()
 
-    def compute(self, op: Op, known: Launched) -> None:
-        """Run a block in its session, or NumPy's block function."""
-        bound = self._bound.get(id(known))
-        if bound is None or bound[0] is not known or bound[1] is not op:
-            bound = self._bound[id(known)] = known, op, self._bind(op, known)
-        run = bound[2]
-        if run is None:
-            super().compute(op, known)
-        else:
-            run()
+    def list_calls(self, known: Launched) -> Iterable[Call]:
+        """A block's session, or the calls of NumPy's block function."""
+        run = self._bind(known)
+        return super().list_calls(known) if run is None else (run,)
 
-    def _bind(self, op: Op, known: Launched) -> Any:
+    def _bind(self, known: Launched) -> Call | None:
         """A session on the arrays of a step; None where there is none, or they do not lie side by side."""
         arrays = [array for array in known.read if array is not None]
         is_even = all(array.flags.c_contiguous for array in arrays)
@@ -314,7 +307,7 @@ class OnnxruntimeDevice(NumpyDevice):
             is_known = item is not None and item[0].id in self.constants
             value = array if is_known else None
             given.append(None if array is None else Given(array.shape, array.dtype.name, value))
-        session = self.backend.find_session(op, known.shard, given)
+        session = self.backend.find_session(known.op, known.shard, given)
         if session is None:
             return None
         binding = session.io_binding()

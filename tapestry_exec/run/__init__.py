@@ -7,6 +7,7 @@ From the ground up; each row stands on rows above it:
     checkpoints/folders             how what devices hold lies on a disk
     checkpoints/lost                where it lies for the devices that are left
     results                         what a run gives, and how it is held against what was predicted
+    settled                         places that runs of a deployment find where the first one did
     backends                        the protocol of a backend, and their table
     interpreter                     the steps of one device's program
     checkpoints/cuts  checkpoints/finished    what a device holds between two steps; what was saved, read by region
@@ -15,6 +16,7 @@ From the ground up; each row stands on rows above it:
     ways                            devices one after the other, or a thread for each
     alike                           what must be equal wherever devices of one plan run
     checkpoints/saving              who saves what devices hold, and runs that go on from there
+    sessions                        devices of this process, for a run or for many
     deployment                      one run, or many where constants are placed once
     stages                          models whose shapes follow from values, one graph after the other
     parts                           what one device is told in another process, and how it does that
@@ -44,16 +46,7 @@ from tapestry_exec.run.calibration import calibrate
 from tapestry_exec.run.check import InvalidPlan, check_plan
 from tapestry_exec.run.checkpoints.finished import Checkpoint, open_checkpoint
 from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start
-from tapestry_exec.run.deployment import (
-    Deployed,
-    Deployment,
-    LocalSession,
-    Session,
-    compare_placed,
-    deploy,
-    make_result,
-    run,
-)
+from tapestry_exec.run.deployment import Deployment, deploy, run
 from tapestry_exec.run.evaluate import difference, evaluate, hold_constants, read_array
 from tapestry_exec.run.generations import GenerationEnded, Generations
 from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, count_flop, find_blocks
@@ -70,6 +63,7 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult, StepFailed, TransferMismatch
 from tapestry_exec.run.room import check_room, free_nbytes
+from tapestry_exec.run.sessions import Deployed, LocalSession, Session, compare_placed, make_result
 from tapestry_exec.run.stages import StagedResult, run_stages
 from tapestry_exec.run.stores import Source, Written, take_whole
 from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace

@@ -7,7 +7,7 @@ table names modules, so that a backend and the libraries behind it are loaded wh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -140,6 +140,14 @@ class DeviceMemory(Protocol):
         """Forget all buffers but those, and count anew."""
         ...
 
+    def lend(self, buffer: Buffer, regions: Regions, is_taken_at_once: bool) -> Any:
+        """What another device's `unpack` takes for a payload of these cells; of a backend that `lends`."""
+        ...
+
+    def settle(self) -> Collection[int]:
+        """After a run the buffers for which `alloc` and `free` need not be called in the next ones; none by default."""
+        return ()
+
 
 class Exchanged(NamedTuple):
     """What a backend did of a collective."""
@@ -205,6 +213,10 @@ class Backend(Protocol[D]):
     def move(self, payload: Any, src: int, dst: int) -> Any: ...
     @abstractmethod
     def fetch(self, payload: Any) -> Array: ...
+
+    def lends(self) -> bool:
+        """Whether devices read in each other's memory: then `DeviceMemory.lend` gives what `unpack` takes."""
+        return False
 
     def alone(self) -> AbstractContextManager[None]:
         """Keep others away while a run is on, where they would be in its way."""

@@ -9,44 +9,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from operator import attrgetter
+from contextlib import contextmanager
 from os import PathLike
 from threading import Lock
-from time import monotonic, perf_counter
-from typing import Any, Protocol, Self
+from time import monotonic
+from typing import Any, Self
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, make_contiguous
-from tapestry_exec.run.backends import KNOWN, Backend, DeviceMemory, Recorded
+from tapestry_exec.run.backends import KNOWN, Backend
 from tapestry_exec.run.checkpoints.finished import Checkpoint
-from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start, Stopover, list_carried
+from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings
 from tapestry_exec.run.evaluate import FEEDS, check_finite, check_unified, hold, match_inputs
-from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_exec.run.residents import Prediction, Residents, count_placed, find_residents, predict
+from tapestry_exec.run.residents import Prediction, count_placed, find_residents, predict
 from tapestry_exec.run.results import (
     Progress,
     RunResult,
-    StepFailed,
-    TransferMismatch,
-    assemble_outputs,
     compare_counts,
     verify_outputs,
 )
 from tapestry_exec.run.room import check_copies
-from tapestry_exec.run.stores import MappedFiles, Source, Written
-from tapestry_exec.run.trace import TraceEvent, on_devices, write_trace
-from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
+from tapestry_exec.run.sessions import Deployed, Session, begin_session, closing
+from tapestry_exec.run.stores import MappedFiles, Source
+from tapestry_exec.run.trace import write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Graph, Op
 from tapestry_plan.rewrite import list_inside, with_ops
-from tapestry_plan.steps import Compute, DeviceStep, ShardPlan
-from tapestry_sets.limits import FrozenDict, check_arguments, check_target, quote
+from tapestry_plan.steps import Compute, ShardPlan
+from tapestry_sets.limits import check_arguments, check_target, quote
 
 SAVED = "give Checkpoints(path, after=['a stage'])"
 RESUMED = "give the folder that checkpoints were saved to"
@@ -169,7 +162,7 @@ def run(
         apart = frozenset(name for name, one in host.items() if isinstance(one, Source) and one.is_portable)
         own = frozenset(() if savings.written is None else savings.written.own)
         session = begin_session(Deployed(prepared, known, {}, None, apart, own))
-        with savings, _closing(session):
+        with savings, closing(session):
             result = session.run(host, savings, progress, trace is not None, is_plain)
     compare_counts(prepared.plan if result.resumed_at is None else savings.predict(result.resumed_at), result)
     if trace is not None:
@@ -252,308 +245,6 @@ def _list_copied(given: Mapping[str, Any]) -> dict[str, int]:
     return {name: array.nbytes for name, array in plain.items() if not array.flags.c_contiguous}
 
 
-class Deployed(Struct, frozen=True):
-    """What a session is of.
-
-    Parameters
-    ----------
-    prepared : PreparedPlan
-    ops : mapping of str to Op
-    constants : mapping of str to array, or to what reads it
-        Placed once; empty where nothing stays.
-    stays : Residents, optional
-    apart : frozenset of str
-        Inputs and constants that devices read where they lie.
-    own : frozenset of int
-        The blocks of outputs that devices write to where they lie.
-    """
-
-    prepared: PreparedPlan
-    ops: Mapping[str, Op]
-    constants: Mapping[str, Any]
-    stays: Residents | None
-    apart: frozenset[str] = frozenset()
-    own: frozenset[int] = frozenset()
-
-
-class Session(Protocol):
-    """The devices of a plan, from when they are there until they are gone."""
-
-    def run(
-        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
-    ) -> RunResult:
-        """Run what is left to do, with these inputs, and constants where none stay."""
-        ...
-
-    def close(self) -> None:
-        """Take the devices back."""
-        ...
-
-
-def begin_session(what: Deployed) -> Session:
-    """The devices of a plan, in this process or where the backend has them."""
-    begin: Callable[[Deployed], Session] | None = getattr(what.prepared.backend, "begin", None)
-    return LocalSession(what) if begin is None else begin(what)
-
-
-@contextmanager
-def _closing(session: Session) -> Iterator[None]:
-    """Close a session in any case; what ended a run is what matters."""
-    try:
-        yield
-    except BaseException:
-        with suppress(Exception):
-            session.close()
-        raise
-    session.close()
-
-
-def compare_placed(what: Deployed, counted: Sequence[int]) -> None:
-    """Raise TransferMismatch where devices got other bytes of what stays than were predicted."""
-    predicted = () if what.stays is None else count_placed(what.prepared, what.stays.placing)
-    for device, (wanted, found) in enumerate(zip(predicted, counted, strict=True)):
-        if wanted != found:
-            raise TransferMismatch(f"device {device} got {found:,} B of constants, {wanted:,} B were predicted")
-
-
-class LocalSession:
-    """Devices in this process: opened for each run, or kept with what stays on them."""
-
-    def __init__(self, what: Deployed) -> None:
-        self.what, self.prepared, self.engine = what, what.prepared, what.prepared.backend
-        self.devices: Sequence[DeviceMemory] = ()
-        if what.stays is not None:
-            self.devices = self.engine.open(what.stays.arenas_nbytes, self.prepared.payloads_nbytes)
-            try:
-                self.place()
-            except BaseException:
-                with suppress(Exception):  # what ended it is what matters
-                    self.close()
-                raise
-            self.engine.pause()
-
-    def run(
-        self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
-    ) -> RunResult:
-        """Run what is left to do, with these inputs, and constants where none stay."""
-        stays, prepared, start = self.what.stays, self.prepared, savings.begin()
-        steps: Sequence[DeviceStep] = prepared.steps
-        programs = prepared.programs
-        if stays is not None:
-            steps, programs = stays.steps, stays.programs
-            first = [at for name in stays.given if name in host for at in stays.given[name]]
-            if first:
-                # What is saved at a cut has them, wherever their steps stood.
-                steps = [*first, *steps] if start else sorted([*first, *steps], key=attrgetter("number"))
-                programs = tuple((*(at for at in first if at.device == d), *each) for d, each in enumerate(programs))
-                is_plain = False  # a run that goes on from the one before does less
-        if start is not None and start.resumed is not None:
-            cut = start.resumed.manifest.cut
-            left = prepared.programs if stays is None else stays.programs
-            steps = [at for at in (prepared.steps if stays is None else stays.steps) if at.number >= cut]
-            programs = tuple(tuple(at for at in each if at.number >= cut) for each in left)
-        job = Job(prepared, {**self.what.constants, **host}, self.what.ops, steps, programs, progress)
-        if start is not None:
-            return savings.mark(self._run_and_save(job, timed, start, host), start)
-        recording = self.engine.recorded(prepared.plan) if is_plain else None
-        if recording is not None:
-            try:
-                return _launch_again(prepared.plan, recording, host, progress)
-            except StepFailed:
-                self.engine.discard(prepared.plan)
-                raise
-        return self._issue(job, timed)
-
-    def close(self) -> None:
-        """Give the devices back that were kept."""
-        devices, self.devices = self.devices, ()
-        if devices:
-            self.engine.close(devices)
-
-    def place(self) -> None:
-        """Place what stays, and count it."""
-        stays = self.what.stays
-        assert stays is not None, "devices are kept where something stays"
-        prepared, parcels = self.prepared, dict[tuple[int, int, int], Any]()
-        mine = [
-            Interpreter(d, prepared.work, memory, self.engine, self.what.constants, self.what.ops, Shelf(d, parcels))
-            for d, memory in enumerate(self.devices)
-        ]
-        for at in stays.placing:
-            try:
-                mine[at.device].place(at)
-            except Exception as error:
-                raise name_step(prepared, at.number, error) from error
-        compare_placed(self.what, [one.placed for one in mine])
-
-    def _issue(self, job: Job, timed: bool) -> RunResult:
-        """Run step by step; what failed while it was recorded runs once more, not recorded."""
-        run, result = self._run_on_devices if self.what.stays is None else self._run_where_it_stays, None
-        try:
-            result = run(job, timed)
-        except StepFailed as error:
-            if not self.engine.forget(job.prepared.plan, error.__cause__):
-                raise
-        if result is None:  # outside of the handler, whose error holds the devices
-            result = run(job, timed)
-        self.engine.remember(job.prepared.plan, result)
-        return result
-
-    def _run_and_save(self, job: Job, timed: bool, start: Start, host: Mapping[str, Array]) -> RunResult:
-        """Run step by step, and save on the way, or go on from what was saved."""
-        stays = self.what.stays
-        given = () if stays is None else [at for name in stays.given if name in host for at in stays.given[name]]
-        programs = self.prepared.programs if stays is None else stays.programs
-        carried = list_carried(stays)
-
-        def stop_over(mine: Interpreter) -> Stopover:
-            device, buffers = mine.device, mine.work.buffers
-            own = {n: regions for n, regions in carried.items() if buffers[n].device == device}
-            known = self.prepared.list_known_cuts(device, stays is not None)
-            return Stopover(mine, start, programs[device], (at for at in given if at.device == device), own, known)
-
-        way = self._run_on_devices if stays is None else self._run_where_it_stays
-        return way(job, timed, stop_over, start.written)
-
-    def _run_on_devices(
-        self, job: Job, timed: bool, stop_over: StopOver | None = None, written: Written | None = None
-    ) -> RunResult:
-        """Run on devices that are closed in any case."""
-        devices = self.engine.open(self.prepared.arenas_nbytes, self.prepared.payloads_nbytes)
-        try:
-            if timed:
-                self.engine.start_clocks()
-            result = interpret(job, devices, stop_over=stop_over, written=written)
-        except BaseException:
-            with suppress(Exception):  # what ended the run is what matters
-                self.engine.close(devices)
-            raise
-        self.engine.close(devices)
-        return result
-
-    def _run_where_it_stays(
-        self, job: Job, timed: bool, stop_over: StopOver | None = None, written: Written | None = None
-    ) -> RunResult:
-        """Run on the devices that are kept."""
-        assert self.what.stays is not None, "something stays"
-        for device in self.devices:
-            device.restart()
-        self.engine.resume()
-        try:
-            if timed:
-                self.engine.start_clocks()
-            result = interpret(job, self.devices, self.what.stays.carrying, stop_over, written)
-        except BaseException:
-            with suppress(Exception):  # what ended the run is what matters
-                self.engine.pause()
-            raise
-        self.engine.pause()
-        return result
-
-
-StopOver = Callable[[Interpreter], Stopover]
-"""What makes the part of a device in saving and restoring."""
-
-
-def interpret(
-    job: Job,
-    devices: Sequence[DeviceMemory],
-    carrying: Sequence[DeviceStep] = (),
-    stop_over: StopOver | None = None,
-    written: Written | None = None,
-) -> RunResult:
-    """Do all steps on devices of this process, and take the outputs."""
-    prepared, engine = job.prepared, job.prepared.backend
-    begin, counts = perf_counter(), [0]
-    inboxes, parcels = Inboxes(len(devices)), dict[tuple[int, int, int], Any]()
-    side_by_side = _run_side_by_side(prepared)
-
-    def transport(device: int) -> Transport:
-        return Inbox(device, inboxes) if side_by_side else Shelf(device, parcels)
-
-    mine = [
-        Interpreter(d, prepared.work, memory, engine, job.host, job.ops, transport(d))
-        for d, memory in enumerate(devices)
-    ]
-    for one in mine:
-        one.begin_at(begin)
-    loop = Loop(job, mine)
-    stopovers = [] if stop_over is None else [stop_over(one) for one in mine]
-    for each in stopovers:
-        each.restore()
-    with one_blas_thread():
-        timeline = run_in_threads(job, mine, inboxes) if side_by_side else loop.run(counts)
-        _finish(engine.synchronize)
-    for each in stopovers:
-        each.finish()
-    seconds = perf_counter() - begin
-    if engine.spans is not None:
-        timeline = on_devices(timeline, engine.times(begin), counts)
-    buffers = prepared.work.buffers
-    blocks = [block for output in prepared.plan.outputs for block in output.blocks]
-    cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive
-    for k, (number, region) in enumerate(blocks):
-        taken = mine[buffers[number].device].take(number, region)
-        cells.append(written.write(k, region, taken) if written is not None and is_there else taken)
-    for at in carrying:
-        mine[at.device].carry(at)
-    _finish(engine.arrive)
-    if written is not None and not is_there:
-        cells = [
-            written.write(k, region, taken) for k, ((_, region), taken) in enumerate(zip(blocks, cells, strict=True))
-        ]
-    links = loop.links + sum((one.links for one in mine), Counter())
-    return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links, written)
-
-
-def _run_side_by_side(prepared: PreparedPlan) -> bool:
-    """Whether a thread runs each device: not where devices have queues, or run collectives together."""
-    engine = prepared.backend
-    together = getattr(type(engine), "takes", Backend.takes) is not Backend.takes
-    wants: Callable[[float, int, int], bool] | None = getattr(engine, "wants_threads", None)
-    if wants is None or together or engine.spans is not None:
-        return False
-    return wants(prepared.seconds, len(prepared.shards), prepared.plan.mesh.size)
-
-
-def make_result(
-    plan: ShardPlan,
-    cells: Sequence[Array],
-    counts: Sequence[Counts],
-    timeline: Sequence[TraceEvent],
-    seconds: float,
-    links: Mapping[tuple[int, int], int],
-    written: Written | None = None,
-) -> RunResult:
-    """The result of a run, of what each device counted, and of the cells of the outputs' blocks."""
-    received = [0] * len(counts)
-    for (_, dst), nbytes in links.items():
-        received[dst] += nbytes
-    return RunResult(
-        assemble_outputs(plan, cells, written),
-        FrozenDict(links),
-        tuple(received),
-        tuple(one.placed for one in counts),
-        tuple(one.peak_nbytes for one in counts),
-        tuple(one.flop for one in counts),
-        seconds,
-        tuple(timeline),
-        nbytes_spilled=tuple(one.spilled for one in counts),
-        nbytes_copied=tuple(one.copied for one in counts),
-    )
-
-
-def _finish(wait: Callable[[], None]) -> None:
-    """Wait until the devices have done what the steps put into their queues."""
-    try:
-        wait()
-    except Exception as error:
-        raise StepFailed(
-            f"work that the steps had put into the devices' queues failed: {type(error).__name__}: {error}; "
-            "CupyBackend(blocking=True) waits after each step and names the one"
-        ) from error
-
-
 def _name_ops(plan: ShardPlan, ops: Mapping[str, Op] | None) -> dict[str, Op]:
     """The operators that a plan's nodes are of, by name, also those inside of others."""
     known = {name: with_ops(op, ops or {}) for name, op in plan.graph.ops.items()}
@@ -563,28 +254,6 @@ def _name_ops(plan: ShardPlan, ops: Mapping[str, Op] | None) -> dict[str, Op]:
 def _list_placed_ops(plan: ShardPlan, ops: Mapping[str, Op]) -> Iterator[tuple[Op, int]]:
     """Each operator with the device that it runs on."""
     return ((ops[plan.graph.nodes[step.node].op], step.device) for step in plan.steps if isinstance(step, Compute))
-
-
-def _launch_again(
-    plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None
-) -> RunResult:
-    """Launch what was recorded: it moves and holds what its run did, which was counted then."""
-    begin = perf_counter()
-    try:
-        cells = recording.launch(host)
-    except Exception as error:
-        raise StepFailed(
-            f"the plan, recorded as a graph and launched as a whole, failed: {type(error).__name__}: {error}; "
-            "CupyBackend(blocking=True) waits after each step and names the one"
-        ) from error
-    seconds = perf_counter() - begin
-    if progress is not None:
-        progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
-    counted: RunResult = recording.result
-    return replace(counted, outputs=assemble_outputs(plan, cells), seconds=seconds, timeline=())
-
-
-# -- placed once, run often --------------------------------------------------------------------------------------
 
 
 class Deployment:

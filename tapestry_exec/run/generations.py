@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run.checkpoints.saving import Savings, Start
-from tapestry_exec.run.deployment import Deployed
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.results import Fault, RunResult, StepFailed
+from tapestry_exec.run.sessions import Deployed
 from tapestry_exec.run.ways import name_step
 
 T = TypeVar("T")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -21,8 +20,9 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
+from tapestry_exec.run.settled import Settled, tell_settled
 from tapestry_exec.run.stores import Source
-from tapestry_exec.run.trace import Phase, TraceEvent
+from tapestry_exec.run.trace import Phase, TraceEvent, new
 from tapestry_plan.ir import Op, OpNode, Shard
 from tapestry_plan.steps import (
     HOST,
@@ -114,6 +114,8 @@ class Interpreter:
         Inputs and constants.
     ops : mapping of str to Op
     transport : Transport
+    lending : bool, optional
+        Of devices that read in each other's memory: whether parcels are taken before their senders do another step.
     """
 
     def __init__(
@@ -125,13 +127,17 @@ class Interpreter:
         host: Mapping[str, Array],
         ops: Mapping[str, Op],
         transport: Transport,
+        lending: bool | None = None,
     ) -> None:
         self.device, self.work, self.memory, self.backend = device, work, memory, backend
         self.host, self.ops, self.transport = host, ops, transport
+        self.lending = lending
         self.kept: dict[int, Array] = {}
         """What lies in host memory: buffers by the number under which they were spilled."""
         self.watch: Callable[[DeviceStep], None] | None = None
         """Called before each step of a run that saves what its devices hold."""
+        self.told: Settled = ()
+        """Events of steps that are not done anew."""
         self.begin_at(perf_counter())
 
     def begin_at(self, begin: float) -> None:
@@ -142,7 +148,7 @@ class Interpreter:
         self.flop = 0.0
         self.timeline: list[TraceEvent] = []
         self.kept.clear()
-        self.watch = None
+        self.watch, self.told = None, ()
         self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
 
     def do(self, at: DeviceStep) -> None:
@@ -153,7 +159,7 @@ class Interpreter:
             kind, node, nbytes, flop = told
             self.flop += flop
             self.timeline.append(
-                _new((at.number, kind, node, self.device, perf_counter() - self.begin, 0.0, nbytes, (), 0.0))
+                new(TraceEvent, (at.number, kind, node, self.device, perf_counter() - self.begin, 0.0, nbytes, (), 0.0))
             )
             return
         event = _WAYS[type(at.step)](self, at.number, at.step, perf_counter())
@@ -176,7 +182,13 @@ class Interpreter:
     def count(self) -> Counts:
         """What was counted since `begin_at`."""
         copied, peak = self.memory.copied_nbytes, self.memory.peak_nbytes
-        return Counts(self.links, self.placed, copied, self.spilled, self.flop, peak, self.timeline)
+        return Counts(self.links, self.placed, copied, self.spilled, self.flop, peak, self.list_events())
+
+    def list_events(self) -> list[TraceEvent]:
+        """The events of all steps, also of those that were not done anew."""
+        if self.told:
+            self.timeline, self.told = tell_settled(self.timeline, self.told), ()
+        return self.timeline
 
     def take(self, number: int, region: Region) -> Array:
         """Cells of an output, as a host array, to be read when the backend has let it arrive."""
@@ -189,7 +201,9 @@ class Interpreter:
     # -- steps: each gives its event, but for a `Send`, which is told by the `Recv` of the other device ---------
 
     def _told(self, k: int, kind: str, node: str, start: float, nbytes: int = 0) -> TraceEvent:
-        return _new((k, kind, node, self.device, start - self.begin, perf_counter() - start, nbytes, (), 0.0))
+        return new(
+            TraceEvent, (k, kind, node, self.device, start - self.begin, perf_counter() - start, nbytes, (), 0.0)
+        )
 
     def _alloc(self, k: int, step: Alloc, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
@@ -226,9 +240,13 @@ class Interpreter:
         return self._told(k, kind, step.node, start, nbytes)
 
     def _send(self, k: int, step: Send, start: float) -> None:
-        payload = self.memory.pack(self.work.buffers[step.src], step.regions)
+        buffer, transport = self.work.buffers[step.src], self.transport
+        if self.lending is None:
+            payload = self.memory.pack(buffer, step.regions)
+        else:
+            payload = self.memory.lend(buffer, step.regions, self.lending)
         self.links[self.device, step.peer] += int(payload.nbytes)
-        self.transport.send(step.tag, step.peer, Parcel(payload, start, perf_counter() - start))
+        transport.send(step.tag, step.peer, Parcel(payload, start, perf_counter() - start))
 
     def _recv(self, k: int, step: Recv, start: float) -> TraceEvent:
         parcel, peer = self.transport.recv(step.tag, step.peer), step.peer
@@ -237,15 +255,16 @@ class Interpreter:
         arrived = self.backend.move(parcel.cells, peer, self.device)
         unpacking = perf_counter()
         self.memory.unpack(arrived, self.work.buffers[step.dst], step.regions)
-        end, begin = perf_counter(), self.begin
-        moving = parcel.packed + parcel.seconds
+        end, begin, packed = perf_counter(), self.begin, parcel.packed
+        moving = packed + parcel.seconds
         phases = (
-            Phase("pack", peer, parcel.packed - begin, parcel.seconds),
-            Phase("move", self.device, moving - begin, unpacking - moving),
-            Phase("unpack", self.device, unpacking - begin, end - unpacking),
+            new(Phase, ("pack", peer, packed - begin, parcel.seconds)),
+            new(Phase, ("move", self.device, moving - begin, unpacking - moving)),
+            new(Phase, ("unpack", self.device, unpacking - begin, end - unpacking)),
         )
-        packed = parcel.packed
-        return TraceEvent(k, "copy", step.node, self.device, packed - begin, end - packed, nbytes, phases, waited)
+        return new(
+            TraceEvent, (k, "copy", step.node, self.device, packed - begin, end - packed, nbytes, phases, waited)
+        )
 
     def _spill(self, k: int, step: Spill, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
@@ -304,8 +323,6 @@ def find_blocks(work: StepFacts, step: Compute, shard: Shard) -> tuple[Reads, Wr
     return found
 
 
-_new: Callable[[tuple[Any, ...]], TraceEvent] = partial(tuple.__new__, TraceEvent)
-"""An event of all its fields, which nothing counts again; there is one for each step."""
 _WAYS: dict[type, Callable[[Interpreter, int, Any, float], TraceEvent | None]] = {
     Alloc: Interpreter._alloc,
     Free: Interpreter._free,

@@ -20,9 +20,10 @@ from tapestry_exec.copies import Array
 from tapestry_exec.run.backends import Backend
 from tapestry_exec.run.checkpoints.cuts import Cut, find_cut
 from tapestry_exec.run.checkpoints.saving import Start, Stopover, list_carried
-from tapestry_exec.run.deployment import Deployed
 from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transport
 from tapestry_exec.run.residents import Residents
+from tapestry_exec.run.sessions import Deployed
+from tapestry_exec.run.settled import Left
 from tapestry_exec.run.stores import Written
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
@@ -108,6 +109,8 @@ class Member:
         self.board[0], self.board[1] = -1, 0
         self.cuts: dict[int, Cut] = {}
         """What the device holds at cuts, as far as it was asked for."""
+        self.left: Left | None = None
+        """What it needs to do in runs behind the first one."""
 
     @property
     def at(self) -> int:
@@ -160,8 +163,12 @@ class Member:
         self.memory.restart()
         mine.begin_at(begin)
         stopover = None if start is None else self._begin_at_stop(start, given)
+        steps = self._list_left(given, start)
+        is_whole = start is None and steps == self.part.program
+        if is_whole and self.left is not None:
+            steps, mine.told = self.left.steps, self.left.told
         with one_blas_thread(), np.errstate(**errors):
-            for at in self._list_left(given, start):
+            for at in steps:
                 board[0] = at.number
                 mine.do(at)
                 if isinstance(at.step, Send):
@@ -173,6 +180,8 @@ class Member:
                     done = 0
         if stopover is not None:
             stopover.finish()
+        if is_whole and self.left is None and self.part.stays is not None and hasattr(self.memory, "settle"):
+            self.left = Left.of(self.part.program, self.memory.settle(), self.part.work.buffers)
         cells = self.take_outputs(None if start is None else start.written)
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)

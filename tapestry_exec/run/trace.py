@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from tapestry_plan.steps import align
 from tapestry_sets.limits import check_arguments, check_target, mend_calls, replace_file, tell_fields
+
+T = TypeVar("T")
 
 
 class Phase(NamedTuple):
@@ -70,6 +72,10 @@ class TraceEvent(NamedTuple):
 
     def __repr__(self) -> str:
         return tell_fields(self, self._fields)
+
+
+new: Callable[[type[T], tuple[Any, ...]], T] = cast(Any, tuple.__new__)
+"""A named tuple of all its fields, which nothing counts again: there is an event for each step."""
 
 
 class Wait(NamedTuple):

@@ -11,8 +11,9 @@ from tapestry_exec.run import tuning
 from tapestry_exec.run.check import describe
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.results import Progress, StepFailed
+from tapestry_exec.run.settled import Left
 from tapestry_plan.ir import Op
-from tapestry_plan.steps import Collective, Compute, Copy, DeviceStep, Reduce, ShardPlan, Step
+from tapestry_plan.steps import Collective, Compute, Copy, Reduce, ShardPlan, Step
 from tapestry_sets.limits import quote
 
 
@@ -25,9 +26,9 @@ class Job(Struct, frozen=True):
     host : mapping of str to array
         Inputs and constants.
     ops : mapping of str to Op
-    steps : sequence of DeviceStep
-        Of all devices, in the plan's order.
-    programs : sequence of sequence of DeviceStep
+    every : Left
+        The steps of all devices, in the plan's order.
+    programs : sequence of Left
         The same of each device, in the order of its program.
     progress : callable, optional
     """
@@ -35,8 +36,8 @@ class Job(Struct, frozen=True):
     prepared: PreparedPlan
     host: Mapping[str, Array]
     ops: Mapping[str, Op]
-    steps: Sequence[DeviceStep]
-    programs: Sequence[Sequence[DeviceStep]]
+    every: Left
+    programs: Sequence[Left]
     progress: Progress | None
 
 

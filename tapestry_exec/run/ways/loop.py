@@ -10,6 +10,7 @@ from time import perf_counter
 
 from tapestry_exec.run.backends import Backend
 from tapestry_exec.run.interpreter import Interpreter, Parcel
+from tapestry_exec.run.settled import tell_settled
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_exec.run.ways.job import Job, name_step
 from tapestry_plan.steps import Collective, DeviceStep, Reduce
@@ -56,7 +57,7 @@ class Loop:
         if not takes and self.backend.spans is None and self.job.progress is None:
             return self._run_at_once()
         spans, timeline, progress = self.backend.spans, list[TraceEvent](), self.job.progress
-        steps = {k: list(some) for k, some in groupby(self.job.steps, attrgetter("number"))}
+        steps = {k: list(some) for k, some in groupby(self.job.every.steps, attrgetter("number"))}
         """What each step of the plan is to its devices: one step, or a send and a receipt."""
         places = {k: number for number, k in enumerate(steps, 1)}
         order = ((k, step) for k, step in self._list_grouped() if k in steps) if takes else ((k, None) for k in steps)
@@ -70,18 +71,20 @@ class Loop:
                 counts.append(len(spans))
             if progress is not None and (event.kind == "compute" or places[k] == len(places)):
                 progress(places[k], len(places), event.node)
-        return timeline
+        return tell_settled(timeline, self.job.every.told)
 
     def _run_at_once(self) -> list[TraceEvent]:
         """Do all steps where nothing is asked or told between two."""
-        ways, at = [one.do for one in self.interpreters], None
+        ways, timeline, at = [one.do for one in self.interpreters], list[TraceEvent](), None
+        for one in self.interpreters:
+            one.timeline = timeline  # of all devices
         try:
-            for at in self.job.steps:
+            for at in self.job.every.steps:
                 ways[at.device](at)
         except Exception as error:
             assert at is not None, "a step failed"
             raise name_step(self.job.prepared, at.number, error) from error
-        return sorted((event for one in self.interpreters for event in one.timeline), key=attrgetter("step"))
+        return sorted(tell_settled(timeline, self.job.every.told), key=attrgetter("step"))
 
     def _do(self, steps: Sequence[DeviceStep]) -> TraceEvent:
         for at in steps:

@@ -93,7 +93,7 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
     threads = [
         Thread(target=contextvars.copy_context().run, args=(_work, job, one, told), daemon=True) for one in interpreters
     ]
-    total, done, last = sum(not isinstance(at.step, Send) for at in job.steps), 0, ""
+    total, done, last = sum(not isinstance(at.step, Send) for at in job.every.steps), 0, ""
     failed: _Told | None = None
     try:
         for thread in threads:
@@ -109,7 +109,7 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
             last = what.node or last
             if job.progress is not None and failed is None and what.node is not None:
                 job.progress(done, total, what.node)
-        if job.progress is not None and failed is None and job.steps:
+        if job.progress is not None and failed is None and job.every.steps:
             job.progress(total, total, last)
     finally:
         inboxes.stop()
@@ -119,7 +119,7 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
         if not isinstance(failed.error, Exception):
             raise failed.error  # as sys.exit() in a block is
         raise name_step(job.prepared, failed.number, failed.error) from failed.error
-    events = [event for one in interpreters for event in one.timeline]
+    events = [event for one in interpreters for event in one.list_events()]
     return sorted(events, key=attrgetter("step"))
 
 
@@ -137,7 +137,7 @@ def _work(job: Job, mine: Interpreter, told: SimpleQueue[_Told]) -> None:
     """Do one device's program."""
     done, at = 0, None
     try:
-        for at in job.programs[mine.device]:
+        for at in job.programs[mine.device].steps:
             mine.do(at)
             done += not isinstance(at.step, Send)
             if job.progress is not None and isinstance(at.step, Compute):

@@ -69,13 +69,14 @@ def test_progress_comes_to_the_last_step_on_every_backend(make: Callable[[], Any
 
 @contextmanager
 def broken(backend: str | CupyBackend, method: str) -> Iterator[None]:
-    """Devices of a backend of which one method raises."""
+    """Devices of a backend of which one method raises; those of this process lend what others pack."""
 
     def fail(*_: Any) -> None:
         raise OSError("the wire is loose")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NumpyDevice if backend == "numpy" else CupyDevice, method, fail)
+        lent = "lend" if method == "pack" else method
+        patch.setattr(NumpyDevice, lent, fail) if backend == "numpy" else patch.setattr(CupyDevice, method, fail)
         yield
 
 

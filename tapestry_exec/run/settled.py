@@ -1,0 +1,67 @@
+"""Places that need not be taken anew: where a run of a deployment found them, later ones do.
+
+Most steps of a plan take a place in an arena, or give it back. Where one lies, and which cells steps write there, does
+not depend on numbers, so that after one run nothing is left to do at these steps; their events are told all the same::
+
+    the program     alloc a   place a   alloc b   compute   free a   send b   free b
+    first run          ●         ●         ●         ●        ●        ●        ●
+    later ones         ○         ●         ○         ●        ○        ●        ○       ● done   ○ only told
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tapestry_exec.run.trace import TraceEvent, new
+from tapestry_plan.steps import Alloc, Buffer, DeviceStep, Free, Send
+
+Settled = Sequence[tuple[int, Sequence[tuple[tuple[Any, ...], tuple[Any, ...]]]]]
+"""Fields of events of steps that are only told, but for their beginning: each behind how many events of other steps."""
+
+
+class Left(Struct, frozen=True):
+    """What of a program, or of the steps of all devices, is left to do.
+
+    Parameters
+    ----------
+    steps : tuple of DeviceStep
+    told : sequence
+        The others.
+    """
+
+    steps: tuple[DeviceStep, ...]
+    told: Settled = ()
+
+    @classmethod
+    def of(cls, program: Iterable[DeviceStep], settled: Collection[int], buffers: Mapping[int, Buffer]) -> Left:
+        """Leave out what takes or gives back the places of settled buffers."""
+        left, told, events = [], list[tuple[int, list[tuple[tuple[Any, ...], tuple[Any, ...]]]]](), 0
+        for at in program:
+            if not isinstance(at.step, Alloc | Free) or at.step.buffer not in settled:
+                left.append(at)
+                events += not isinstance(at.step, Send)
+                continue
+            if not told or told[-1][0] != events:
+                told.append((events, []))
+            buffer = buffers[at.step.buffer]
+            kind = "alloc" if isinstance(at.step, Alloc) else "free"
+            nbytes = buffer.nbytes if buffer.within is None else 0
+            told[-1][1].append(((at.number, kind, buffer.tensor, at.device), (0.0, nbytes, (), 0.0)))
+        return cls(tuple(left), told)
+
+
+def tell_settled(timeline: Sequence[TraceEvent], told: Settled) -> list[TraceEvent]:
+    """Events of steps that are done with those that are only told, each where the one before it ended."""
+    if not told:
+        return list(timeline)
+    found, begin, now = list[TraceEvent](), 0, 0.0
+    for end, events in told:
+        if end > begin:
+            found += timeline[begin:end]
+            now, begin = timeline[end - 1].start + timeline[end - 1].seconds, end
+        found += [new(TraceEvent, (*before, now, *after)) for before, after in events]
+    found += timeline[begin:]
+    return found

@@ -1,0 +1,117 @@
+"""Runs of a deployment behind the first one: places are not taken anew, and everything is told as before."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapestry_exec import NumpyBackend, RunResult, deploy
+from tapestry_exec.run.settled import Left, tell_settled
+from tapestry_exec.run.trace import TraceEvent
+from tapestry_plan import Graph, Mesh, ops, plan
+from tapestry_plan.steps import Alloc, DeviceStep, Free, Send, ShardPlan
+from tests.exec.run.test_every_kind_of_plan import make_graph, make_plan
+from tests.exec.run.test_same_bits import of_floats
+from tests.ways_of_running import Threads, assert_same
+
+
+class Kept(NumpyBackend):
+    """A backend whose devices can be looked at."""
+
+    name = "kept"
+
+    def __init__(self, threads: bool) -> None:
+        super().__init__()
+        self.threads, self.devices = threads, list[Any]()
+
+    def make_device(self, nbytes: int) -> Any:
+        self.devices.append(super().make_device(nbytes))
+        return self.devices[-1]
+
+    def wants_threads(self, seconds: float, shards: int, devices: int) -> bool:
+        return self.threads
+
+
+def count_steps(placed: Any) -> list[int]:
+    """Steps that take or give back places, in what is left to do: in all, and by device."""
+    every, of_each = placed._session.left
+    return [sum(isinstance(at.step, Alloc | Free) for at in left.steps) for left in (every, *of_each)]
+
+
+def run_deployed(p: ShardPlan, feeds: dict[str, np.ndarray]) -> RunResult:
+    """The first run of a deployment."""
+    with deploy(p, backend="serial") as placed:
+        return placed.run(feeds)
+
+
+@pytest.mark.heavy(4)
+@pytest.mark.parametrize("threads", [False, True], ids=["loop", "threads"])
+@pytest.mark.parametrize("seed", range(8))
+def test_later_runs_are_as_the_first_one_whatever_lies_in_the_arenas(seed: int, threads: bool) -> None:
+    rng = random.Random(seed)
+    p = make_plan(make_graph(rng), rng)[0]
+    feeds, others = of_floats(p.graph, seed), of_floats(p.graph, seed + 100)
+    wanted, beside = map(partial(run_deployed, p), (feeds, others))
+    backend = Kept(threads)
+    with deploy(p, backend=backend) as placed:
+        for given, expected in [(feeds, wanted), (others, beside), (feeds, wanted)]:
+            for device in backend.devices:
+                device.memory[:] = 0xFF  # of floats a NaN
+            found = placed.run(given)
+            assert_same(found, expected)
+            assert all(0 <= event.start <= found.seconds for event in found.timeline)
+
+
+@pytest.mark.parametrize("way", ["serial", Threads(), "processes"], ids=["loop", "threads", "processes"])
+def test_padding_is_filled_in_every_run(way: Any) -> None:
+    g = Graph()
+    x = g.input("x", (1, 2, 8, 8))
+    w = g.constant("w", np.random.default_rng(0).random((2, 2, 3, 3), np.float32))
+    made = ops.conv(ops.relu(ops.conv(x, w, pads=1, name="one"), name="act"), w, pads=1, name="two")
+    g.output(made, "y")
+    p = plan(g, Mesh(2), fix={"one": {"h": 2}, "two": {"h": 2}})
+    with deploy(p, backend=way) as placed:
+        for turn in range(3):
+            feeds = {"x": np.random.default_rng(turn).random((1, 2, 8, 8), np.float32)}
+            assert_same(placed.run(feeds), run_deployed(p, feeds))
+
+
+def test_places_in_which_nothing_is_filled_are_taken_once() -> None:
+    g = Graph()
+    x = g.input("x", (8, 6))
+    w = g.constant("w", np.eye(6, dtype=np.float32))
+    g.output(ops.exp(ops.relu(x @ w, name="r").T, name="e"), "y")
+    p = plan(g, Mesh(2), fix={"matmul": {"m": 2}, "e": {"i0": 2}}, fuse=False)
+    feeds = {"x": np.random.default_rng(0).random((8, 6), np.float32)}
+    for backend in (Kept(False), Kept(True)):
+        with deploy(p, backend=backend) as placed:
+            first = placed.run(feeds)
+            every, *of_each = count_steps(placed)
+            taken = sum(isinstance(at.step, Alloc | Free) for at in placed._stays.steps)
+            given = sum(isinstance(at.step, Alloc) for at in placed._stays.steps) * 2 - taken
+            assert given <= every < taken, "places of outputs, and of what is lent, are taken in every run"
+            assert sum(of_each) == every
+            assert_same(placed.run(feeds), first)
+
+
+def test_events_that_are_only_told_stand_where_the_one_before_ended() -> None:
+    g = Graph()
+    g.output(ops.exp(ops.relu(g.input("x", (4, 6)), name="a"), name="b"), "y")
+    p = plan(g, Mesh(1), fuse=False)
+    program = [DeviceStep(k, 0, step) for k, step in enumerate(p.steps)]
+    buffers = {b.id: b for b in p.buffers}
+    left = Left.of(program, {program[0].step.buffer}, buffers)
+    done = [
+        TraceEvent(at.number, "done", "", 0, float(k), 0.5, 0)
+        for k, at in enumerate(at for at in left.steps if not isinstance(at.step, Send))
+    ]
+    found = tell_settled(done, left.told)
+    assert [event.step for event in found] == [at.number for at in program]
+    ends = {event.step: event.start + event.seconds for event in found}
+    told = [event for event in found if event.kind != "done"]
+    assert [event.kind for event in told] == ["alloc", "free"]
+    assert [event.start for event in told] == [0.0, ends[told[1].step - 1]]
