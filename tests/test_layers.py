@@ -203,7 +203,7 @@ FACTS = {
     "tapestry_plan.ops.cells.error_function": "_NEAR _MIDDLE _FAR _SINGLE",
     "tapestry_plan.ops.random.generators": "WORDS",
     "tapestry_plan.ops.random.philox": "MULTIPLIERS WEYL ROUNDS WORD",
-    "tapestry_plan.search.prices.seconds": "TICKS_PER_SECOND",
+    "tapestry_plan.search.prices.costs.seconds": "TICKS_PER_SECOND",
     "tapestry_plan.search.sums.frontier": "WEIGHT",
     "tapestry_plan.steps.layouts.layout": "REPLICAS IDLE",
     "tapestry_plan.steps.step": "HOST",

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_plan.ir import Axis, Graph, OpNode
-from tapestry_plan.search.prices.merging import ORDERS, Makers, list_whole
-from tapestry_plan.search.prices.tensors import Kind, Known, Variable
+from tapestry_plan.search.prices.costs.merging import ORDERS, Makers, list_whole
+from tapestry_plan.search.prices.costs.tensors import Kind, Known, Variable
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (

@@ -16,9 +16,7 @@ from math import prod
 from typing import Any
 
 from tapestry_plan.ir import Axis, Graph
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.tensors import Kind, TensorCost, Variable
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs import Asked, Kind, Problem, TensorCost, Variable
 from tapestry_plan.steps import Choices, Layout, list_candidates
 
 

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Monoid, Operand
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.runs import count_box_runs
-from tapestry_plan.search.prices.seconds import merge_ticks, transfer_ticks
-from tapestry_plan.search.prices.transfers import Held
+from tapestry_plan.search.prices.costs.seconds import merge_ticks, transfer_ticks
+from tapestry_plan.search.prices.moves import Held, RegionTable, count_box_runs
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (
     Bounds,
