@@ -15,14 +15,7 @@ from tapestry_plan.ir import pictures
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.checking import check_graph
 from tapestry_plan.ir.handles import Tensor
-from tapestry_plan.ir.op import (
-    BUILTIN_OPS,
-    DERIVED,
-    DtypeNotTaken,
-    NotApplicable,
-    Op,
-    UnsupportedOp,
-)
+from tapestry_plan.ir.op import BUILTIN_OPS, DERIVED, DtypeNotTaken, NotApplicable, Op, UnsupportedOp
 from tapestry_plan.ir.open_axes import AtSizes, read_sizes
 from tapestry_plan.ir.pictures import Parts
 from tapestry_plan.ir.selection import check_pieces, label_of
