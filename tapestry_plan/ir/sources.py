@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tapestry_plan.ir.tensors import OpNode, Selection, Source, Stored
 from tapestry_sets.limits import quote
 from tapestry_sets.views import compose_pieces, identity_piece
+
+if TYPE_CHECKING:
+    from tapestry_plan.ir.graph import Graph
 
 
 def source_of(stored: Stored) -> Source:
@@ -30,6 +34,16 @@ def compose(selection: Selection, below: Sequence[Source]) -> Source:
     )
     pieces = compose_pieces(selection.pieces, renumbered, selection.shape)
     return Source(selection.shape, selection.dtype, names, pieces, tuple(shapes.values()))
+
+
+def map_makers(graph: Graph) -> dict[str, OpNode]:
+    """The operator that makes each result, by name."""
+    return {name: node for node in graph.nodes.values() for name in node.outputs}
+
+
+def find_written_dtype(graph: Graph, maker: OpNode, name: str) -> str:
+    """The dtype that the maker of a tensor writes: of partial results where it makes them."""
+    return graph.written_dtypes(maker.name)[maker.outputs.index(name)]
 
 
 def list_in_order(roots: Sequence[OpNode | Selection]) -> Iterator[OpNode | Selection]:

@@ -18,11 +18,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.ir import Graph
+from tapestry_plan.ir import Graph, OpNode, map_makers
 from tapestry_plan.steps.documents import to_plain
 from tapestry_plan.steps.layouts.runs import count_copy_runs
-from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
+from tapestry_plan.steps.tags import name_stage
 from tapestry_plan.steps.tuning import SHOWN_LINKS, SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
 from tapestry_sets.limits import FrozenDict, Public, cut_text, escape_controls, quote, tell_count
@@ -325,7 +325,7 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
 
 def list_transfers(graph: Graph, buffers: Mapping[int, Buffer], steps: Sequence[Step]) -> Iterator[PlannedTransfer]:
     """The copies of a plan's steps that go from one device to another."""
-    makers = {name: node.name for node in graph.nodes.values() for name in node.outputs}
+    makers = map_makers(graph)
     for number, step in enumerate(steps):
         if not isinstance(step, Copy) or step.src == HOST:
             continue
@@ -333,11 +333,16 @@ def list_transfers(graph: Graph, buffers: Mapping[int, Buffer], steps: Sequence[
         if source.device == target.device:
             continue
         nbytes = sum(region.size for region in step.regions) * np.dtype(source.dtype).itemsize
-        producer = makers.get(step.tensor, graph.stored[step.tensor].kind)
+        producer = tell_producer(graph, makers, step.tensor)
         yield PlannedTransfer(
             number, source.device, target.device, step.tensor, producer, step.node, step.regions, nbytes,
             count_copy_runs(step, buffers), source.part, _tell_why(graph, step, source, target, producer),
         )  # fmt: skip
+
+
+def tell_producer(graph: Graph, makers: Mapping[str, OpNode], tensor: str) -> str:
+    """The operator that makes a tensor; "input" or "constant" of one that is given."""
+    return makers[tensor].name if tensor in makers else graph.stored[tensor].kind
 
 
 def _tell_why(graph: Graph, step: Copy, source: Buffer, target: Buffer, producer: str) -> str:

@@ -177,7 +177,7 @@ def list_whole(makers: Makers, shape: tuple[int, ...], itemsize: int, mesh: Mesh
     share = min(largest, default=prod(shape)) * itemsize
     made = set()
     for row, layout in enumerate(makers.layouts):
-        parts = prod(layout.parts[a] for a in makers.cut)
+        parts = layout.count_parts(makers.cut)
         if parts >= tuning.MIN_WHOLE_PARTS and len(list_factors(parts)) > 1:
             bounds, _ = makers.find_made(row)
             nbytes = int((bounds[2] - bounds[1]).prod(axis=1).max()) * itemsize

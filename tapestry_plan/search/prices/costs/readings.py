@@ -152,7 +152,7 @@ class Numbered(Declared):
         regions = list_images(signature, signature.outputs[output], self._list_blocks(options)[0], made)
         empty = table.number(DisjointRegions(tensor.shape))
         cut = signature.reductions
-        parts = [prod(option.parts[a] for a in cut) for option in options]
+        parts = [option.count_parts(cut) for option in options]
         which = np.array([option.number_parts(cut) for option in options])
         return hold_parts(self.known, self._number_blocks(options, table, regions), np.array(parts), which, empty)
 
