@@ -34,7 +34,8 @@ From the ground up; each row stands on rows above it:
     deriving                              from choices to steps, of all devices or of one
     exports/placements                    tensors in blocks along a mesh's axes
     exports/shardings                     the same in the words of JAX, PyTorch and Dask
-    shard_plan                            the plan, and its document
+    plan_document                         a plan in JSON
+    shard_plan                            the plan
     arenas/spill  schemas                 a plan again, with less memory; what documents are, as JSON Schema
 """
 
