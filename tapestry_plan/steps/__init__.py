@@ -56,7 +56,13 @@ from tapestry_plan.steps.asking.explaining import (
 )
 from tapestry_plan.steps.asking.lookups import tell_cut
 from tapestry_plan.steps.asking.memory_use import HeldBuffer, MemoryUse
-from tapestry_plan.steps.asking.transfers import PlannedTransfer, PlannedTransfers, tell_cells, tell_producer
+from tapestry_plan.steps.asking.transfers import (
+    TRANSFER_COLUMNS,
+    PlannedTransfer,
+    PlannedTransfers,
+    tell_cells,
+    tell_producer,
+)
 from tapestry_plan.steps.choices import (
     Choices,
     check_choices,

@@ -118,7 +118,7 @@ def tell_cells(regions: Sequence[Region]) -> str:
 
 
 COLUMNS = PlannedTransfer.__struct_fields__
-NAMES: Mapping[str, str] = {
+TRANSFER_COLUMNS: Mapping[str, str] = {
     "step": "step", "source": "from", "target": "to", "tensor": "tensor", "producer": "made by",
     "consumer": "read by", "nbytes": "bytes", "runs": "runs", "why": "why",
 }  # fmt: skip
@@ -286,7 +286,7 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
 
     def _list_cells(self) -> tuple[list[list[str]], list[int]]:
         """The table's rows, heads first, and which columns are of numbers."""
-        names = [name for name in NAMES if name != "runs" or self.prices_runs]
+        names = [name for name in TRANSFER_COLUMNS if name != "runs" or self.prices_runs]
         rows = [
             [
                 f"{value:,}" if name in ("nbytes", "runs") else escape_controls(str(value), "")
@@ -295,7 +295,9 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
             ]
             for row in self.rows[:SHOWN_ROWS]
         ]
-        return [[NAMES[name] for name in names], *rows], [k for k, name in enumerate(names) if name in NUMBERS]
+        return [[TRANSFER_COLUMNS[name] for name in names], *rows], [
+            k for k, name in enumerate(names) if name in NUMBERS
+        ]
 
     def tell_elsewhere(self, tell: Callable[[int], str] = "{:,} B".format) -> str:
         """Where bytes go, if none of those that were asked for do, in words; ``tell(nbytes)`` writes how many.
