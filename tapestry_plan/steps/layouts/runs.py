@@ -118,11 +118,11 @@ def chain_axes(axes: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, Any]:
     >>> chain_axes([(4, 3, True), (8, 7, True)])  # whole rows
     (32, 31)
     """
-    common, followed = 1, 0
+    common, followed = 1, None
     for shared, steps, wraps in axes:
-        followed = common * steps + followed * wraps
+        followed = steps if followed is None else common * steps + followed * wraps
         common = common * shared
-    return common, followed
+    return common, 0 if followed is None else followed
 
 
 def _count_followed(one: Region, other: Region, box: Box) -> int:
