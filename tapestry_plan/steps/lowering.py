@@ -16,7 +16,7 @@ from tapestry_plan.steps.arenas.first_fit import Arena
 from tapestry_plan.steps.arenas.nesting import Nested, nest
 from tapestry_plan.steps.choices import Choices, find_landing, find_last_place, list_given_out, list_placed
 from tapestry_plan.steps.collectives import find_groups
-from tapestry_plan.steps.layouts.blocks import Blocks
+from tapestry_plan.steps.layouts.blocks import OperatorBlocks
 from tapestry_plan.steps.layouts.cells import CellAlgebra
 from tapestry_plan.steps.layouts.holders import Holders, meets
 from tapestry_plan.steps.layouts.layout import Layout
@@ -115,7 +115,7 @@ class _Lowering:
         self.live: defaultdict[str, dict[int, Buffer]] = defaultdict(dict)
         """By tensor and number."""
         self.algebra = CellAlgebra()
-        self.blocks = Blocks(graph, mesh, self.layouts, reads, self.algebra)
+        self.blocks = OperatorBlocks(graph, mesh, self.layouts, reads, self.algebra)
         self.order = self.blocks.order
         self.resident: defaultdict[tuple[str, int], list[Resident]] = defaultdict(list)
         self.given: defaultdict[tuple[str, int], list[DisjointRegions]] = defaultdict(list)

@@ -17,7 +17,7 @@ from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Guard, Piece, piece_domain
 
 
-class Blocks:
+class OperatorBlocks:
     """What the blocks of a graph's operators read and make, by the layouts that were chosen.
 
     Parameters
