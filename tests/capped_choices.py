@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, Tensor, ops
-from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.costs.problem import Problem
 from tapestry_plan.search.writing import lower_choice
 from tapestry_plan.steps import Alloc, Free, Lowered
 

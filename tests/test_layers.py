@@ -119,8 +119,24 @@ def test_there_are_no_cycles() -> None:
 
 
 PICTURE = re.compile(r"each row stands on rows above it(, or beside it)?:\n\n((?: {4}.+\n)+)")
-DRAWN = {wing: found for wing in WINGS if (found := PICTURE.search(ast.get_docstring(tree_of(wing)) + "\n"))}
+DRAWN = {
+    door: found
+    for door, path in PATHS.items()
+    if path.stem == "__init__" and (found := PICTURE.search(ast.get_docstring(tree_of(door)) + "\n"))
+}
 """Doors that draw the order of their modules, and the pictures."""
+INSIDE = [door for door in DRAWN if door not in WINGS]
+"""Those of folders inside of a wing, which are entered through them too."""
+
+
+@pytest.mark.parametrize("door", INSIDE)
+def test_folders_inside_of_a_wing_are_entered_through_their_doors(door: str) -> None:
+    offered, asked = names_behind(door), set()
+    for module in PATHS:
+        for owner, names in own_imports(module) if not f"{module}.".startswith(f"{door}.") else ():
+            assert not owner.startswith(f"{door}."), f"{module} imports from {owner}: take it from the door {door}"
+            asked |= set(names) if owner == door else set()
+    assert offered == asked, f"{door} offers what nobody takes, or lacks what is asked for: {sorted(offered ^ asked)}"
 
 
 @pytest.mark.parametrize("wing", DRAWN)
@@ -132,7 +148,7 @@ def test_modules_stand_on_rows_above_as_their_door_draws_them(wing: str) -> None
     place = {
         module: max((name for name in row_of if f"{module}.".startswith(f"{name}.")), default="") for module in PATHS
     }
-    for module in WINGS[wing]:
+    for module in (name for name in PATHS if f"{name}.".startswith(f"{wing}.")):
         if module in DRAWN or module.endswith(".tuning") or (PATHS[module].stem == "__init__" and not place[module]):
             continue
         assert place[module], f"{module} is not drawn"
@@ -143,7 +159,8 @@ def test_modules_stand_on_rows_above_as_their_door_draws_them(wing: str) -> None
 
 
 def test_pictures_are_found() -> None:
-    assert len(DRAWN) >= 11, "the wings that draw the order of their modules"
+    assert len(DRAWN) - len(INSIDE) >= 11, "the wings that draw the order of their modules"
+    assert len(INSIDE) >= 3, "the folders inside of wings that do"
 
 
 @cache
@@ -203,7 +220,7 @@ FACTS = {
     "tapestry_plan.ops.cells.error_function": "_NEAR _MIDDLE _FAR _SINGLE",
     "tapestry_plan.ops.random.generators": "WORDS",
     "tapestry_plan.ops.random.philox": "MULTIPLIERS WEYL ROUNDS WORD",
-    "tapestry_plan.search.prices.seconds": "TICKS_PER_SECOND",
+    "tapestry_plan.search.prices.costs.seconds": "TICKS_PER_SECOND",
     "tapestry_plan.search.sums.frontier": "WEIGHT",
     "tapestry_plan.steps.layouts.layout": "REPLICAS IDLE",
     "tapestry_plan.steps.step": "HOST",

@@ -6,9 +6,10 @@ From the ground up; each row stands on rows above it:
     open_axes                                        sizes by symbol
                      signature                         index axes and projections
         boundary  cover  selection  tensors            padding, exact partitions, views, what a graph is made of
-                 blocks  document                      what is computed of a shard; tensors and operators in JSON
+        blocks  document  handles  sources             what is computed of a shard; JSON; tensors in programs; views
                         op                             the declaration of an operator
-                       graph                           operators, tensors and selections; adds and checks them
+                     checking                          whether a graph holds together
+                       graph                           operators, tensors and selections, and adds them
                operation  isomorphism                  shards of an operator; whether two graphs are the same
 """
 
@@ -39,7 +40,8 @@ from tapestry_plan.ir.forms import (
     Scatter,
     Softmax,
 )
-from tapestry_plan.ir.graph import Graph, Tensor, concat
+from tapestry_plan.ir.graph import Graph
+from tapestry_plan.ir.handles import Tensor, concat
 from tapestry_plan.ir.isomorphism import mark_of, same_graph
 from tapestry_plan.ir.monoids import MONOIDS, Monoid, NoMonoid, check_monoid, components_of, merge_states
 from tapestry_plan.ir.op import (
@@ -59,6 +61,7 @@ from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, op
 from tapestry_plan.ir.pictures import Parts, Pictures, Shown, fill_pictures
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of
 from tapestry_plan.ir.signature import Axis, LinearForm, Operand, Shape, Signature, cells_of, parts_of, project
+from tapestry_plan.ir.sources import find_written_dtype, map_makers
 from tapestry_plan.ir.tensors import (
     SHORT_DTYPES,
     SHORT_FLOATS,

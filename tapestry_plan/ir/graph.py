@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
-from types import ModuleType
 from typing import Any, Literal, Self
 
 import msgspec
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
 
 from tapestry_plan.ir import document as documents
-from tapestry_plan.ir import op as operators
 from tapestry_plan.ir import pictures
-from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
-from tapestry_plan.ir.methods import AS_TENSOR, ArrayMethods
-from tapestry_plan.ir.op import (
-    BUILTIN_OPS,
-    DERIVED,
-    DtypeNotTaken,
-    NotApplicable,
-    Op,
-    UnsupportedOp,
-)
+from tapestry_plan.ir.checking import check_graph
+from tapestry_plan.ir.handles import Tensor
+from tapestry_plan.ir.op import BUILTIN_OPS, DERIVED, DtypeNotTaken, NotApplicable, Op, UnsupportedOp
 from tapestry_plan.ir.open_axes import AtSizes, read_sizes
-from tapestry_plan.ir.pictures import Parts, Shown
+from tapestry_plan.ir.pictures import Parts
 from tapestry_plan.ir.selection import check_pieces, label_of
-from tapestry_plan.ir.signature import Shape, Signature
+from tapestry_plan.ir.signature import Signature
+from tapestry_plan.ir.sources import compose, list_in_order, source_of
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
 from tapestry_sets.draw import Picture
 from tapestry_sets.limits import (
     FrozenDict,
     Guarded,
-    Public,
     check_arguments,
-    check_cell,
     conform,
     cut_text,
-    describe,
     drop_item,
     freeze_array,
     kind_of,
@@ -55,7 +41,7 @@ from tapestry_sets.limits import (
     take_array,
     tell_count,
 )
-from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
+from tapestry_sets.views import ViewKind
 
 _validate = skip_checks(Signature.validate)
 
@@ -474,24 +460,7 @@ class Graph(Guarded):
         >>> _ = g.output(g.input("x", (4, 4)).T, "y")
         >>> g.validate()  # says nothing: the graph holds together
         """
-        self._check_makers()
-        known = {name for name, tensor in self.stored.items() if tensor.kind != "result"}
-        checked: set[tuple[object, ...]] = set()
-        for item in self._ordered():
-            where = f"node {quote(item.name)}"
-            for name in item.inputs:
-                if name not in known:
-                    raise ValueError(f"{where} reads {quote(name)}, which no earlier node makes")
-            if isinstance(item, Selection):
-                self._check_selection(item)
-            elif item.op not in self.ops:
-                raise UnsupportedOp(f"{where}: operator {quote(item.op)} has no declaration")
-            else:
-                self._check_node(item, where, checked)
-            known.update(item.outputs)
-        for label, name in self.outputs.items():
-            if name not in known:
-                raise ValueError(f"output {quote(label)} names tensor {quote(name)}, which does not exist")
+        check_graph(self)
 
     @check_arguments
     def draw(
@@ -662,67 +631,6 @@ class Graph(Guarded):
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _check_makers(self) -> None:
-        """Each result is made by one operator, each name is one tensor's, and operators write results only."""
-        makers: dict[str, str] = {}
-        for node in self.nodes.values():
-            for name in node.outputs:
-                tensor = self.stored.get(name)
-                if tensor is None or tensor.kind != "result":
-                    found = "not a stored tensor" if tensor is None else f"of kind {quote(tensor.kind)}"
-                    raise ValueError(
-                        f"node {quote(node.name)} writes {quote(name)}, which is {found}; it must be a result"
-                    )
-                if name in makers:
-                    raise ValueError(
-                        f"tensor {quote(name)} is made by the nodes {quote(makers[name])} and "
-                        f"{quote(node.name)}; one must make it"
-                    )
-                makers[name] = node.name
-        for name, tensor in self.stored.items():
-            if tensor.kind not in ("input", "constant", "result"):
-                raise ValueError(
-                    f"tensor {quote(name)} is of kind {quote(tensor.kind)}; it must be input, constant or result"
-                )
-            if tensor.kind == "result" and name not in makers:
-                raise ValueError(f"tensor {quote(name)} is a result, but no operator makes it")
-            if name in self.selections:
-                raise ValueError(f"a stored tensor and a selection are both called {quote(name)}; rename one")
-
-    def _check_node(self, node: OpNode, where: str, checked: set[tuple[object, ...]]) -> None:
-        """An operator takes its operands and attributes, and its outputs are what it gives: of alike ones once."""
-        op = self.ops[node.op]
-        tensors = *map(self.source, node.inputs), None, *(self.stored[name] for name in node.outputs)
-        kind = node.op, repr(node.attrs), *(one and (one.shape, one.dtype) for one in tensors)
-        if kind in checked:
-            return
-        try:
-            op.check_attributes(node.attrs, where)
-        except TypeError as error:
-            raise ValueError(str(error)) from None
-        sources = [self.source(name) for name in node.inputs]
-        shapes, outs = [source.shape for source in sources], [self.stored[name] for name in node.outputs]
-        try:
-            signature = resolve(op.signature, shapes, node.attrs)[0]
-            dtypes = tuple(op.dtype([source.dtype for source in sources], node.attrs))
-        except (ValueError, TypeError, LookupError) as error:
-            raise ValueError(f"{where}: {quote(node.op)} does not take its operands and attributes: {error}") from None
-        signature.validate(shapes, [tensor.shape for tensor in outs], where)
-        for tensor, dtype in zip(outs, dtypes, strict=True):
-            if tensor.dtype != dtype:
-                raise ValueError(f"{where}: its output {quote(tensor.name)} has dtype {tensor.dtype}; it gives {dtype}")
-        checked.add(kind)
-
-    def _check_selection(self, selection: Selection) -> None:
-        what = f"selection {quote(selection.name)} ({selection.label})"
-        below = [self.tensor(name) for name in selection.inputs]
-        if not below:
-            raise ValueError(f"{what}: it reads no tensor; a selection views at least one")
-        dtypes = {tensor.dtype for tensor in below} - {selection.dtype}
-        if dtypes:
-            raise ValueError(f"{what}: it has dtype {selection.dtype}, but it reads {quote(sorted(dtypes))}")
-        check_pieces(selection.pieces, selection.shape, [tensor.shape for tensor in below], what)
-
     def _declare(self, op: str | Op) -> Op:
         if isinstance(op, Op):
             known = self.ops.get(op.name)
@@ -759,7 +667,8 @@ class Graph(Guarded):
                 left.append(unknown[0])
                 continue
             made = left.pop()
-            self._keep_source(made, self._stored_source(made) if item is None else self._compose(item))
+            below = [] if item is None else [self._sources[read] for read in item.inputs]
+            self._keep_source(made, self._stored_source(made) if item is None else compose(item, below))
         return self._sources[name]
 
     def _keep_source(self, name: str, source: Source) -> None:
@@ -769,46 +678,11 @@ class Graph(Guarded):
         stored = self.stored.get(name)
         if stored is None:
             raise self._no_tensor(name)
-        return Source(stored.shape, stored.dtype, (name,), (identity_piece(len(stored.shape)),), (stored.shape,))
-
-    def _compose(self, selection: Selection) -> Source:
-        """How a selection is read from stored tensors, once all that it reads is in `_sources`."""
-        below = [self._sources[n] for n in selection.inputs]
-        names = tuple(dict.fromkeys(n for source in below for n in source.stored))
-        renumbered = tuple(
-            tuple(
-                piece if piece.source < 0 else replace(piece, source=names.index(source.stored[piece.source]))
-                for piece in source.pieces
-            )
-            for source in below
-        )
-        pieces = compose_pieces(selection.pieces, renumbered, selection.shape)
-        shapes = tuple(self.stored[n].shape for n in names)
-        return Source(selection.shape, selection.dtype, names, pieces, shapes)
+        return source_of(stored)
 
     def _ordered(self) -> Iterator[OpNode | Selection]:
         """Nodes and selections, every one after what it reads."""
-        roots: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
-        makers = {out: item for item in roots for out in item.outputs}
-        done: dict[int, bool] = {}  # False for those that wait on the stack for what they read
-        for root in roots:
-            stack: list[tuple[OpNode | Selection, bool]] = [(root, False)]
-            while stack:
-                item, ready = stack.pop()
-                if done.get(id(item)):
-                    continue
-                done[id(item)] = ready
-                if ready:
-                    yield item
-                    continue
-                stack.append((item, True))
-                for name in item.inputs:
-                    below = makers.get(name)
-                    found = below is None or done.get(id(below))
-                    if found is False:
-                        raise ValueError(f"node {quote(item.name)} is part of a cycle through {quote(name)}")
-                    if below is not None and not found:
-                        stack.append((below, False))
+        return list_in_order([*self.nodes.values(), *self.selections.values()])
 
     @check_arguments
     def written_dtypes(self, name: str) -> tuple[str, ...]:
@@ -857,222 +731,6 @@ class Graph(Guarded):
             k += 1
         self._numbered[what, wanted] = k
         return f"{wanted}_{k}"
-
-
-class Tensor(Arithmetic, ArrayMethods, Viewable, Shown, Struct, frozen=True, metaclass=Public):
-    """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections.
-
-    They come from a graph (`Graph.input`, `Graph.constant`) and from operators on tensors. They have a shape and a
-    dtype, but no values before a run.
-
-    Parameters
-    ----------
-    graph : Graph
-    name : str
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph
-    >>> g = Graph()
-    >>> x = g.input("x", (4, 6))
-    >>> y = (x[:, ::2] + 1.0).sum(axis=1)
-    >>> y, list(g.nodes), list(g.selections)
-    (Tensor('sum', (4,), float32), ['add', 'sum'], ['slice'])
-    """
-
-    graph: Graph
-    name: str
-
-    def __repr__(self) -> str:
-        return f"Tensor({cut_text(quote(self.name), 80)}, {cut_text(quote(self.shape), 80)}, {self.dtype})"
-
-    def __eq__(self, other: object) -> bool:
-        """Whether two tensors are the same one of a graph; a graph has no values that could be compared.
-
-        Raises
-        ------
-        TypeError
-            For a number: NumPy would compare the elements, which the function `equal` does.
-        """
-        if isinstance(other, bool | int | float | complex | np.generic):
-            raise TypeError(
-                f"tensor {quote(self.name)} has no values before a run, and == or != with {quote(other)} compares "
-                "none; write xp.equal(x, y) or xp.not_equal(x, y) for tensors of truth values, with "
-                "xp = x.__array_namespace__()"
-            )
-        if not isinstance(other, Tensor):
-            return NotImplemented
-        return self.graph is other.graph and self.name == other.name
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash((id(self.graph), self.name))
-
-    @property
-    def shape(self) -> Shape:
-        """Extents.
-
-        Examples
-        --------
-        >>> from tapestry_plan import Graph
-        >>> Graph().input("x", (4, 6)).T.shape
-        (6, 4)
-        """
-        return self._entry.shape
-
-    @property
-    def dtype(self) -> str:
-        """NumPy's name of the dtype.
-
-        Examples
-        --------
-        >>> from tapestry_plan import Graph
-        >>> x = Graph().input("x", (4, 6), "int8")
-        >>> x.dtype, x.sum().dtype, (x > 2).dtype
-        ('int8', 'int64', 'bool')
-        """
-        return self._entry.dtype
-
-    @property
-    def _entry(self) -> Selection | Stored:
-        return self.graph.selections.get(self.name) or self.graph.stored[self.name]
-
-    def __getitem__(self, key: Any) -> Tensor:
-        """As of any view: integers, slices, Ellipsis, None and at most one array, but no tensor, which has no values.
-
-        Raises
-        ------
-        TypeError
-            For a tensor as an index, and where there are two arrays.
-        """
-        for one in key if isinstance(key, tuple) else (key,):
-            if isinstance(one, Tensor):
-                raise TypeError(
-                    f"the index of tensor {quote(self.name)} is tensor {quote(one.name)}, which has no values before "
-                    "a run; write xp.where(mask, x, other), or xp.take(x, indices), with xp = x.__array_namespace__()"
-                )
-        return super().__getitem__(key)
-
-    def _call(self, op: str) -> Tensor:
-        return self.graph.op(op, self)  # type: ignore[no-any-return]
-
-    def _with(self, op: str, other: Tensor | float, swapped: bool = False) -> Tensor:
-        """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
-        if not isinstance(other, Tensor):
-            with self._all_or_nothing():
-                return self._with(op, self._number(op, other, is_first=swapped), swapped)
-        operands = (other, self) if swapped else (self, other)
-        return self.graph.op(op, *operands)  # type: ignore[no-any-return]
-
-    def _number(self, op: str, number: float, is_first: bool = False) -> Tensor:
-        """A number, the first or second operand beside this tensor, as a constant of this tensor's dtype."""
-        if isinstance(number, np.ndarray) and not number.ndim:
-            number = number[()]  # an array of rank 0 is a number
-        if not isinstance(number, int | float | np.integer | np.floating | np.bool_):
-            raise TypeError(f"{op}: {describe(number)} stands beside tensor {quote(self.name)}; {AS_TENSOR}")
-        if isinstance(number, bool | np.bool_) and self.dtype != "bool":  # as == of tensors gives, or a slip
-            raise TypeError(
-                f"{op}: {quote(number)} stands beside tensor {quote(self.name)} of {self.dtype}, and truth values go "
-                "with tensors of truth values alone, as in the array API; write 1 or 0, or where(mask, x, other) with "
-                "a mask made by equal(x, y) or x < y"
-            )
-        check_cell(number, np.dtype(self.dtype), f"{op}:")
-        if op == "pow" and not is_first and number < 0 and np.dtype(self.dtype).kind == "i":
-            raise ValueError(
-                f"pow: {quote(number)} is a negative power of {self.dtype}, which no integers are; cast tensor "
-                f"{quote(self.name)} to a floating dtype"
-            )
-        return self.graph.constant(self.graph._fresh("number"), np.asarray(number, self.dtype))
-
-    @property
-    def device(self) -> Graph:
-        """The graph, which is the device in the array API's words.
-
-        Examples
-        --------
-        >>> from tapestry_plan import Graph
-        >>> g = Graph()
-        >>> x = g.input("x", (4, 6))
-        >>> x.__array_namespace__().ones((2, 3), device=x.device).graph is g
-        True
-        """
-        return self.graph
-
-    def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
-        """The functions of the array API standard, for tensors of graphs."""
-        if api_version not in (None, "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"__array_namespace__: version {quote(api_version)} is not known; 2024.12 is")
-        return sys.modules["tapestry_plan.ops.array_api"]
-
-    def _all_or_nothing(self) -> AbstractContextManager[None]:
-        return self.graph._all_or_nothing()
-
-    @check_arguments
-    def apply(self, kind: ViewKind, *others: Tensor) -> Tensor:
-        """This tensor, and others beside it, through a view kind, as a selection.
-
-        Examples
-        --------
-        >>> from tapestry_plan import Graph
-        >>> from tapestry_sets.views import Flip
-        >>> Graph().input("x", (4, 6)).apply(Flip((0,)))
-        Tensor('flip', (4, 6), float32)
-        """
-        return self.graph.select(kind, self, *others)
-
-    @check_arguments
-    def view(self, kind: ViewKind, *others: Tensor, name: str | None = None) -> Tensor:
-        """As `apply`, with a name.
-
-        Examples
-        --------
-        >>> from tapestry_plan import Graph
-        >>> from tapestry_sets.views import Flip
-        >>> Graph().input("x", (4, 6)).view(Flip((0,)), name="upside down")
-        Tensor('upside down', (4, 6), float32)
-        """
-        return self.graph.select(kind, self, *others, name=name)
-
-
-vars(operators)["Tensor"] = Tensor  # annotations there name it, and are read when arguments are checked
-
-
-@check_arguments
-def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """The tensors one after another along an axis, as a view: nothing is copied before an operator reads it.
-
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-        Of one graph and dtype, and of one shape but for the axis.
-    axis : int
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    ValueError
-        If there is none, or shapes or dtypes do not fit.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph, concat
-    >>> g = Graph()
-    >>> both = concat([g.input("x", (4, 6)), g.input("y", (4, 2))], axis=1)
-    >>> both.shape, len(g.nodes)
-    ((4, 8), 0)
-
-    References
-    ----------
-    ONNX Concat; Array API concat.
-    """
-    if not tensors:
-        raise ValueError("concat: no tensors given; give at least one")
-    return tensors[0].graph.select(Concat(axis), *tensors)
 
 
 def _plain(value: Any, what: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir.blocks import Block, CellBlock, Shard
 from tapestry_plan.ir.boundary import AROUND
 from tapestry_plan.ir.forms import Form
+from tapestry_plan.ir.handles import Tensor
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
 from tapestry_plan.ir.pictures import Shown
 from tapestry_plan.ir.signature import Shape, Signature
@@ -29,9 +30,6 @@ from tapestry_sets.limits import (
     list_names,
     quote,
 )
-
-if TYPE_CHECKING:
-    from tapestry_plan.ir.graph import Tensor
 
 
 class UnsupportedOp(ValueError):
@@ -68,11 +66,11 @@ class DtypeNotTaken(ValueError):
     """An operator has no such results for operands of these dtypes."""
 
 
-Expansion = Callable[[Sequence["Tensor"], Attrs], Any]
+Expansion = Callable[[Sequence[Tensor], Attrs], Any]
 """Builds a graph equal to an operator: from its inputs, present ones only, and its attributes to its outputs."""
 
 
-Adjoint = Callable[["Backward"], Sequence["Tensor | None"]]
+Adjoint = Callable[["Backward"], Sequence[Tensor | None]]
 """The gradient that each input of an operator receives, or None."""
 
 

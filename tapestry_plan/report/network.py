@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tapestry_plan.draw import Repeated, fold
-from tapestry_plan.ir import OpNode
+from tapestry_plan.ir import OpNode, map_makers
 from tapestry_plan.report.markup import UNITS
 from tapestry_plan.report.tuning import FIRST_READERS, MAX_EDGES, SHOWN_NAME, SHOWN_SHARES
 from tapestry_plan.steps import ShardPlan, tell_block, tell_cut
@@ -79,13 +79,13 @@ def _count_moved(plan: ShardPlan) -> Counter[tuple[str, str]]:
 def _list_edges(plan: ShardPlan, place: dict[str, int], moved: Counter[tuple[str, str]]) -> list[list[Any]]:
     """From operator to operator: the tensors, and the bytes of them that move for the reader or land before."""
     graph = plan.graph
-    made = {name: node.name for node in graph.nodes.values() for name in node.outputs}
+    made = map_makers(graph)
     found: defaultdict[tuple[int, int], dict[str, int]] = defaultdict(dict)
     for node in graph.nodes.values():
         for read in node.inputs:
             for name in graph.source(read).stored:
                 if name in made:
-                    found[place[made[name]], place[node.name]][name] = moved[name, node.name] + moved[name, ""]
+                    found[place[made[name].name], place[node.name]][name] = moved[name, node.name] + moved[name, ""]
     return [[a, b, [*tensors], sum(tensors.values())] for (a, b), tensors in found.items()]
 
 
@@ -115,7 +115,7 @@ def drop_bridged(edges: Sequence[list[Any]]) -> list[list[Any]]:
 def _add_ends(plan: ShardPlan, place: dict[str, int], nodes: list[dict[str, Any]]) -> Iterator[list[Any]]:
     """Nodes of the inputs that begin the graph, and of its outputs; the edges of both."""
     graph = plan.graph
-    made = {name: node.name for node in graph.nodes.values() for name in node.outputs}
+    made = map_makers(graph)
     readers: defaultdict[str, list[str]] = defaultdict(list)
     for node in graph.nodes.values():
         stored = dict.fromkeys(name for read in node.inputs for name in graph.source(read).stored)
@@ -129,7 +129,7 @@ def _add_ends(plan: ShardPlan, place: dict[str, int], nodes: list[dict[str, Any]
     for label, read in graph.outputs.items():
         source = graph.source(read)
         nodes.append(_end(label, "output", source.shape, source.dtype))
-        yield from ([place[made[one]], len(nodes) - 1, [one], 0] for one in source.stored if one in made)
+        yield from ([place[made[one].name], len(nodes) - 1, [one], 0] for one in source.stored if one in made)
 
 
 def _end(name: str, kind: str, shape: Sequence[int], dtype: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tapestry_plan.draw import draw_spaces
-from tapestry_plan.ir import OpNode, operation
+from tapestry_plan.ir import OpNode, map_makers, operation
 from tapestry_plan.report.markup import UNITS, element, escape
 from tapestry_plan.report.tuning import MAX_EXPLAINED, SHOWN_ALTERNATIVES
 from tapestry_plan.steps import (
@@ -69,7 +69,7 @@ class _Marks:
 
     def __init__(self, plan: ShardPlan) -> None:
         self.plan, self.reads = plan, Reads(plan.graph)
-        self.makers = {name: node for node in plan.graph.nodes.values() for name in node.outputs}
+        self.makers = map_makers(plan.graph)
         self.readers: dict[str, list[OpNode]] = {}
         for node in plan.graph.order():
             for name in list_stored(plan.graph, node.inputs):

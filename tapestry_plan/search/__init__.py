@@ -9,23 +9,9 @@ From the ground up; each row stands on rows above it:
     sums/elimination  sums/tables        least sums of tables; sums of tables, and bounds
     sums/pruning                         values that no sum below a plan's has
     sums/frontier                        sums of picoseconds within a cap on bytes
-    prices/along  prices/runs            what devices exchange along the axes of a mesh; in how many pieces of memory
-    prices/variants                      a graph with its expansions
-    prices/numbering  prices/operands    rows that are few different ones; how operands have their blocks of a tensor
-    prices/regions  prices/exchange      sizes of what regions have in common; what devices send to each other
-    prices/copied  prices/seconds        copies within a device; modeled time
-    prices/transfers  prices/splits      bytes of all classes of layouts; cuts that neighbors' views ask for
-    prices/merging                       what merging partial results in stages takes
-    prices/tensors                       variables, stored tensors with who makes and reads them, known facts
-    prices/chosen                        what moves where layouts are chosen
-    prices/variables                     what has a layout, and which it may have
-    prices/readings                      what each layout makes, holds and reads, as numbers of regions
-    prices/work                          what operators do by themselves
-    prices/problem                       tensors as tables, over all of these
-    prices/kept                          a plan's own choices as a problem, some operators open
-    prices/derived  prices/offers        layouts that a neighbor asks for, and that places of inputs and outputs say
-    prices/blocks                        neighbors in one block, as tables too
-    prices/memory                        bytes held at every moment
+    prices/moves                         which bytes move, between devices and within them
+    prices/costs                         tensors as tables of time and bytes, over the layouts of operators
+    prices/added                         more layouts, blocks of neighbors, kept choices, bytes held at every moment
     placing  moving                      of the best plans the one that places the fewest bytes; moves of one layout
     kept/comparing                       what other shardings of an operator cost, all else kept, and why
     solving                              rounds of tables, plan and proof
@@ -50,4 +36,4 @@ from tapestry_plan.search.arguments import CapOptions, Options, ParetoOptions
 from tapestry_plan.search.kept.binding import bind_plan, bind_to, read_again, rewrite_again
 from tapestry_plan.search.pareto import pareto
 from tapestry_plan.search.planner import plan, plan_or_spill
-from tapestry_plan.search.prices.seconds import count_packed
+from tapestry_plan.search.prices.costs import count_packed

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.tensors import TensorCost
+from tapestry_plan.search.prices.costs import Problem, TensorCost
 from tapestry_plan.search.sums.elimination import IntArray, alternatives, improve
 from tapestry_plan.search.sums.tables import count_rounding
 

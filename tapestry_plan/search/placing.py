@@ -19,9 +19,8 @@ from math import prod
 import numpy as np
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.numbering import list_classes
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.regions import RegionTable
+from tapestry_plan.search.prices.costs import Problem
+from tapestry_plan.search.prices.moves import RegionTable, list_classes
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.pruning import find_marginals
 from tapestry_plan.search.sums.reduction import cut_table

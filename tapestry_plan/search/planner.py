@@ -31,7 +31,7 @@ from tapestry_plan.search.kept.keeping import keep_plan
 from tapestry_plan.search.neighbors.apart import may_be_better_apart
 from tapestry_plan.search.neighbors.fusing import list_makers_inside, write_blocks
 from tapestry_plan.search.posing import Request, list_makers, pose_plain, solve_graph
-from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
+from tapestry_plan.search.prices.costs import TICKS_PER_SECOND
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import Candidate, lower_choice, write_plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, NotFound, ShardPlan, spill

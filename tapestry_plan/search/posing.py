@@ -48,12 +48,8 @@ from tapestry_plan.search.arguments import (
 from tapestry_plan.search.caps.by_memory import Posed, choose_space, keeps
 from tapestry_plan.search.neighbors.fusing import join_neighbors
 from tapestry_plan.search.neighbors.splitting import bound_with_splits, count_least
-from tapestry_plan.search.prices.derived import derive_layouts
-from tapestry_plan.search.prices.offers import offer_asked
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
-from tapestry_plan.search.prices.splits import add_offered, derive_splits, offer_cuts
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.added import add_offered, derive_layouts, derive_splits, offer_asked, offer_cuts
+from tapestry_plan.search.prices.costs import TICKS_PER_SECOND, Asked, Problem
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.solving import KeptLayouts, Solved, find_layouts, solve
 from tapestry_plan.search.writing import Candidate, name_split

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from tapestry_plan.search import tuning
 from tapestry_plan.search.moving import move_layouts
 from tapestry_plan.search.placing import place_least
-from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.costs import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray, count_joint, fits, minimize
 from tapestry_plan.search.sums.pruning import Marginals, find_marginals, is_worth_a_round
 from tapestry_plan.steps import Layout

@@ -15,11 +15,8 @@ from tapestry_plan.ir import OpNode
 from tapestry_plan.rewrite import Draft, split_axes
 from tapestry_plan.search.kept.comparing import Comparison, summarize
 from tapestry_plan.search.neighbors.fusing import fuse_neighbors
-from tapestry_plan.search.prices.chosen import Moved
-from tapestry_plan.search.prices.kept import KeptProblem
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
-from tapestry_plan.search.prices.splits import Split
+from tapestry_plan.search.prices.added import KeptProblem, Split
+from tapestry_plan.search.prices.costs import TICKS_PER_SECOND, Moved, Problem
 from tapestry_plan.search.solving import Solved, count_work
 from tapestry_plan.steps import (
     MAX_STAGE_SECONDS,

@@ -14,6 +14,7 @@ From the ground up; each row stands on rows above it:
     layouts/places  arenas/first_fit      where a block lies inside another one; an arena, filled as steps are written
     layouts/runs                          of how many pieces of memory the cells of a message are
     layouts/anew                          what is copied to be read, and what is made where it is read instead
+    layouts/blocks  tags                  what blocks read, see and make; stages by name, and numbers of copies
     arenas/nesting                        blocks that are made inside the block for which they would be copied
     choices  inside                       all that a plan decides; what devices compute of operators inside of blocks
     asking/lookups                        blocks and expansions of a plan, by operator
@@ -33,7 +34,8 @@ From the ground up; each row stands on rows above it:
     deriving                              from choices to steps, of all devices or of one
     exports/placements                    tensors in blocks along a mesh's axes
     exports/shardings                     the same in the words of JAX, PyTorch and Dask
-    shard_plan                            the plan, and its document
+    plan_document                         a plan in JSON
+    shard_plan                            the plan
     arenas/spill  schemas                 a plan again, with less memory; what documents are, as JSON Schema
 """
 
@@ -54,8 +56,22 @@ from tapestry_plan.steps.asking.explaining import (
 )
 from tapestry_plan.steps.asking.lookups import tell_cut
 from tapestry_plan.steps.asking.memory_use import HeldBuffer, MemoryUse
-from tapestry_plan.steps.asking.transfers import PlannedTransfer, PlannedTransfers, tell_cells
-from tapestry_plan.steps.choices import Choices, check_choices
+from tapestry_plan.steps.asking.transfers import (
+    TRANSFER_COLUMNS,
+    PlannedTransfer,
+    PlannedTransfers,
+    tell_cells,
+    tell_producer,
+)
+from tapestry_plan.steps.choices import (
+    Choices,
+    check_choices,
+    find_landing,
+    find_last_place,
+    list_given_out,
+    list_placed,
+    list_stages_of,
+)
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
 from tapestry_plan.steps.documents import PlanVersionError, seal, unseal
 from tapestry_plan.steps.exports.placements import FineMesh, MeshPlacement, NotExported, TensorBlocks, cut_boxes
@@ -108,8 +124,8 @@ from tapestry_plan.steps.layouts.reads import (
     pull_back,
 )
 from tapestry_plan.steps.layouts.routes import list_factors, list_senders, number_ports
-from tapestry_plan.steps.layouts.runs import count_runs, list_near
-from tapestry_plan.steps.lowering import Lowered, Tags, lower, name_stage, shard_of
+from tapestry_plan.steps.layouts.runs import chain_axes, count_runs, list_near
+from tapestry_plan.steps.lowering import Lowered, lower, shard_of
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.programs import DeviceStep, Program, order_hoisted, split_steps
 from tapestry_plan.steps.schedule import QueuedStep, Schedule, list_queued, run_queues
@@ -152,4 +168,5 @@ from tapestry_plan.steps.step import (
     row_major,
     ungroup,
 )
+from tapestry_plan.steps.tags import Tags, name_stage
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, MAX_STAGE_SECONDS, TOLD_CAUSES

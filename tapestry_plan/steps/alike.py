@@ -30,7 +30,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Graph, Operand, OpNode, take_no_workspace
+from tapestry_plan.ir import Graph, Operand, OpNode, map_makers, take_no_workspace
 from tapestry_plan.steps.choices import Choices, list_stages_of
 from tapestry_plan.steps.layouts.anew import find_place_in_view
 from tapestry_plan.steps.layouts.cells import CellAlgebra, unite
@@ -145,7 +145,7 @@ class _Classes:
         same: dict[Layout, Layout] = {}
         self.layouts = {place: same.setdefault(layout, layout) for place, layout in chosen.layouts.items()}
         self.algebra = CellAlgebra()
-        self.makers = {name: node for node in graph.nodes.values() for name in node.outputs}
+        self.makers = map_makers(graph)
         self.of_tensor: defaultdict[str, dict[int, Blocks]] = defaultdict(dict)
         """What is held and read of each stored tensor: alike stages have the same object."""
         self.of_view: defaultdict[str, list[Blocks]] = defaultdict(list)

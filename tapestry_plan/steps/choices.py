@@ -130,6 +130,32 @@ def check_choices(graph: Graph, mesh: Mesh, choices: Choices) -> None:
         raise ValueError(f"fan_in of the choices is {choices.fan_in}; it is at least 2")
 
 
+def list_placed(graph: Graph, choices: Choices) -> Iterator[tuple[str, Layout]]:
+    """Inputs and constants that lie in layouts of their own before anything runs, as far as anything reads them."""
+    read = {stored for node in graph.nodes.values() for name in node.inputs for stored in graph.source(name).stored}
+    used = read.union(list_given_out(graph))
+    for name, tensor in graph.stored.items():
+        layout = choices.layouts.get(("source", name))
+        if tensor.kind != "result" and layout is not None and name in used:
+            yield name, layout
+
+
+def list_given_out(graph: Graph) -> list[str]:
+    """The stored tensors behind a graph's outputs, each once."""
+    return list(dict.fromkeys(s for name in graph.outputs.values() for s in graph.source(name).stored))
+
+
+def find_landing(choices: Choices, name: str) -> Layout | None:
+    """The layout in which a tensor rests as soon as it is there; None where it stays where it is made."""
+    layout = choices.layouts.get(("landing", name))
+    return layout if layout is not None and any(cell is not None for cell in layout.cells) else None
+
+
+def find_last_place(choices: Choices, name: str, in_parts: bool) -> Layout | None:
+    """The layout to which a tensor is brought at the end: one in partial results, and one that was asked for there."""
+    return choices.layouts.get(("output", name)) if in_parts or name in choices.asked_outputs else None
+
+
 def list_stages_of(graph: Graph, choices: Choices, name: str, order: MergeOrder) -> tuple[MergeStage, ...]:
     """The stages in which partial results of a tensor are merged; none where they cannot be."""
     node = next((node for node in graph.nodes.values() if name in node.outputs), None)

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import accumulate
 from math import prod
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
-from tapestry_plan.ir import Graph, OpNode, Shard, Stored
+from tapestry_plan.ir import Graph, OpNode, Shard, Stored, find_written_dtype, map_makers
 from tapestry_plan.steps.arenas.first_fit import Arena
 from tapestry_plan.steps.arenas.nesting import Nested, nest
-from tapestry_plan.steps.choices import Choices
+from tapestry_plan.steps.choices import Choices, find_landing, find_last_place, list_given_out, list_placed
 from tapestry_plan.steps.collectives import find_groups
+from tapestry_plan.steps.layouts.blocks import OperatorBlocks
 from tapestry_plan.steps.layouts.cells import CellAlgebra
-from tapestry_plan.steps.layouts.holders import Holders, meets, project_bounds
-from tapestry_plan.steps.layouts.layout import Layout, Lot
-from tapestry_plan.steps.layouts.local import find_strided, find_strides, list_pieces
+from tapestry_plan.steps.layouts.holders import Holders, meets
+from tapestry_plan.steps.layouts.layout import Layout
+from tapestry_plan.steps.layouts.local import find_strided, find_strides
 from tapestry_plan.steps.layouts.merging import MergeOrder, MergeStage, list_merge_stages
 from tapestry_plan.steps.layouts.mesh import Mesh
 from tapestry_plan.steps.layouts.reads import Reads
@@ -42,9 +43,10 @@ from tapestry_plan.steps.step import (
     Written,
     list_buffers,
 )
-from tapestry_sets.limits import OPEN, REFUSALS, ask_one, quote
-from tapestry_sets.regions import Box, DisjointRegions, Region
-from tapestry_sets.views import Guard, Piece, piece_domain
+from tapestry_plan.steps.tags import Tags, name_stage
+from tapestry_sets.limits import quote
+from tapestry_sets.regions import Box, DisjointRegions
+from tapestry_sets.views import Piece
 
 T = TypeVar("T")
 WORKSPACE = "(workspace)"
@@ -95,53 +97,6 @@ class Wanted(NamedTuple):
     """What a device reads, exactly."""
 
 
-class Tags:
-    """Numbers for the copies between devices, which both ends find without each other.
-
-    The stages' reads are numbered in the order of the graph; a stage that reads a tensor through several operands may
-    copy it as often between two devices.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        reads = Counter(
-            (node.name, stored)
-            for node in graph.order()
-            for name in node.inputs
-            for stored in graph.source(name).stored
-        )
-        reads.update((name_stage(kind, name), name) for name in graph.stored for kind in ("landing", "output"))
-        self._first = dict(zip(reads, accumulate(reads.values(), initial=0), strict=False))
-        self._taken: Counter[tuple[str, str, int, int]] = Counter()
-
-    def _find(self, label: str, tensor: str) -> str:
-        if label.startswith("landing.") and (label, tensor) not in self._first:
-            return name_stage("landing", tensor)  # two devices exchange a tensor in one of the stages of its landing
-        return label
-
-    def knows(self, label: str, tensor: str) -> bool:
-        """Whether a stage of the graph reads a tensor."""
-        return (self._find(label, tensor), tensor) in self._first
-
-    def take(self, label: str, tensor: str, source: int, target: int) -> int:
-        """The number of the next copy of a tensor for a stage from one device to another."""
-        label = self._find(label, tensor)
-        copy = label, tensor, source, target
-        if (label, tensor) not in self._first:
-            raise ValueError(
-                f"{quote(label)} is not a stage of the graph that reads {quote(tensor)}; check the plan's steps"
-            )
-        self._taken[copy] += 1
-        return self._first[label, tensor] + self._taken[copy] - 1
-
-
-def name_stage(kind: str, tensor: str, number: int | None = None) -> str:
-    """The stage in which a tensor lands, or is brought to where it lies at the end, as steps call it.
-
-    Of several stages all but the last one have their numbers, from 1 on.
-    """
-    return f"{kind} {tensor}" if number is None else f"{kind}.{number} {tensor}"
-
-
 class _Lowering:
     """Writes the steps of some devices; what the others hold and want follows from the layouts.
 
@@ -150,16 +105,18 @@ class _Lowering:
     """
 
     def __init__(self, graph: Graph, mesh: Mesh, chosen: Choices, reads: Reads, devices: Sequence[int]) -> None:
-        self.graph, self.mesh, self.chosen, self.reads, self.devices = graph, mesh, chosen, reads, devices
         same: dict[Layout, Layout] = {}
         self.layouts = {place: same.setdefault(layout, layout) for place, layout in chosen.layouts.items()}
-        self.order = graph.order()
+        self.graph, self.mesh, self.reads, self.devices = graph, mesh, reads, devices
+        self.chosen = replace(chosen, layouts=self.layouts)
         self.arenas = {device: Arena() for device in devices}
         self.buffers: list[Buffer] = []
         self.steps: list[ProgramStep] = []
         self.live: defaultdict[str, dict[int, Buffer]] = defaultdict(dict)
         """By tensor and number."""
         self.algebra = CellAlgebra()
+        self.blocks = OperatorBlocks(graph, mesh, self.layouts, reads, self.algebra)
+        self.order = self.blocks.order
         self.resident: defaultdict[tuple[str, int], list[Resident]] = defaultdict(list)
         self.given: defaultdict[tuple[str, int], list[DisjointRegions]] = defaultdict(list)
         """What other devices have asked for that read from these."""
@@ -276,12 +233,7 @@ class _Lowering:
     def _held_cells(self, name: str, device: int) -> DisjointRegions:
         held, shape = self.held[name], self.graph.stored[name].shape
         key = "held", self.algebra.identity(held), device
-        return self.algebra.fact(key, lambda: self._find_cells(held.box(device), held.lots, device, shape))
-
-    def _find_cells(self, box: Box, lots: Sequence[Lot | None], device: int, shape: tuple[int, ...]) -> DisjointRegions:
-        """What a device has of a tensor: all of a box, or its lot within that."""
-        lot = lots[device] if lots else None
-        return self.algebra.of_box(box, shape) if lot is None else lot.cells
+        return self.algebra.fact(key, lambda: self.blocks.find_cells(held.box(device), held.lots, device, shape))
 
     def _merge(self, label: str, name: str, target: Buffer, need: DisjointRegions, missing: DisjointRegions) -> None:
         """Collect every part's cells and merge them in ascending order of the parts."""
@@ -318,12 +270,11 @@ class _Lowering:
 
     def _made_dtype(self, name: str) -> str:
         """The dtype that the maker of a tensor writes: of partial results where it makes them."""
-        maker = self._makers[name]
-        return self.graph.written_dtypes(maker.name)[maker.outputs.index(name)]
+        return find_written_dtype(self.graph, self._makers[name], name)
 
     @cached_property
     def _makers(self) -> dict[str, OpNode]:
-        return {name: node for node in self.order for name in node.outputs}
+        return map_makers(self.graph)
 
     def provide_operand(self, node: OpNode, operand: int, shards: Mapping[int, Box]) -> dict[int, Taken]:
         """For each device that reads an operand, the buffer that has its block.
@@ -331,7 +282,7 @@ class _Lowering:
         One stored tensor goes to all devices after the other, so that what one exchange takes stands together.
         """
         source, pad = self.graph.source(node.inputs[operand]), self.graph.signature(node.name).inputs[operand].pad
-        boxes = {device: self._input_box(node, operand, index) for device, index in shards.items()}
+        boxes = {device: self.blocks.input_box(node, operand, index) for device, index in shards.items()}
         below: defaultdict[int, dict[str, Buffer]] = defaultdict(dict)
         for k, stored in enumerate(source.stored):
             self.land_given(stored)
@@ -378,13 +329,13 @@ class _Lowering:
             if find_strides(strided, lies.box, box) is not None:
                 return Taken(lies, strided)
         name, inside = node.inputs[operand], Box.of(source.shape).contains(box)
-        fill, read = None if inside else declared.pad, self._see(node, operand, index)
+        fill, read = None if inside else declared.pad, self.blocks.see(node, operand, index)
         for have in self.resident[name, device] if name in self.shares else ():
             is_padded = inside or have.buffer.fill == fill
             if is_padded and have.buffer.box.contains(box) and self.algebra.is_within(read, have.cells):
                 return Taken(have.buffer)
         target = self.alloc(device, name, box, source.dtype, fill=fill)
-        for piece, cells in self._list_pieces(node, operand, index):
+        for piece, cells in self.blocks.list_pieces(node, operand, index):
             stored = name if piece.source < 0 else source.stored[piece.source]
             source_buffer = target if piece.source < 0 else below.get(stored)
             if source_buffer is not None:
@@ -392,29 +343,6 @@ class _Lowering:
         if name in self.shares:
             self.resident[name, device].append(Resident(target, read))
         return Taken(target, is_own=name not in self.shares)
-
-    def _see(self, node: OpNode, operand: int, index: Box) -> DisjointRegions:
-        """The cells of a view that a block reads."""
-        shape = self.graph.source(node.inputs[operand]).shape
-        key = "seen", self.reads.kind(node), operand, index
-        return self.algebra.fact(key, lambda: self.graph.signature(node.name).input_region(operand, index, shape))
-
-    def _input_box(self, node: OpNode, operand: int, index: Box) -> Box | None:
-        key = "input", self.reads.kind(node), operand, index
-        return self.algebra.fact(key, lambda: self.graph.signature(node.name).input_box(operand, index))
-
-    def _output_box(self, node: OpNode, output: int, index: Box) -> Box:
-        key = "output", self.reads.kind(node), output, index
-        box = self.algebra.fact(key, lambda: self.graph.signature(node.name).output_box(output, index))
-        assert box is not None, "shards are not empty"
-        return box
-
-    def _list_pieces(self, node: OpNode, operand: int, index: Box) -> list[tuple[Piece, tuple[Region, ...]]]:
-        """Of a block of a viewed tensor: the pieces that it reads through, and the cells that each gives."""
-        key = "pieces", self.reads.kind(node), operand, index
-        return self.algebra.fact(
-            key, lambda: [(piece, cells.members) for piece, cells in list_pieces(self.graph, node, operand, index)]
-        )
 
     # -- what other devices want -------------------------------------------------------------------------
 
@@ -454,35 +382,8 @@ class _Lowering:
     def _want(self, node: OpNode, operand: int, k: int) -> Wanted:
         """What an operator reads of the k-th stored tensor behind an operand."""
         stored = self.graph.source(node.inputs[operand]).stored[k]
-        near = partial(self._list_readers, node, operand, k)
-        return Wanted(node.name, stored, near, partial(self._read, node, operand, stored))
-
-    def _read(self, node: OpNode, operand: int, stored: str, device: int) -> DisjointRegions:
-        index = self.layouts["operator", node.name].box(device)
-        assert index is not None, "idle devices read nothing"
-        return self.reads.of_operand(node, operand, index)[stored]
-
-    def _list_readers(self, node: OpNode, operand: int, k: int, cells: DisjointRegions) -> BoolArray:
-        """The devices on which an operator may read some cells of the k-th stored tensor behind an operand."""
-        layout = self.layouts["operator", node.name]
-        declared = self.graph.signature(node.name).inputs[operand]
-        if declared.outside != "forbid":
-            return layout.bounds[0]
-        kind = "readers", self.reads.kind(node), operand, self.algebra.identity(layout)
-
-        def found() -> BoolArray:
-            seen = self._look_through(node.inputs[operand], k, cells)
-            return meets(self.algebra.fact(kind, lambda: project_bounds(declared, layout)), seen)
-
-        return self.algebra.fact((*kind, k, self.algebra.identity(cells)), found)
-
-    def _look_through(self, name: str, k: int, cells: DisjointRegions) -> Box:
-        """A box around the cells of a tensor that are read from some of the k-th stored one behind it."""
-        source = self.graph.source(name)
-        pieces = [piece for piece in source.pieces if piece.source == k]
-        key = "view", self.reads.source_key(name), k, self.algebra.identity(cells)
-        found = self.algebra.fact(key, lambda: ask_one(REFUSALS, _find_around, source.shape, pieces, cells))
-        return Box.of(source.shape) if found is OPEN else found
+        near = partial(self.blocks.list_readers, node, operand, k)
+        return Wanted(node.name, stored, near, partial(self.blocks.read, node, operand, stored))
 
     def _want_blocks(self, kind: str, name: str, layout: Layout) -> Wanted:
         """A tensor in the blocks of a layout of its own."""
@@ -495,7 +396,7 @@ class _Lowering:
         def wanted(device: int) -> DisjointRegions:
             box = layout.box(device)
             assert box is not None, "idle devices want nothing"
-            return self._find_cells(box, layout.lots, device, shape)
+            return self.blocks.find_cells(box, layout.lots, device, shape)
 
         return Wanted(name_stage(kind, name), name, near, wanted)
 
@@ -503,17 +404,13 @@ class _Lowering:
 
     def place_sources(self) -> None:
         """Inputs and constants start on the devices: in the layout they have, else where they are read."""
-        used = {s for node in self.order for n in node.inputs for s in self.graph.source(n).stored}
-        used.update(self._output_sources())
-        for name, tensor in self.graph.stored.items():
-            layout = self.layouts.get(("source", name))
-            if tensor.kind != "result" and layout is not None and name in used:
-                self._place_layout(tensor, layout)
+        for name, layout in list_placed(self.graph, self.chosen):
+            self._place_layout(self.graph.stored[name], layout)
         for node in self.order:
             for device, index in self._own_blocks(self.layouts["operator", node.name]).items():
                 for operand in range(len(node.inputs)):
                     self._place_operand(node, operand, device, index)
-        for name in dict.fromkeys(self._output_sources()):
+        for name in list_given_out(self.graph):
             tensor = self.graph.stored[name]
             if tensor.kind != "result" and name not in self.held and 0 in self.arenas:
                 self._place_rest(tensor)
@@ -521,34 +418,19 @@ class _Lowering:
     def _place_rest(self, tensor: Stored) -> None:
         """Cells of an input or constant that is a graph output, and that no operator reads anywhere."""
         missing = DisjointRegions.full(tensor.shape)
-        for cells in self._list_read(tensor.name).values():
+        for cells in self.blocks.list_read(tensor.name).values():
             for one in cells:
                 missing = self.algebra.less(missing, one)
         box = self.algebra.box_around(missing)
         if box is not None:
             self.provide("(place)", tensor.name, 0, missing, box)
 
-    def _list_read(self, name: str) -> dict[int, list[DisjointRegions]]:
-        """What operators read of a tensor, by device."""
-        found: dict[int, list[DisjointRegions]] = {device: [] for device in range(self.mesh.size)}
-        for node in self.order:
-            for device, index in enumerate(self.layouts["operator", node.name].boxes):
-                for operand, read in enumerate(node.inputs if index is not None else ()):
-                    if index is not None and name in self.graph.source(read).stored:
-                        found[device].append(self.reads.of_operand(node, operand, index)[name])
-        return found
-
     def _place_layout(self, tensor: Stored, layout: Layout) -> None:
-        self.held[tensor.name] = self._hold_blocks(layout)
+        self.held[tensor.name] = self.blocks.hold_blocks(layout)
         for device, box in self._own_blocks(layout).items():
             buffer = self.alloc(device, tensor.name, box, tensor.dtype)
             self.copy("(place)", tensor.name, None, buffer, self._held_cells(tensor.name, device))
             self._hold(buffer)
-
-    def _hold_blocks(self, layout: Layout) -> Holders:
-        """Who holds a tensor that lies in the blocks of a layout of its own."""
-        key = "blocks", self.algebra.identity(layout)
-        return self.algebra.fact(key, lambda: Holders(self.mesh, layout.bounds, lots=layout.lots))
 
     def _place_operand(self, node: OpNode, operand: int, device: int, index: Box) -> None:
         source = self.graph.source(node.inputs[operand])
@@ -558,7 +440,7 @@ class _Lowering:
         for name, need in needs.items():
             if self.graph.stored[name].kind == "result" or name in self.held or not self.algebra.size(need):
                 continue
-            box = self._input_box(node, operand, index) if source.direct else self.algebra.box_around(need)
+            box = self.blocks.input_box(node, operand, index) if source.direct else self.algebra.box_around(need)
             assert box is not None, "cells are needed, so there is a block"
             fill = self.graph.signature(node.name).inputs[operand].pad if source.direct else None
             self.provide("(place)", name, device, need, box, fill)
@@ -587,12 +469,12 @@ class _Lowering:
         op, signature = self.graph.ops[node.op], self.graph.signature(node.name)
         layout = self.layouts["operator", node.name]
         shards, cut = self._own_blocks(layout), signature.reductions
-        parts = prod(layout.parts[a] for a in cut)
+        parts = layout.count_parts(cut)
         found = [self.provide_operand(node, operand, shards) for operand in range(len(node.inputs))]
         if op.monoid is not None and (parts > 1 or op.has_states):
             self.monoid.update(dict.fromkeys(node.outputs, op.monoid.name))
         for k, name in enumerate(node.outputs):
-            self.held[name] = self._hold_output(node, k, layout)
+            self.held[name] = self.blocks.hold_output(node, k, layout)
         for device, index in shards.items():
             part = layout.number_of(device, cut) if parts > 1 else 0 if op.has_states else -1
             outputs = self._alloc_outputs(node, device, index, part)
@@ -621,22 +503,11 @@ class _Lowering:
         key = "workspace", self.reads.kind(node), index
         return self.algebra.fact(key, lambda: op.workspace(shard_of(self.graph, node, index), itemsize))
 
-    def _hold_output(self, node: OpNode, output: int, layout: Layout) -> Holders:
-        """Who holds an output: complete, or in partial results where a reduction is cut."""
-        signature = self.graph.signature(node.name)
-        cut = signature.reductions
-
-        def made() -> Holders:
-            numbers = layout.number_parts(cut) if prod(layout.parts[a] for a in cut) > 1 else None
-            return Holders(self.mesh, project_bounds(signature.outputs[output], layout), numbers)
-
-        return self.algebra.fact(("made", self.reads.kind(node), output, self.algebra.identity(layout)), made)
-
     def _alloc_outputs(self, node: OpNode, device: int, index: Box, part: int) -> list[Buffer]:
         """Buffers for what a shard writes: complete values, or the states of a part."""
         out = []
         for k, (name, dtype) in enumerate(zip(node.outputs, self.graph.written_dtypes(node.name), strict=True)):
-            buffer = self.alloc(device, name, self._output_box(node, k, index), dtype, part)
+            buffer = self.alloc(device, name, self.blocks.output_box(node, k, index), dtype, part)
             self._hold(buffer)
             out.append(buffer)
         return out
@@ -665,8 +536,8 @@ class _Lowering:
         Partial results are merged there, and given back. What was complete before stays beside it: who has it need not
         read it again.
         """
-        layout = self.layouts.get(("landing", name))
-        if layout is None or not any(cell is not None for cell in layout.cells):
+        layout = find_landing(self.chosen, name)
+        if layout is None:
             return
         order = self.chosen.merged.get(name)
         if order is not None and name in self.monoid:
@@ -696,7 +567,7 @@ class _Lowering:
             for buffer in before:
                 self.free(buffer)
         del self.monoid[name]
-        self.held[name] = self._hold_blocks(layout)
+        self.held[name] = self.blocks.hold_blocks(layout)
         for device in self.devices:
             if (name, device) in self.made:
                 self._hold(self.made[name, device])
@@ -755,7 +626,7 @@ class _Lowering:
         self._group(begin)
         places = [(name, device) for device in self.devices if (name, device) in self.made]
         before = {place: self.made.pop(place) for place in places}
-        self.held[name] = self._hold_blocks(layout)
+        self.held[name] = self.blocks.hold_blocks(layout)
         self.made.update(brought)
         return before
 
@@ -766,11 +637,8 @@ class _Lowering:
 
     # -- outputs -----------------------------------------------------------------------------------------
 
-    def _output_sources(self) -> Iterable[str]:
-        return (s for name in self.graph.outputs.values() for s in self.graph.source(name).stored)
-
     def outputs(self) -> tuple[Output, ...]:
-        placed = {name: self._place_output(self.graph.stored[name]) for name in dict.fromkeys(self._output_sources())}
+        placed = {name: self._place_output(self.graph.stored[name]) for name in list_given_out(self.graph)}
         out = []
         for label, name in self.graph.outputs.items():
             source = self.graph.source(name)
@@ -784,9 +652,10 @@ class _Lowering:
 
         Partial results are merged for it first.
         """
-        layout, name = self.layouts.get(("output", tensor.name)), tensor.name
+        name = tensor.name
         self.land_given(name)
-        if layout is not None and (name in self.monoid or name in self.chosen.asked_outputs):
+        layout = find_last_place(self.chosen, name, name in self.monoid)
+        if layout is not None:
             self._bring(self._want_blocks("output", name, layout), layout)
             return self._share_out(name)
         if name in self.kept:  # it stays where it was made
@@ -816,7 +685,7 @@ class _Lowering:
         """The same of an input or constant that lies where operators read it."""
         blocks = []
         missing = DisjointRegions.full(tensor.shape)
-        for device, read in self._list_read(tensor.name).items():
+        for device, read in self.blocks.list_read(tensor.name).items():
             mine = self.resident[tensor.name, device] if device in self.arenas else None
             for k, cells in enumerate(read if mine is None else [have.cells for have in mine]):
                 part = self.algebra.meet(missing, cells)
@@ -889,19 +758,6 @@ def shard_of(graph: Graph, node: OpNode, index: Box) -> Shard:
     outputs = tuple(signature.output_box(k, index) or Box((), ()) for k in range(len(node.outputs)))
     inputs = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
     return Shard(index, signature, node.attrs, inputs, outputs, None)
-
-
-def _find_around(shape: tuple[int, ...], pieces: Iterable[Piece], cells: DisjointRegions) -> Box:
-    """The box around the cells of a view that read some cells through one of its pieces."""
-    around = None
-    for piece in pieces:
-        for member in cells.members:
-            guards = *piece.guards, Guard(len(piece.map.steps), member)
-            bounds = piece_domain(Piece(piece.source, guards, piece.map, piece.fill), Box.of(shape)).bounds()
-            if bounds is not None:
-                box = Box.from_bounds(*bounds)
-                around = box if around is None else around.hull(box)
-    return Box((0,) * len(shape), (0,) * len(shape)) if around is None else around
 
 
 def _find_shared_views(order: Sequence[OpNode]) -> frozenset[str]:

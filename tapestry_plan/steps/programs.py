@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.steps.documents import read_written, require_fields, seal, to_plain, unseal
-from tapestry_plan.steps.lowering import Tags
 from tapestry_plan.steps.misfits import find_misfit
 from tapestry_plan.steps.step import (
     HOST,
@@ -41,6 +40,7 @@ from tapestry_plan.steps.step import (
     renumber,
     ungroup,
 )
+from tapestry_plan.steps.tags import Tags
 
 PROGRAM_FORMAT = "tapestry-program/3"
 

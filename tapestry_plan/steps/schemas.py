@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from tapestry_plan.ir import GRAPH_FORMAT, GraphDocument
 from tapestry_plan.steps.layouts.merging import MergeOrder
+from tapestry_plan.steps.plan_document import PLAN_FORMAT
 from tapestry_plan.steps.programs import PROGRAM_FORMAT, Program
-from tapestry_plan.steps.shard_plan import PLAN_FORMAT, ShardPlan
+from tapestry_plan.steps.shard_plan import ShardPlan
 from tapestry_plan.steps.step import Buffer, Collective, Compute, Copy, GroupedStep, Output, Step, Written
 from tapestry_sets.limits import check_arguments
 from tapestry_sets.regions import Region

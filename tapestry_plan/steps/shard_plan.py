@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, force_setattr, replace
+from msgspec.structs import force_setattr, replace
 
 from tapestry_plan.ir import Graph, Op, same_graph
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import showing
-from tapestry_plan.steps.asking.alternatives import Alternative, OnDemand
+from tapestry_plan.steps.asking.alternatives import Alternative
 from tapestry_plan.steps.asking.differences import PlanDifference
 from tapestry_plan.steps.asking.explaining import Explanation, check_known, explain, tell_gap
 from tapestry_plan.steps.asking.lookups import Lookups
 from tapestry_plan.steps.asking.memory_use import MemoryUse, list_memory
 from tapestry_plan.steps.asking.transfers import PlannedTransfers, list_transfers
-from tapestry_plan.steps.choices import Choices, check_choices
+from tapestry_plan.steps.choices import Choices
 from tapestry_plan.steps.collectives import group_steps
 from tapestry_plan.steps.deriving import cut_program, derive_program, derive_steps
-from tapestry_plan.steps.documents import (
-    read_all,
-    read_alternative,
-    read_choices,
-    read_each,
-    read_list,
-    read_mesh,
-    read_named,
-    read_written,
-    require_fields,
-    seal,
-    to_plain,
-    unseal,
-)
+from tapestry_plan.steps.documents import seal
 from tapestry_plan.steps.exports.placements import Lying, find_blocks
 from tapestry_plan.steps.exports.shardings import Shardings, say_axes, say_dask, say_dtensor, say_jax
 from tapestry_plan.steps.inside import Inside, list_readers_inside, open_blocks
 from tapestry_plan.steps.layouts.layout import tell_rule
 from tapestry_plan.steps.layouts.local import count_local
 from tapestry_plan.steps.layouts.mesh import Mesh, Space
-from tapestry_plan.steps.misfits import find_contradiction, find_misfit
+from tapestry_plan.steps.plan_document import read_plan, write_plan
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.showing import MeasuredRun
-from tapestry_plan.steps.stages import Expansions, Fused, Stage, fill_columns, write_stages
+from tapestry_plan.steps.stages import Expansions, Fused, Stage
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
 from tapestry_sets.limits import FrozenDict, Public, Units, check_arguments, check_target, freeze_dicts, tell_count
 from tapestry_sets.regions import Box
@@ -55,8 +42,6 @@ from tapestry_sets.regions import Box
 if TYPE_CHECKING:
     from tapestry_plan.report import Report
     from tapestry_plan.symbolic import SymbolicTransfers
-
-PLAN_FORMAT = "tapestry-plan/8"
 
 
 class NotFound(ValueError):
@@ -1044,15 +1029,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         >>> p.to_dict()["nbytes_received"]
         [0, 0]
         """
-        links = [(*link, nbytes) for link, nbytes in self.nbytes_by_link.items()]
-        others = self.alternatives
-        own = {
-            "graph": self.graph.to_dict(),
-            "stages": write_stages(self.stages),
-            "nbytes_by_link": links,
-            "alternatives": others.made if isinstance(others, OnDemand) else others,
-        }
-        return cast("dict[str, Any]", to_plain({"format": PLAN_FORMAT, **asdict(self), **own}))
+        return write_plan(self)
 
     def to_json(self) -> str:
         """The plan as a JSON document with its own SHA-256, so that an edited plan is recognized.
@@ -1089,45 +1066,4 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         >>> ShardPlan.from_json(text).stages[0].node
         'add'
         """
-        anew = "make the plan again: tapestry plan MODEL --json"
-        return unseal(text, "plan document", PLAN_FORMAT, anew, partial(cls._from_plain, ops))
-
-    @classmethod
-    def _from_plain(cls, ops: Mapping[str, Op] | None, entry: dict[str, Any]) -> ShardPlan:
-        require_fields(entry, cls.__struct_fields__)
-        graph = Graph.from_dict(entry["graph"], ops)
-        own = {name: value for name, value in entry.items() if name != "graph"}
-        made = cls(graph, **read_named(READERS, own))
-        wrong = find_misfit(made, cls, "$")
-        if wrong is not None:
-            raise ValueError(wrong)
-        _check_fit(made)
-        contradiction = find_contradiction(made)
-        if contradiction is not None:
-            raise ValueError(contradiction)
-        compare = showing.compare_choices(made.graph, made.mesh, made.choices, made.space)
-        return replace(made, alternatives=OnDemand(made.graph.nodes, compare, made.alternatives))
-
-
-def _check_fit(plan: ShardPlan) -> None:
-    try:
-        check_choices(plan.graph, plan.mesh, plan.choices)
-    except ValueError as error:
-        raise ValueError(f"{error} - at `$.choices`") from None
-
-
-READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(
-        ("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled", "nbytes_local"), read_list
-    ),
-    "limit_nbytes": lambda entry: None if entry is None else read_list(entry),
-    "mesh": read_mesh,
-    "choices": read_choices,
-    "explicit": lambda entry: None if entry is None else read_written(entry, Step),
-    "stages": lambda entries: read_each(Stage, fill_columns(entries)),
-    "nbytes_by_link": lambda links: {(a, b): nbytes for a, b, nbytes in links},
-    "alternatives": lambda all_: {node: read_all(read_alternative, entries) for node, entries in all_.items()},
-    "expansions": partial(read_each, Expansions),
-    "fused": partial(read_each, Fused),
-}
-"""The fields of a plan that are more than plain values in its document, with what reads each."""
+        return read_plan(text, cls, ops)

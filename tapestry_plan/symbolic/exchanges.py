@@ -1,6 +1,7 @@
 """What goes from device to device at any size: the cells of each transfer as a set whose parameter is the size.
 
-The same rules as where steps are written (`steps/lowering.py`), said of sets that hold for all sizes of a class::
+What is placed, lands, is merged and is brought is asked of the choices, as where steps are written
+(`steps/lowering.py`); who gets which cells is said of sets that hold for all sizes of a class::
 
     need    what the device's part of the index space reads            one box, through projection and views
     had     what it made, or received for operators before             a union
@@ -15,23 +16,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.ir import Graph, OpNode, parts_of
+from tapestry_plan.ir import Graph, OpNode, find_written_dtype, map_makers, parts_of
 from tapestry_plan.steps import (
     Choices,
     Layout,
     Lot,
     MergeStage,
     Mesh,
-    list_merge_stages,
+    find_landing,
+    find_last_place,
+    list_given_out,
+    list_placed,
     list_senders,
+    list_stages_of,
     name_stage,
-    project_bounds,
+    tell_producer,
 )
 from tapestry_plan.symbolic.affine import Affine, Frame, Samples
 from tapestry_plan.symbolic.relations import AffineBox, Relations, write_box
@@ -135,7 +139,7 @@ class Exchanges:
     ) -> None:
         self._graph, self._mesh, self._choices = graph, mesh, choices
         self._relations = Relations(graphs, samples, frame)
-        self._makers = {name: node for node in self._graph.nodes.values() for name in node.outputs}
+        self._makers = map_makers(self._graph)
         self._held: dict[str, HeldBoxes] = {}
         self._kept: dict[str, HeldBoxes] = {}
         self._had: dict[tuple[str, int], Any] = {}
@@ -151,7 +155,7 @@ class Exchanges:
         maker = self._makers.get(route.tensor)
         if route.part < 0 or maker is None:
             return self._graph.stored[route.tensor].itemsize
-        return np.dtype(self._graph.written_dtypes(maker.name)[maker.outputs.index(route.tensor)]).itemsize
+        return np.dtype(find_written_dtype(self._graph, maker, route.tensor)).itemsize
 
     # -- boxes -------------------------------------------------------------------------------------------
 
@@ -180,24 +184,16 @@ class Exchanges:
         signature, layout = self._graph.signature(node.name), self._choices.layouts["operator", node.name]
         boxes = self._shards(node).boxes
         made = tuple(None if box is None else self._relations.hull(node.name, k, box) for box in boxes)
-        parts = tuple(layout.number_parts(signature.reductions).tolist()) if self._in_parts(node) else None
-        return HeldBoxes(made, parts)
-
-    def _in_parts(self, node: OpNode) -> bool:
-        layout = self._choices.layouts["operator", node.name]
-        return prod(layout.parts[a] for a in self._graph.signature(node.name).reductions) > 1
+        cut = signature.reductions
+        return HeldBoxes(made, tuple(layout.number_parts(cut).tolist()) if layout.count_parts(cut) > 1 else None)
 
     # -- who gets what -----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Find the transfers of all stages, in the order of the graph."""
-        used = {s for node in self._graph.nodes.values() for n in node.inputs for s in self._graph.source(n).stored}
-        outputs = dict.fromkeys(s for name in self._graph.outputs.values() for s in self._graph.source(name).stored)
-        for name, tensor in self._graph.stored.items():
-            layout = self._choices.layouts.get(("source", name))
-            if tensor.kind != "result" and layout is not None and (name in used or name in outputs):
-                with self._refusing(name, name_stage("source", name)):
-                    self._hold(name, self._cut_tensor("source", name, layout))
+        for name, layout in list_placed(self._graph, self._choices):
+            with self._refusing(name, name_stage("source", name)):
+                self._hold(name, self._cut_tensor("source", name, layout))
         for node in self._graph.order():
             for operand in range(len(node.inputs)):
                 self._read(node, operand)
@@ -206,7 +202,7 @@ class Exchanges:
                     self._hold(name, self._hold_output(node, k))
             for name in node.outputs:
                 self._land(name)
-        for name in outputs:
+        for name in list_given_out(self._graph):
             self._bring_output(name)
 
     def _hold(self, name: str, held: HeldBoxes) -> None:
@@ -252,7 +248,7 @@ class Exchanges:
         held = self._held[name]
         sends = list_senders(held.list_groups(), self._mesh)
         cells = {d: held.cells(d) for d, box in enumerate(held.boxes) if box is not None}
-        producer = self._makers[name].name if name in self._makers else self._graph.stored[name].kind
+        producer = tell_producer(self._graph, self._makers, name)
         for device, need in needs.items():
             had = self._had.get((name, device))
             missing = need if had is None else need.subtract(had)
@@ -274,8 +270,8 @@ class Exchanges:
             self._land(name)
 
     def _land(self, name: str) -> None:
-        layout = self._choices.layouts.get(("landing", name))
-        if layout is None or name not in self._held or not any(cell is not None for cell in layout.cells):
+        layout = find_landing(self._choices, name)
+        if layout is None or name not in self._held:
             return
         with self._refusing(name, name_stage("landing", name)):
             self._land_in(name, layout)
@@ -284,11 +280,7 @@ class Exchanges:
         rests, held = self._cut_tensor("landing", name, layout), self._held[name]
         order = self._choices.merged.get(name)
         if order is not None and held.parts is not None:
-            node = self._makers[name]
-            made = self._choices.layouts["operator", node.name]
-            operand = self._graph.signature(node.name).outputs[node.outputs.index(name)]
-            parts = made.number_parts(self._graph.signature(node.name).reductions)
-            self._merge(name, rests, list_merge_stages(project_bounds(operand, made), parts, layout, order))
+            self._merge(name, rests, list_stages_of(self._graph, self._choices, name, order))
             self._hold(name, rests)
             return
         self._bring(name_stage("landing", name), name, rests)
@@ -323,11 +315,11 @@ class Exchanges:
 
     def _bring_output(self, name: str) -> None:
         self._land_given(name)
-        layout = self._choices.layouts.get(("output", name))
         held = self._held.get(name)
         if held is None:
             return
-        if layout is not None and (held.parts is not None or name in self._choices.asked_outputs):
+        layout = find_last_place(self._choices, name, held.parts is not None)
+        if layout is not None:
             label = name_stage("output", name)
             with self._refusing(name, label):
                 self._bring(label, name, self._cut_tensor("output", name, layout))

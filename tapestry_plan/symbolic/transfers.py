@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import bind_to, read_again, rewrite_again
-from tapestry_plan.steps import ShardPlan, fill_formulas
+from tapestry_plan.steps import TRANSFER_COLUMNS, PlannedTransfer, ShardPlan, fill_formulas
 from tapestry_plan.symbolic import tuning
 from tapestry_plan.symbolic.affine import PARAMETER, Affine, Frame, Samples
 from tapestry_plan.symbolic.exchanges import Coincidence, Exchanges, Route
@@ -69,10 +69,7 @@ class SymbolicTransfer(Struct, frozen=True):
     nbytes: Polynomials
 
 
-NAMES = {
-    "source": "from", "target": "to", "tensor": "tensor", "producer": "made by", "consumer": "read by",
-    "nbytes": "bytes",
-}  # fmt: skip
+NAMES = {name: TRANSFER_COLUMNS[name] for name in SymbolicTransfer.__struct_fields__ if name in TRANSFER_COLUMNS}
 NUMBERS = [0, 1]
 """Columns of numbers."""
 
@@ -253,9 +250,7 @@ def find_transfers(plan: ShardPlan, symbol: str | None, confirm: Iterable[int]) 
             f"{reach.most} ({reach.why}); bind the plan at the sizes of interest"
         )
     nbytes = {route: Polynomials(name, classes, found.least, reach.most) for route, classes in found.rows.items()}
-    made = tuple(
-        SymbolicTransfer(r.source, r.target, r.tensor, r.producer, r.consumer, r.part, nbytes[r]) for r in nbytes
-    )
+    made = tuple(SymbolicTransfer(**r._asdict(), nbytes=nbytes[r]) for r in nbytes)
     fixed = {other: size for other, size in plan.graph.sizes.items() if other != name}
     total = Polynomials(name, found.total, found.least, reach.most)
     result = SymbolicTransfers(
@@ -424,6 +419,10 @@ def _count_each(exchanges: Exchanges, frame: Frame) -> tuple[dict[Route, Coeffic
     return found, least
 
 
+def _route_of(row: PlannedTransfer | SymbolicTransfer) -> Route:
+    return Route(*(getattr(row, name) for name in Route._fields))
+
+
 def _confirm(plan: ShardPlan, found: SymbolicTransfers, sizes: Iterable[int]) -> Iterator[int]:
     """The sizes at which a plan that is bound moves what the rows say; its own is left out where they say nothing."""
     own = plan.graph.sizes[found.symbol]
@@ -437,10 +436,8 @@ def _confirm(plan: ShardPlan, found: SymbolicTransfers, sizes: Iterable[int]) ->
         moved: Counter[Route] = Counter()
         for row in bound.transfers():
             if row.tensor not in without:
-                moved[Route(row.tensor, row.producer, row.consumer, row.source, row.target, row.part)] += row.nbytes
-        said = {
-            Route(r.tensor, r.producer, r.consumer, r.source, r.target, r.part): r.nbytes.at(size) for r in found.rows
-        }
+                moved[_route_of(row)] += row.nbytes
+        said = {_route_of(row): row.nbytes.at(size) for row in found.rows}
         wrong = {
             route: (said.get(route, 0), moved[route])
             for route in said.keys() | moved.keys()

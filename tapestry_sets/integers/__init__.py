@@ -4,7 +4,7 @@ Stripes, nests, setts, their unions and lazy sets; whether, where and how often 
 What several sets have in common is asked from the ground up, and each module asks the one above it here:
 
     stripe        two stripes                 in closed form
-    pair_counts   two nests, how often        all blocks of a level as columns, sums of ramps, bit masks
+    pair_counts   two nests, how often        the least of five ways, by `count_estimates`, over `block_columns`
     pairs         two nests                   leaps, isl
     conjunction   any number of nests         the Chinese remainder theorem, then two by two
     members       two unions of nests         any common element: also by linear equations

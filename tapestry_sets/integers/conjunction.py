@@ -24,7 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import explicit, pair_counts, pairs, tuning
+from tapestry_sets.integers import block_columns, explicit, pair_counts, pairs, tuning
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
@@ -399,7 +399,7 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
     one, two = _halves(every)
     if two and _longer((one, two)) <= tuning.MAX_TABLE:
         spend(budget, 1 + (period(one) + period(two)) // tuning.ENTRIES_A_BRANCH, what, every)
-        return pair_counts.count_tables(_table(one, lo, period(one)), _table(two, lo, period(two)), length)
+        return block_columns.count_tables(_table(one, lo, period(one)), _table(two, lo, period(two)), length)
     packed = _packed(every)
     stretches = 1 + (length + 64 * tuning.MASK_SPAN // 16) * len(packed) // tuning.BITS_SCANNED_A_BRANCH
     counts = [nests.count(s, lo, hi) for s in every]
@@ -508,9 +508,9 @@ def _mask(conjunction: tuple[Nest, ...], lo: int, hi: int) -> int:
     return mask
 
 
-def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> pair_counts.Table:
+def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> block_columns.Table:
     """Return, for each i in [0, n), 1 if lo + i is a common element, else 0."""
-    return pair_counts.listed(_mask(conjunction, lo, lo + n), n)
+    return block_columns.listed(_mask(conjunction, lo, lo + n), n)
 
 
 # ------------------------------------------------------------------ unions of conjunctions, and one in a union

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import conjunction, explicit, integers, pair_counts, ranks, tuning, unions
+from tapestry_sets.integers import block_columns, conjunction, explicit, integers, ranks, tuning, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
@@ -548,8 +548,8 @@ def _count_unions(factors: Sequence[Integers], lo: int, hi: int, many: int) -> i
         return _union_mask(factors, lo, hi).bit_count()
     halves = _coprime(factors)
     if len(halves) == 2 and max(map(period_of, halves)) <= tuning.MAX_TABLE:
-        one, two = (pair_counts.listed(_union_mask(s, lo, lo + period_of(s)), period_of(s)) for s in halves)
-        return pair_counts.count_tables(one, two, n)
+        one, two = (block_columns.listed(_union_mask(s, lo, lo + period_of(s)), period_of(s)) for s in halves)
+        return block_columns.count_tables(one, two, n)
     return conjunction.count_of_all(_conjunctions(factors), lo, hi)
 
 

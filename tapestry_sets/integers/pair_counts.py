@@ -31,19 +31,36 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise, product
 from math import gcd, inf, lcm
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers import tuning
+from tapestry_sets.integers.block_columns import (
+    BlockPairs,
+    Stripes,
+    block_around,
+    count_blocks,
+    count_tables,
+    list_blocks,
+    list_stripes,
+    listed,
+    sum_of_stripes,
+    wind_up,
+)
+from tapestry_sets.integers.count_estimates import (
+    about,
+    count_looked_up,
+    estimate_walk,
+    find_mean_overlap,
+    find_slowness,
+    list_classes,
+)
 from tapestry_sets.integers.nest import Nest, bits
-from tapestry_sets.integers.ramps import Column, count_rounds, fold_distances, multiply_modulo, sum_overlaps
-from tapestry_sets.integers.stripe import Level, stripes_count_common, stripes_first_common
+from tapestry_sets.integers.ramps import Column, count_rounds, fold_distances, multiply_modulo
+from tapestry_sets.integers.stripe import stripes_count_common, stripes_first_common
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard
-
-Table = np.ndarray[Any, np.dtype[np.uint8]]
-"""For each integer of a period 1 if it is held, else 0."""
 
 ShiftedPair = tuple[Nest, int, Nest, int, int, int]
 """Two nests, each with its shift, and a window."""
@@ -89,267 +106,7 @@ def descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> ShiftedPair
     return (s, si, t, tj, lo, hi) if lo < hi else None
 
 
-# ------------------------------------------------------------------ blocks, as columns
-
-
-class Stripes(NamedTuple):
-    """Stripes of one period, which share no element, as columns: blocks [start, end) in one period, from any place on.
-
-    The tail of a nest inside such a block counts from `origin`, which is `start` unless a block around it cuts it.
-    """
-
-    origin: Column
-    start: Column
-    end: Column
-    period: int
-
-    @classmethod
-    def joined(cls, each: Sequence[Stripes]) -> Stripes:
-        """Return stripes of one period together; no two share an element."""
-        origin, start, end = (np.concatenate(columns) for columns in zip(*[one[:3] for one in each], strict=True))
-        return cls(origin, start, end, each[0].period)
-
-    @property
-    def size(self) -> Column:
-        """How long the blocks are."""
-        return self.end - self.start
-
-    def shifted(self, k: int) -> Stripes:
-        """Return the stripes k further."""
-        return Stripes(self.origin + k, self.start + k, self.end + k, self.period)
-
-    def part(self, at: Any) -> Stripes:
-        """Return some of the stripes."""
-        return Stripes(self.origin[at], self.start[at], self.end[at], self.period)
-
-    def in_class(self, r: int, m: int, tail: Nest) -> Stripes:
-        """Return the integers w for which m*w + r is an element, where `tail` is inside each block.
-
-        The tail repeats with a divisor of m. So one class modulo m is in a block as a whole, or not at all, and what
-        was a block with a comb inside is a plain block, or none; of a period that m does not divide, several periods
-        make up one::
-
-            block, comb of 2   1.1.1.1.1....1.1.1.1.1...     even:  11111..(none)   odd: (none)..11111
-        """
-        copies = m // gcd(self.period, m)
-        by = np.repeat(np.arange(copies, dtype=self.start.dtype) * self.period, len(self.start))
-        every = (np.tile(column, copies) + by for column in self[:3])
-        period = self.period * copies // m
-        origin, start, end = every
-        if tail:
-            held = listed(bits(tail, 0, tail[0][1]), tail[0][1]).astype(bool)
-            keep = held[((r - origin) % tail[0][1]).astype(np.int64)]
-            origin, start, end = origin[keep], start[keep], end[keep]
-        start, end = -((r - start) // m), -((r - end) // m)
-        keep = start < end
-        return Stripes(start, start, end, period).part(keep)
-
-    def count_between(self, start: int, end: int) -> int:
-        """Return how many elements lie in [start, end)."""
-        first = (self.start - start % self.period) % self.period  # behind the first place
-        n = end - start
-        held = (n - first) // self.period * self.size  # of all but the block that holds the end, and one before 0
-        at_end = np.minimum((n - first) % self.period, self.size)
-        before = np.maximum(first + self.size - self.period, 0)  # of the block that holds the first place
-        return int((held + at_end + before).sum())
-
-
-def count_blocks(s: Nest, length: int) -> int:
-    """Return how many innermost blocks of a nest lie in [0, length), give or take one for each block around them."""
-    many = 1
-    for depth, (a, P, p) in enumerate(s):
-        starts = nests.count((*s[:depth], (1, P, p)), 0, length)
-        many = starts + (many if 0 < -p % P < a else 0)
-    return many
-
-
-def list_stripes(s: Nest, dtype: Any) -> Stripes:
-    """Return a nest as the stripes that its innermost blocks are, in the first period that begins with a block."""
-    a, P, p = s[0]
-    return Stripes(*_list_blocks(s[1:], 0, a, dtype), P).shifted(p)
-
-
-def _list_blocks(s: Nest, lo: int, hi: int, dtype: Any) -> tuple[Column, Column, Column]:
-    """Return where the innermost blocks of a nest in a window would begin, and where they begin and end in it."""
-    if not s:
-        return np.array([lo], dtype), np.array([lo], dtype), np.array([hi], dtype)
-    a, P, p = s[0]
-    first, last = (lo - p) // P, (hi - 1 - p) // P
-    if len(s) > 1 and last - first < 2:  # of long blocks only what lies in the window is listed
-        found = [(np.zeros(0, dtype),) * 3]
-        for b in range(p + P * first, p + P * last + 1, P):
-            if max(lo, b) < min(hi, b + a):
-                there = _list_blocks(s[1:], max(lo - b, 0), min(hi - b, a), dtype)
-                found.append((there[0] + b, there[1] + b, there[2] + b))
-        origins, starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return origins, starts, ends
-    begin = np.arange(first, last + 1, dtype=dtype) * P + p
-    origin, start, end = begin, begin, begin + a
-    if len(s) > 1:
-        inside = _list_blocks(s[1:], 0, a, dtype)
-        origin, start, end = ((begin[:, None] + part).ravel() for part in inside)
-    start, end = np.maximum(start, lo), np.minimum(end, hi)
-    keep = start < end
-    return (origin, start, end) if keep.all() else (origin[keep], start[keep], end[keep])
-
-
-def listed(mask: int, n: int) -> Table:
-    """Return the n lowest bits of a mask as an array of 0 and 1."""
-    packed = np.frombuffer(mask.to_bytes(-(-n // 8), "little"), np.uint8)
-    return cast("Table", np.unpackbits(packed, count=n, bitorder="little"))
-
-
-def _block_around(s: Nest, z: int) -> tuple[int, int]:
-    """Return the innermost block that holds z; if there is none, one that begins behind z and ends at 0."""
-    origin, start, end = 0, 0, 0
-    for depth, (a, P, p) in enumerate(s):
-        into = (z - origin - p) % P
-        if into >= a:
-            return z + 1, 0
-        origin = z - into
-        start, end = (max(start, origin), min(end, origin + a)) if depth else (origin, origin + a)
-    return start, end
-
-
-def _ranks(s: Nest, x: Column) -> Column:
-    """Return how many elements lie before each x, counted from one place that is the same for all."""
-    total: Column = np.zeros_like(x)
-    for depth, (a, P, p) in enumerate(s):
-        x = x - p
-        u = x // P
-        x = np.minimum(x - u * P, a)
-        total += u * nests.count(s[depth + 1 :], 0, a)
-    return total + x
-
-
-class _BlockPairs(NamedTuple):
-    """Pairs of places in two nests, as columns: at x in one, y in the other; a window there; how often that comes."""
-
-    x: Column
-    y: Column
-    first: Column
-    end: Column
-    times: Column
-
-    @classmethod
-    def window(cls, length: int, dtype: Any) -> _BlockPairs:
-        """Return the one pair of the starts of both nests, with the window [0, length)."""
-        zero = np.zeros(1, dtype)
-        return cls(zero, zero, zero, zero + length, zero + 1)
-
-    @property
-    def width(self) -> float:
-        """How long the windows are on average."""
-        lengths = self.end - self.first
-        return int(lengths.sum()) // len(lengths) if lengths.dtype == object else float(lengths.mean())
-
-    def swapped(self) -> _BlockPairs:
-        """Return the same with the nests in each other's place."""
-        return self._replace(x=self.y, y=self.x)
-
-    def blocks_inside(self, a: int, P: int, p: int) -> tuple[Column, Column]:
-        """Return the number of the first block of a stripe at x that meets the window, and how many do."""
-        begin = self.x + p
-        k = (self.first - begin) // P
-        k += (self.first - begin - k * P >= a).astype(k.dtype)  # that one ends before the window
-        return k, np.maximum((self.end - 1 - begin) // P - k + 1, 0)
-
-    def entered(self, a: int, P: int, p: int, k: Column, many: Column, begin: int, end: int) -> _BlockPairs:
-        """Return a pair for each block of a stripe at x, from number `begin` to `end` of all of them."""
-        after = np.cumsum(many)
-        low, high = np.searchsorted(after, [begin, end - 1], "right").tolist()
-        many, after = many[low : high + 1], after[low : high + 1]
-        inside = np.minimum(after, end) - np.maximum(after - many, begin)
-        at = np.repeat(np.arange(low, high + 1), inside.astype(np.int64))
-        number = np.arange(begin, end) - np.repeat(after - many, inside.astype(np.int64))
-        x = self.x[at] + (k[at] + number) * P + p
-        first, stop = np.maximum(self.first[at], x), np.minimum(self.end[at], x + a)
-        return _BlockPairs(x, self.y[at], first, stop, self.times[at])
-
-    def merged(self, a: int, b: int, g: int) -> _BlockPairs:
-        """Return the pairs of blocks, of lengths a and b, in which those at one distance are one; those that their
-        windows cut stay. All distances are the same modulo g.
-        """
-        x, y, first, end, times = self
-        whole = (first == np.maximum(x, y)) & (end == np.minimum(x + a, y + b))
-        d = (y - x)[whole]
-        if not len(d) or int(times.sum()) >> 53:
-            return self
-        low = int(d.min())
-        how_often = np.bincount(((d - low) // g).astype(np.int64), times[whole].astype(np.int64))
-        (number,) = np.nonzero(how_often)
-        d = number.astype(d.dtype) * g + low
-        cut = [column[~whole] for column in self]
-        joined = (np.zeros_like(d), d, np.maximum(d, 0), np.minimum(d + b, a), how_often[number].astype(np.int64))
-        return _BlockPairs(
-            *(np.concatenate([one, two.astype(one.dtype)]) for one, two in zip(cut, joined, strict=True))
-        )
-
-    def count_rest(self, s: Nest, t: Nest) -> int:
-        """Return the sum of times * (what the nests share in the window), where one of the two holds every integer."""
-        if s:
-            return self.swapped().count_rest(t, s)
-        held = _ranks(t, self.end - self.y) - _ranks(t, self.first - self.y)
-        return int((self.times * held).sum())
-
-    def count_stripes(self, s: Level, t: Level) -> int:
-        """Return the same sum for two stripes, as `stripes_count_common` does."""
-        if s[1] < t[1]:
-            return self.swapped().count_stripes(t, s)
-        x, y, first, end, times = self
-        (a, P, p), (b, Q, q) = s, t
-        y = y + q
-        stripe = ((b, Q, 0),)
-        into = (first - x - p) % P
-        block = first - into + P  # the first that begins in the window
-        n = np.maximum(-((block - end) // P), 0)
-        last = block + (n - 1) * P
-        cut = (n > 0) & (last + a > end)
-        head = np.minimum(np.maximum(block - P + a, first), end)
-        held = _ranks(stripe, head - y) - _ranks(stripe, first - y)
-        held += np.where(cut, _ranks(stripe, end - y) - _ranks(stripe, last - y), 0)
-        total = int((times * held).sum())
-        n = n - cut
-        for many in np.unique(times[n > 0]).tolist():
-            some = (n > 0) & (times == many)
-            above = (block - y)[some] % Q + Q
-            columns = [n[some], above, np.full_like(above, a), np.full_like(above, b)]
-            total += many * sum_overlaps(columns, P, Q, int((end - first).max()))
-        return total
-
-
 # ------------------------------------------------------------------ whole common periods
-
-
-def _wind_up(one: Stripes, two: Stripes) -> int:
-    """Return how many elements two sets share in one common period.
-
-    By the Chinese remainder theorem every pair of elements, one from each period, that agree modulo the gcd g of the
-    periods is one common element. So both periods are wound up on a circle of length g, where how often a place is
-    covered changes at the ends of blocks alone::
-
-        one    2222111122222    times covered, from one end of a block to the next
-        two    1113333311111    the sum of products of both: 3*2*1 + 1*2*3 + 4*1*3 + 3*2*1 + 2*2*1
-    """
-    P, Q = one.period, two.period
-    g = gcd(P, Q)
-    places, steps, always = [], [], []
-    for stripes in (one, two):
-        turns, start = stripes.size // g, stripes.start % g
-        end = start + stripes.size - turns * g
-        over = end >= g
-        places.append(np.concatenate([start, np.where(over, end - g, end)]))
-        steps.append(np.repeat(np.array([1, -1]), len(start)))
-        always.append(int(turns.sum()) + int(over.sum()))
-    place = np.concatenate([*places, np.zeros(1, places[0].dtype)])
-    order = np.argsort(place, kind="stable")
-    place = place[order]
-    width = np.append(place[1:], g) - place
-    zeros = [np.zeros(len(step), np.int64) for step in steps]
-    covered = [np.concatenate([steps[0], zeros[1], [0]]), np.concatenate([zeros[0], steps[1], [0]])]
-    dtype = np.int64 if P // g * Q < 1 << 62 else object
-    x, y = (np.cumsum(step[order]).astype(dtype) + more for step, more in zip(covered, always, strict=True))
-    return int((x * y * width).sum())
 
 
 def _residue_counts(s: Nest, lo: int, hi: int, g: int) -> list[int]:
@@ -466,7 +223,7 @@ class PairCount:
         # by the Chinese remainder theorem all that matters of the phases is their distance modulo g
         s, t = nests.shift(s, -s[0][2]), ((t[0][0], Q, (t[0][2] - s[0][2]) % g), *t[1:])
         ways = []
-        for m, (d, one), (e, two) in _classes(s, t):
+        for m, (d, one), (e, two) in list_classes(s, t):
             entries = 2 * m * (one + two)
             ways.append(_CountWay(entries, partial(self._wind, s[:d], s[d:], t[:e], t[e:], m)))
         if min([way.entries for way in ways]) > tuning.COLUMN:
@@ -481,10 +238,10 @@ class PairCount:
         dtype = np.int64 if max(s[0][1], t[0][1]) * m < 1 << 61 else object
         one, two = list_stripes(s, dtype), list_stripes(t, dtype)
         if m == 1:
-            return _wind_up(one, two)
+            return wind_up(one, two)
         # a common period of a class stands for m times as many integers, which may be several common periods
         common = m * lcm(*(x.period * (m // gcd(x.period, m)) // m for x in (one, two)))
-        total = sum([_wind_up(one.in_class(r, m, tail), two.in_class(r, m, uail)) for r in range(m)])
+        total = sum([wind_up(one.in_class(r, m, tail), two.in_class(r, m, uail)) for r in range(m)])
         return total // (common // lcm(one.period, two.period))
 
     def unions(self, ss: Sequence[Nest], ts: Sequence[Nest], lo: int, hi: int) -> int | Open:
@@ -519,10 +276,10 @@ class PairCount:
     def _group_cost(ss: list[Nest], ts: list[Nest], length: int) -> float:
         """Return about how many entries `_group` takes."""
         P, Q = ss[0][0][1], ts[0][0][1]
-        ours, theirs = (_about(sum([count_blocks(s[1:], s[0][0]) for s in members])) for members in (ss, ts))
+        ours, theirs = (about(sum([count_blocks(s[1:], s[0][0]) for s in members])) for members in (ss, ts))
         whole, rest = divmod(length, lcm(P, Q))
         rounds = count_rounds(rest // max(P, Q) + 1, min(P, Q)) if rest else 0
-        slow = 1 if max(P, Q) < 1 << 52 and length < 1 << 100 else _slowness(max(P, Q))
+        slow = 1 if max(P, Q) < 1 << 52 and length < 1 << 100 else find_slowness(max(P, Q))
         each = tuning.ENTRIES_A_ROUND + slow * ours * theirs
         return slow * (ours + theirs) + (2 * (ours + theirs) if whole else 0) + rounds * each
 
@@ -534,8 +291,8 @@ class PairCount:
         dtype: Any = np.int64 if ss[0][0][1] < 1 << 52 and length < 1 << 100 else object
         one, two = (Stripes.joined([list_stripes(s, dtype) for s in members]) for members in (ss, ts))
         whole, rest = divmod(length, lcm(one.period, two.period))
-        total = whole * _wind_up(one, two) if whole else 0
-        return total + (_sum_of_stripes(one, two, rest) if rest else 0)
+        total = whole * wind_up(one, two) if whole else 0
+        return total + (sum_of_stripes(one, two, rest) if rest else 0)
 
     def _go(self, ways: Iterable[_CountWay], s: Nest, t: Nest) -> int:
         """Go the way that costs least, or raise `TooHard`."""
@@ -597,18 +354,18 @@ class PairCount:
         (a, P, _), (b, Q, _) = s[0], t[0]
         g = gcd(P, Q)
         levels = tuning.ENTRIES_A_ROUND * (len(s) + len(t))
-        yield _CountWay(levels / 16 + _about(length, tuning.BITS_AN_ENTRY), lambda: _meet_bits(s, t, length))
+        yield _CountWay(levels / 16 + about(length, tuning.BITS_AN_ENTRY), lambda: _meet_bits(s, t, length))
 
         near: Any = np.int64 if length + P < 1 << 62 else object
-        slow = 1 if near == np.int64 else _slowness(P)
-        walk = levels + slow * _walk_cost(s, t, length, 1)
-        yield _CountWay(walk, lambda: self._walk(s, t, _BlockPairs.window(length, near), 0, (0, 0)))
+        slow = 1 if near == np.int64 else find_slowness(P)
+        walk = levels + slow * estimate_walk(s, t, length, 1)
+        yield _CountWay(walk, lambda: self._walk(s, t, BlockPairs.window(length, near), 0, (0, 0)))
 
         dtype: Any = np.int64 if P < 1 << 52 and length < 1 << 100 else object
-        slow = 1 if dtype == np.int64 else _slowness(P)
-        distances = _about((a + b) // g + 1)
-        meeting = min(distances, _about(length * (a + b), P * Q) + 1)
-        walk = _walk_cost(s[1:], t[1:], _mean_overlap(a, b), meeting)
+        slow = 1 if dtype == np.int64 else find_slowness(P)
+        distances = about((a + b) // g + 1)
+        meeting = min(distances, about(length * (a + b), P * Q) + 1)
+        walk = estimate_walk(s[1:], t[1:], find_mean_overlap(a, b), meeting)
         yield _CountWay(levels + slow * (2 * distances + walk), lambda: self._meet(s, t, length, 1, dtype))
 
         if tuning.SHORT < a + b <= tuning.MAX_TABLE and dtype == np.int64:
@@ -618,14 +375,14 @@ class PairCount:
         rounds = count_rounds(length // P + 1, Q)
         one, two = count_blocks(s[1:], a), count_blocks(t[1:], b)
         lengths = nests.count(s[1:], 0, a) * two + nests.count(t[1:], 0, b) * one
-        meet = levels + slow * _about((one + two) * g * one + (one + 1) * lengths, 2 * g * max(one, 1))
+        meet = levels + slow * about((one + two) * g * one + (one + 1) * lengths, 2 * g * max(one, 1))
         yield _CountWay(meet, lambda: self._meet(s, t, length, max(len(s), len(t)), dtype))
-        entries = rounds * (tuning.ENTRIES_A_ROUND + slow * _about(one * two)) + tuning.ENTRIES_A_ROUND
-        yield _CountWay(entries, lambda: _sum_of_stripes(list_stripes(s, dtype), list_stripes(t, dtype), length))
+        entries = rounds * (tuning.ENTRIES_A_ROUND + slow * about(one * two)) + tuning.ENTRIES_A_ROUND
+        yield _CountWay(entries, lambda: sum_of_stripes(list_stripes(s, dtype), list_stripes(t, dtype), length))
 
     # -------------------------------------------------------------- walk
 
-    def _walk(self, s: Nest, t: Nest, pairs: _BlockPairs, g: int, around: tuple[int, int]) -> int:
+    def _walk(self, s: Nest, t: Nest, pairs: BlockPairs, g: int, around: tuple[int, int]) -> int:
         """Sum over columns: times * (what s + x and t + y share in [first, end)).
 
         All distances y - x are the same modulo g. `around` is how long the blocks are that begin at x and at y, where
@@ -688,15 +445,15 @@ class PairCount:
     def _ends(self, outer: Nest, other: Nest, s: Nest, t: Nest, length: int) -> tuple[int, int, int]:
         """Count where the window's ends cut a block of both; return that, and where the cut blocks end and begin."""
         lo, hi = 0, length
-        first = min(_block_around(outer, 0)[1], _block_around(other, 0)[1])
-        last = max(_block_around(outer, length - 1)[0], _block_around(other, length - 1)[0])
+        first = min(block_around(outer, 0)[1], block_around(other, 0)[1])
+        last = max(block_around(outer, length - 1)[0], block_around(other, length - 1)[0])
         if first > 0:
             lo = min(first, length)
         if last < length:
             hi = max(lo, last)
         return self.common(s, t, 0, lo) + self.common(s, t, hi, length), lo, hi
 
-    def _distances(self, s: Nest, t: Nest, ours: Stripes, theirs: Stripes, length: int) -> Iterator[_BlockPairs]:
+    def _distances(self, s: Nest, t: Nest, ours: Stripes, theirs: Stripes, length: int) -> Iterator[BlockPairs]:
         """Yield the pairs of blocks, each repeated with its nest's period, that overlap in [0, length): at x = 0 one
         of ours, at y one of theirs, times how often these come at this distance. None is cut by the window.
         """
@@ -738,7 +495,7 @@ class PairCount:
             times = (most - least - (i - least) % n) // n + 1
             keep = times > 0
             d, first, end, times = d[keep], first[keep], end[keep], times[keep]
-            yield _BlockPairs(np.zeros_like(d), d, first, end, times)
+            yield BlockPairs(np.zeros_like(d), d, first, end, times)
 
     # -------------------------------------------------------------- fold
 
@@ -749,7 +506,7 @@ class PairCount:
         P, g, levels = s[0][1], gcd(s[0][1], t[0][1]), 4 * tuning.ENTRIES_A_ROUND
         rounds = count_rounds(n, t[0][1])
         dtype: Any = np.int64 if 8 * P * (n + 2) < 1 << 62 else object
-        slow = 1 if dtype == np.int64 else _slowness(P)
+        slow = 1 if dtype == np.int64 else find_slowness(P)
         cuts = []
         for nest in (s, t):
             parts = []
@@ -762,8 +519,8 @@ class PairCount:
         for (one, m, ours, at), (two, k, theirs, at_two) in product(*cuts):
             residues = one * two * (m // gcd(g, m) + k // gcd(g, k))
             # at both ends of each block, each run inside of it looks up both its own ends, at all distances
-            ends = 2 * one * ours * _looked_up(t[at_two:], k) + 2 * two * theirs * _looked_up(s[at:], m)
-            entries = rounds * (levels + 2 * slow * _about(residues)) + _about(2 * ends)
+            ends = 2 * one * ours * count_looked_up(t[at_two:], k) + 2 * two * theirs * count_looked_up(s[at:], m)
+            entries = rounds * (levels + 2 * slow * about(residues)) + about(2 * ends)
             if entries < best:
                 best, d, e = entries, at, at_two
         blocks, others = ((s[0][0], P, first), *s[1:d]), t[:e]
@@ -771,57 +528,6 @@ class PairCount:
             best,
             lambda: fold_distances(list_stripes(blocks, dtype), s[d:], list_stripes(others, dtype), t[e:], n, dtype),
         )
-
-
-def _sum_of_stripes(one: Stripes, two: Stripes, length: int) -> int:
-    """Return how many common elements two sets have in [0, length).
-
-    Each pair of stripes is a sum of ramps over the blocks of the first that lie in [0, length); the blocks that the
-    ends of it cut are counted one by one.
-    """
-    P, Q = one.period, two.period
-    periods, rest = divmod(length, P)
-    first = -(one.start // P)  # of each block the first that begins in there, and the first that ends beyond it
-    last = np.maximum(periods + (rest - one.end) // P + 1, first)
-    total = 0
-    for k, by in ((first - 1, 0), (last - periods, P * periods)):
-        low, high = max(-by, -2 * P), min(length - by, 2 * P)  # no block reaches beyond these
-        start, end = np.maximum(one.start + P * k, low), np.minimum(one.end + P * k, high)
-        for at in np.flatnonzero(start < end).tolist():
-            total += two.count_between(int(start[at]) + by, int(end[at]) + by)
-    whole = np.flatnonzero(last > first)
-    n, long, start = (last - first)[whole], one.size[whole], (one.start + P * first)[whole]
-    few = max(1, tuning.COLUMN // (4 * len(two.start) + 1))
-    for at in range(0, len(n), few):
-        part = slice(at, at + few)
-        for at_two in range(0, len(two.start), tuning.COLUMN // 4):
-            some = two.part(slice(at_two, at_two + tuning.COLUMN // 4))
-            y = (start[part, None] - some.start) % Q + Q
-            columns = np.broadcast_arrays(n[part, None], y, long[part, None], some.size)
-            total += sum_overlaps([column.ravel() for column in columns], P, Q, length)
-    return total
-
-
-def count_tables(one: Table, two: Table, length: int) -> int:
-    """Count in a window of less than one common period what two sets share, in as many steps as the longer period has.
-
-    Each set is a table of its period from the window's start on, 1 where an integer is held, else 0; the periods share
-    no factor.
-
-    An element x of `one` in its first period is there again at x + m*j, m its period. The places of these
-    modulo n, the period of `two`, follow each other in the order of m*t mod n, the same for all x. So with
-    sums over `two` in this order, each x needs the difference of two sums.
-    """
-    m, n = len(one), len(two)
-    x = np.flatnonzero(one)
-    order = np.arange(n, dtype=np.int64) * (m % n) % n
-    sums = np.zeros(n + 1, np.int64)
-    np.cumsum(two[order], out=sums[1:])
-    times = np.maximum((length - 1 - x) // m + 1, 0)  # how often x is there, less than n times
-    begin = x % n * pow(m, -1, n) % n
-    end = begin + times
-    around = np.maximum(end - n, 0)  # beyond the last place the order begins again
-    return int((sums[np.minimum(end, n)] - sums[begin] + sums[around]).sum())
 
 
 def _by_period(members: Sequence[Nest]) -> list[list[Nest]]:
@@ -845,7 +551,7 @@ def _meet_blocks(ss: Sequence[Nest], ts: Sequence[Nest], length: int) -> int:
     sides = []
     for members in (ss, ts):
         dtypes = [object if any(P >= 1 << 61 for _, P, _ in s) else np.int64 for s in members]
-        listed_each = [_list_blocks(s, 0, length, dtype) for s, dtype in zip(members, dtypes, strict=True)]
+        listed_each = [list_blocks(s, 0, length, dtype) for s, dtype in zip(members, dtypes, strict=True)]
         start, end = (np.concatenate([blocks[k].astype(np.int64) for blocks in listed_each]) for k in (1, 2))
         order = np.argsort(start)
         sides.append((start[order], end[order]))
@@ -870,67 +576,3 @@ def _count_residues(s: Nest, t: Nest, g: int) -> int:
     """Return the common elements of a common period, residue by residue modulo the gcd of the periods."""
     pairs = zip(_residue_counts(s, 0, s[0][1], g), _residue_counts(t, 0, t[0][1], g), strict=True)
     return sum([m * n for m, n in pairs])
-
-
-def _classes(s: Nest, t: Nest) -> Iterator[tuple[int, tuple[int, float], tuple[int, float]]]:
-    """Yield the moduli m for which classes of integers make plain stripes of two nests: 1, and such that the short
-    periods inside of one nest or of both divide. With each comes, for both nests, at which depth it is taken apart,
-    and into about how many stripes a class.
-    """
-    for d, e in dict.fromkeys(product(_cuts(s), _cuts(t))):
-        m = lcm(*(nest[k][1] for nest, k in ((s, d), (t, e)) if k < len(nest)))
-        if m <= tuning.CLASSES:
-            yield m, (d, _stripes_a_class(s, d, m)), (e, _stripes_a_class(t, e, m))
-
-
-def _cuts(s: Nest) -> list[int]:
-    """Return its depth, and that above which the periods are short."""
-    short = [k for k in range(1, len(s)) if s[k][1] <= tuning.CLASSES]
-    return [len(s), *short[:1]]
-
-
-def _stripes_a_class(s: Nest, depth: int, m: int) -> float:
-    a, P, _ = s[0]
-    held, Q = 1, 1
-    if depth < len(s):
-        Q = s[depth][1]
-        held = nests.count(s[depth:], 0, Q)
-    return _about(count_blocks(s[1:depth], a) * held * (m // gcd(P, m)), Q)
-
-
-def _looked_up(t: Nest, k: int) -> int:
-    """Return how many entries it takes to number k integers in a nest."""
-    return (len(t) + 1) * (tuning.ENTRIES_A_ROUND + k)
-
-
-def _about(n: int, by: int = 1) -> float:
-    """Return n / by for an estimate, but no more than `tuning.FAR`: nests may be too long for floats."""
-    try:
-        return min(n / by, tuning.FAR)
-    except OverflowError:
-        return tuning.FAR
-
-
-def _slowness(P: int) -> int:
-    """Return how many times as much an entry costs as one of int64, where it is of Python integers as long as this."""
-    return tuning.PYTHON_INTEGERS * (1 + P.bit_length() // tuning.LONG_BITS)
-
-
-def _mean_overlap(a: int, b: int) -> int:
-    """Return what blocks of two lengths that overlap share on average."""
-    return -(-a * b // (a + b))
-
-
-def _walk_cost(s: Nest, t: Nest, width: int, pairs: float) -> float:
-    """Return about how many entries a walk has that begins with as many pairs, which overlap as widely."""
-    entries = pairs
-    while s and t:
-        if len(s) == 1 == len(t) and width > tuning.FEW_BLOCKS * max(s[0][1], t[0][1]):
-            return entries + pairs * tuning.ENTRIES_OF_STRIPES
-        if s[0][1] < t[0][1]:
-            s, t = t, s
-        (a, P, _), s = s[0], s[1:]
-        entries += pairs * (_about(width, P) + 1)
-        pairs = min(pairs * _about(width + a, P), tuning.FAR)
-        width = _mean_overlap(width, a)
-    return entries + pairs * (len(s) + len(t))

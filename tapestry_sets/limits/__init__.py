@@ -42,7 +42,7 @@ from tapestry_sets.limits.budget import (
     limits,
 )
 from tapestry_sets.limits.checks import check_arguments, check_fields, check_tuple, hold_calls, skip_checks
-from tapestry_sets.limits.climb import REFUSALS, Rung, ask_one, attempt, climb, retell
+from tapestry_sets.limits.climb import HARD, MANY, REFUSALS, Rung, ask_one, attempt, climb, name_way, retell
 from tapestry_sets.limits.constructors import (
     Checked,
     Frozen,

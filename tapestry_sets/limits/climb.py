@@ -45,10 +45,16 @@ class Rung(NamedTuple):
     defers: bool = False
 
 
+def name_way(name: str, words: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a way that was made of others the name by which a tally knows it, and the words that people are told."""
+    ask.__name__, ask.__doc__ = name, words
+    return ask
+
+
 T = TypeVar("T")
 
-REFUSALS = (TooHard, TooManyPieces)
-"""What a rung may refuse with whose closed form needs both few branches and few pieces."""
+HARD, MANY, REFUSALS = (TooHard,), (TooManyPieces,), (TooHard, TooManyPieces)
+"""What a rung may refuse with whose closed form needs few branches, or few pieces, or both."""
 
 
 def climb(rungs: Iterable[Rung], *about: Any, closed: bool = False) -> Any:

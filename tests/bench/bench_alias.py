@@ -45,7 +45,7 @@ from tapestry_sets import (
     tally,
     tile,
 )
-from tapestry_sets.alias.ladder.rungs import isl_numbers
+from tapestry_sets.alias.ladder.by_isl import isl_numbers
 from tapestry_sets.solvers import isl
 
 RESULTS = SETS_RESULTS.with_name("bench_alias.md")

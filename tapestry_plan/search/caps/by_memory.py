@@ -19,9 +19,7 @@ from tapestry_plan.search.caps.least import find_small, list_same
 from tapestry_plan.search.caps.needed import find_unrunnable
 from tapestry_plan.search.neighbors.fusing import list_makers_inside, write_blocks
 from tapestry_plan.search.neighbors.recomputing import list_late, list_subsets, run_again
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.tensors import Known
-from tapestry_plan.search.prices.variants import Variants
+from tapestry_plan.search.prices.costs import Known, Problem, Variants
 from tapestry_plan.search.solving import Solved, count_work, find_bound
 from tapestry_plan.steps import (
     Device,

@@ -32,8 +32,8 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.caps.least import LeastMemory, find_small, list_same, may_idle
 from tapestry_plan.search.caps.needed import find_overfull
 from tapestry_plan.search.moving import count_better
-from tapestry_plan.search.prices.memory import Memory, MemoryOfEach, MemoryOfMany
-from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.added import Memory, MemoryOfEach, MemoryOfMany
+from tapestry_plan.search.prices.costs import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray, evaluate, minimize
 from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, TooManyLabels
 from tapestry_plan.search.sums.pruning import find_marginals

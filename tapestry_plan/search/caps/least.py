@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.memory import Memory, MemoryOfMany
-from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.added import Memory, MemoryOfMany
+from tapestry_plan.search.prices.costs import Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.frontier import WEIGHT, Frontier, TooManyLabels
 from tapestry_plan.steps import align

@@ -18,8 +18,8 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search.caps.least import LeastMemory
-from tapestry_plan.search.prices.memory import MemoryOfMany
-from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.added import MemoryOfMany
+from tapestry_plan.search.prices.costs import Problem
 from tapestry_plan.search.sums.elimination import Factor
 from tapestry_sets.limits import quote
 

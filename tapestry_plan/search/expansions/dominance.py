@@ -26,12 +26,9 @@ from msgspec import Struct
 from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode
 from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.granted import Granted, ReadTensor, find_granted
-from tapestry_plan.search.prices.blocks import take_out
-from tapestry_plan.search.prices.operands import ANYHOW, FREE
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.tensors import TensorCost, Use
-from tapestry_plan.search.prices.transfers import Held
-from tapestry_plan.search.prices.variants import Variants
+from tapestry_plan.search.prices.added import take_out
+from tapestry_plan.search.prices.costs import Problem, TensorCost, Use, Variants
+from tapestry_plan.search.prices.moves import ANYHOW, FREE, Held
 from tapestry_plan.search.solving import KeptLayouts, list_rows
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round

@@ -20,13 +20,9 @@ from msgspec import Struct
 from tapestry_plan.ir import Stored
 from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.joint import JointProblem
-from tapestry_plan.search.prices.numbering import list_classes
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.splits import asks_for_splits
-from tapestry_plan.search.prices.tensors import TensorCost, Use, Variable
-from tapestry_plan.search.prices.transfers import Held
-from tapestry_plan.search.prices.variables import Asked
-from tapestry_plan.search.prices.variants import Option, Variants
+from tapestry_plan.search.prices.added import asks_for_splits
+from tapestry_plan.search.prices.costs import Asked, Option, Problem, TensorCost, Use, Variable, Variants
+from tapestry_plan.search.prices.moves import Held, list_classes
 from tapestry_plan.search.sums.elimination import minimize_beside
 from tapestry_plan.search.sums.reduction import Factor, IntArray
 from tapestry_plan.steps import list_stored, pull_back, unite

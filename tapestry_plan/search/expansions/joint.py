@@ -26,11 +26,8 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.operands import ANYHOW
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.tensors import TensorCost, Use
-from tapestry_plan.search.prices.variables import Asked
-from tapestry_plan.search.prices.variants import Given, Variants
+from tapestry_plan.search.prices.costs import Asked, Given, Problem, TensorCost, Use, Variants
+from tapestry_plan.search.prices.moves import ANYHOW
 from tapestry_plan.search.solving import KeptLayouts, list_rows
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.pruning import find_marginals, is_worth_a_round

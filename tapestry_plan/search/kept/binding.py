@@ -17,11 +17,9 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, parts_of, read_sizes
 from tapestry_plan.rewrite import Draft, fix_bits
 from tapestry_plan.search.kept.keeping import write_kept
-from tapestry_plan.search.prices.kept import KeptProblem
-from tapestry_plan.search.prices.merging import NEVER, ORDERS, Merges
-from tapestry_plan.search.prices.tensors import Known, Use
-from tapestry_plan.search.prices.transfers import Held
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.added import KeptProblem
+from tapestry_plan.search.prices.costs import NEVER, ORDERS, Asked, Known, Merges, Use
+from tapestry_plan.search.prices.moves import Held
 from tapestry_plan.steps import Choices, Layout, ShardPlan, check_choices, fill_binding, leave_out_even, share_out
 from tapestry_sets.limits import FrozenDict, put_fields, quote, tell_count
 

@@ -23,12 +23,8 @@ from msgspec.structs import replace
 from tapestry_plan.ir import Axis, Graph
 from tapestry_plan.search import tuning
 from tapestry_plan.search.placing import count_held
-from tapestry_plan.search.prices.chosen import Moved, find_cells
-from tapestry_plan.search.prices.derived import derive_layouts
-from tapestry_plan.search.prices.kept import KeptProblem
-from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
-from tapestry_plan.search.prices.tensors import Known, TensorCost
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.added import KeptProblem, derive_layouts
+from tapestry_plan.search.prices.costs import TICKS_PER_SECOND, Asked, Known, Moved, TensorCost, find_cells
 from tapestry_plan.search.sums.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.steps import (

@@ -20,7 +20,7 @@ from tapestry_plan.rewrite import Draft, fix_bits
 from tapestry_plan.search.arguments import CapOptions, check_least
 from tapestry_plan.search.caps.by_memory import keeps
 from tapestry_plan.search.kept.comparing import Comparison
-from tapestry_plan.search.prices.kept import KeptProblem
+from tapestry_plan.search.prices.added import KeptProblem
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.writing import write_plan
 from tapestry_plan.steps import (

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.costs import Problem
 from tapestry_plan.search.solving import Solved
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.steps import list_stored

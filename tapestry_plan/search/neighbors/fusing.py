@@ -14,10 +14,8 @@ from math import prod
 from tapestry_plan.ir import Graph, OpNode
 from tapestry_plan.rewrite import Draft, fuse
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.blocks import FusedProblem, Pick, can_join
-from tapestry_plan.search.prices.kept import KeptProblem
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.seconds import is_product
+from tapestry_plan.search.prices.added import FusedProblem, KeptProblem, Pick, can_join
+from tapestry_plan.search.prices.costs import Problem, is_product
 from tapestry_plan.steps import Choices, Fused, list_stored
 from tapestry_sets.limits import FrozenDict, put_fields
 

@@ -22,10 +22,8 @@ import numpy as np
 from tapestry_plan.ir import OpNode
 from tapestry_plan.rewrite import Draft, split_axes
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.blocks import take_out
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
-from tapestry_plan.search.prices.splits import Split
+from tapestry_plan.search.prices.added import Split, take_out
+from tapestry_plan.search.prices.costs import TICKS_PER_SECOND, Problem
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.pruning import find_marginals
 from tapestry_plan.steps import IndexBlock, PeriodicBlock, Reads, count_copied, list_stored, tell_rule

@@ -22,8 +22,8 @@ from tapestry_plan.steps.asking.reasons import OperandReads
 from tapestry_plan.steps.asking.transfers import PlannedTransfer
 from tapestry_plan.steps.layouts.cells import unite
 from tapestry_plan.steps.layouts.reads import Reads, pull_back
-from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Copy
+from tapestry_plan.steps.tags import name_stage
 from tapestry_sets.limits import escape_controls, tell_count
 from tapestry_sets.regions import DisjointRegions, Region
 

@@ -18,11 +18,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.ir import Graph
+from tapestry_plan.ir import Graph, OpNode, map_makers
 from tapestry_plan.steps.documents import to_plain
 from tapestry_plan.steps.layouts.runs import count_copy_runs
-from tapestry_plan.steps.lowering import name_stage
 from tapestry_plan.steps.step import HOST, Buffer, Copy, Step
+from tapestry_plan.steps.tags import name_stage
 from tapestry_plan.steps.tuning import SHOWN_LINKS, SHOWN_ROWS
 from tapestry_sets.draw import align, as_html
 from tapestry_sets.limits import FrozenDict, Public, cut_text, escape_controls, quote, tell_count
@@ -118,7 +118,7 @@ def tell_cells(regions: Sequence[Region]) -> str:
 
 
 COLUMNS = PlannedTransfer.__struct_fields__
-NAMES: Mapping[str, str] = {
+TRANSFER_COLUMNS: Mapping[str, str] = {
     "step": "step", "source": "from", "target": "to", "tensor": "tensor", "producer": "made by",
     "consumer": "read by", "nbytes": "bytes", "runs": "runs", "why": "why",
 }  # fmt: skip
@@ -286,7 +286,7 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
 
     def _list_cells(self) -> tuple[list[list[str]], list[int]]:
         """The table's rows, heads first, and which columns are of numbers."""
-        names = [name for name in NAMES if name != "runs" or self.prices_runs]
+        names = [name for name in TRANSFER_COLUMNS if name != "runs" or self.prices_runs]
         rows = [
             [
                 f"{value:,}" if name in ("nbytes", "runs") else escape_controls(str(value), "")
@@ -295,7 +295,9 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
             ]
             for row in self.rows[:SHOWN_ROWS]
         ]
-        return [[NAMES[name] for name in names], *rows], [k for k, name in enumerate(names) if name in NUMBERS]
+        return [[TRANSFER_COLUMNS[name] for name in names], *rows], [
+            k for k, name in enumerate(names) if name in NUMBERS
+        ]
 
     def tell_elsewhere(self, tell: Callable[[int], str] = "{:,} B".format) -> str:
         """Where bytes go, if none of those that were asked for do, in words; ``tell(nbytes)`` writes how many.
@@ -325,7 +327,7 @@ class PlannedTransfers(Struct, frozen=True, dict=True, metaclass=Public):
 
 def list_transfers(graph: Graph, buffers: Mapping[int, Buffer], steps: Sequence[Step]) -> Iterator[PlannedTransfer]:
     """The copies of a plan's steps that go from one device to another."""
-    makers = {name: node.name for node in graph.nodes.values() for name in node.outputs}
+    makers = map_makers(graph)
     for number, step in enumerate(steps):
         if not isinstance(step, Copy) or step.src == HOST:
             continue
@@ -333,11 +335,16 @@ def list_transfers(graph: Graph, buffers: Mapping[int, Buffer], steps: Sequence[
         if source.device == target.device:
             continue
         nbytes = sum(region.size for region in step.regions) * np.dtype(source.dtype).itemsize
-        producer = makers.get(step.tensor, graph.stored[step.tensor].kind)
+        producer = tell_producer(graph, makers, step.tensor)
         yield PlannedTransfer(
             number, source.device, target.device, step.tensor, producer, step.node, step.regions, nbytes,
             count_copy_runs(step, buffers), source.part, _tell_why(graph, step, source, target, producer),
         )  # fmt: skip
+
+
+def tell_producer(graph: Graph, makers: Mapping[str, OpNode], tensor: str) -> str:
+    """The operator that makes a tensor; "input" or "constant" of one that is given."""
+    return makers[tensor].name if tensor in makers else graph.stored[tensor].kind
 
 
 def _tell_why(graph: Graph, step: Copy, source: Buffer, target: Buffer, producer: str) -> str:

@@ -234,6 +234,10 @@ class Layout(Struct, frozen=True, dict=True):
         busy, low, high = self.bounds
         return Box.from_bounds(low[device].tolist(), high[device].tolist()) if busy[device] else None
 
+    def count_parts(self, axes: Sequence[int]) -> int:
+        """How many parts there are along some axes; of those that are reduced, so many partial results."""
+        return prod(self.parts[axis] for axis in axes)
+
     def number_parts(self, axes: Sequence[int]) -> NDArray[np.int64]:
         """Row-major number of each device's part among the parts along some axes; 0 for idle devices."""
         found: NDArray[np.int64] = np.zeros(len(self.cells), np.int64)

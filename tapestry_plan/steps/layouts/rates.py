@@ -17,7 +17,7 @@ class Device(Struct, frozen=True, metaclass=Public):
     ----------
     flop_per_second : float
         Of products: operators that sum over an axis along which they read several operands, or read each cell very
-        often (`tapestry_plan.search.prices.seconds.is_product`).
+        often (`tapestry_plan.search.prices.costs.seconds.is_product`).
     memory_nbytes_per_second : float
     launch_seconds : float
         What it takes to start one computation: of an operator's shard, or of a merge of partial results.

@@ -14,8 +14,9 @@ extents are. Of several products the pairs are counted: cells of the one whose n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,9 +102,36 @@ def count_copy_runs(step: Copy, buffers: Mapping[int, Buffer]) -> int:
     return sum(count_runs(step.regions, buffers[end].box) for end in (step.src, step.dst))
 
 
+def chain_axes(axes: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, Any]:
+    """The cells that products of sets share, and those whose next one in row-major order is shared too.
+
+    Parameters
+    ----------
+    axes : iterable of tuple
+        Of each axis, the outermost first, as numbers or as arrays: the places that all have; those that some have and
+        whose next one others have; and whether some have the buffer's last place, and others its first.
+
+    Examples
+    --------
+    >>> chain_axes([(4, 3, True), (2, 1, False)])  # two columns in four rows: a run for each
+    (8, 4)
+    >>> chain_axes([(4, 3, True), (8, 7, True)])  # whole rows
+    (32, 31)
+    """
+    common, followed = 1, None
+    for shared, steps, wraps in axes:
+        followed = steps if followed is None else common * steps + followed * wraps
+        common = common * shared
+    return common, 0 if followed is None else followed
+
+
 def _count_followed(one: Region, other: Region, box: Box) -> int:
     """The cells of a region whose next one in a buffer is in another region, or in the same one."""
-    found, common = 0, 1
+    return int(chain_axes(_list_followed(one, other, box))[1])
+
+
+def _list_followed(one: Region, other: Region, box: Box) -> Iterator[tuple[int, int, bool]]:
+    """Of each axis what `chain_axes` takes."""
     for axis, (low, extent) in enumerate(zip(box.start, box.shape, strict=True)):
         mine, theirs, high = one.spans[axis], other.spans[axis], low + extent
         if mine is not None and theirs is not None:
@@ -117,6 +145,4 @@ def _count_followed(one: Region, other: Region, box: Box) -> int:
             shared = a.count_common(b, first, end)
             steps = a.count_common(b.shift(-1), first, end - 1) if first < end - 1 else 0
             wraps = first == low and end == high and high - 1 in a and low in b
-        found = common * max(0, steps) + (found if wraps else 0)
-        common *= max(0, shared)
-    return found
+        yield max(0, shared), max(0, steps), wraps

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Link, Mesh
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.along import Spreads
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.transfers import Held, count_transfers
+from tapestry_plan.search.prices.moves.along import Spreads
+from tapestry_plan.search.prices.moves.regions import RegionTable
+from tapestry_plan.search.prices.moves.transfers import Held, count_transfers
 from tapestry_plan.steps import Layout, list_candidates, list_senders, number_ports
 from tapestry_sets import DisjointRegions, Region
 

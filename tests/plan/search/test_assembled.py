@@ -11,9 +11,19 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Mesh
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.operands import ANYHOW, BESIDE, BOX, FLAT, FREE, HOSTED, PADDED, PARTED, OperandBlocks
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.transfers import Held, count_transfers
+from tapestry_plan.search.prices.moves.operands import (
+    ANYHOW,
+    BESIDE,
+    BOX,
+    FLAT,
+    FREE,
+    HOSTED,
+    PADDED,
+    PARTED,
+    OperandBlocks,
+)
+from tapestry_plan.search.prices.moves.regions import RegionTable
+from tapestry_plan.search.prices.moves.transfers import Held, count_transfers
 from tapestry_plan.steps import unite
 from tapestry_sets import DisjointRegions, Region
 from tapestry_sets.regions import Box

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Graph, InfeasiblePlan, Mesh, NotFound, ops, plan
 from tapestry_plan.search.caps.least import LeastMemory, list_same
-from tapestry_plan.search.prices.memory import Memory
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.added.memory import Memory
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.sums.frontier import WEIGHT
 from tapestry_plan.steps import Choices, Lowered, ShardPlan, lower, spill
 from tests.capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, slow

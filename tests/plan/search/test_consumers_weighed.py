@@ -13,8 +13,8 @@ from layered_models import gpt
 
 from tapestry_plan import Device, Graph, Link, Mesh, load_onnx, ops, plan
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.solving import solve
 from tapestry_plan.search.sums.elimination import evaluate, minimize
 from tapestry_plan.search.sums.reduction import Factor

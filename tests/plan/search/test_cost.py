@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
-from tapestry_plan.search.prices.operands import OperandBlocks
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.seconds import (
+from tapestry_plan.search.prices.costs.seconds import (
     compute_seconds,
     count_packed,
     find_product_share,
@@ -22,7 +20,9 @@ from tapestry_plan.search.prices.seconds import (
     merge_ticks,
     transfer_ticks,
 )
-from tapestry_plan.search.prices.transfers import Held, count_transfers
+from tapestry_plan.search.prices.moves.operands import OperandBlocks
+from tapestry_plan.search.prices.moves.regions import RegionTable
+from tapestry_plan.search.prices.moves.transfers import Held, count_transfers
 from tapestry_plan.steps import list_senders, number_ports, unite
 from tapestry_sets import Box, DisjointRegions, Region
 from tests.recosting import Recosting

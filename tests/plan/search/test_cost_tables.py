@@ -13,9 +13,9 @@ import pytest
 
 from tapestry_plan import Device, Graph, Link, Mesh, ops, plan
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.seconds import to_ticks
-from tapestry_plan.search.prices.transfers import Held, count_transfers
+from tapestry_plan.search.prices.costs.seconds import to_ticks
+from tapestry_plan.search.prices.moves.regions import RegionTable
+from tapestry_plan.search.prices.moves.transfers import Held, count_transfers
 from tapestry_plan.steps import MAX_STAGE_SECONDS, unite
 from tapestry_sets import DisjointRegions, Region
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tapestry_plan import Device, Graph, Link, Mesh, Placed, load_onnx, ops
-from tapestry_plan.search.prices.memory import Memory
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.added.memory import Memory
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.writing import lower_choice
 from tests.capped_choices import grown, most_held
 from tests.exec.run.test_every_kind_of_plan import make_graph

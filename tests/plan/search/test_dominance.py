@@ -19,10 +19,10 @@ from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.dominance import find_expandable, find_undominated
 from tapestry_plan.search.expansions.joint import JointProblem
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
-from tapestry_plan.search.prices.variables import Asked
-from tapestry_plan.search.prices.variants import Variants
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.seconds import TICKS_PER_SECOND
+from tapestry_plan.search.prices.costs.variables import Asked
+from tapestry_plan.search.prices.costs.variants import Variants
 from tapestry_plan.search.solving import find_layouts, list_rows, solve
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}

@@ -16,10 +16,10 @@ from tapestry_plan.search.caps import by_memory
 from tapestry_plan.search.caps.least import find_small, list_same
 from tapestry_plan.search.caps.needed import find_overfull, find_unrunnable
 from tapestry_plan.search.neighbors.fusing import fuse_neighbors, join_neighbors
-from tapestry_plan.search.prices.derived import derive_layouts
-from tapestry_plan.search.prices.memory import Memory, MemoryOfMany
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.added.derived import derive_layouts
+from tapestry_plan.search.prices.added.memory import Memory, MemoryOfMany
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.writing import lower_choice
 from tests.capped_choices import FEW, MAX_CHOICES, WORDS, every_choice, grown, most_held, slow
 from tests.exec.run.test_every_kind_of_plan import make_graph

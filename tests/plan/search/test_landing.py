@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from tapestry_exec import run
 from tapestry_plan import Device, Graph, Link, Mesh, Placed, ShardPlan, ops, plan
-from tapestry_plan.search.prices.memory import Memory
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.added.memory import Memory
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.writing import lower_choice, write_plan
 from tapestry_plan.steps import Copy, Free, Reduce, Stage
 from tests.capped_choices import most_held

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Graph, Mesh, ops
 from tapestry_plan.search.moving import count_better
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.sums.minima import add_small, find_least_over
 
 SHAPES = st.lists(st.integers(1, 3), max_size=7).map(tuple)

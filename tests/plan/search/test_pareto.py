@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tapestry_plan import Device, Graph, InfeasiblePlan, Link, Mesh, NotFound, ops, pareto, plan
 from tapestry_plan.search.caps import by_memory
 from tapestry_plan.search.caps.capped import solve_capped
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.steps import Alloc, Choices, Free, lower
 
 MESH = Mesh((2,), link=Link(1e-8, 1e8), device=Device(1e9, 1e10))

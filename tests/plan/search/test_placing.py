@@ -9,8 +9,8 @@ from math import prod
 import pytest
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, ops, plan
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.solving import solve
 from tapestry_plan.search.writing import lower_choice
 from tapestry_plan.steps import HOST, Copy

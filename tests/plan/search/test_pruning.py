@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tapestry_plan import Device, Graph, Link, Mesh, plan
 from tapestry_plan.ops.cells.elementwise import add, relu
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.solving import solve
 from tapestry_plan.search.sums.elimination import Balance, Factor, evaluate, minimize, split_bucket
 from tapestry_plan.search.sums.pruning import find_marginals

@@ -13,8 +13,8 @@ from tapestry_exec import run
 from tapestry_plan import Graph, InfeasiblePlan, Mesh, NotFound, ShardPlan, Tensor, gradient, ops, plan
 from tapestry_plan.rewrite import recompute, unify_equal
 from tapestry_plan.search.neighbors.recomputing import list_late, list_subsets, run_again
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tests.capped_choices import MAX_CHOICES, every_choice, slow
 
 CHEAP = {"exp": ops.exp, "tanh": ops.tanh, "relu": ops.relu}

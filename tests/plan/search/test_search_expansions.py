@@ -36,7 +36,7 @@ from tapestry_plan.rewrite import NotApplicable, split_axes
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search import tuning
 from tapestry_plan.search.expansions.dominance import Granting, Undominated, grant_all
-from tapestry_plan.search.prices.seconds import TICKS_PER_SECOND
+from tapestry_plan.search.prices.costs.seconds import TICKS_PER_SECOND
 from tapestry_plan.search.sums.elimination import minimize
 from tapestry_plan.search.sums.pruning import find_marginals
 from tapestry_plan.search.tuning import MIN_JOINT_ENTRIES

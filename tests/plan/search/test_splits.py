@@ -19,7 +19,7 @@ from tapestry_plan.ops import abs as absolute
 from tapestry_plan.ops import conv, cumulative_sum, exp, relu, softmax, tanh
 from tapestry_plan.rewrite import NotApplicable, find, split_axes
 from tapestry_plan.search import writing
-from tapestry_plan.search.prices.splits import _list_cuts, derive_splits
+from tapestry_plan.search.prices.added.splits import _list_cuts, derive_splits
 from tapestry_plan.steps.layouts.layout import PeriodicBlock, SplitAxis
 from tapestry_sets import Box, concatenate
 from tests.recosting import Recosting

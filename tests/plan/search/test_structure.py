@@ -15,12 +15,12 @@ from layered_models import bert, gpt, gpt2, llama, vit
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, load_onnx, plan
 from tapestry_plan.ops import relu
 from tapestry_plan.search import moving
-from tapestry_plan.search.prices import chosen
-from tapestry_plan.search.prices import problem as problems
-from tapestry_plan.search.prices.derived import derive_layouts
-from tapestry_plan.search.prices.memory import Memory
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.added.derived import derive_layouts
+from tapestry_plan.search.prices.added.memory import Memory
+from tapestry_plan.search.prices.costs import chosen
+from tapestry_plan.search.prices.costs import problem as problems
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.search.sums import elimination, pruning
 
 MESH = Mesh((2, 2), device=Device(1e12, 1e11), link=Link(1e-6, 1e10))

@@ -10,8 +10,8 @@ import pytest
 
 from tapestry_plan import Graph, Mesh, load_onnx, ops
 from tapestry_plan.search import solving
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tests.layered_models import gpt
 
 

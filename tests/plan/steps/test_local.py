@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tapestry_exec import evaluate
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, Tensor, concat, ops, plan
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.steps import APART, PeriodicBlock, Reads, SplitAxis, count_copied, is_padded, list_hostings
 from tapestry_sets import Box
 from tapestry_sets.views import Pad

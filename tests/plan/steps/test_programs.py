@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Graph, Mesh
 from tapestry_plan.ops import matmul, relu
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs.problem import Problem
+from tapestry_plan.search.prices.costs.variables import Asked
 from tapestry_plan.steps import (
     HOST,
     Alloc,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Graph, Link, Mesh, ShardPlan, concat, ops, plan
 from tapestry_plan.search import tuning as search_tuning
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.runs import RunReads, Signed, count_box_runs, count_message_runs
+from tapestry_plan.search.prices.moves.regions import RegionTable
+from tapestry_plan.search.prices.moves.runs import RunReads, Signed, count_box_runs, count_message_runs
 from tapestry_plan.steps import count_runs
 from tapestry_sets import Box, DisjointRegions, Region
 from tests.exec.run.test_every_kind_of_plan import make_graph

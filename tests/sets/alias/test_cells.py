@@ -25,9 +25,9 @@ from tapestry_sets import (
     pad,
     roll,
 )
+from tapestry_sets.alias.ladder.by_isl import isl_numbers
 from tapestry_sets.alias.ladder.cells import filled, read_cells
 from tapestry_sets.alias.ladder.known import KnownCells, no_products
-from tapestry_sets.alias.ladder.rungs import isl_numbers
 from tapestry_sets.alias.memory.arrays import MEMORY
 from tapestry_sets.integers import lazy
 from tapestry_sets.integers import nest as nest_module

@@ -106,7 +106,7 @@ def test_a_whole_period_is_wound_up(one: list[Stripe], two: list[Stripe], by: in
     wanted = int(np.count_nonzero(held(one, 0, n) & held(two, 0, n))) * by
     big = [scaled(s, by), scaled(t, by)]
     assert PairCount(Budget(MUCH)).period(*big) == wanted
-    for m, (d, _), (e, _) in pair_counts._classes(*big):
+    for m, (d, _), (e, _) in pair_counts.list_classes(*big):
         assert PairCount._wind(big[0][:d], big[0][d:], big[1][:e], big[1][e:], m) == wanted
     g = by * nest.period(s) * nest.period(t) // n
     if g < 100:
@@ -122,7 +122,7 @@ def test_walks_of_every_kind_end_alike(seed: int, few_blocks: int) -> None:
     wanted = (nest.bits(s, 5, n) & nest.bits(t, 5, n)).bit_count()
     with mock.patch.multiple(tuning, FEW_BLOCKS=few_blocks, SHORT=0, COLUMN=1 << 9):
         zero = np.zeros(1, np.int64)
-        pair = pair_counts._BlockPairs(zero, zero, zero + 5, zero + n, zero + 7)
+        pair = pair_counts.BlockPairs(zero, zero, zero + 5, zero + n, zero + 7)
         assert PairCount(Budget(MUCH))._walk(s, t, pair, 0, (0, 0)) == 7 * wanted
 
 
@@ -232,7 +232,7 @@ def test_a_window_beyond_int64_is_summed_as_by_python_integers(seed: int, expone
         s, t = s[:1], t[:1]
     length = lcm(s[0][1], t[0][1]) * 3 // 7
     quick, exact = (
-        pair_counts._sum_of_stripes(*(pair_counts.list_stripes(x, dtype) for x in (s, t)), length)
+        pair_counts.sum_of_stripes(*(pair_counts.list_stripes(x, dtype) for x in (s, t)), length)
         for dtype in (np.int64, object)
     )
     assert quick == exact
@@ -437,7 +437,7 @@ def test_what_is_too_hard_is_refused_before_it_begins(seed: int) -> None:
     with (
         limits(budget=2),
         mock.patch.object(PairCount, "_walk", side_effect=AssertionError),
-        mock.patch.object(pair_counts, "_sum_of_stripes", side_effect=AssertionError),
+        mock.patch.object(pair_counts, "sum_of_stripes", side_effect=AssertionError),
         mock.patch.object(pair_counts, "fold_distances", side_effect=AssertionError),
         mock.patch.object(PairCount, "_meet", side_effect=AssertionError),
         pytest.raises(TooHard, match=r"limits\(budget="),
@@ -447,7 +447,7 @@ def test_what_is_too_hard_is_refused_before_it_begins(seed: int) -> None:
 
 def test_a_walk_that_is_longer_than_expected_ends_with_its_budget() -> None:
     s, t = random_pair(1, 4, 10**9)
-    with mock.patch.object(pair_counts, "_walk_cost", return_value=0), pytest.raises(TooHard, match="budget is 50"):
+    with mock.patch.object(pair_counts, "estimate_walk", return_value=0), pytest.raises(TooHard, match="budget is 50"):
         pairs.count_in_both(s, t, 0, 10**15, Budget(50))
 
 

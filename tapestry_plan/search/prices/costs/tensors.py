@@ -11,11 +11,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Axis, Stored
-from tapestry_plan.search.prices.merging import Merges
-from tapestry_plan.search.prices.operands import BESIDE, FLAT, HOSTED, PARTED
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.transfers import Held
-from tapestry_plan.search.prices.variants import Given
+from tapestry_plan.search.prices.costs.merging import Merges
+from tapestry_plan.search.prices.costs.variants import Given
+from tapestry_plan.search.prices.moves import BESIDE, FLAT, HOSTED, PARTED, Held, RegionTable
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.steps import Facts, Layout
 from tapestry_sets.regions import DisjointRegions

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import OpNode
-from tapestry_plan.search.prices.readings import Numbered
-from tapestry_plan.search.prices.seconds import compute_seconds, count_packed, find_product_share, to_ticks
+from tapestry_plan.search.prices.costs.readings import Numbered
+from tapestry_plan.search.prices.costs.seconds import compute_seconds, count_packed, find_product_share, to_ticks
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (
     IndexBlock,

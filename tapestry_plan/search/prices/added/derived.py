@@ -28,9 +28,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.tensors import TensorCost, Use, Variable
-from tapestry_plan.search.prices.variants import Given
+from tapestry_plan.search.prices.costs import Given, Problem, TensorCost, Use, Variable
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Layout, SplitAxis
 from tapestry_sets.digits import point_of

@@ -33,10 +33,8 @@ from msgspec.structs import replace as replace_struct
 from tapestry_plan.ir import Graph, NotApplicable, OpNode, Selection
 from tapestry_plan.rewrite import Draft, Fusion, fuse
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.operands import ANYHOW, PADDED
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.seconds import compute_seconds, find_product_share, to_ticks
-from tapestry_plan.search.prices.tensors import TensorCost
+from tapestry_plan.search.prices.costs import Problem, TensorCost, compute_seconds, find_product_share, to_ticks
+from tapestry_plan.search.prices.moves import ANYHOW, PADDED
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.steps import align, list_stored
 from tapestry_sets.limits import put_item

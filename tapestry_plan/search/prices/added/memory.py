@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import OpNode
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.tensors import TensorCost
+from tapestry_plan.search.prices.costs import Problem, TensorCost
+from tapestry_plan.search.prices.moves import RegionTable
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.frontier import WEIGHT, Row
 from tapestry_plan.steps import Layout, align, find_strided, shard_of

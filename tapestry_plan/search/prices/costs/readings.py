@@ -11,13 +11,11 @@ import numpy as np
 
 from tapestry_plan.ir import Graph, OpNode, Stored, cells_of
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.merging import Makers, Merges, list_orders, price_merges
-from tapestry_plan.search.prices.operands import BOX, FLAT, HOSTED, PADDED, PARTED
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.tensors import TensorCost, Use, Variable, hold_parts, hold_whole
-from tapestry_plan.search.prices.transfers import Held
-from tapestry_plan.search.prices.variables import Asked, Declared
-from tapestry_plan.search.prices.variants import Given
+from tapestry_plan.search.prices.costs.merging import Makers, Merges, list_orders, price_merges
+from tapestry_plan.search.prices.costs.tensors import TensorCost, Use, Variable, hold_parts, hold_whole
+from tapestry_plan.search.prices.costs.variables import Asked, Declared
+from tapestry_plan.search.prices.costs.variants import Given
+from tapestry_plan.search.prices.moves import BOX, FLAT, HOSTED, PADDED, PARTED, Held, RegionTable
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (
     Hosting,
@@ -154,7 +152,7 @@ class Numbered(Declared):
         regions = list_images(signature, signature.outputs[output], self._list_blocks(options)[0], made)
         empty = table.number(DisjointRegions(tensor.shape))
         cut = signature.reductions
-        parts = [prod(option.parts[a] for a in cut) for option in options]
+        parts = [option.count_parts(cut) for option in options]
         which = np.array([option.number_parts(cut) for option in options])
         return hold_parts(self.known, self._number_blocks(options, table, regions), np.array(parts), which, empty)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.along import Exchanged
+from tapestry_plan.search.prices.moves.along import Exchanged
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Mesh, list_senders, number_ports
 

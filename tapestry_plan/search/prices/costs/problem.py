@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.chosen import Moved, count_each, find_merge
-from tapestry_plan.search.prices.numbering import list_classes
-from tapestry_plan.search.prices.operands import FREE, OperandBlocks
-from tapestry_plan.search.prices.seconds import assembly_ticks, merge_ticks, transfer_ticks
-from tapestry_plan.search.prices.tensors import TensorCost, Use, hold_whole
-from tapestry_plan.search.prices.transfers import Held, count_transfers
-from tapestry_plan.search.prices.variables import Asked
-from tapestry_plan.search.prices.work import Worked
+from tapestry_plan.search.prices.costs.chosen import Moved, count_each, find_merge
+from tapestry_plan.search.prices.costs.seconds import assembly_ticks, merge_ticks, transfer_ticks
+from tapestry_plan.search.prices.costs.tensors import TensorCost, Use, hold_whole
+from tapestry_plan.search.prices.costs.variables import Asked
+from tapestry_plan.search.prices.costs.work import Worked
+from tapestry_plan.search.prices.moves import FREE, Held, OperandBlocks, count_transfers, list_classes
 from tapestry_plan.search.sums.elimination import Factor, IntArray
 from tapestry_plan.search.sums.reduction import cut_table
 from tapestry_plan.search.sums.tables import Tables, list_scope

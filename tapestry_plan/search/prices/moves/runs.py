@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
 from tapestry_plan.search.sums.elimination import IntArray
-from tapestry_plan.steps import list_near
+from tapestry_plan.steps import chain_axes, list_near
 from tapestry_sets.regions import DisjointRegions
 
 
@@ -130,8 +130,15 @@ def _count_followed(
     sets: Sets, held: tuple[IntArray, IntArray], around: IntArray, terms: tuple[IntArray, IntArray], frames: IntArray
 ) -> IntArray:
     """Cells of one term whose next one is of another, in the buffers of both ends together, (holdings, rows)."""
-    shape = len(around), len(frames)
-    common, source, target = np.ones(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    _, ends = chain_axes(_list_followed(sets, held, around, terms, frames))
+    found: IntArray = np.broadcast_to(ends, (2, len(around), len(frames))).sum(axis=0)
+    return found
+
+
+def _list_followed(
+    sets: Sets, held: tuple[IntArray, IntArray], around: IntArray, terms: tuple[IntArray, IntArray], frames: IntArray
+) -> Iterator[tuple[IntArray, IntArray, NDArray[np.bool_]]]:
+    """Of each axis what `chain_axes` takes, (holdings, rows); the buffers of both ends differ in where a run wraps."""
     for axis in range(around.shape[1]):
         # Few rows differ in what they have of one axis: each combination is counted once.
         mine = np.column_stack([held[0][:, axis], held[1][:, axis], around[:, axis]])
@@ -143,10 +150,7 @@ def _count_followed(
         steps = sets.count_followed(axis, (a, c), (b, d))[at]
         goes_on = sets.has_place(axis, (a, c), end - 1) & sets.has_place(axis, (b, d), begin)
         comes_on = sets.has_place(axis, (a, c), high - 1) & sets.has_place(axis, (b, d), low)
-        source = common * steps + np.where(goes_on[at], source, 0)
-        target = common * steps + np.where(comes_on[at], target, 0)
-        common *= sets.count_along_axis(axis, a, b, c, d)[at]
-    return source + target
+        yield sets.count_along_axis(axis, a, b, c, d)[at], steps, np.stack([goes_on[at], comes_on[at]])
 
 
 class _Products(NamedTuple):
@@ -365,10 +369,8 @@ def count_box_runs(boxes: IntArray, around: IntArray) -> IntArray:
     """
     (low, high), (first, end) = (np.split(each, 2, axis=-1) for each in (boxes, around))
     extents, is_whole = high - low, (low == first) & (high == end)
-    followed, common = np.zeros(extents.shape[:-1], np.int64), np.ones(extents.shape[:-1], np.int64)
-    for axis in range(extents.shape[-1]):
-        steps = np.maximum(extents[..., axis] - 1, 0)
-        followed = common * steps + np.where(is_whole[..., axis], followed, 0)
-        common = common * extents[..., axis]
-    found: IntArray = np.where(common > 0, common - followed, 0)
+    steps = np.maximum(extents - 1, 0)
+    axes = range(extents.shape[-1])
+    common, followed = chain_axes((extents[..., k], steps[..., k], is_whole[..., k]) for k in axes)
+    found: IntArray = np.broadcast_to(np.where(common > 0, common - followed, 0), is_whole.shape[:-1])
     return found

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Operand, OpNode
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.problem import Problem
+from tapestry_plan.search.prices.costs import Problem
 from tapestry_plan.steps import Layout, leave_out_even, list_candidates
 
 

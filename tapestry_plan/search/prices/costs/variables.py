@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from math import inf, prod
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct, field
 
 from tapestry_plan.ir import Axis, Graph, OpNode
-from tapestry_plan.search.prices.merging import ORDERS, Makers, list_whole
-from tapestry_plan.search.prices.tensors import Kind, Known, Variable
+from tapestry_plan.search.prices.costs.merging import ORDERS, Makers, list_whole
+from tapestry_plan.search.prices.costs.tensors import Kind, Known, Variable
 from tapestry_plan.search.progress import Meter
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (
@@ -190,7 +190,7 @@ class Declared:
         for node in self.order:
             reductions = self.graph.signature(node.name).reductions
             layouts = self._variable("operator", node.name).layouts
-            if any(prod(option.parts[a] for a in reductions) > 1 for option in layouts) or (
+            if any(option.count_parts(reductions) > 1 for option in layouts) or (
                 self._shares_out("operator", node.name, self.asked.fix)
             ):
                 for k, name in enumerate(node.outputs):
@@ -252,7 +252,7 @@ class Declared:
         for node in self.order:
             reductions = self.graph.signature(node.name).reductions
             options = self._variable("operator", node.name).layouts
-            if any(prod(option.parts[a] for a in reductions) > 1 for option in options):
+            if any(option.count_parts(reductions) > 1 for option in options):
                 out.update(map(self.stored_as, node.outputs))
         return out
 

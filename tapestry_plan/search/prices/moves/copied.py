@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.search.prices.numbering import list_classes, list_tuples
-from tapestry_plan.search.prices.operands import ANYHOW, BESIDE, BOX, FLAT, FREE, HOSTED, PADDED, PARTED
-from tapestry_plan.search.prices.regions import Flags, RegionTable, count_fresh, unite_numbers
+from tapestry_plan.search.prices.moves.numbering import list_classes, list_tuples
+from tapestry_plan.search.prices.moves.operands import ANYHOW, BESIDE, BOX, FLAT, FREE, HOSTED, PADDED, PARTED
+from tapestry_plan.search.prices.moves.regions import Flags, RegionTable, count_fresh, unite_numbers
 from tapestry_plan.search.sums.elimination import IntArray
 
 

@@ -12,13 +12,10 @@ places where what it makes in parts may land, or lie at the end::
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from math import prod
 from typing import Any
 
 from tapestry_plan.ir import Axis, Graph
-from tapestry_plan.search.prices.problem import Problem
-from tapestry_plan.search.prices.tensors import Kind, TensorCost, Variable
-from tapestry_plan.search.prices.variables import Asked
+from tapestry_plan.search.prices.costs import Asked, Kind, Problem, TensorCost, Variable
 from tapestry_plan.steps import Choices, Layout, list_candidates
 
 
@@ -94,7 +91,7 @@ class KeptProblem(Problem):
         for node in self.order:
             cut = self.graph.signature(node.name).reductions
             layouts = self._variable("operator", node.name).layouts
-            may_land = node.name in self._open and any(prod(one.parts[a] for a in cut) > 1 for one in layouts)
+            may_land = node.name in self._open and any(one.count_parts(cut) > 1 for one in layouts)
             for k, name in enumerate(node.outputs):
                 if may_land:
                     places = self._list_landings(self.graph.stored[name].shape)  # the first one is nowhere
@@ -108,7 +105,7 @@ class KeptProblem(Problem):
         if kind == "source":
             return ("landing", name) in self._kept
         cut, kept = self.graph.signature(name).reductions, self._kept["operator", name]
-        is_whole = prod(kept.parts[a] for a in cut) == 1
+        is_whole = kept.count_parts(cut) == 1
         return is_whole and any(("landing", out) in self._kept for out in self.graph.nodes[name].outputs)
 
     def _settle_landing(self, cost: TensorCost) -> None:

@@ -18,9 +18,9 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.along import Spreads
-from tapestry_plan.search.prices.numbering import list_classes, list_tuples, renumber
-from tapestry_plan.search.prices.operands import ANYHOW, FLAT, PARTED
+from tapestry_plan.search.prices.moves.along import Spreads
+from tapestry_plan.search.prices.moves.numbering import list_classes, list_tuples, renumber
+from tapestry_plan.search.prices.moves.operands import ANYHOW, FLAT, PARTED
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import unite
 from tapestry_sets.batch import RegionArray

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.search.prices.merging import count_merging
-from tapestry_plan.search.prices.operands import ANYHOW, BESIDE, BOX, FLAT, HOSTED, PADDED, PARTED
-from tapestry_plan.search.prices.seconds import assembly_ticks, merge_ticks, transfer_ticks
-from tapestry_plan.search.prices.tensors import Known, TensorCost, Use, hold_whole
-from tapestry_plan.search.prices.transfers import Held
+from tapestry_plan.search.prices.costs.merging import count_merging
+from tapestry_plan.search.prices.costs.seconds import assembly_ticks, merge_ticks, transfer_ticks
+from tapestry_plan.search.prices.costs.tensors import Known, TensorCost, Use, hold_whole
+from tapestry_plan.search.prices.moves import ANYHOW, BESIDE, BOX, FLAT, HOSTED, PADDED, PARTED, Held
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Bounds, MergeOrder, MergeStage, Mesh, count_runs, list_senders, number_ports, unite
 from tapestry_sets.regions import Box, DisjointRegions, Region

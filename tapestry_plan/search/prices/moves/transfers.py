@@ -8,13 +8,13 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.along import Exchanged, count_along, list_own, part_operands
-from tapestry_plan.search.prices.copied import list_copied
-from tapestry_plan.search.prices.exchange import Exchange
-from tapestry_plan.search.prices.numbering import list_classes, list_tuples
-from tapestry_plan.search.prices.operands import BESIDE, FREE, HOSTED, PADDED, OperandBlocks
-from tapestry_plan.search.prices.regions import Flags, RegionTable, count_fresh, list_fresh
-from tapestry_plan.search.prices.runs import RunReads
+from tapestry_plan.search.prices.moves.along import Exchanged, count_along, list_own, part_operands
+from tapestry_plan.search.prices.moves.copied import list_copied
+from tapestry_plan.search.prices.moves.exchange import Exchange
+from tapestry_plan.search.prices.moves.numbering import list_classes, list_tuples
+from tapestry_plan.search.prices.moves.operands import BESIDE, FREE, HOSTED, PADDED, OperandBlocks
+from tapestry_plan.search.prices.moves.regions import Flags, RegionTable, count_fresh, list_fresh
+from tapestry_plan.search.prices.moves.runs import RunReads
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import Mesh
 from tapestry_sets.regions import DisjointRegions

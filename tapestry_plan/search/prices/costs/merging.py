@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Monoid, Operand
 from tapestry_plan.search import tuning
-from tapestry_plan.search.prices.regions import RegionTable
-from tapestry_plan.search.prices.runs import count_box_runs
-from tapestry_plan.search.prices.seconds import merge_ticks, transfer_ticks
-from tapestry_plan.search.prices.transfers import Held
+from tapestry_plan.search.prices.costs.seconds import merge_ticks, transfer_ticks
+from tapestry_plan.search.prices.moves import Held, RegionTable, count_box_runs
 from tapestry_plan.search.sums.elimination import IntArray
 from tapestry_plan.steps import (
     Bounds,
@@ -179,7 +177,7 @@ def list_whole(makers: Makers, shape: tuple[int, ...], itemsize: int, mesh: Mesh
     share = min(largest, default=prod(shape)) * itemsize
     made = set()
     for row, layout in enumerate(makers.layouts):
-        parts = prod(layout.parts[a] for a in makers.cut)
+        parts = layout.count_parts(makers.cut)
         if parts >= tuning.MIN_WHOLE_PARTS and len(list_factors(parts)) > 1:
             bounds, _ = makers.find_made(row)
             nbytes = int((bounds[2] - bounds[1]).prod(axis=1).max()) * itemsize
