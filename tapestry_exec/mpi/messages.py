@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
 import numpy as np
 
-from tapestry_exec.mpi.tuning import HEAD_NBYTES, LOOKS_FOR_FAILURE, NAP_SECONDS, SPINS
-from tapestry_exec.run import Parcel, tuning
+from tapestry_exec.mpi.tuning import HEAD_NBYTES, LOOKS_FOR_FAILURE, NAP_SECONDS, YIELD_SECONDS
+from tapestry_exec.numpy import list_cores
+from tapestry_exec.run import Parcel, name_clock, tuning
 
 HEAD = struct.Struct("dd")
 assert HEAD.size == HEAD_NBYTES
@@ -41,8 +43,13 @@ class Mail:
         self.mpi, self.comm, self.receipts = MPI, comm, receipts
         self.begin = 0.0
         """When the run began, by this rank's clock: times go from there, as other machines have other clocks."""
+        self.seconds = 0.0
+        """How long it waits without sleeping."""
         self.sent: list[tuple[Any, Any]] = []
         """Messages on their way, with the memory that they are in."""
+        self.posted: Counter[int] = Counter()
+        self.taken: Counter[int] = Counter()
+        """By rank: how many messages of a run went there, and came from there, but for what all tell each other."""
         sizes = [cells * np.dtype(dtype).itemsize for cells, dtype in receipts.values()]
         self.room = np.empty(HEAD_NBYTES + max(sizes, default=0), np.uint8)
         """Of the parcel that came last, which is unpacked before the next one."""
@@ -52,6 +59,7 @@ class Mail:
         room = np.empty(HEAD_NBYTES + parcel.cells.nbytes, np.uint8)
         HEAD.pack_into(room.data, 0, parcel.packed - self.begin, parcel.seconds)
         room[HEAD_NBYTES:] = parcel.cells.view(np.uint8)
+        self.posted[peer] += 1
         self._post(room, peer, FIRST + tag)
 
     def recv(self, tag: int, peer: int) -> Parcel:
@@ -65,8 +73,16 @@ class Mail:
             request.Cancel()
             request.Wait()
             raise
+        self.taken[peer] += 1
         packed, seconds = HEAD.unpack_from(room.data)
         return Parcel(room[HEAD_NBYTES:].view(dtype), packed + self.begin, seconds)
+
+    def find_neighbors(self) -> None:
+        """Find out, all together, if each rank of this machine has a core of its own: then waits do not sleep."""
+        here = name_clock()
+        near = [cores for name, cores in self.exchange((here, list_cores())) if name == here]
+        self.seconds = YIELD_SECONDS if len(near) <= len(frozenset().union(*near)) else 0.0
+        self.finish()
 
     def begin_together(self) -> float:
         """Wait for all ranks; the time by this one's clock, which is about the same moment on all."""
@@ -79,81 +95,82 @@ class Mail:
         """Have the other ranks end their runs."""
         for peer in range(self.comm.size):
             if peer != self.comm.rank:
+                self.posted[peer] += 1
                 self._post(np.empty(0, np.uint8), peer, FAILED)
 
     def exchange(self, answer: Any) -> list[Any]:
         """What all ranks give, by rank; they wait for each other, at most `tuning.MAX_WAIT_SECONDS`."""
-        comm, mine = self.comm, np.frombuffer(pickle.dumps(answer, -1), np.uint8)
+        comm, mine = self.comm, pickle.dumps(answer, -1)
         if comm.rank:
-            self._post(mine, 0, ANSWER)
-            found: list[Any] = self._take(0, ANSWERS, "what all ranks did")
-            return found
-        found = [answer, *(self._take(peer, ANSWER, f"rank {peer} to end its run") for peer in range(1, comm.size))]
-        every = np.frombuffer(pickle.dumps(found, -1), np.uint8)
-        for peer in range(1, comm.size):
-            self._post(every, peer, ANSWERS)
-        return found
+            self._post(np.frombuffer(mine, np.uint8), 0, ANSWER)
+            every: list[Any] = pickle.loads(self._take(0, ANSWERS, "what all ranks did"))
+        else:  # which reads none of it before the others have it
+            every = [mine, *(self._take(peer, ANSWER, f"rank {peer} to end its run") for peer in range(1, comm.size))]
+            whole = np.frombuffer(pickle.dumps(every, -1), np.uint8)
+            for peer in range(1, comm.size):
+                self._post(whole, peer, ANSWERS)
+        return [answer if rank == comm.rank else pickle.loads(one) for rank, one in enumerate(every)]
 
     def finish(self) -> None:
-        """Wait until what was sent has arrived."""
-        self._wait(lambda: self._forget_arrived() == 0, False, "what it sent to arrive")
+        """Wait until what was sent is on its way without this rank: a large message needs both ends."""
+        self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive")
 
     def drain(self) -> None:
-        """Take and forget all messages of a run that failed: a barrier is done when each rank's have arrived."""
-        barrier: list[Any] = []
-
-        def is_over() -> bool:
-            status = self.mpi.Status()
-            while self.comm.Iprobe(self.mpi.ANY_SOURCE, self.mpi.ANY_TAG, status):
-                room = np.empty(status.Get_count(self.mpi.BYTE), np.uint8)
-                self.comm.Recv([room, self.mpi.BYTE], status.Get_source(), status.Get_tag())
-            if not barrier and self._forget_arrived() == 0:
-                barrier.append(self.comm.Ibarrier())
-            return bool(barrier) and bool(barrier[0].Test())
-
-        self._wait(is_over, False, "all ranks to end a run that failed")
+        """Take and forget all messages of a run that failed: as many as each rank says that it sent here."""
+        mine = self.comm.rank
+        for peer, theirs in enumerate(self.exchange(dict(self.posted))):
+            for _ in range(theirs.get(mine, 0) - self.taken[peer]):
+                self._take(peer, self.mpi.ANY_TAG, f"what rank {peer} sent in a run that failed")
+        self.finish()
+        self.posted.clear()
+        self.taken.clear()
 
     def _post(self, room: Any, peer: int, tag: int) -> None:
-        # sent synchronously, so that what has arrived is out of the way of the next run
-        self.sent.append((self.comm.Issend([room, self.mpi.BYTE], peer, tag), room))
+        self.sent.append((self.comm.Isend([room, self.mpi.BYTE], peer, tag), room))
         if len(self.sent) > 64:
-            self._forget_arrived()
+            self._forget_sent()
 
-    def _forget_arrived(self) -> int:
+    def _forget_sent(self) -> int:
         self.sent = [one for one in self.sent if not one[0].Test()]
         return len(self.sent)
 
-    def _take(self, peer: int, tag: int, what: str) -> Any:
-        self._wait(lambda: self.comm.Iprobe(peer, tag), False, what)
+    def _take(self, peer: int, tag: int, what: str) -> bytearray:
+        """Wait for a message of any length."""
         status = self.mpi.Status()
-        self.comm.Probe(peer, tag, status)
-        room = np.empty(status.Get_count(self.mpi.BYTE), np.uint8)
-        self.comm.Recv([room, self.mpi.BYTE], peer, tag)
-        return pickle.loads(room.data)
+        self._wait(lambda: self.comm.Iprobe(peer, tag, status), False, what)
+        room = bytearray(status.Get_count(self.mpi.BYTE))
+        self.comm.Recv([room, self.mpi.BYTE], peer, status.Get_tag())
+        return room
 
     def _wait(self, is_here: Callable[[], Any], ends_early: bool, what: str) -> None:
         """Wait until something holds; with `ends_early` no longer than until another rank fails."""
-        wait_until(is_here, self._look if ends_early else None, f"device {self.comm.rank}", what)
+        wait_until(is_here, self._look if ends_early else None, f"device {self.comm.rank}", what, self.seconds)
 
     def _look(self) -> None:
         if self.comm.Iprobe(self.mpi.ANY_SOURCE, FAILED):
             raise OtherFailed
 
 
-def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str) -> None:
-    """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`; `look` is called now and then, and may raise."""
-    stop, looks = 0.0, 0
+def wait_until(
+    is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str, seconds: float = 0.0
+) -> None:
+    """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`: so many seconds without sleeping, then with naps.
+
+    `look` is called now and then, and may raise.
+    """
+    looks, begin = 0, 0.0
     while not is_here():
         looks += 1
         if look is not None and looks % LOOKS_FOR_FAILURE == 0:
             look()
-        if looks <= SPINS:
+        now = monotonic()
+        begin = begin or now
+        if now - begin < seconds:
             os.sched_yield()
             continue
-        sleep(NAP_SECONDS)
-        stop = stop or monotonic() + tuning.MAX_WAIT_SECONDS
-        if monotonic() > stop:
+        if now - begin > tuning.MAX_WAIT_SECONDS:
             raise TimeoutError(f"{who} waited {tuning.MAX_WAIT_SECONDS:g} s for {what}")
+        sleep(NAP_SECONDS)
 
 
 def duplicate(comm: Any) -> Any:
