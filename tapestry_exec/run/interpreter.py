@@ -17,6 +17,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
@@ -98,6 +99,19 @@ class Counts(Struct):
     flop: float
     peak_nbytes: int
     timeline: list[TraceEvent]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To be told to another process: events one by one are most of what is pickled, and take ten times as long."""
+        plain = self.links, self.placed, self.copied, self.spilled, self.flop, self.peak_nbytes
+        return _read_counts, (*plain, msgspec.msgpack.encode(self.timeline))
+
+
+def _read_counts(*fields: Any) -> Counts:
+    *plain, timeline = fields
+    return Counts(*plain, _EVENTS.decode(timeline))
+
+
+_EVENTS = msgspec.msgpack.Decoder(list[TraceEvent])
 
 
 class Interpreter:
