@@ -20,7 +20,7 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
-from tapestry_exec.dask.member import CALLER, be_device
+from tapestry_exec.dask.member import CALLER, be_device, name_clock
 from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
@@ -44,7 +44,6 @@ from tapestry_exec.run import (
     list_placed,
     list_placements,
     make_result,
-    name_clock,
     name_place,
     tuning,
 )

@@ -16,6 +16,7 @@ import asyncio
 import hmac
 import os
 import pickle
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -38,7 +39,6 @@ from tapestry_exec.run import (
     hold_constants,
     list_placements,
     make_portable,
-    name_clock,
     tuning,
 )
 from tapestry_plan.ir import Stored
@@ -297,6 +297,15 @@ class DeviceTask:
         tell = (lambda steps, node: self._say("did", steps, node)) if is_told else None
         counts, cells = self.member.run(fed, given, begin, dict(errors), tell, told)
         self._say("done", frames=[pickle.dumps(counts), *list_frames(cells)])
+
+
+def name_clock() -> str:
+    """What this machine's clock is known by: processes that give the same text have the same `perf_counter`."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:  # another system
+        return socket.gethostname()
 
 
 def be_device(device: int, key: str, topic: str, patience: float) -> None:

@@ -148,7 +148,6 @@ class MpiSession:
             if "wrong" in facts:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
         check_alike("mpi", found, ranks)
-        self.mail.find_neighbors()
         if self.what.stays is not None:
             placed, _ = self.generations.begin(self.what.prepared, lambda: self._end_together(self._place))
             compare_placed(self.what, placed)

@@ -12,9 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_exec.mpi.tuning import HEAD_NBYTES, LOOKS_FOR_FAILURE, NAP_SECONDS, YIELD_SECONDS
-from tapestry_exec.numpy import list_cores
-from tapestry_exec.run import Parcel, name_clock, tuning
+from tapestry_exec.mpi.tuning import (
+    FIRST_NAPS,
+    HEAD_NBYTES,
+    LOOKS_FOR_FAILURE,
+    MOST_NAPS,
+    NAP_SECONDS,
+    WANTED_SECONDS,
+    YIELD_SECONDS,
+)
+from tapestry_exec.run import Parcel, tuning
 
 HEAD = struct.Struct("dd")
 assert HEAD.size == HEAD_NBYTES
@@ -43,8 +50,7 @@ class Mail:
         self.mpi, self.comm, self.receipts = MPI, comm, receipts
         self.begin = 0.0
         """When the run began, by this rank's clock: times go from there, as other machines have other clocks."""
-        self.seconds = 0.0
-        """How long it waits without sleeping."""
+        self.pace = Pace()
         self.sent: list[tuple[Any, Any]] = []
         """Messages on their way, with the memory that they are in."""
         self.posted: Counter[int] = Counter()
@@ -76,13 +82,6 @@ class Mail:
         self.taken[peer] += 1
         packed, seconds = HEAD.unpack_from(room.data)
         return Parcel(room[HEAD_NBYTES:].view(dtype), packed + self.begin, seconds)
-
-    def find_neighbors(self) -> None:
-        """Find out, all together, if each rank of this machine has a core of its own: then waits do not sleep."""
-        here = name_clock()
-        near = [cores for name, cores in self.exchange((here, list_cores())) if name == here]
-        self.seconds = YIELD_SECONDS if len(near) <= len(frozenset().union(*near)) else 0.0
-        self.finish()
 
     def begin_together(self) -> float:
         """Wait for all ranks; the time by this one's clock, which is about the same moment on all."""
@@ -144,20 +143,41 @@ class Mail:
 
     def _wait(self, is_here: Callable[[], Any], ends_early: bool, what: str) -> None:
         """Wait until something holds; with `ends_early` no longer than until another rank fails."""
-        wait_until(is_here, self._look if ends_early else None, f"device {self.comm.rank}", what, self.seconds)
+        wait_until(is_here, self._look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
 
     def _look(self) -> None:
         if self.comm.Iprobe(self.mpi.ANY_SOURCE, FAILED):
             raise OtherFailed
 
 
-def wait_until(
-    is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str, seconds: float = 0.0
-) -> None:
-    """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`: so many seconds without sleeping, then with naps.
+class Pace:
+    """How the time between two looks passes: MPI has no wait that the system ends.
 
-    `look` is called now and then, and may raise.
+    Where there is a core for each rank a message takes 10 microseconds with looks one behind the other, and 200 with
+    naps. Where a core is wanted by others, as by the rank that is waited for, such looks keep it from them; that shows
+    when a core that is offered comes back late. Then this rank sleeps between looks, and each time that this shows
+    again for four times as many.
     """
+
+    def __init__(self) -> None:
+        self.naps, self.more = 0, FIRST_NAPS
+
+    def rest(self, waited: float) -> None:
+        """Let a moment pass, of a wait that has lasted so many seconds."""
+        if self.naps or waited > YIELD_SECONDS:
+            self.naps = max(self.naps - 1, 0)
+            sleep(NAP_SECONDS)
+            return
+        begin = perf_counter()
+        os.sched_yield()
+        if perf_counter() - begin > WANTED_SECONDS:
+            self.naps, self.more = self.more, min(4 * self.more, MOST_NAPS)
+        else:
+            self.more = max(self.more - 1, FIRST_NAPS)
+
+
+def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str, pace: Pace) -> None:
+    """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`; `look` is called now and then, and may raise."""
     looks, begin = 0, 0.0
     while not is_here():
         looks += 1
@@ -165,16 +185,13 @@ def wait_until(
             look()
         now = monotonic()
         begin = begin or now
-        if now - begin < seconds:
-            os.sched_yield()
-            continue
         if now - begin > tuning.MAX_WAIT_SECONDS:
             raise TimeoutError(f"{who} waited {tuning.MAX_WAIT_SECONDS:g} s for {what}")
-        sleep(NAP_SECONDS)
+        pace.rest(now - begin)
 
 
 def duplicate(comm: Any) -> Any:
     """A communicator of the same ranks, which all take part in making."""
     made, request = comm.Idup()
-    wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy")
+    wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
     return made

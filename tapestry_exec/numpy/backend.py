@@ -126,12 +126,7 @@ class SerialBackend(NumpyBackend):
 
 def count_cores() -> int:
     """The cores that this process may use."""
-    return len(list_cores())
-
-
-def list_cores() -> frozenset[int]:
-    """Their numbers."""
-    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Launched(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -61,12 +60,3 @@ def tell_difference(found: Sequence[Mapping[str, str]], names: Sequence[str]) ->
                 mend = MENDS.get(what, f"install {what} {value} everywhere")
                 return f"{names[0]} has {what} {value}, {name} has {other.get(what)}; {mend}"
     return ""
-
-
-def name_clock() -> str:
-    """What this machine's clock is known by: processes that give the same text have the same `perf_counter`."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:  # another system
-        return socket.gethostname()
