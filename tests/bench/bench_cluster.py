@@ -205,9 +205,9 @@ def main() -> None:
     head = [
         "# Transports between processes of one machine",
         "",
-        f"`python tests/bench/bench_cluster.py --write`, {date.today()}, {machine()}. Constants",
-        f"placed; {args.rounds} rounds, in which each way runs twice and the second time counts. Of the whole run, then",
-        "of what devices do from the first step of any to the last: the median of milliseconds (least), and the median",
+        f"`python tests/bench/bench_cluster.py --write`, {date.today()}, {machine()}.",
+        f"Constants placed; {args.rounds} rounds, in which each way runs twice and the second time counts. Of the whole",
+        "run, then of what devices do from the first step of any to the last: the median of milliseconds (least), and the median",
         "of the ratios to shared memory in the same round. Processors that others left free before and after, of "
         f"{os.cpu_count()}.",
         "",

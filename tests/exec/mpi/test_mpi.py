@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend
+from tapestry_exec.mpi import messages
 from tests.exec.small_networks import EVERY, SAMPLE, write_cases
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
