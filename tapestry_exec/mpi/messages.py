@@ -16,7 +16,7 @@ from tapestry_exec.mpi.tuning import (
     FIRST_NAPS,
     HEAD_NBYTES,
     LOOKS_FOR_FAILURE,
-    MOST_NAPS,
+    MAX_NAPS,
     NAP_SECONDS,
     WANTED_SECONDS,
     YIELD_SECONDS,
@@ -171,7 +171,7 @@ class Pace:
         begin = perf_counter()
         os.sched_yield()
         if perf_counter() - begin > WANTED_SECONDS:
-            self.naps, self.more = self.more, min(4 * self.more, MOST_NAPS)
+            self.naps, self.more = self.more, min(4 * self.more, MAX_NAPS)
         else:
             self.more = max(self.more - 1, FIRST_NAPS)
 

@@ -7,7 +7,7 @@ YIELD_SECONDS = 1e-3
 WANTED_SECONDS = 2e-5
 """A core that comes back later than this was wanted by others; one that nobody wants is back in a microsecond."""
 FIRST_NAPS = 64
-MOST_NAPS = 4096
+MAX_NAPS = 4096
 """How often a rank sleeps then before it offers its core again, which costs milliseconds where it still is wanted."""
 NAP_SECONDS = 2e-5
 """How long it sleeps."""

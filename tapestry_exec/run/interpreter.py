@@ -103,12 +103,12 @@ class Counts(Struct):
     def __reduce__(self) -> tuple[Any, ...]:
         """To be told to another process: events one by one are most of what is pickled, and take ten times as long."""
         plain = self.links, self.placed, self.copied, self.spilled, self.flop, self.peak_nbytes
-        return _read_counts, (*plain, msgspec.msgpack.encode(self.timeline))
+        return _read_counts, (msgspec.msgpack.encode(self.timeline), *plain)
 
 
-def _read_counts(*fields: Any) -> Counts:
-    *plain, timeline = fields
-    return Counts(*plain, _EVENTS.decode(timeline))
+def _read_counts(timeline: bytes, *plain: Any) -> Counts:
+    fields = (*plain, _EVENTS.decode(timeline))
+    return Counts(*fields)
 
 
 _EVENTS = msgspec.msgpack.Decoder(list[TraceEvent])
