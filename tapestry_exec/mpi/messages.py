@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
 import numpy as np
 
-from tapestry_exec.mpi.tuning import HEAD_NBYTES, LOOKS_FOR_FAILURE, NAP_SECONDS, SPINS
+from tapestry_exec.mpi.tuning import (
+    FIRST_NAPS,
+    HEAD_NBYTES,
+    LOOKS_FOR_FAILURE,
+    MAX_NAPS,
+    NAP_SECONDS,
+    WANTED_SECONDS,
+    YIELD_SECONDS,
+)
 from tapestry_exec.run import Parcel, tuning
 
 HEAD = struct.Struct("dd")
@@ -41,8 +50,12 @@ class Mail:
         self.mpi, self.comm, self.receipts = MPI, comm, receipts
         self.begin = 0.0
         """When the run began, by this rank's clock: times go from there, as other machines have other clocks."""
+        self.pace = Pace()
         self.sent: list[tuple[Any, Any]] = []
         """Messages on their way, with the memory that they are in."""
+        self.posted: Counter[int] = Counter()
+        self.taken: Counter[int] = Counter()
+        """By rank: how many messages of a run went there, and came from there, but for what all tell each other."""
         sizes = [cells * np.dtype(dtype).itemsize for cells, dtype in receipts.values()]
         self.room = np.empty(HEAD_NBYTES + max(sizes, default=0), np.uint8)
         """Of the parcel that came last, which is unpacked before the next one."""
@@ -52,6 +65,7 @@ class Mail:
         room = np.empty(HEAD_NBYTES + parcel.cells.nbytes, np.uint8)
         HEAD.pack_into(room.data, 0, parcel.packed - self.begin, parcel.seconds)
         room[HEAD_NBYTES:] = parcel.cells.view(np.uint8)
+        self.posted[peer] += 1
         self._post(room, peer, FIRST + tag)
 
     def recv(self, tag: int, peer: int) -> Parcel:
@@ -65,6 +79,7 @@ class Mail:
             request.Cancel()
             request.Wait()
             raise
+        self.taken[peer] += 1
         packed, seconds = HEAD.unpack_from(room.data)
         return Parcel(room[HEAD_NBYTES:].view(dtype), packed + self.begin, seconds)
 
@@ -79,85 +94,104 @@ class Mail:
         """Have the other ranks end their runs."""
         for peer in range(self.comm.size):
             if peer != self.comm.rank:
+                self.posted[peer] += 1
                 self._post(np.empty(0, np.uint8), peer, FAILED)
 
     def exchange(self, answer: Any) -> list[Any]:
         """What all ranks give, by rank; they wait for each other, at most `tuning.MAX_WAIT_SECONDS`."""
-        comm, mine = self.comm, np.frombuffer(pickle.dumps(answer, -1), np.uint8)
+        comm, mine = self.comm, pickle.dumps(answer, -1)
         if comm.rank:
-            self._post(mine, 0, ANSWER)
-            found: list[Any] = self._take(0, ANSWERS, "what all ranks did")
-            return found
-        found = [answer, *(self._take(peer, ANSWER, f"rank {peer} to end its run") for peer in range(1, comm.size))]
-        every = np.frombuffer(pickle.dumps(found, -1), np.uint8)
-        for peer in range(1, comm.size):
-            self._post(every, peer, ANSWERS)
-        return found
+            self._post(np.frombuffer(mine, np.uint8), 0, ANSWER)
+            every: list[Any] = pickle.loads(self._take(0, ANSWERS, "what all ranks did"))
+        else:  # which reads none of it before the others have it
+            every = [mine, *(self._take(peer, ANSWER, f"rank {peer} to end its run") for peer in range(1, comm.size))]
+            whole = np.frombuffer(pickle.dumps(every, -1), np.uint8)
+            for peer in range(1, comm.size):
+                self._post(whole, peer, ANSWERS)
+        return [answer if rank == comm.rank else pickle.loads(one) for rank, one in enumerate(every)]
 
     def finish(self) -> None:
-        """Wait until what was sent has arrived."""
-        self._wait(lambda: self._forget_arrived() == 0, False, "what it sent to arrive")
+        """Wait until what was sent is on its way without this rank: a large message needs both ends."""
+        self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive")
 
     def drain(self) -> None:
-        """Take and forget all messages of a run that failed: a barrier is done when each rank's have arrived."""
-        barrier: list[Any] = []
-
-        def is_over() -> bool:
-            status = self.mpi.Status()
-            while self.comm.Iprobe(self.mpi.ANY_SOURCE, self.mpi.ANY_TAG, status):
-                room = np.empty(status.Get_count(self.mpi.BYTE), np.uint8)
-                self.comm.Recv([room, self.mpi.BYTE], status.Get_source(), status.Get_tag())
-            if not barrier and self._forget_arrived() == 0:
-                barrier.append(self.comm.Ibarrier())
-            return bool(barrier) and bool(barrier[0].Test())
-
-        self._wait(is_over, False, "all ranks to end a run that failed")
+        """Take and forget all messages of a run that failed: as many as each rank says that it sent here."""
+        mine = self.comm.rank
+        for peer, theirs in enumerate(self.exchange(dict(self.posted))):
+            for _ in range(theirs.get(mine, 0) - self.taken[peer]):
+                self._take(peer, self.mpi.ANY_TAG, f"what rank {peer} sent in a run that failed")
+        self.finish()
+        self.posted.clear()
+        self.taken.clear()
 
     def _post(self, room: Any, peer: int, tag: int) -> None:
-        # sent synchronously, so that what has arrived is out of the way of the next run
-        self.sent.append((self.comm.Issend([room, self.mpi.BYTE], peer, tag), room))
+        self.sent.append((self.comm.Isend([room, self.mpi.BYTE], peer, tag), room))
         if len(self.sent) > 64:
-            self._forget_arrived()
+            self._forget_sent()
 
-    def _forget_arrived(self) -> int:
+    def _forget_sent(self) -> int:
         self.sent = [one for one in self.sent if not one[0].Test()]
         return len(self.sent)
 
-    def _take(self, peer: int, tag: int, what: str) -> Any:
-        self._wait(lambda: self.comm.Iprobe(peer, tag), False, what)
+    def _take(self, peer: int, tag: int, what: str) -> bytearray:
+        """Wait for a message of any length."""
         status = self.mpi.Status()
-        self.comm.Probe(peer, tag, status)
-        room = np.empty(status.Get_count(self.mpi.BYTE), np.uint8)
-        self.comm.Recv([room, self.mpi.BYTE], peer, tag)
-        return pickle.loads(room.data)
+        self._wait(lambda: self.comm.Iprobe(peer, tag, status), False, what)
+        room = bytearray(status.Get_count(self.mpi.BYTE))
+        self.comm.Recv([room, self.mpi.BYTE], peer, status.Get_tag())
+        return room
 
     def _wait(self, is_here: Callable[[], Any], ends_early: bool, what: str) -> None:
         """Wait until something holds; with `ends_early` no longer than until another rank fails."""
-        wait_until(is_here, self._look if ends_early else None, f"device {self.comm.rank}", what)
+        wait_until(is_here, self._look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
 
     def _look(self) -> None:
         if self.comm.Iprobe(self.mpi.ANY_SOURCE, FAILED):
             raise OtherFailed
 
 
-def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str) -> None:
+class Pace:
+    """How the time between two looks passes: MPI has no wait that the system ends.
+
+    Where there is a core for each rank a message takes 10 microseconds with looks one behind the other, and 200 with
+    naps. Where a core is wanted by others, as by the rank that is waited for, such looks keep it from them; that shows
+    when a core that is offered comes back late. Then this rank sleeps between looks, and each time that this shows
+    again for four times as many.
+    """
+
+    def __init__(self) -> None:
+        self.naps, self.more = 0, FIRST_NAPS
+
+    def rest(self, waited: float) -> None:
+        """Let a moment pass, of a wait that has lasted so many seconds."""
+        if self.naps or waited > YIELD_SECONDS:
+            self.naps = max(self.naps - 1, 0)
+            sleep(NAP_SECONDS)
+            return
+        begin = perf_counter()
+        os.sched_yield()
+        if perf_counter() - begin > WANTED_SECONDS:
+            self.naps, self.more = self.more, min(4 * self.more, MAX_NAPS)
+        else:
+            self.more = max(self.more - 1, FIRST_NAPS)
+
+
+def wait_until(is_here: Callable[[], Any], look: Callable[[], None] | None, who: str, what: str, pace: Pace) -> None:
     """Wait until something holds, at most `tuning.MAX_WAIT_SECONDS`; `look` is called now and then, and may raise."""
-    stop, looks = 0.0, 0
+    looks, begin = 0, 0.0
     while not is_here():
         looks += 1
         if look is not None and looks % LOOKS_FOR_FAILURE == 0:
             look()
-        if looks <= SPINS:
-            os.sched_yield()
-            continue
-        sleep(NAP_SECONDS)
-        stop = stop or monotonic() + tuning.MAX_WAIT_SECONDS
-        if monotonic() > stop:
+        now = monotonic()
+        begin = begin or now
+        if now - begin > tuning.MAX_WAIT_SECONDS:
             raise TimeoutError(f"{who} waited {tuning.MAX_WAIT_SECONDS:g} s for {what}")
+        pace.rest(now - begin)
 
 
 def duplicate(comm: Any) -> Any:
     """A communicator of the same ranks, which all take part in making."""
     made, request = comm.Idup()
-    wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy")
+    wait_until(request.Test, None, f"rank {comm.rank}", "all ranks to call run or deploy", Pace())
     return made

@@ -2,9 +2,14 @@
 
 HEAD_NBYTES = 16
 """In front of a parcel: when it was packed and how long that took, two floats of 8 bytes."""
-SPINS = 50
-"""How often a rank that waits looks without sleeping: more ranks than cores only slow each other down."""
+YIELD_SECONDS = 1e-3
+"""How long a rank looks again and again, offering its core between two looks, before it sleeps between them."""
+WANTED_SECONDS = 2e-5
+"""A core that comes back later than this was wanted by others; one that nobody wants is back in a microsecond."""
+FIRST_NAPS = 64
+MAX_NAPS = 4096
+"""How often a rank sleeps then before it offers its core again, which costs milliseconds where it still is wanted."""
 NAP_SECONDS = 2e-5
-"""How long it sleeps between two looks then."""
+"""How long it sleeps."""
 LOOKS_FOR_FAILURE = 16
 """A rank that waits looks once in so many looks whether another one has failed."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
@@ -98,6 +99,19 @@ class Counts(Struct):
     flop: float
     peak_nbytes: int
     timeline: list[TraceEvent]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To be told to another process: events one by one are most of what is pickled, and take ten times as long."""
+        plain = self.links, self.placed, self.copied, self.spilled, self.flop, self.peak_nbytes
+        return _read_counts, (msgspec.msgpack.encode(self.timeline), *plain)
+
+
+def _read_counts(timeline: bytes, *plain: Any) -> Counts:
+    fields = (*plain, _EVENTS.decode(timeline))
+    return Counts(*fields)
+
+
+_EVENTS = msgspec.msgpack.Decoder(list[TraceEvent])
 
 
 class Interpreter:

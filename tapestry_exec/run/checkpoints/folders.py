@@ -284,9 +284,12 @@ def _read_records(part: str) -> tuple[int, list[SavedBuffer]]:
         os.lseek(file, -LENGTH.size, os.SEEK_END)
         (length,) = LENGTH.unpack(os.read(file, LENGTH.size))
         os.lseek(file, -LENGTH.size - length, os.SEEK_END)
-        return msgspec.json.decode(os.read(file, length), type=tuple[int, list[SavedBuffer]])
+        return _RECORDS.decode(os.read(file, length))
     finally:
         os.close(file)
+
+
+_RECORDS = msgspec.json.Decoder(tuple[int, list[SavedBuffer]])
 
 
 def _name_row(device: int) -> str:

@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend
+from tapestry_exec.mpi import messages
 from tests.exec.small_networks import EVERY, SAMPLE, write_cases
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
@@ -71,3 +72,21 @@ def test_the_command_prints_once(tmp_path: Path) -> None:
 def test_no_mpi4py_is_told() -> None:
     with mock.patch.dict(sys.modules, {"mpi4py": None}), pytest.raises(BackendUnavailable, match=r"tensor\[mpi\]'"):
         MpiBackend()
+
+
+def test_ranks_sleep_while_their_core_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, late = list[float](), [0.0]
+    monkeypatch.setattr(messages, "sleep", slept.append)
+    monkeypatch.setattr(messages.os, "sched_yield", lambda: time.sleep(late[0]))
+    pace = messages.Pace()
+    pace.rest(0.0)
+    assert not slept, "a core that nobody wants is kept"
+    pace.rest(1.0)
+    assert len(slept) == 1, "but not for long"
+    late[0] = 1e-3
+    for k in range(3):  # each time for longer
+        slept.clear()
+        pace.rest(0.0)
+        for _ in range(64 * 4**k):
+            pace.rest(0.0)
+        assert len(slept) == 64 * 4**k == messages.FIRST_NAPS * 4**k

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapestry_plan import Graph, Mesh
+from tapestry_plan import Graph, Mesh, ops, plan
 from tapestry_plan.ops import matmul, relu
 from tapestry_plan.search.prices.costs.problem import Problem
 from tapestry_plan.search.prices.costs.variables import Asked
@@ -278,3 +278,16 @@ def test_a_program_does_not_depend_on_names(shape: tuple[int, ...]) -> None:
         ]
 
     assert made("a") == made("zz") and any(made("a"))
+
+
+def test_a_programs_document_has_that_devices_steps_alone() -> None:
+    g = Graph()
+    y = ops.conv(g.input("x", (1, 2, 256, 8)), g.input("w", (2, 2, 3, 3)), pads=1, name="first")
+    g.output(ops.conv(y, g.input("v", (2, 2, 3, 3)), pads=1, name="second"))
+    lengths = []
+    for size in (16, 32, 128):
+        p = plan(g, Mesh((size,)), fix={"first": {"h": size}, "second": {"h": size}})
+        program = p.program(size // 2)
+        lengths.append((len(program.steps), len(program.to_json())))
+    assert len({steps for steps, _ in lengths}) == 1, "as many neighbors"
+    assert max(n for _, n in lengths) < 1.05 * min(n for _, n in lengths), "numbers have more digits, and that is all"
