@@ -219,6 +219,8 @@ class NumpyDevice:
         """The same of what is copied from other arrays, with their identities."""
         self._loans: dict[int, list[Loan]] = {}
         """By buffer those that may not have been taken."""
+        self._fills: dict[int, tuple[Array, list[Array]]] = {}
+        """By the identity of a buffer's array its cells outside the tensor."""
         self._lent: set[int] = set()
         """Buffers of which there were such."""
         self._lasting: dict[int, Loan] = {}
@@ -247,6 +249,7 @@ class NumpyDevice:
                 self._merges,
                 self._pairs,
                 self._lasting,
+                self._fills,
             ):
                 known.clear()
         for told in (self._tried, self._given_back, self._untold, self._settled, self._lent):
@@ -262,7 +265,8 @@ class NumpyDevice:
         room = copies.aligned_bytes(buffer.nbytes)
         self._held[buffer.id] = self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, room)
         _poison(room, self._held[buffer.id])
-        _fill_outside(self._held[buffer.id], buffer, tensor_shape)
+        for cells in _list_outside(self._held[buffer.id], buffer, tensor_shape):
+            cells.fill(buffer.fill)
         self._held_nbytes += align(buffer.nbytes)
         self.peak_nbytes = self._held_nbytes
 
@@ -327,7 +331,12 @@ class NumpyDevice:
     def _refresh(self, buffer: Buffer, array: Array, tensor_shape: Sequence[int]) -> None:
         if self._tried.get(buffer.id) is not buffer:
             _poison(self.memory[buffer.offset : buffer.offset + buffer.nbytes], array)
-        _fill_outside(array, buffer, tensor_shape)
+        if buffer.fill is not None:
+            known = self._fills.get(id(array))
+            if known is None or known[0] is not array:
+                known = self._fills[id(array)] = array, _list_outside(array, buffer, tensor_shape)
+            for cells in known[1]:
+                cells.fill(buffer.fill)
 
     def _span(self, buffer: Buffer, array: Array) -> Array:
         """The array of a buffer from its first to its last cell: of one within another one with what lies between."""
@@ -554,7 +563,9 @@ def _poison(room: NDArray[np.uint8], array: Array) -> None:
     room.fill(tuning.POISON_FLOAT if array.dtype.kind in "fc" else tuning.POISON_OTHER)
 
 
-def _fill_outside(array: Array, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
-    """Fill a buffer's cells outside the tensor."""
-    if buffer.fill is not None:
-        copies.fill_cells(copies.outside(buffer.shape, buffer.start, tuple(tensor_shape)), array, buffer.fill)
+def _list_outside(array: Array, buffer: Buffer, tensor_shape: Sequence[int]) -> list[Array]:
+    """Views of a buffer's cells outside the tensor, where these are filled."""
+    if buffer.fill is None:
+        return []
+    outside = copies.outside(buffer.shape, buffer.start, tuple(tensor_shape))
+    return [copies.strided_view(array, t.dst_offset, t.dims, t.dst_strides) for t in outside]
