@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise, permutations, product
 from math import prod
 from typing import NamedTuple
@@ -75,7 +75,7 @@ def hop(mesh: Mesh, sender: int, receiver: int) -> int:
     return _hops(mesh.shape)[sender][receiver]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _hops(shape: tuple[int, ...]) -> list[list[int]]:
     """All of a mesh: who compares every choice of layouts asks for each of them hundreds of thousands of times."""
     places = list(product(*map(range, shape)))
@@ -148,7 +148,7 @@ def copied_nbytes(
     return 4 * copied
 
 
-@lru_cache(maxsize=None)
+@cache
 def lies_well(made: frozenset, need: frozenset, parts_rows: bool) -> bool:
     """Whether a block may be made in another one: as one run of its cells, or its rows apart, of several cells each."""
     bounds = [(min(each), max(each)) for each in zip(*need, strict=True)]
