@@ -174,7 +174,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.heavy(6)
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("rates", [SLOW, FAST], ids=["slow", "fast"])
 @pytest.mark.parametrize("devices", [2, 3, 4])
 @pytest.mark.parametrize("name", GRAPHS)
