@@ -22,7 +22,7 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import engine
 
-NEW_SECONDS = 30
+NEW_SECONDS = 45
 """After this long, from the first test on, a run with new examples begins no further test."""
 NEW_EXAMPLES = 100
 """Of each test that a run with new examples comes to."""

@@ -452,6 +452,7 @@ def wings_of(package: str) -> list[str]:
     return list(reversed(layers))
 
 
+@cache
 def imported_wings(package: str, wing: str) -> set[str]:
     """The other wings of the package that the wing's files import, for their types too."""
     found = set()

@@ -19,7 +19,7 @@ def test_a_sample_ends_in_words(tmp_path: Path) -> None:
     assert {one.status for one in found} == {0, 2}, "some are planned, some refused"
 
 
-@pytest.mark.heavy
+@pytest.mark.heavy(12)
 @pytest.mark.parametrize("number", range(len(CLASSES)), ids=[one.__name__ for one in CLASSES])
 def test_all_end_in_words(number: int, tmp_path: Path) -> None:
     chosen = range(number, COUNT, len(CLASSES))

@@ -58,7 +58,7 @@ def is_large(name: str) -> bool:
 
 def weight(name: str, devices: int) -> tuple[Any, ...]:
     """Small networks always run; of the large ones the default run takes a fixed sample."""
-    heavy = (pytest.mark.heavy,) if is_large(name) and devices != 4 else ()
+    heavy = (pytest.mark.heavy,) if is_large(name) and (name, devices) != ("resnet50", 4) else ()
     return pytest.param(name, devices, marks=heavy, id=f"{name}-{devices}")
 
 

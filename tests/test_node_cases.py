@@ -58,7 +58,7 @@ def falls(cases: list[Any], devices: int) -> list[str]:
     return bad + [f"{operator}: {passes} of {least}"] * any(now < then for now, then in zip(passes, least, strict=True))
 
 
-@pytest.mark.heavy(2)
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("devices", DEVICES)
 def test_operators_pass_no_fewer_cases(devices: int) -> None:
     chosen = [cases for name, cases in by_operator().items() if zlib.crc32(name.encode()) % SHARE == 1]

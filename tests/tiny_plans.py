@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from itertools import pairwise, permutations, product
 from math import prod
+from typing import NamedTuple
 
 from tapestry_plan import Graph, Link, Mesh
 from tapestry_plan.ops.cells.elementwise import relu
@@ -70,15 +72,21 @@ def every_mesh_layout(extents: tuple[int, ...], shape: tuple[int, ...]) -> Itera
 
 def hop(mesh: Mesh, sender: int, receiver: int) -> int:
     """The outermost axis on which two devices differ; the number of axes for a device and itself."""
-    a, b = mesh.coordinates(sender), mesh.coordinates(receiver)
-    return next((axis for axis, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
+    return _hops(mesh.shape)[sender][receiver]
 
 
-def senders(mesh: Mesh, holders: list[tuple[int, tuple[int, ...], set]], receiver: int) -> list[tuple]:
+@cache
+def _hops(shape: tuple[int, ...]) -> list[list[int]]:
+    """All of a mesh: who compares every choice of layouts asks for each of them hundreds of thousands of times."""
+    places = list(product(*map(range, shape)))
+    return [[next((k for k, n in enumerate(a) if n != b[k]), len(shape)) for b in places] for a in places]
+
+
+def senders(mesh: Mesh, holders: list[tuple[int, tuple[int, ...], frozenset]], receiver: int) -> list[tuple]:
     """Who a device reads a tensor from: of those that hold the same, the nearest, which take turns."""
-    alike: dict[object, list[tuple[int, tuple[int, ...], set]]] = {}
+    alike: dict[object, list[tuple[int, tuple[int, ...], frozenset]]] = {}
     for holder in holders:
-        alike.setdefault((holder[1], frozenset(holder[2])), []).append(holder)
+        alike.setdefault((holder[1], holder[2]), []).append(holder)
     own = [same for same in alike.values() if receiver in [h[0] for h in same]]
     if own:
         place = sorted(h[0] for h in own[0]).index(receiver)
@@ -112,7 +120,10 @@ def stage_seconds(mesh: Mesh, sent: dict[tuple[int, int], int], runs: Mapping[tu
 
 
 def copied_nbytes(
-    have: list[set], needs: Iterable[set], own_part: set | None, may: tuple[bool, bool] = (False, False)
+    have: list[set | frozenset],
+    needs: Iterable[set | frozenset],
+    own_part: set | frozenset | None,
+    may: tuple[bool, bool] = (False, False),
 ) -> int:
     """Bytes of its own that a device copies to have one block after the other, of those that it has.
 
@@ -121,7 +132,7 @@ def copied_nbytes(
     part of a sum it copies what is to be merged, unless it has all of that. What it takes is added to what it has.
     """
     copied = 0
-    made = have[0] if own_part is None and have else set()
+    made = have[0] if own_part is None and have else frozenset()
     is_hosted = not made
     for need in needs:
         if need and not any(need <= one for one in have):
@@ -130,14 +141,15 @@ def copied_nbytes(
             copied += len(need & there)
             if not is_hosted and made <= need:
                 is_hosted = True
-                copied -= len(made) if may[0] and lies_well(made, need, may[1]) else 0
+                copied -= len(made) if may[0] and lies_well(frozenset(made), frozenset(need), may[1]) else 0
             if own_part is not None and not missing <= own_part:
                 copied += len(missing & own_part)
         have.append(need)
     return 4 * copied
 
 
-def lies_well(made: set, need: set, parts_rows: bool) -> bool:
+@cache
+def lies_well(made: frozenset, need: frozenset, parts_rows: bool) -> bool:
     """Whether a block may be made in another one: as one run of its cells, or its rows apart, of several cells each."""
     bounds = [(min(each), max(each)) for each in zip(*need, strict=True)]
     around = list(product(*(range(a, b + 1) for a, b in bounds)))
@@ -148,6 +160,19 @@ def lies_well(made: set, need: set, parts_rows: bool) -> bool:
 def list_operands(read: Iterable[tuple[str, tuple[int, ...]]]) -> list[tuple[str, tuple[int, ...]]]:
     """What a point reads by operand: as listed, or, of a set, one cell of each tensor."""
     return read if isinstance(read, list) else sorted(read)
+
+
+class Work(NamedTuple):
+    """What a stage does at some points: which tensors' cells it reads and writes, and how many of all of them."""
+
+    count: int
+    names: frozenset[str]
+    cells: Mapping[str, frozenset[tuple[int, ...]]]
+    needs: Mapping[str, list[frozenset[tuple[int, ...]]]]
+    written: frozenset[tuple[int, ...]]
+    nbytes: float
+    operands: float
+    packed: float
 
 
 class Tiny:
@@ -161,6 +186,8 @@ class Tiny:
         self.views: list[frozenset[int]] = []
         self.rows: list[bool] = []
         self.along: list[list[set[int]]] = []
+        self.done: dict[object, Work] = {}  # of a search over all layouts, which have the same few shards
+        self.hosts: dict[str, tuple[bool, bool]] = {}
 
     def stage(
         self,
@@ -180,9 +207,39 @@ class Tiny:
         self.reduces.append(reduces)
         self.flop.append(flop)
         self.along.append(self.list_axes(len(self.stages) - 1))
+        self.hosts.clear()
+
+    def work(self, k: int, ranges: tuple[range, ...], inside: frozenset[str]) -> Work:
+        """What a stage does at the points of some ranges; the tensors of `inside` are not in memory."""
+        if (k, ranges, inside) not in self.done:
+            _, reads, _, writes = self.stages[k]
+            points = list(product(*ranges))
+            touched = {cell for point in points for cell in reads(*point)}
+            written = {writes(*point) for point in points}
+            stored = [cell for cell in (*touched, *written) if cell[0] not in inside]
+            names = frozenset(name for name, _ in touched)
+            by_operand = list(zip(*(list_operands(reads(*point)) for point in points), strict=True))
+            needs = {name: [frozenset(at for n, at in each if n == name) for each in by_operand] for name in names}
+            cells = {name: frozenset(at for n, at in touched if n == name) for name in names}
+            self.done[k, ranges, inside] = Work(
+                len(points),
+                names,
+                cells,
+                needs,
+                frozenset(at for _, at in written),
+                4.0 * len(stored),
+                float(len({name for name, _ in stored})),
+                4.0 * self.count_packed(k, points),
+            )
+        return self.done[k, ranges, inside]
 
     def may_host(self, out: str) -> tuple[bool, bool]:
         """Whether what a stage makes may be made where it is read, and whether with its rows apart there."""
+        if out not in self.hosts:
+            self.hosts[out] = self._may_host(out)
+        return self.hosts[out]
+
+    def _may_host(self, out: str) -> tuple[bool, bool]:
         each = list(zip(self.stages, self.views, self.rows, strict=True))
         rows = all(mine for (_, _, made, _), _, mine in each if made == out)
         count = views = 0
@@ -201,13 +258,13 @@ class Tiny:
         `joined` has stages that are in one block with an earlier one, whose result nobody else reads: the block takes
         its time where the last of them runs.
         """
-        holders: dict[str, list[tuple[int, tuple[int, ...], set]]] = {}
+        holders: dict[str, list[tuple[int, tuple[int, ...], frozenset]]] = {}
         arrived: dict[tuple[str, int], set] = {}
-        blocks: dict[tuple[str, int], list[set]] = {}
+        blocks: dict[tuple[str, int], list[set | frozenset]] = {}
         ticks = nbytes = 0
-        inside = {self.stages[first][2] for first in joined.values()}
+        inside = frozenset(self.stages[first][2] for first in joined.values())
         begun: dict[tuple[int, int], list[float]] = {}  # by stage and device: arithmetic, traffic, operands
-        for k, ((extents, reads, out, writes), reduces, flop, layout) in enumerate(
+        for k, ((extents, _, out, _), reduces, flop, layout) in enumerate(
             zip(self.stages, self.reduces, self.flop, layouts, strict=True)
         ):
             got: dict[str, dict[tuple[int, int], int]] = {}
@@ -217,24 +274,20 @@ class Tiny:
             for device, ranges in enumerate(layout):
                 if ranges is None:
                     continue
-                points = list(product(*ranges))
-                touched = {cell for point in points for cell in reads(*point)}
-                written = {writes(*point) for point in points}
-                stored = [cell for cell in (*touched, *written) if cell[0] not in inside]
+                done = self.work(k, tuple(ranges), inside)
                 rates = self.mesh.devices[device]
                 arithmetic = rates.flop_per_second if reduces else rates.cell_flop_per_second or rates.flop_per_second
                 packing = rates.packed_nbytes_per_second
-                packed = 4.0 * self.count_packed(k, points) / packing if packing else 0.0
-                operands = float(len({name for name, _ in stored}))
-                mine = len(points) * flop / arithmetic, 4.0 * len(stored), operands, packed
+                packed = done.packed / packing if packing else 0.0
+                mine = done.count * flop / arithmetic, done.nbytes, done.operands, packed
                 before = begun.get((joined[k], device), [0.0] * 4) if k in joined else [0.0] * 4
                 begun[k, device] = [a + b for a, b in zip(before, mine, strict=True)]
                 if out not in inside:
                     work, traffic, operands, packed = begun[k, device]
                     start = rates.launch_seconds + rates.operand_seconds * operands
                     seconds = max(seconds, start + max(work, traffic / rates.memory_nbytes_per_second) + packed)
-                for name in {name for name, _ in touched if name in made}:
-                    cells = {at for n, at in touched if n == name}
+                for name in done.names & made:
+                    cells = done.cells[name]
                     fresh = cells - arrived.setdefault((name, device), set())
                     parts = {part for _, part, _ in holders[name]}
                     for source, _, held in senders(self.mesh, holders[name], device):
@@ -244,11 +297,10 @@ class Tiny:
                     took = rates.launch_seconds + merging / rates.memory_nbytes_per_second if merging else 0.0
                     merged.setdefault(name, []).append(took)
                     arrived[name, device] |= cells
-                    own = next((held for source, _, held in holders[name] if source == device), set())
+                    own = next((held for source, _, held in holders[name] if source == device), frozenset())
                     have = blocks.setdefault((name, device), [] if len(parts) > 1 else [own])
-                    operands = zip(*(list_operands(reads(*point)) for point in points), strict=True)
-                    needs = [{at for n, at in each if n == name} for each in operands]
-                    nbytes_copied = copied_nbytes(have, needs, own if len(parts) > 1 else None, self.may_host(name))
+                    own_part = own if len(parts) > 1 else None
+                    nbytes_copied = copied_nbytes(have, done.needs[name], own_part, self.may_host(name))
                     copied.setdefault(name, []).append(nbytes_copied / rates.memory_nbytes_per_second)
             for name, took in merged.items():
                 ticks += round(stage_seconds(self.mesh, got.get(name, {})) * 1e12) + round(max(took) * 1e12)
@@ -259,8 +311,8 @@ class Tiny:
             for device, ranges in enumerate(layout):
                 if ranges is not None:
                     part = tuple(r.start for r in ranges[len(extents) - reduces :]) if reduces else ()
-                    cells = {writes(*point)[1] for point in product(*ranges)}
-                    holders.setdefault(out, []).append((device, part, cells))
+                    held = self.work(k, tuple(ranges), inside).written
+                    holders.setdefault(out, []).append((device, part, held))
         return ticks, nbytes
 
     def count_packed(self, k: int, points: list[tuple[int, ...]]) -> int:

@@ -70,7 +70,7 @@ def test_constants_that_are_joined_and_turned_around_are_placed_again(tmp_path: 
     assert not saved & {"w", "more", "bias"}
 
 
-@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy) for k in range(3, 60, 3))])
+@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in range(3, 60, 3))])
 def test_plans_of_every_kind_go_on_from_every_stage(begin: int, tmp_path: Path) -> None:
     """Permuted devices, periodic parts, landings, capped plans: and each third one spills."""
     for seed in range(begin, begin + 3):

@@ -174,7 +174,7 @@ def test_what_is_priced_is_what_steps_copy(seed: int) -> None:
         assert not any(buffer.within for buffer in p.buffers)
 
 
-@pytest.mark.heavy(2)
+@pytest.mark.heavy(4)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "resnet", "squeezenet", "shufflenet"])
 def test_networks_copy_what_is_priced(name: str) -> None:
     light = name in ("squeezenet", "shufflenet")
@@ -212,7 +212,7 @@ def test_blocks_within_blocks_that_are_within_others_keep_their_bits(parts_rows:
     assert one.outputs["z"].tobytes() == other.outputs["z"].tobytes()
 
 
-@pytest.mark.heavy(2)
+@pytest.mark.heavy(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_rows_lie_apart_only_where_bits_do_not_depend_on_it(seed: int) -> None:
     rng = random.Random(seed)

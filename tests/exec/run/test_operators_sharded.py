@@ -48,6 +48,7 @@ def test_each_axis_is_cut_over_the_devices(backend: str | CupyBackend, case: Cas
                 np.testing.assert_array_equal(report.outputs[name], array)
 
 
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: case.op)
 def test_neither_the_name_nor_the_order_of_the_axes_changes_costs(case: Case) -> None:
     op = BUILTIN_OPS[case.op]

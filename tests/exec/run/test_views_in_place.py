@@ -114,7 +114,7 @@ READERS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.n
 }
 
 
-@pytest.mark.heavy(3)
+@pytest.mark.heavy(6)
 @pytest.mark.parametrize("devices", [1, 2, 3])
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(("kind", "shapes"), EVERY, ids=lambda x: type(x).__name__)

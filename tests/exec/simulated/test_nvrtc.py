@@ -20,6 +20,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NVRTC's wheel i
 ARCHITECTURES = "sm_80", "sm_90", "sm_100"
 """A100, H100 and H200, B200."""
 
+each = pytest.mark.parametrize(
+    "arch", ["sm_90", *(pytest.param(arch, marks=pytest.mark.heavy(4)) for arch in ARCHITECTURES if arch != "sm_90")]
+)
+"""Each is compiled whole, which takes five seconds."""
+
 REGISTERS: Mapping[str, int] = {
     **{f"copy_{nbytes}": 64 for nbytes in (1, 2, 4, 8, 16)},
     **{f"fill_{nbytes}": 48 for nbytes in (1, 2, 4, 8, 16)},
@@ -65,8 +70,7 @@ def made_for(arch: str) -> Compiled:
     return compile_cubin(kernels.SOURCE, arch, kernels.OPTIONS)
 
 
-@pytest.mark.heavy(2)
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@each
 def test_every_kernel_keeps_its_budget(arch: str) -> None:
     made = made_for(arch)
     assert made.cubin[:4] == b"\x7fELF"
@@ -78,7 +82,7 @@ def test_the_budgets_are_of_the_kernels_that_run_on_the_cpu() -> None:
     assert set(shim.kernels_of(kernels.SOURCE)) == set(REGISTERS)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@each
 def test_products_and_sums_round_separately(arch: str) -> None:
     """Fused multiply-adds are where the source says so, and in the library's functions: nowhere else."""
     bodies = dict(re.findall(r"\.entry (\w+)\((.*?)\n}\n", made_for(arch).ptx, re.DOTALL))

@@ -149,6 +149,7 @@ def test_convolutions_are_drawn_as_their_points_say(chosen: tuple[Operation, dic
     assert_shows(op, parts)
 
 
+@pytest.mark.heavy(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_operator_is_drawn_as_its_points_say(case: Case) -> None:
     g = Graph()

@@ -44,6 +44,7 @@ def test_every_operator_is_sharded_along_every_axis(case: Case) -> None:
     assert g.to_json() == before
 
 
+@pytest.mark.heavy(3)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_names_and_orders_of_axes_change_no_shard(case: Case) -> None:
     """Another name and the index axes backwards: the same parts on the same slices, and the same bits."""

@@ -93,7 +93,7 @@ def test_the_best_of_every_choice(begin: int, fuse: bool) -> None:
 
 
 @pytest.mark.parametrize("fuse", [False, True], ids=["apart", "in blocks"])
-@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy) for k in (12, 38))])
+@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in (12, 38))])
 def test_more_memory_never_takes_more_time(begin: int, fuse: bool) -> None:
     """And no bound is above a plan of a lower cap; where there is a plan in less memory there is one in more."""
     for seed in range(begin, begin + 2):

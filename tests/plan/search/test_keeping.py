@@ -130,7 +130,7 @@ def test_alternatives_of_networks_are_the_plans_that_have_them(name: str, shape:
     assert sum(check_alternative(g, p, node, one) for node, one in told)
 
 
-@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy) for k in range(2, 32, 2))])
+@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(16)) for k in range(2, 32, 2))])
 def test_plans_of_every_kind_are_kept(begin: int) -> None:
     for seed in range(begin, begin + 2):
         rng = random.Random(seed)

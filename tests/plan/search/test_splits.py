@@ -231,7 +231,7 @@ def make_graph(seed: int) -> Graph:
     return g
 
 
-@pytest.mark.heavy(2)
+@pytest.mark.heavy(4)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_plan_over_split_axes_costs_what_the_search_counted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[bool] = []
@@ -516,9 +516,9 @@ def test_a_roll_by_half_is_planned_where_parts_go_around_the_end(n: int, devices
     assert p.nbytes_moved == 0 and 0 <= p.gap < 0.2
 
 
-def test_a_bound_holds_where_the_time_was_over_at_once() -> None:
+def test_a_bound_holds_where_the_time_was_over_at_once(pytestconfig: pytest.Config) -> None:
     """Layouts that neighbors were not asked for may be better than those that were compared."""
-    for seed in range(30):
+    for seed in range(300 if pytestconfig.getoption("--all") else 12):
         rng = random.Random(seed)
         g, mesh = draw_rolled(rng), Mesh((rng.choice([2, 3, 4]),), device=Device(1e6, 1e9), link=Link(1e-8, 1e9))
         late = plan(g, mesh, expand=SPLIT, time_limit_seconds=0)

@@ -55,7 +55,7 @@ def test_peaks_of_windows_are_those_of_all_steps(mesh: Mesh) -> None:
     assert {*map(check, plans)} == {True, False}
 
 
-@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(32)) for k in range(6, 192, 6))])
+@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(64)) for k in range(6, 192, 6))])
 def test_peaks_of_plans_of_every_kind_are_those_of_all_steps(begin: int) -> None:
     alike = 0
     for seed in range(begin, begin + 6):

@@ -52,7 +52,7 @@ def check(p: ShardPlan, found: SymbolicTransfers, sizes: range | list[int]) -> i
     return looked
 
 
-@pytest.mark.heavy(2)
+@pytest.mark.heavy(4)
 @pytest.mark.parametrize("symbol", ["batch", "seq"])
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "unlike devices"])
 def test_every_transfer_of_attention(way: str, symbol: str) -> None:

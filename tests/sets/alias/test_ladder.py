@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from unittest.mock import patch
 
 import numpy as np
@@ -155,7 +155,7 @@ def test_public_errors_are_caught_in_the_loop_alone() -> None:
     for path in Path(tapestry_sets.__file__).parents[1].glob("tapestry_*/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             caught = [node.type] if isinstance(node, ast.ExceptHandler) and node.type else []
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress":
+            if _is_suppress(node):
                 caught = node.args
             names = {
                 name
@@ -236,6 +236,10 @@ def test_nothing_swallows_a_public_error_with_all_others() -> None:
     assert found == SWALLOW
 
 
+def _is_suppress(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "suppress"
+
+
 def _swallows(node: ast.AST) -> bool:
     """Whether a node catches ValueErrors, by that name or a wider one, and raises none, or one that is passed over."""
     if isinstance(node, ast.ExceptHandler):
@@ -245,7 +249,6 @@ def _swallows(node: ast.AST) -> bool:
             return False
         is_bare = not kinds
     else:
-        is_suppress = isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress"
-        kinds, is_bare = list(node.args) if is_suppress else [], False  # type: ignore[attr-defined]
+        kinds, is_bare = list(node.args) if _is_suppress(node) else [], False
     names = {inner.id for kind in kinds for inner in ast.walk(kind) if isinstance(inner, ast.Name)}
     return is_bare or bool(names & {"ValueError", "Exception", "BaseException"})
