@@ -11,7 +11,6 @@ import os
 # One BLAS thread for each test process: several that share the cores slow each other down many times.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import gc
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,13 +155,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in set(dropped)]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """What is there for all of the run, hundreds of thousands of objects, is not looked through for garbage again."""
-    gc.collect()
-    gc.freeze()
 
 
 def _no_gpu() -> str:
