@@ -433,6 +433,7 @@ _ROWS: dict[str, Import] = {
     "QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3, idle=("saturate",)),  # integers always do
     "RMSNormalization": Import(_stashed(_rms_normalization), 2, 2),
     "RNN": Import(onnx_recurrent.recurrent("rnn"), 3, 6, idle=("hidden_size",)),
+    "Range": Import(onnx_indices.range_of, 3, 3),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
     "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
     "ReduceLogSum": Import(_reduce(ops.sum, after=ops.log), 1, 2),
