@@ -31,6 +31,7 @@ from tapestry_plan.onnx.nodes import (
     axes_of,
     refusal,
 )
+from tapestry_plan.onnx.walks import DOMAIN, KIND
 from tapestry_plan.ops import Operator
 from tapestry_sets.limits import FrozenDict, describe, quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
@@ -467,6 +468,7 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
     "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
     "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),
+    f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_recurrence, 3, 5),
 }
 IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""
