@@ -261,38 +261,37 @@ def _iota_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         raise ValueError(f"{len(shapes)} operands are given; numbers in steps have none")
     if not is_int(size, 1, tuning.MAX_CELLS):
         raise ValueError(f"size is {quote(size)}; give an integer from 1 to 2**60")
+    made, first, step = np.dtype(named_dtype(attrs["dtype"])), attrs["start"], attrs["step"]
+    given = f"start={quote(first)} and step={quote(step)}"
+    if made.kind in "iu" and made.name not in SHORT_DTYPES:
+        if not (is_int(first) and is_int(step)):
+            raise ValueError(f"{given} must be integers, as dtype {made.name} is")
+        ends, bounds = (first, first + (size - 1) * step), np.iinfo(made)
+        if min(ends) < bounds.min or max(ends) > bounds.max:
+            raise ValueError(f"{given}: some of {quote(size)} numbers do not fit {made.name}; give a wider dtype")
+    elif not (math.isfinite(first) and math.isfinite(step)):
+        raise ValueError(f"{given} must be finite")
     axes = number_axes((size,))
     return Signature(axes, (), (touched(axes, extents=(size,)),))
 
 
 def _iota_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    made, size = np.dtype(named_dtype(attrs["dtype"])), attrs["size"]
-    first, step = attrs["start"], attrs["step"]
+    made = np.dtype(named_dtype(attrs["dtype"]))
     if made.kind not in "iuf" or made.name in SHORT_DTYPES:
         raise ValueError(f"dtype is {made.name}; give one of NumPy's integers or real numbers")
-    if not (math.isfinite(first) and math.isfinite(step)):
-        raise ValueError(f"start={quote(first)} and step={quote(step)}; both must be finite")
-    if made.kind in "iu":
-        ends = first, first + (size - 1) * step
-        bounds = np.iinfo(made)
-        if not (is_int(first) and is_int(step) and bounds.min <= min(ends) and max(ends) <= bounds.max):
-            raise ValueError(f"numbers from {quote(ends[0])} to {quote(ends[1])} do not fit {made.name}")
     return (made.name,)
 
 
 def _iota_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    """As NumPy's arange: from the first two numbers, in the dtype; halves are counted in single precision."""
-    (out,), (begin, end) = outputs, shard.range("i0")
-    as_out = out.dtype.type
-    first, step = as_out(shard.attrs["start"]), as_out(shard.attrs["step"])
-    if out.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            second = as_out(first + step)
-        as_out = np.float32 if out.dtype == np.float16 else as_out
-        first, step = as_out(first), as_out(as_out(second) - as_out(first))
-        out[...] = xp.arange(begin, end).astype(as_out) * step + first
-    else:
-        out[...] = (xp.arange(begin, end) * int(shard.attrs["step"]) + int(shard.attrs["start"])).astype(out.dtype)
+    (out,), (begin, end), attrs = outputs, shard.range("i0"), shard.attrs
+    first, step = attrs["start"], attrs["step"]
+    numbers = xp.arange(begin, end)
+    if out.dtype.kind == "f":  # as NumPy's arange, whose steps are the first one; rounded once
+        numbers, step = numbers.astype("float64"), (first + step) - first
+    elif out.dtype == np.uint64:
+        numbers = numbers.astype("uint64")
+        first, step = (np.uint64(one % 2**64) for one in (first, step))
+    out[...] = (numbers * step + first).astype(out.dtype)
 
 
 @operator(block=_iota_block, signature=_iota_signature, dtype=_iota_dtype)
@@ -315,7 +314,8 @@ def iota(
     size : int
         How many, at least 1.
     start, step : float
-        The first number, and what each has more than the one before; integers for a dtype of integers.
+        The first number, and what each has more than the one before; integers for a dtype of integers. Others are
+        numbered in double precision, and rounded once.
     dtype : dtype, or its name
 
     Returns

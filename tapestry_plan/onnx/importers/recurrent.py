@@ -77,7 +77,11 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
                 for d, own in enumerate(how)
             ]
             states = [concat(one, axis=1) for one in zip(*each_way, strict=True)]
-        last = [_last(one, ends, before) for one, before in zip(states, first, strict=True)]
+        is_wanted = [bool(name) for name in (*node.outputs[1:], "", "")]
+        last = [
+            _last(one, ends, before) if wanted else one
+            for one, before, wanted in zip(states, first, is_wanted, strict=False)
+        ]
         y = states[0]
         if ends is not None:
             y = ops.where(
@@ -87,7 +91,10 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
         parts = [_turned(one, ends) if back else one for one, back in zip(parts, backwards, strict=True)]
         y = concat(parts, axis=1) if directions > 1 else parts[0]
         if by_batch:
-            return [y.permute_dims((2, 0, 1, 3)), *(one.permute_dims((1, 0, 2)) for one in last)]
+            turned = [
+                one.permute_dims((1, 0, 2)) if wanted else one for one, wanted in zip(last, is_wanted, strict=False)
+            ]
+            return [y.permute_dims((2, 0, 1, 3)), *turned]
         return [y, *last]
 
     return add
@@ -113,7 +120,8 @@ def _walk(made: Tensor, others: Sequence[Tensor], name: str, **how: Any) -> list
 def _first(at: Importing, node: Node, k: int, shape: Sequence[int], dtype: str, by_batch: bool) -> Tensor:
     """The state before the first step, zeros where it is not given."""
     if not node.input(k):
-        return at.graph.constant(f"{node.name}.first{k}", np.zeros((), dtype)).broadcast_to(tuple(shape))
+        zeros = at.fill(node, np.zeros((), dtype), shape)
+        return zeros if isinstance(zeros, Tensor) else at.graph.constant(f"{node.name}.first{k}", zeros)
     given = at.tensor(node.inputs[k])
     return given.permute_dims((1, 0, 2)) if by_batch else given
 

@@ -447,6 +447,8 @@ def _iota(to: Writing, node: OpNode) -> None:
     if dtype.kind in "iu" and not np.iinfo(dtype).min <= limit <= np.iinfo(dtype).max:
         limit = first + (size - 1) * step + (1 if step > 0 else -1)
     given = [dtype.type(one) for one in (first, limit, step)]
+    if given[0].item() != first or given[2].item() != step:
+        raise NotWritten(f"its start and step are not numbers of {dtype.name}")
     if not step or ceil((given[1].item() - given[0].item()) / given[2].item()) != size:
         raise NotWritten(f"no end of {dtype.name} says that there are {size:,} numbers")
     to.add("Range", [to.scalar(one, dtype.name) for one in given], _outputs(to, node), node.name)
