@@ -423,6 +423,7 @@ _ROWS: dict[str, Import] = {
     "Max": Import(_folded(ops.maximum), 1, None),
     "MaxPool": Import(onnx_indices.max_pool, idle=("storage_order",)),  # which is that of the indices
     "MaxUnpool": Import(onnx_indices.max_unpool, 2, 3),
+    "MaxRoiPool": Import(onnx_sampling.max_roi_pool, 2, 2),
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
