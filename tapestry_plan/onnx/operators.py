@@ -465,6 +465,10 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
     "com.microsoft::FastGelu": Import(onnx_microsoft.gelu("tanh"), 1, 2),
     "com.microsoft::FusedMatMul": Import(onnx_microsoft.fused_matmul, 2, 2),
+    "com.microsoft::GroupQueryAttention": Import(
+        onnx_attention.group_query_attention, 1, 14, idle=("k_quant_type", "v_quant_type", "kv_cache_bit_width")
+    ),
+    "com.microsoft::QAttention": Import(onnx_attention.quantized_attention, 5, 9, idle=("mask_filter_value",)),
     "com.microsoft::MultiHeadAttention": Import(onnx_attention.multi_head_attention, 1, 10),
     "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
     "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
