@@ -10,6 +10,7 @@ import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Importing, Node, Result, TooLargeToFold, axes_of, refusal
 from tapestry_plan.ops import Operator, expansions
@@ -78,6 +79,8 @@ def range_of(at: Importing, node: Node) -> Result:
     assert first is not None and limit is not None and step is not None, "they are needed"
     if not first.size == limit.size == step.size == 1 or not step.any():
         raise ValueError("start, limit and delta are one number each, and delta is not 0")
+    if first.dtype.name in ("float16", "bfloat16") and node.attrs.get("stash_type", tuning.FLOAT):
+        raise refusal(node, f"so many numbers of {first.dtype.name} are not supported; count in float32, and cast")
     size, dtype = max(0, ceil((limit.item() - first.item()) / step.item())), first.dtype.name
     if not size:
         at.bind(node.outputs[0], np.empty(0, dtype))
