@@ -81,7 +81,8 @@ def range_of(at: Importing, node: Node) -> Result:
         raise ValueError("start, limit and delta are one number each, and delta is not 0")
     if first.dtype.name in ("float16", "bfloat16") and node.attrs.get("stash_type", tuning.FLOAT):
         raise refusal(node, f"so many numbers of {first.dtype.name} are not supported; count in float32, and cast")
-    size, dtype = max(0, ceil((limit.item() - first.item()) / step.item())), first.dtype.name
+    apart, each, dtype = limit.item() - first.item(), step.item(), first.dtype.name
+    size = max(0, ceil(apart / each) if first.dtype.kind == "f" else -(-apart // each))
     if not size:
         at.bind(node.outputs[0], np.empty(0, dtype))
         return None

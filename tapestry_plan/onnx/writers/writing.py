@@ -442,15 +442,16 @@ def _iota(to: Writing, node: OpNode) -> None:
     dtype = np.dtype(node.attrs["dtype"])
     if dtype.name not in ("int16", "int32", "int64", "float32", "float64"):
         raise NotWritten(f"ONNX's Range has no numbers of {dtype.name}; make others and cast them")
-    # Between the last number and the one behind it: of fractions the end itself may be rounded to either side.
-    limit = first + size * step if dtype.kind in "iu" else first + (size - 0.5) * step
-    if dtype.kind in "iu" and not np.iinfo(dtype).min <= limit <= np.iinfo(dtype).max:
-        limit = first + (size - 1) * step + (1 if step > 0 else -1)
-    given = [dtype.type(one) for one in (first, limit, step)]
-    if given[0].item() != first or given[2].item() != step:
-        raise NotWritten(f"its start and step are not numbers of {dtype.name}")
-    if not step or ceil((given[1].item() - given[0].item()) / given[2].item()) != size:
-        raise NotWritten(f"no end of {dtype.name} says that there are {size:,} numbers")
+    # Just behind the last number; of fractions halfway to the next one, as the end may be rounded to either side.
+    limit = first + (size - 1) * step + (step / 2 if dtype.kind == "f" else 1 if step > 0 else -1)
+    try:
+        with np.errstate(over="ignore"):
+            given = [dtype.type(one) for one in (first, limit, step)]
+    except OverflowError:
+        given = []
+    is_exact = bool(given) and given[0].item() == first and given[2].item() == step and np.isfinite(given[1])
+    if not is_exact or not step or (dtype.kind == "f" and ceil((given[1].item() - first) / step) != size):
+        raise NotWritten(f"no start, limit and delta of {dtype.name} say what its {size:,} numbers are")
     to.add("Range", [to.scalar(one, dtype.name) for one in given], _outputs(to, node), node.name)
 
 
