@@ -88,6 +88,8 @@ SCALES |= {"sy": f32(0.03), "zy": np.uint8(90)}
 CELLS = i64(0, 3, 9, 14, 16, 19, 24, 31).reshape(1, 2, 2, 2)
 CIRCULAR = {"mode": "circular"}
 MICROSOFT = "com.microsoft"
+TURNED = {"q": (1, 5, 64), "k": (1, 5, 32), "v": (1, 5, 32), "past": (1, 2, 3, 16), "before": (1, 2, 3, 16)}
+ANGLES = (np.arange(8)[:, None] * 0.3 ** np.arange(8)).astype(np.float32)
 HEADS = ((1, 3, 8), (1, 3, 8), (1, 3, 8), (1, 2, 3, 7), (1, 2, 4, 4), (1, 2, 4, 4))
 """Shapes of an attention's operands with keys of before."""
 LOOKING = ((4, 2, 3), (1, 20, 3), (1, 20, 5), (1, 2, 5), (1, 2, 5), (1, 15))
@@ -431,6 +433,38 @@ NODES = [
         {"num_heads": 2, "scale": 0.3},
         ("y", "keys", "values"),
         reads=("q", "k", "v", "", "", "m", "p", "r"),
+        domain=MICROSOFT,
+    ),
+    *(
+        NodeCase(
+            "GroupQueryAttention",
+            {name: floats(*shape, seed=k) for k, (name, shape) in enumerate(TURNED.items())},
+            {
+                "ends": np.full(1, 7, np.int32),
+                "all": np.array(8, np.int32),
+                "cos": np.cos(ANGLES),
+                "sin": np.sin(ANGLES),
+            },
+            {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "rotary_interleaved": way, **more},
+            ("y", "keys", "values"),
+            reads=("q", "k", "v", "past", "before", "ends", "all", "cos", "sin"),
+            domain=MICROSOFT,
+        )
+        for way, more in enumerate(({"local_window_size": 2}, {"softcap": 5.0, "scale": 0.4}))
+    ),
+    NodeCase(
+        "QAttention",
+        {"x": ints(0, 255, 2, 4, 8, dtype=np.uint8)},
+        {
+            "w": ints(-90, 90, 8, 24, seed=2, dtype=np.int8),
+            "b": floats(24),
+            "xs": np.float32(0.02),
+            "ws": np.float32(0.01),
+            "xz": np.uint8(120),
+            "wz": np.int8(3),
+        },
+        {"num_heads": 2, "unidirectional": 1},
+        reads=("x", "w", "b", "xs", "ws", "", "xz", "wz"),
         domain=MICROSOFT,
     ),
 ]

@@ -530,6 +530,28 @@ CASES += [
 ]
 
 
+# -- numbers in steps --------------------------------------------------------------------------------------
+
+
+def counted(op: str, attrs: dict[str, Any], arrays: Sequence[Array]) -> Array:
+    """NumPy's own numbers in steps."""
+    first, step = attrs["start"], attrs["step"]
+    return np.arange(first, first + (attrs["size"] - 0.5) * step, step).astype(attrs["dtype"])
+
+
+def numbers(size: int, start: float, step: float, dtype: str) -> Case:
+    return Case("iota", (), {"size": size, "start": start, "step": step, "dtype": dtype}, oracle=counted, dtype=dtype)
+
+
+CASES += [
+    numbers(11, 10, -3, "int64"),
+    numbers(5, 9, -2, "uint64"),
+    numbers(7, 0.1, 0.3, "float32"),
+    numbers(9, 1.0, 0.1, "float64"),
+    numbers(9, 0.5, 0.25, "float16"),
+]
+
+
 # -- resizing ----------------------------------------------------------------------------------------------
 
 

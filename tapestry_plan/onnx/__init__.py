@@ -7,7 +7,7 @@ From the ground up; each row stands on rows above it:
 
     inference              ONNX's checker and shape inference, in a process of their own
     outside                values of tensors, those too that lie in files beside the model
-    nodes                  nodes of models, and what an importer sees of them
+    nodes  walks           nodes of models, and what an importer sees of them; recurrences as functions of models
     inputs  order          open axes, and values known before any run; the nodes that are needed, in order
     importers/views        selections
     importers/windows      windows over spatial axes, and resizing

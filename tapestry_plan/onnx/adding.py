@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from math import prod
 from typing import Any
@@ -48,10 +48,12 @@ class Placing:
     at : Importing
     opaque : bool
         Whether nodes that are refused may be added as operators that run whole.
+    held : collection of str
+        Tensors whose values can be made known: who needs one of these does not run whole for want of it.
     """
 
-    def __init__(self, at: Importing, opaque: bool) -> None:
-        self.at, self.opaque = at, opaque
+    def __init__(self, at: Importing, opaque: bool, held: Collection[str] = ()) -> None:
+        self.at, self.opaque, self.held = at, opaque, held
         self.refused: list[tuple[Node, UnsupportedOp]] = []
         """Nodes that are not supported, and why."""
         self.behind: list[Node] = []
@@ -93,6 +95,8 @@ class Placing:
             return
         except UnsupportedOp as error:
             refused = error
+        if isinstance(refused, ValueNeeded) and refused.tensor in self.held:
+            raise refused
         why = ""
         if self.opaque and not _is_given(node, self.at):
             try:

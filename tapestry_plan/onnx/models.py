@@ -34,6 +34,7 @@ from tapestry_plan.onnx.replacing.functions import inline_functions
 from tapestry_plan.onnx.replacing.normalizing import Folding
 from tapestry_plan.onnx.replacing.scans import hide_batched_scans, show_batched_scans
 from tapestry_plan.onnx.replacing.whole import reads_of
+from tapestry_plan.onnx.walks import show_walks
 from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, put_fields, quote
 
 OLDEST_OPSET = 13
@@ -115,6 +116,7 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
         model = _with_inner_data(model, path)
     for tensor in _all_tensors(model):
         check_values(tensor)
+    model = show_walks(model)
     if model.functions:
         model = inline_functions(model, opset)
     nodes = list(read_nodes(model.graph))

@@ -31,6 +31,7 @@ from tapestry_plan.onnx.nodes import (
     axes_of,
     refusal,
 )
+from tapestry_plan.onnx.walks import DOMAIN, KIND
 from tapestry_plan.ops import Operator
 from tapestry_sets.limits import FrozenDict, describe, quote
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
@@ -422,6 +423,7 @@ _ROWS: dict[str, Import] = {
     "Max": Import(_folded(ops.maximum), 1, None),
     "MaxPool": Import(onnx_indices.max_pool, idle=("storage_order",)),  # which is that of the indices
     "MaxUnpool": Import(onnx_indices.max_unpool, 2, 3),
+    "MaxRoiPool": Import(onnx_sampling.max_roi_pool, 2, 2),
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
@@ -433,6 +435,7 @@ _ROWS: dict[str, Import] = {
     "QuantizeLinear": Import(onnx_quantized.quantize_linear, 2, 3, idle=("saturate",)),  # integers always do
     "RMSNormalization": Import(_stashed(_rms_normalization), 2, 2),
     "RNN": Import(onnx_recurrent.recurrent("rnn"), 3, 6, idle=("hidden_size",)),
+    "Range": Import(onnx_indices.range_of, 3, 3),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
     "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
     "ReduceLogSum": Import(_reduce(ops.sum, after=ops.log), 1, 2),
@@ -462,10 +465,15 @@ _ROWS: dict[str, Import] = {
     "com.microsoft::BiasGelu": Import(onnx_microsoft.gelu("none"), 2, 2),
     "com.microsoft::FastGelu": Import(onnx_microsoft.gelu("tanh"), 1, 2),
     "com.microsoft::FusedMatMul": Import(onnx_microsoft.fused_matmul, 2, 2),
+    "com.microsoft::GroupQueryAttention": Import(
+        onnx_attention.group_query_attention, 1, 14, idle=("k_quant_type", "v_quant_type", "kv_cache_bit_width")
+    ),
+    "com.microsoft::QAttention": Import(onnx_attention.quantized_attention, 5, 9, idle=("mask_filter_value",)),
     "com.microsoft::MultiHeadAttention": Import(onnx_attention.multi_head_attention, 1, 10),
     "com.microsoft::QuickGelu": Import(onnx_microsoft.quick_gelu),
     "com.microsoft::SkipLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 5),
     "com.microsoft::SkipSimplifiedLayerNormalization": Import(onnx_microsoft.skip_normalization, 3, 4),
+    f"{DOMAIN}::{KIND}": Import(onnx_recurrent.own_recurrence, 3, 5),
 }
 IMPORTERS: dict[str, Import] = FrozenDict(_ROWS)
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""

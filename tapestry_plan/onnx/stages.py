@@ -292,7 +292,7 @@ class StagedModel(Guarded):
         nodes: Sequence[Node] = self._left(self._nodes)
         at = Importing(model, self._path, self._opset, [], self._importers)
         at.taken.update(self._taken)
-        placing = Placing(at, opaque=True)
+        placing = Placing(at, opaque=True, held=self._host.keys() - self._bound)
         inputs = {name: value for name, value in self._inputs.items() if name not in self._host}
         if any(node.operator == "If" for node in nodes):
             aside = Importing(model, self._path, self._opset, [], self._importers)

@@ -2,20 +2,21 @@
 
 Indices that are known when the graph is written are views (`Tensor.take`), whose regions are exact. Indices that are
 computed may name any cell: an operator that is given them reads, or writes, the indexed axis whole, and plans split
-the other axes only.
+the other axes only. Numbers in steps, which indices are often made of, each device computes for its own part.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, Scatter, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import SHORT_DTYPES, Attrs, Axis, Graph, Scatter, Shape, Shard, Signature, Tensor
+from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes, touched
 from tapestry_sets.limits import is_int, quote, take_array
@@ -249,6 +250,99 @@ def _one_hot_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard
     hot = xp.where(indices < 0, indices + depth, indices)
     out[...] = attrs["off"]
     xp.copyto(out, out.dtype.type(attrs["on"]), where=xp.expand_dims(hot, axis) == row)
+
+
+# -- numbers in steps ----------------------------------------------------------------------------------
+
+
+def _iota_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    size = attrs.get("size")
+    if shapes:
+        raise ValueError(f"{len(shapes)} operands are given; numbers in steps have none")
+    if not is_int(size, 1, tuning.MAX_CELLS):
+        raise ValueError(f"size is {quote(size)}; give an integer from 1 to 2**60")
+    made, first, step = np.dtype(named_dtype(attrs["dtype"])), attrs["start"], attrs["step"]
+    given = f"start={quote(first)} and step={quote(step)}"
+    if made.kind in "iu" and made.name not in SHORT_DTYPES:
+        if not (is_int(first) and is_int(step)):
+            raise ValueError(f"{given} must be integers, as dtype {made.name} is")
+        ends, bounds = (first, first + (size - 1) * step), np.iinfo(made)
+        if min(ends) < bounds.min or max(ends) > bounds.max:
+            raise ValueError(f"{given}: some of {quote(size)} numbers do not fit {made.name}; give a wider dtype")
+    elif not (math.isfinite(first) and math.isfinite(step)):
+        raise ValueError(f"{given} must be finite")
+    axes = number_axes((size,))
+    return Signature(axes, (), (touched(axes, extents=(size,)),))
+
+
+def _iota_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    made = np.dtype(named_dtype(attrs["dtype"]))
+    if made.kind not in "iuf" or made.name in SHORT_DTYPES:
+        raise ValueError(f"dtype is {made.name}; give one of NumPy's integers or real numbers")
+    return (made.name,)
+
+
+def _iota_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (out,), (begin, end), attrs = outputs, shard.range("i0"), shard.attrs
+    first, step = attrs["start"], attrs["step"]
+    numbers = xp.arange(begin, end)
+    if out.dtype.kind == "f":  # as NumPy's arange, whose steps are the first one; rounded once
+        numbers, step = numbers.astype("float64"), (first + step) - first
+    elif out.dtype == np.uint64:
+        numbers = numbers.astype("uint64")
+        first, step = (np.uint64(one % 2**64) for one in (first, step))
+    out[...] = (numbers * step + first).astype(out.dtype)
+
+
+@operator(block=_iota_block, signature=_iota_signature, dtype=_iota_dtype)
+def iota(
+    graph: Graph,
+    size: int,
+    *,
+    start: float = 0,
+    step: float = 1,
+    dtype: Any = "int64",
+    name: str | None = None,
+) -> Tensor:
+    """Numbers in steps, which no device stores before a run: each computes those of its part.
+
+    Few numbers are better a constant (`Graph.constant`), as their values are then known to who reads them.
+
+    Parameters
+    ----------
+    graph : Graph
+    size : int
+        How many, at least 1.
+    start, step : float
+        The first number, and what each has more than the one before; integers for a dtype of integers. Others are
+        numbered in double precision, and rounded once.
+    dtype : dtype, or its name
+
+    Returns
+    -------
+    Tensor of shape (size,)
+
+    Raises
+    ------
+    ValueError
+        For other dtypes than NumPy's integers and real numbers, and for integers that do not fit the dtype.
+
+    Examples
+    --------
+    >>> from tapestry_exec import evaluate
+    >>> from tapestry_plan import Graph, ops
+    >>> g = Graph()
+    >>> _ = g.output(ops.iota(g, 4, start=10, step=-3), "y")
+    >>> evaluate(g, {})["y"].tolist()
+    [10, 7, 4, 1]
+
+    References
+    ----------
+    ONNX Range; NumPy's arange.
+    """
+    made = np.dtype(named_dtype(dtype, "iota: "))
+    first, each = (start, step) if made.kind in "iu" else (float(start), float(step))
+    return cast(Tensor, graph.op(iota.op, name=name, size=size, start=first, step=each, dtype=made.name))
 
 
 @operator(block=_take_block, signature=_take_signature, dtype=_indexed, adjoint=adjoints.take, rows=True)

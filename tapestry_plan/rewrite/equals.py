@@ -12,11 +12,14 @@ A generator's seed and stream are attributes, so two are the same only where the
 
 from __future__ import annotations
 
+import mmap
 import weakref
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Stored, sha256_of
 from tapestry_plan.rewrite import tuning
@@ -194,11 +197,28 @@ def _sample(tensor: Stored) -> bytes:
     raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     each = tuning.LOOKED_AT_NBYTES // tuning.LOOKED_AT_PLACES
     starts = np.linspace(0, max(0, len(raw) - each), tuning.LOOKED_AT_PLACES).astype(np.int64)
-    found = b"".join(raw[at : at + each].tobytes() for at in starts)
+    with _read_page_by_page(data):
+        found = b"".join(raw[at : at + each].tobytes() for at in starts)
     if not data.flags.writeable:
         number = id(data)
         _SAMPLES[number] = weakref.ref(data, lambda _: _SAMPLES.pop(number, None)), found
     return found
+
+
+@contextmanager
+def _read_page_by_page(data: NDArray[Any]) -> Iterator[None]:
+    """Where an array is mapped from a file, let its pages be read one by one, without those behind them."""
+    base: object = data
+    while isinstance(base, (np.ndarray, memoryview)):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    if not isinstance(base, mmap.mmap) or not hasattr(base, "madvise"):  # Windows gives no advice
+        yield
+        return
+    base.madvise(mmap.MADV_RANDOM)
+    try:
+        yield
+    finally:
+        base.madvise(mmap.MADV_NORMAL)  # who reads all of it later reads ahead
 
 
 def _digest(tensor: Stored) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
+from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.importers import windows as onnx_windows
-from tapestry_plan.onnx.nodes import Importing, Node, Result, axes_of, refusal
+from tapestry_plan.onnx.nodes import Importing, Node, Result, TooLargeToFold, axes_of, refusal
 from tapestry_plan.ops import Operator, expansions
 from tapestry_sets.limits import quote
 from tapestry_sets.views import pad
@@ -62,9 +63,30 @@ def eye_like(at: Importing, node: Node) -> Result:
         raise ValueError(f"the input has shape {quote(shape)}; a matrix is needed")
     given = node.attrs.get("dtype")
     like = at.tensors[node.inputs[0]].dtype if node.inputs[0] in at.tensors else at.value(node.inputs[0]).dtype
-    at.spend(node, prod(shape) * 8)
-    at.bind(node.outputs[0], np.eye(*shape, node.attrs.get("k", 0), dtype=like if given is None else at.dtype(given)))
+    dtype, k = like if given is None else at.dtype(given), node.attrs.get("k", 0)
+    try:
+        at.spend(node, prod(shape) * 8)
+    except TooLargeToFold:
+        row, column = (ops.iota(at.graph, n, start=first) for n, first in zip(shape, (k, 0), strict=True))
+        return ops.astype(ops.equal(row.expand_dims(1), column), dtype, name=node.name)
+    at.bind(node.outputs[0], np.eye(*shape, k, dtype=dtype))
     return None
+
+
+def range_of(at: Importing, node: Node) -> Result:
+    """Numbers in steps that are too many to be computed at import: each device computes those that it reads."""
+    first, limit, step = (at.constant(node, k, label) for k, label in enumerate(("start", "limit", "delta")))
+    assert first is not None and limit is not None and step is not None, "they are needed"
+    if not first.size == limit.size == step.size == 1 or not step.any():
+        raise ValueError("start, limit and delta are one number each, and delta is not 0")
+    if first.dtype.name in ("float16", "bfloat16") and node.attrs.get("stash_type", tuning.FLOAT):
+        raise refusal(node, f"so many numbers of {first.dtype.name} are not supported; count in float32, and cast")
+    apart, each, dtype = limit.item() - first.item(), step.item(), first.dtype.name
+    size = max(0, ceil(apart / each) if first.dtype.kind == "f" else -(-apart // each))
+    if not size:
+        at.bind(node.outputs[0], np.empty(0, dtype))
+        return None
+    return ops.iota(at.graph, size, start=first.item(), step=step.item(), dtype=dtype, name=node.name)
 
 
 def reverse_sequence(at: Importing, node: Node) -> Result:

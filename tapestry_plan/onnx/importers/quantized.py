@@ -56,11 +56,11 @@ def dequantize_linear(at: Importing, node: Node) -> Result:
 
 
 def matmul_integer(at: Importing, node: Node) -> Result:
-    return ops.astype(_product(at, node, 0, 1, 2, 3), "int32", name=node.name)
+    return ops.astype(product(at, node, 0, 1, 2, 3), "int32", name=node.name)
 
 
 def qlinear_matmul(at: Importing, node: Node) -> Result:
-    total = _product(at, node, 0, 3, 2, 5)
+    total = product(at, node, 0, 3, 2, 5)
     return _requantized(at, node, ops.astype(total, WIDE), _ratio(at, node, 1, 4, 6), 7)
 
 
@@ -164,7 +164,7 @@ def _centered(at: Importing, node: Node, k: int, zero: int, dtype: str, shape: S
     return made - ops.astype(offset, dtype)
 
 
-def _product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int) -> Tensor:
+def product(at: Importing, node: Node, a: int, b: int, a_zero: int, b_zero: int) -> Tensor:
     """The exact product of matrices without their zero points."""
     dtype = _exact_dtype(at.shape(node.inputs[a])[-1])
     left, right = _centered(at, node, a, a_zero, dtype, (-1, 1)), _centered(at, node, b, b_zero, dtype, (-1,))

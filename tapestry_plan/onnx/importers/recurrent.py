@@ -6,6 +6,7 @@ aside by their numbers of steps.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, concat
 from tapestry_plan.onnx.nodes import Array, Importing, Node, Result
+from tapestry_plan.onnx.walks import DECLARATION
 from tapestry_plan.ops import recurrent as walks
 from tapestry_sets.limits import quote
 
@@ -75,20 +77,39 @@ def recurrent(kind: str) -> Callable[[Importing, Node], Result]:
                 for d, own in enumerate(how)
             ]
             states = [concat(one, axis=1) for one in zip(*each_way, strict=True)]
-        last = [_last(one, ends, before) for one, before in zip(states, first, strict=True)]
+        is_wanted = [bool(name) for name in (*node.outputs[1:], "", "")]
+        last = [
+            _last(one, ends, before) if wanted else one
+            for one, before, wanted in zip(states, first, is_wanted, strict=False)
+        ]
         y = states[0]
         if ends is not None:
             y = ops.where(
                 _is_before(at, node, ends, steps), y, at.graph.constant(f"{node.name}.none", np.zeros((), y.dtype))
             )
-        parts = [y[:, d : d + 1] for d in range(directions)]
+        parts = [y[:, d : d + 1] for d in range(directions)] if directions > 1 else [y]
         parts = [_turned(one, ends) if back else one for one, back in zip(parts, backwards, strict=True)]
         y = concat(parts, axis=1) if directions > 1 else parts[0]
         if by_batch:
-            return [y.permute_dims((2, 0, 1, 3)), *(one.permute_dims((1, 0, 2)) for one in last)]
+            turned = [
+                one.permute_dims((1, 0, 2)) if wanted else one for one, wanted in zip(last, is_wanted, strict=False)
+            ]
+            return [y.permute_dims((2, 0, 1, 3)), *turned]
         return [y, *last]
 
     return add
+
+
+def own_recurrence(at: Importing, node: Node) -> Result:
+    """A call of a function that is said to be, and is, what a recurrence is written as."""
+    said = json.loads(node.attrs[DECLARATION])
+    operands = [at.tensor(name) for name in node.inputs]
+    found = [list(one.shape) for one in operands]
+    if found != said["shapes"]:
+        raise ValueError(f"its operands have shapes {quote(found)}; its function is of {quote(said['shapes'])}")
+    attrs = {key: tuple(value) if isinstance(value, list) else value for key, value in said["attrs"].items()}
+    made = ops.add_op(ops.recurrence.op, *operands, name=node.name, **attrs)
+    return made if isinstance(made, Tensor) else list(made)
 
 
 def _walk(made: Tensor, others: Sequence[Tensor], name: str, **how: Any) -> list[Tensor]:
@@ -99,7 +120,8 @@ def _walk(made: Tensor, others: Sequence[Tensor], name: str, **how: Any) -> list
 def _first(at: Importing, node: Node, k: int, shape: Sequence[int], dtype: str, by_batch: bool) -> Tensor:
     """The state before the first step, zeros where it is not given."""
     if not node.input(k):
-        return at.graph.constant(f"{node.name}.first{k}", np.zeros((), dtype)).broadcast_to(tuple(shape))
+        zeros = at.fill(node, np.zeros((), dtype), shape)
+        return zeros if isinstance(zeros, Tensor) else at.graph.constant(f"{node.name}.first{k}", zeros)
     given = at.tensor(node.inputs[k])
     return given.permute_dims((1, 0, 2)) if by_batch else given
 
@@ -170,8 +192,8 @@ def _is_before(at: Importing, node: Node, ends: Tensor, steps: int) -> Tensor:
 def _last(states: Tensor, ends: Tensor | None, first: Tensor) -> Tensor:
     """The state after a sequence's last step."""
     if ends is None:
-        return states[-1]
+        return states[-1:].squeeze((0,))  # as ONNX, which has no single index, says it
     shape = (1, *states.shape[1:])
     number = ops.maximum(ends - 1, 0).reshape(1, 1, -1, 1).broadcast_to(shape)
-    found = ops.take_along_axis(states, number, 0)[0]
+    found = ops.take_along_axis(states, number, 0).squeeze((0,))
     return ops.where(ops.greater(ends, 0).reshape(1, -1, 1), found, first)

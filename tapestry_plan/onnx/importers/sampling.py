@@ -60,6 +60,45 @@ def grid_sample(at: Importing, node: Node) -> Result:
     return ops.sum(found, (-1,)).reshape((*x.shape[:2], *out))
 
 
+def max_roi_pool(at: Importing, node: Node) -> Result:
+    """The largest cell of each bin of known regions: over its rows, then over its columns, where masks say which.
+
+    Of an image (batch, channels, height, width) and regions (number of the image, x, y, x, y) comes out what has the
+    regions and the channels first, then the bins.
+    """
+    x, rois = at.tensor(node.inputs[0]), at.constant(node, 1, "rois")
+    pooled, scale = tuple(node.attrs["pooled_shape"]), np.float32(node.attrs.get("spatial_scale", 1.0))
+    assert rois is not None, "it is needed"
+    if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5 or len(pooled) != 2 or min(pooled) < 1:
+        raise ValueError(
+            f"shapes {quote(x.shape)} and {quote(rois.shape)}, pooled_shape {quote(pooled)}; an image with two spatial "
+            "axes, regions of five numbers and two positive extents are needed"
+        )
+    images = rois[:, 0].astype(np.int64)
+    if not ((images >= 0) & (images < x.shape[0])).all():
+        raise ValueError(f"rois are of images {quote(images.tolist())}; there are {x.shape[0]}")
+    # As ONNX Runtime: ends are rounded away from 0, and bins are counted in single precision.
+    ends = np.trunc(rois[:, 1:] * scale + np.copysign(np.float32(0.5), rois[:, 1:] * scale)).astype(np.int64)
+    least = at.graph.constant(f"{node.name}.least", np.finfo(np.dtype(x.dtype)).min)
+    made, empty = ops.take(x, images), np.zeros((len(rois), 1, *pooled), bool)
+    for k, n in enumerate(x.shape[2:]):
+        begin, end = ends[:, 1 - k], ends[:, 3 - k]
+        each = (np.maximum(end - begin + 1, 1).astype(np.float32) / np.float32(pooled[k]))[:, None]
+        bins = np.arange(pooled[k], dtype=np.float32)
+        first, last = np.floor(bins * each), np.ceil((bins + 1) * each)
+        cells = np.arange(n)
+        held = cells >= np.clip(first + begin[:, None], 0, n)[..., None]
+        held &= cells < np.clip(last + begin[:, None], 0, n)[..., None]
+        none = ~held.any(axis=-1)
+        empty |= none[:, None, :, None] if k == 0 else none[:, None, None, :]
+        # (regions, 1, bins, cells, 1), then (regions, 1, 1, bins, cells), beside an axis of bins that is new
+        shape = (len(rois), 1, pooled[0], n, 1) if k == 0 else (len(rois), 1, 1, pooled[1], n)
+        mask = at.graph.constant(f"{node.name}.cells{k}", held.reshape(shape))
+        made = ops.max(ops.where(mask, made.expand_dims(2 + k), least), (3 + k,), keepdims=False)
+    nothing = at.graph.constant(f"{node.name}.nothing", np.zeros((), x.dtype))
+    return ops.where(at.graph.constant(f"{node.name}.empty", empty), nothing, made, name=node.name)
+
+
 def roi_align(at: Importing, node: Node) -> Result:
     x, rois, batch = at.inputs(node)
     attrs = node.attrs

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapestry_plan.ir import UnsupportedOp
 from tapestry_plan.onnx.order import all_graphs
 from tapestry_sets.limits import quote
 
@@ -36,10 +35,8 @@ def hide_batched_scans(model: Any) -> Any:
 def show_batched_scans(model: Any) -> None:
     """Put Scans over the batch in the place of what stands for those of opset 8, after the model was converted.
 
-    Raises
-    ------
-    UnsupportedOp
-        For lengths of sequences that are walked backwards: ONNX does not say where these begin.
+    ONNX does not say where sequences of given lengths begin that are walked backwards: at their own last step, as in
+    ONNX Runtime.
     """
     for graph in all_graphs(model):
         for k, node in enumerate(graph.node):
@@ -59,11 +56,6 @@ def _over_batch(node: Any) -> Any:
     states = len(reads) - scanned
     if not 0 < scanned <= len(reads) or len(body.input) != len(reads) or len(body.output) != len(node.output):
         raise ValueError(f"node {quote(node.name)} (Scan) has another number of inputs or outputs than its body")
-    if lengths and any(back):
-        raise UnsupportedOp(
-            f"node {quote(node.name)} (Scan) of opset 8 walks sequences of given lengths backwards, and ONNX does not "
-            "say where these begin; export the model with a later opset"
-        )
     one = [f"{MARK}_{name}" for name in reads]
     made = [f"{MARK}_{name or k}" for k, name in enumerate(node.output)]
     taken, first, extra = list(one), list(one), []
@@ -72,6 +64,10 @@ def _over_batch(node: Any) -> Any:
         first = [f"{MARK}_first", *one]
         extra = [helper.make_node("Constant", [], [first[0]], value=helper.make_tensor("", TensorProto.INT64, [], [0]))]
         body = _until(body, states)
+        for k in (k for k, is_back in enumerate(back) if is_back):
+            extra += _turn(f"{MARK}_length", one[states + k], first[1 + states + k] + "_turned")
+            first[1 + states + k] += "_turned"
+        back = []
     inner = helper.make_node(
         "Scan",
         first,
@@ -88,6 +84,21 @@ def _over_batch(node: Any) -> Any:
     )
     given = [*reads, lengths] if lengths else reads
     return helper.make_node("Scan", given, list(node.output), node.name, body=around, num_scan_inputs=len(given))
+
+
+def _turn(length: str, name: str, out: str) -> list[Any]:
+    """Nodes that put the first steps of a sequence, so many as it has, in the reverse order."""
+    from onnx import TensorProto, helper
+
+    axis, ends, wide, turned = (f"{out}_{what}" for what in ("axis", "ends", "wide", "both"))
+    return [
+        helper.make_node("Constant", [], [axis], value=helper.make_tensor("", TensorProto.INT64, [1], [1])),
+        helper.make_node("Constant", [], [f"{axis}s"], value=helper.make_tensor("", TensorProto.INT64, [1], [0])),
+        helper.make_node("Unsqueeze", [name, axis], [wide]),
+        helper.make_node("Unsqueeze", [length, f"{axis}s"], [ends]),
+        helper.make_node("ReverseSequence", [wide, ends], [turned], time_axis=0, batch_axis=1),
+        helper.make_node("Squeeze", [turned, axis], [out]),
+    ]
 
 
 def _until(body: Any, states: int) -> Any:

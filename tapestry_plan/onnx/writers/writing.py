@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tapestry_plan.ir import BUILTIN_OPS, Graph, OpNode, Selection, UnsupportedO
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.nodes import schema_of
 from tapestry_plan.onnx.replacing.bodies import rename
+from tapestry_plan.onnx.walks import DOMAIN, declare, make_function
 from tapestry_plan.onnx.writers.sharding import add_shardings, list_shardings
 from tapestry_plan.onnx.writers.view_writing import NotWritten, write_view
 from tapestry_plan.steps import ShardPlan, take_apart
@@ -48,6 +50,8 @@ class Writing:
         """The same tensors' dtypes, by their names in the model."""
         self.domains: dict[str, int] = {}
         """Of operators that are not ONNX's own, with their versions."""
+        self.functions: dict[str, str] = {}
+        """The names of local functions, by what they are of."""
         self.fixed: list[tuple[str, str, int]] = []
         """Nodes that were written for an opset of their own: what of the graph they are, their operator, the opset."""
         self._numbers: dict[tuple[int, ...] | tuple[Any, str], str] = {}
@@ -160,6 +164,7 @@ class Writing:
             made,
             opset_imports=[helper.make_opsetid(*one) for one in {"": self.opset, **self.domains}.items()],
             ir_version=tuning.IR_VERSION,
+            functions=[make_function(name, said, self.opset) for said, name in self.functions.items()],
             producer_name="tapestry",
         )
 
@@ -432,6 +437,36 @@ def _resize(to: Writing, node: OpNode) -> None:
     to.add("Resize", [x, *given], _outputs(to, node), node.name, **how)
 
 
+def _iota(to: Writing, node: OpNode) -> None:
+    first, step, size = (node.attrs[key] for key in ("start", "step", "size"))
+    dtype = np.dtype(node.attrs["dtype"])
+    if dtype.name not in ("int16", "int32", "int64", "float32", "float64"):
+        raise NotWritten(f"ONNX's Range has no numbers of {dtype.name}; make others and cast them")
+    # Just behind the last number; of fractions halfway to the next one, as the end may be rounded to either side.
+    limit = first + (size - 1) * step + (step / 2 if dtype.kind == "f" else 1 if step > 0 else -1)
+    try:
+        with np.errstate(over="ignore"):
+            given = [dtype.type(one) for one in (first, limit, step)]
+    except OverflowError:
+        given = []
+    is_exact = bool(given) and given[0].item() == first and given[2].item() == step and np.isfinite(given[1])
+    if not is_exact or not step or (dtype.kind == "f" and ceil((given[1].item() - first) / step) != size):
+        raise NotWritten(f"no start, limit and delta of {dtype.name} say what its {size:,} numbers are")
+    to.add("Range", [to.scalar(one, dtype.name) for one in given], _outputs(to, node), node.name)
+
+
+def _recurrence(to: Writing, node: OpNode) -> None:
+    """A call of a local function (see `walks`): one function for all recurrences that are alike."""
+    from onnx import helper
+
+    shapes = [to.graph.tensor(name).shape for name in node.inputs]
+    said = declare(shapes, to.graph.tensor(node.inputs[0]).dtype, node.attrs)
+    kind = to.functions.setdefault(said, f"{node.attrs['kind']}_{len(to.functions)}")
+    to.domains[DOMAIN] = 1
+    to.made_for.append(node.name)
+    to.nodes.append(helper.make_node(kind, _inputs(to, node), _outputs(to, node), node.name, domain=DOMAIN))
+
+
 def _exactly(numbers: Sequence[float], what: str) -> Any:
     made = np.array(numbers, np.float32)
     if tuple(made.tolist()) != tuple(map(float, numbers)):
@@ -516,6 +551,7 @@ _ROWS: dict[str, Write] = {
     "gelu": _alike("Gelu", opset=20),
     "gemm": _alike("Gemm", {"trans_a": "transA", "trans_b": "transB"}),
     "group_normalization": _alike("GroupNormalization", {"groups": "num_groups"}, opset=21),
+    "iota": _iota,
     "linear": _linear,
     "logsumexp": _reduce("ReduceLogSumExp"),
     "max": _reduce("ReduceMax"),
@@ -526,6 +562,7 @@ _ROWS: dict[str, Write] = {
     "one_hot": _one_hot,
     "opaque": _opaque,
     "prod": _reduce("ReduceProd"),
+    "recurrence": _recurrence,
     "remainder": _remainder,
     "resize": _resize,
     "rms_normalization": _alike("RMSNormalization", opset=23),

@@ -159,7 +159,7 @@ def _sweep(
             alike = scope.index(var), tuple((id(f.ticks), id(f.nbytes), *map(scope.index, f.scope)) for f in group)
             if alike not in made:
                 made[alike] = message = project(group, scope, var, sizes)
-                entries += prod(sizes[v] for v in scope)
+                entries += prod([sizes[v] for v in scope])
                 room -= message.ticks.size
             found = made[alike]
             if len(scope) > 1:
@@ -174,15 +174,15 @@ def _sweep(
 def settle(sizes: Sequence[int], factors: Sequence[Factor], beside: frozenset[int]) -> list[Factor]:
     """The tables without axes of variables that have one value; alike ones stay one object."""
     cut: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
+    one = {v for v, size in enumerate(sizes) if size == 1}.difference(beside)
     out = []
     for factor in factors:
-        axes = tuple(axis for axis, v in enumerate(factor.scope) if sizes[v] == 1 and v not in beside)
-        if axes:
+        if not one.isdisjoint(factor.scope):
+            axes = tuple([axis for axis, v in enumerate(factor.scope) if v in one])
             key = id(factor.ticks), id(factor.nbytes), *axes
             if key not in cut:
                 cut[key] = factor.ticks.squeeze(axes), factor.nbytes.squeeze(axes)
-            scope = tuple(v for axis, v in enumerate(factor.scope) if axis not in axes)
-            factor = Factor(scope, *cut[key])
+            factor = Factor(tuple([v for v in factor.scope if v not in one]), *cut[key])
         out.append(factor)
     return out
 
@@ -277,8 +277,8 @@ class _Order:
 
     def _fill(self, var: int) -> tuple[int, int, int]:
         around = self._around[var]
-        missing = sum(len(around - self._around[v]) - 1 for v in around)  # each edge twice
-        return missing, prod(self._sizes[v] for v in around), var
+        missing = sum([len(around - self._around[v]) for v in around]) - len(around)  # each edge twice
+        return missing, prod([self._sizes[v] for v in around]), var
 
     def pop(self) -> int | None:
         """The next variable, which is gone then; None after the last one."""
@@ -331,9 +331,12 @@ def split_bucket(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> 
     # min over v of (f + g) >= min over v of f + min over v of g: a bucket in several groups gives a lower bound, as
     # each group may choose another v. The largest tables come first, so that small ones fill what is left.
     groups: list[tuple[set[int], list[Factor]]] = []
-    for factor in sorted(bucket, key=lambda f: -f.ticks.size):
+    cap, ordered = min(caps), sorted(bucket, key=lambda f: -f.ticks.size)
+    if prod([sizes[v] for v in {v for factor in bucket for v in factor.scope}]) <= cap:
+        return [ordered] if ordered else []
+    for factor in ordered:
         for scope, members in groups:
-            if prod(sizes[v] for v in scope.union(factor.scope)) <= min(caps):
+            if prod([sizes[v] for v in scope.union(factor.scope)]) <= cap:
                 scope.update(factor.scope)
                 members.append(factor)
                 break
@@ -377,9 +380,10 @@ class Balance:
 
     def shift(self, groups: Sequence[Sequence[Factor]]) -> list[list[Factor]]:
         """The groups of one bucket, each with a table more over the variables that all of them have."""
+        if len(groups) < 2:
+            return [list(group) for group in groups]
         scopes = [tuple(sorted({v for factor in group for v in factor.scope})) for group in groups]
-        most = max((prod(self._sizes[v] for v in scope) for scope in scopes), default=0)
-        if len(groups) < 2 or most > tuning.MAX_PRUNING_ENTRIES:
+        if max(prod([self._sizes[v] for v in scope]) for scope in scopes) > tuning.MAX_PRUNING_ENTRIES:
             return [list(group) for group in groups]
         every = sorted({v for scope in scopes for v in scope})
         both = tuple(v for v in every if all(v in scope for scope in scopes))

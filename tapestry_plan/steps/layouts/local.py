@@ -246,8 +246,8 @@ def _divide(form: Linear, by: int, block: Box) -> tuple[Linear, Linear] | None:
 def _renumber(forms: Sequence[Linear], old: Ints, new: Ints, block: Box) -> list[Linear] | None:
     """Coordinates after a reshape, as linear forms; None where one of them is not linear in the block."""
     strides = row_major(old)
-    columns = zip(*(row for row, _ in forms), strict=True)
-    row = tuple(sum(a * s for a, s in zip(column, strides, strict=True)) for column in columns)
+    rows = [row for row, _ in forms]  # none of a single cell
+    row = tuple(sum(a[k] * s for a, s in zip(rows, strides, strict=True)) for k in range(len(block.shape)))
     rest = row, sum(first * s for (_, first), s in zip(forms, strides, strict=True))
     found = []
     for stride in row_major(new):

@@ -199,6 +199,7 @@ MORE = [
     *(one(op, abs(floats(3, 4))) for op in IMPORTERS if op.startswith("Reduce")),
     NodeCase("ConstantOfShape", {}, {"s": np.array([2, 3])}),
     NodeCase("Split", {"x": floats(4, 6)}, outputs=("a", "b")),
+    NodeCase("Range", {}, {"first": np.array(1.5, np.float32), "end": np.array(4, np.float32), "step": np.float32(1)}),
 ]
 """Beside the cases of other tests: operands on which attributes show."""
 

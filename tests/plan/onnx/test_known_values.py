@@ -51,7 +51,7 @@ def as_input(node: NodeCase) -> tuple[Any, dict[str, Any]]:
     """The model of a node whose constants are inputs, and what it is fed."""
     reads = node.reads or (*node.inputs, *node.constants)
     feeds = {name: np.asarray(value) for name, value in {**node.inputs, **node.constants}.items()}
-    return NodeCase(node.op, feeds, {}, node.attrs, node.outputs, node.opset, reads).model, feeds
+    return NodeCase(node.op, feeds, {}, node.attrs, node.outputs, node.opset, reads, node.domain).model, feeds
 
 
 @pytest.mark.parametrize("name", ["shapes", "values"])

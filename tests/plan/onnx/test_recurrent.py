@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tapestry_exec import run
-from tapestry_plan import Mesh, UnsupportedOp, plan
-from tapestry_plan.onnx import load_onnx
+from tapestry_exec import evaluate, run
+from tapestry_plan import Graph, Mesh, UnsupportedOp, ops, plan, same_graph
+from tapestry_plan.onnx import load_onnx, to_onnx
 from tests.onnx_cases import NODES, NodeCase, floats
 from tests.onnx_models import difference, ort
 
@@ -112,3 +112,67 @@ def test_a_sequence_without_steps_keeps_its_first_state() -> None:
     found = run(plan(load_onnx(case.model), Mesh((2,))), feeds).outputs
     assert not found["y"][:, 0, 0].any() and difference(found["y_h"][:, 1], found["y"][2, :, 1]) == 0
     np.testing.assert_array_equal(found["y_h"][0, 0], feeds["h"][0, 0])
+
+
+# -- the way back ----------------------------------------------------------------------------------------
+
+WAYS = [
+    (op, direction, ends, more)
+    for op, kinds in {"RNN": ({},), "GRU": ({}, {"linear_before_reset": 1}), "LSTM": ({}, {"input_forget": 1})}.items()
+    for direction in ("forward", "reverse", "bidirectional")
+    for ends in (False, True)
+    for more in kinds
+]
+
+
+@pytest.mark.parametrize(("op", "direction", "ends", "more"), WAYS[::4] + [WAYS[-1]])
+def test_layers_come_back_the_same_and_run_in_onnx_runtime(
+    op: str, direction: str, ends: bool, more: dict[str, Any]
+) -> None:
+    gates, d = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], 1 + (direction == "bidirectional")
+    shapes = {"x": (5, 2, 4), "w": (d, gates * 3, 4), "r": (d, gates * 3, 3), "b": (d, gates * 6), "h": (d, 2, 3)}
+    if op == "LSTM":
+        shapes |= {"c": (d, 2, 3), "p": (d, 9)}
+    feeds: dict[str, Any] = {name: floats(*shape, seed=k) for k, (name, shape) in enumerate(shapes.items())}
+    if ends:
+        feeds["n"] = np.array([5, 3], np.int32)
+    reads = ("x", "w", "r", "b", "n" if ends else "", "h", *(("c", "p") if op == "LSTM" else ()))
+    attrs = {"hidden_size": 3, "direction": direction, "clip": 0.9, **more}
+    outputs = ("y", "y_h", "y_c")[: 3 if op == "LSTM" else 2]
+    model = NodeCase(op, feeds, {}, attrs, outputs, reads=reads).model
+    graph = load_onnx(model, opaque=False)
+    written = to_onnx(graph)
+    assert same_graph(load_onnx(written), graph)
+    for found, wanted in zip(ort(written, feeds), ort(model, feeds), strict=True):
+        assert difference(found, wanted) < 1e-5
+
+
+@pytest.mark.parametrize("names", [("affine", "elu"), ("hardsigmoid", "leakyrelu"), ("scaledtanh", "thresholdedrelu")])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_every_activation_is_written(names: tuple[str, str], dtype: str) -> None:
+    """Of float64 with all of its digits, which attributes of ONNX have not; and in three directions."""
+    g, wide = Graph(), {"activations": names, "alphas": (0.3, 0.7), "betas": (0.1, 0.4)}
+    x, r, h = g.input("x", (3, 3, 2, 6), dtype), g.input("r", (3, 6, 2), dtype), g.input("h", (3, 2, 2), dtype)
+    g.output(ops.recurrence(x, r, h, kind="gru", **wide), "y")
+    feeds = {n: floats(*s.shape, seed=k).astype(dtype) for k, (n, s) in enumerate(g.stored.items()) if n in "xrh"}
+    written = to_onnx(g)
+    assert same_graph(load_onnx(written), g)
+    bound = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-12}[dtype]
+    assert difference(ort(written, feeds)[0], evaluate(g, feeds)["y"]) < bound
+
+
+def test_a_function_that_is_another_one_is_read_as_what_it_does() -> None:
+    """Its declaration says one thing, its nodes another: the nodes count."""
+    g = Graph()
+    x, r, h = g.input("x", (2, 1, 1, 3)), g.input("r", (1, 3, 3)), g.input("h", (1, 1, 3))
+    g.output(ops.recurrence(x, r, h, kind="rnn"), "y")
+    written = to_onnx(g)
+    (scan,) = (node for node in written.functions[0].node if node.op_type == "Scan")
+    (curve,) = (node for node in scan.attribute[0].g.node if node.op_type == "Tanh")
+    curve.op_type = "Sigmoid"
+    feeds = {"x": floats(2, 1, 1, 3), "r": floats(1, 3, 3, seed=1), "h": floats(1, 1, 3, seed=2)}
+    graph = load_onnx(written)
+    assert "recurrence" not in {node.op for node in graph.nodes.values()}
+    assert difference(evaluate(graph, feeds)["y"], ort(written, feeds)[0]) < 1e-6
+    written.functions[0].doc_string = "no declaration"
+    assert difference(evaluate(load_onnx(written), feeds)["y"], ort(written, feeds)[0]) < 1e-6

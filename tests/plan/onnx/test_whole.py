@@ -166,6 +166,32 @@ def test_what_onnx_s_reference_does_not_run_onnx_runtime_does(case: NodeCase) ->
         np.testing.assert_allclose(found[name], array, rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.37])
+def test_regions_that_are_known_are_pooled_in_parts(scale: float) -> None:
+    """Bins overlap, are empty where a region lies outside, and hold one cell where it is too small."""
+    rng = np.random.default_rng(3)
+    rois = np.concatenate([rng.integers(0, 2, (9, 1)), rng.uniform(-6, 24, (9, 4))], axis=1).astype(np.float32)
+    rois[:5, 3:] = rois[:5, 1:3] + rng.uniform(0, 9, (5, 2))
+    x = random(2, 3, 7, 9, seed=5)
+    attrs = {"pooled_shape": [3, 2], "spatial_scale": scale}
+    case = NodeCase("MaxRoiPool", {"x": x}, {"rois": rois}, attrs)
+    p = plan(load_onnx(case.model, opaque=False), Mesh(3))
+    found = run(p, {"x": x}).outputs["y"]
+    np.testing.assert_array_equal(found, ort(case.model, {"x": x})[0])
+    assert all(p.sharding.values()) and (found == 0).any()
+
+
+def test_what_a_node_needs_is_bound_between_stages_rather_than_run_whole() -> None:
+    """Sizes, and then the part of the image that is resized, are inputs that the host holds."""
+    part = np.array([0, 0, 0.2, 0.3, 1, 1, 0.7, 0.9], np.float32)
+    feeds = {"x": random(1, 2, 6, 7), "part": part, "sizes": np.array([1, 2, 5, 4])}
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+    case = NodeCase("Resize", feeds, {}, attrs, reads=("x", "part", "", "sizes"))
+    found = staged(case.model, feeds)
+    assert not found.whole and "resize" in {node.op for s in found.stages for node in s.graph.nodes.values()}
+    np.testing.assert_allclose(found.outputs["y"], ort(case.model, feeds)[0], rtol=1e-5)
+
+
 def test_what_neither_runs_is_refused_by_name_and_reason() -> None:
     """ONNX Runtime knows the operator, and has no kernel for CPUs."""
     case = NodeCase("BiasSoftmax", {"x": X, "b": X}, {}, {"axis": 1, "is_inner_broadcast": 1}, domain="com.microsoft")
@@ -400,7 +426,7 @@ def test_they_also_take_the_place_of_onnx_s() -> None:
 def test_every_operator_of_onnx_is_listed() -> None:
     how = {one.operator: one.how for one in list_supported()}
     assert how["Conv"] == how["Shape"] == "imported" and how["Unique"] == "opaque" and how["SwiGLU"] == "defined"
-    assert "refused" not in how.values() and how["MaxRoiPool"] == how["Multinomial"] == "opaque"
+    assert "refused" not in how.values() and how["Multinomial"] == "opaque"
     assert next(one.dtypes for one in list_supported() if one.operator == "ArgMax")[:11] == (
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float16", "float32", "float64"),

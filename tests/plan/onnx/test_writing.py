@@ -117,7 +117,7 @@ def test_cases_of_single_operators_come_back_the_same(begin: int) -> None:
         try:
             written = to_onnx(graph)
         except UnsupportedOp as error:
-            assert any(word in str(error) for word in ("'sum_pool'", "'recurrence'", "windows", "sizes do not")), error
+            assert any(word in str(error) for word in ("'sum_pool'", "windows", "sizes do not")), error
             continue
         assert same_graph(load_onnx(written, fold=False), graph), case.name
         tried += 1
@@ -127,7 +127,7 @@ def test_cases_of_single_operators_come_back_the_same(begin: int) -> None:
 @pytest.mark.heavy
 def test_every_operator_that_is_written_is_among_the_cases() -> None:
     graphs = filter(None, map(read_case, cases()))
-    own = {"linear", "silu", "not_equal", "erf"}  # which no model becomes
+    own = {"linear", "silu", "not_equal", "erf", "iota"}  # which no model becomes, or a large one alone
     assert WRITERS.keys() - {node.op for graph in graphs for node in graph.nodes.values()} <= own
 
 

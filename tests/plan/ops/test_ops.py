@@ -276,6 +276,7 @@ def test_functions_add_the_operators_of_their_names() -> None:
         "one_hot": ops.one_hot(i, 3, axis=0),
         "cumulative_sum": ops.cumulative_sum(square, 0, reverse=True),
         "top_k": ops.top_k(square, 4)[1],
+        "iota": ops.iota(g, 5),
         "recurrence": ops.recurrence(
             g.input("steps", (3, 1, 2, 4)), g.input("r", (1, 4, 4)), g.input("first", (1, 2, 4)), kind="rnn"
         ),

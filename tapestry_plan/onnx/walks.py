@@ -1,0 +1,211 @@
+"""Recurrences as local functions of a model, which the importer knows again.
+
+ONNX's LSTM, GRU and RNN multiply each step's input by weights, and give the last cells alone; `ops.recurrence` does
+neither. So a recurrence is a call of a function that says it in ONNX's own operators: a Scan over the steps. What runs
+ONNX runs that. The function carries the operator's declaration; where it is what would be written for that, the
+importer takes the call for the operator::
+
+    y = tapestry.lstm(x, w, h, c)     lstm: x ─► Scan of MatMul, Add, Sigmoid, … ─► y     {"attrs": …, "shapes": …}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan import ops
+from tapestry_plan.ir import Attrs, Shape
+
+DOMAIN, KIND = "tapestry", "recurrence"
+"""Of the nodes that call such functions, as the importer sees them; in models each function has a name of its own."""
+DECLARATION = "declaration"
+"""The attribute by which the importer is told what a function says of itself."""
+
+
+def declare(shapes: Sequence[Shape], dtype: str, attrs: Attrs) -> str:
+    """What a recurrence is, as a text."""
+    said = {"attrs": dict(attrs), "dtype": dtype, "shapes": [list(shape) for shape in shapes]}
+    return json.dumps(said, sort_keys=True)
+
+
+def make_function(name: str, declaration: str, opset: int) -> Any:
+    """The function of ONNX that does what a declaration says."""
+    from onnx import helper
+
+    said = json.loads(declaration)
+    shapes, dtype, attrs = [tuple(shape) for shape in said["shapes"]], said["dtype"], said["attrs"]
+    wide = "float32" if dtype == "float16" else dtype
+    body = _Body(shapes, wide, attrs)
+    kind = attrs["kind"]
+    inputs = ["x", "w", "h", *(["c"] if kind == "lstm" else []), "extra"][: len(shapes)]
+    results = ["y", "cells"][: 2 if kind == "lstm" else 1]
+    top = [helper.make_node("Cast", [one], [f"{one}_"], to=body.kind) for one in inputs]
+    top.append(helper.make_node("Transpose", ["w_"], ["turned_"], perm=[0, 2, 1]))
+    if "extra" in inputs:
+        top.append(_constant("one_", [1], "int64"))
+        top.append(helper.make_node("Unsqueeze", ["extra_", "one_"], ["beside_"]))
+    states = [f"{one}_" for one in (("h", "c") if kind == "lstm" else ("h",))]
+    walk = helper.make_node(
+        "Scan",
+        [*states, "x_"],
+        [*(f"last_{one}" for one in results), *(f"{one}_" for one in results)],
+        body=body.make(),
+        num_scan_inputs=1,
+    )
+    back = _code(dtype)
+    casts = [helper.make_node("Cast", [f"{one}_"], [one], to=back) for one in results]
+    made = helper.make_function(
+        DOMAIN, name, inputs, results, [*top, walk, *casts], [helper.make_opsetid("", opset)], doc_string=declaration
+    )
+    return made
+
+
+def show_walks(model: Any) -> Any:
+    """The model in which calls of such functions are nodes that the importer knows; others stay what they are."""
+    import onnx
+
+    own = [one for one in model.functions if one.domain == DOMAIN and _is_own(one)]
+    if not own:
+        return model
+    said = {one.name: one.doc_string for one in own}
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    kept = [one for one in copy.functions if not (one.domain == DOMAIN and one.name in said)]
+    del copy.functions[:]
+    copy.functions.extend(kept)
+    for node in copy.graph.node:
+        if node.domain == DOMAIN and node.op_type in said:
+            node.attribute.append(onnx.helper.make_attribute(DECLARATION, said[node.op_type]))
+            node.op_type = KIND
+    return copy
+
+
+def _is_own(function: Any) -> bool:
+    """Whether a function is what would be written for its declaration, to the letter."""
+    versions = [one.version for one in function.opset_import if one.domain in ("", "ai.onnx")]
+    try:
+        again = make_function(function.name, function.doc_string, versions[0])
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # any text may stand there
+        return False
+    return bool(again.SerializeToString(deterministic=True) == function.SerializeToString(deterministic=True))
+
+
+def _code(dtype: str) -> int:
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def _constant(name: str, value: Any, dtype: str) -> Any:
+    from onnx import helper, numpy_helper
+
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value, dtype)))
+
+
+class _Body:
+    """The graph of one step."""
+
+    def __init__(self, shapes: Sequence[Shape], dtype: str, attrs: Mapping[str, Any]) -> None:
+        self.attrs, self.dtype, self.kind = attrs, dtype, _code(dtype)
+        self._step, self._state = shapes[0][1:], shapes[2]
+        self._has_extra = len(shapes) > (4 if attrs["kind"] == "lstm" else 3)
+        self._nodes: list[Any] = []
+        names = attrs.get("activations") or ops.recurrent.USUAL[attrs["kind"]]
+        alphas, betas = (attrs.get(key) or [0.0] * len(names) for key in ("alphas", "betas"))
+        self._curves = list(zip(names, alphas, betas, strict=True))
+
+    def make(self) -> Any:
+        from onnx import helper
+
+        steps = {"rnn": self._rnn, "gru": self._gru, "lstm": self._lstm}
+        made = steps[self.attrs["kind"]]()
+        states = ["h", "c"][: len(made)]
+
+        def declared(name: str, shape: Shape) -> Any:
+            return helper.make_tensor_value_info(name, self.kind, shape)
+
+        outputs = [*(f"next_{one}" for one in states), *(f"made_{one}" for one in states)]
+        for name, out in zip([*made, *made], outputs, strict=True):
+            self._nodes.append(helper.make_node("Identity", [name], [out]))
+        inputs = [*(declared(f"{one}__", self._state) for one in states), declared("x__", self._step)]
+        return helper.make_graph(self._nodes, "step", inputs, [declared(out, self._state) for out in outputs])
+
+    def _add(self, kind: str, *inputs: str, outputs: int = 1, **attrs: Any) -> Any:
+        from onnx import helper
+
+        names = [f"t{len(self._nodes)}_{k}" for k in range(outputs)]
+        self._nodes.append(helper.make_node(kind, list(inputs), names, **attrs))
+        return names[0] if outputs == 1 else names
+
+    def _number(self, value: float) -> str:
+        name = f"t{len(self._nodes)}_n"
+        self._nodes.append(_constant(name, value, self.dtype))
+        return name
+
+    def _cut(self, of: str, count: int) -> list[str]:
+        found = self._add("Split", of, outputs=count, axis=-1, num_outputs=count)
+        return list(found)
+
+    def _bend(self, number: int, value: str) -> str:
+        """An activation of what is cut off first, where it is."""
+        clip = self.attrs.get("clip")
+        if clip:
+            value = self._add("Clip", value, self._number(-clip), self._number(clip))
+        return self._curve(number, value)
+
+    def _curve(self, number: int, x: str) -> str:
+        name, a, b = self._curves[number]
+        plain = {"relu": "Relu", "sigmoid": "Sigmoid", "softplus": "Softplus", "softsign": "Softsign", "tanh": "Tanh"}
+        if name in plain:
+            return str(self._add(plain[name], x))
+        add, say = self._add, self._number
+        made: dict[str, Callable[[], Any]] = {
+            "affine": lambda: add("Add", add("Mul", x, say(a)), say(b)),
+            "hardsigmoid": lambda: add("Clip", add("Add", add("Mul", x, say(a)), say(b)), say(0), say(1)),
+            "scaledtanh": lambda: add("Mul", add("Tanh", add("Mul", x, say(b))), say(a)),
+            "leakyrelu": lambda: add("Where", add("Less", x, say(0)), add("Mul", x, say(a)), x),
+            "thresholdedrelu": lambda: add("Where", add("Greater", x, say(a)), x, add("Mul", x, say(0))),
+            "elu": lambda: add("Where", add("Less", x, say(0)), add("Mul", self._less_one(x), say(a)), x),
+        }
+        return str(made[name]())
+
+    def _less_one(self, x: str) -> str:
+        """exp(x) − 1 of what is below 0."""
+        below = self._add("Min", x, self._number(0))
+        return str(self._add("Sub", self._add("Exp", below), self._number(1)))
+
+    def _rnn(self) -> list[str]:
+        return [self._bend(0, self._add("Add", "x__", self._add("MatMul", "h__", "turned_")))]
+
+    def _gru(self) -> list[str]:
+        add = self._add
+        z, r, new = self._cut("x__", 3)
+        of_z, of_r, of_new = self._cut("turned_", 3)
+        z = self._bend(0, add("Add", z, add("MatMul", "h__", of_z)))
+        r = self._bend(0, add("Add", r, add("MatMul", "h__", of_r)))
+        if self._has_extra:
+            inner = add("Mul", r, add("Add", add("MatMul", "h__", of_new), "beside_"))
+        else:
+            inner = add("MatMul", add("Mul", r, "h__"), of_new)
+        fresh = self._bend(1, add("Add", new, inner))
+        return [add("Add", add("Mul", add("Sub", self._number(1), z), fresh), add("Mul", z, "h__"))]
+
+    def _lstm(self) -> list[str]:
+        add = self._add
+        i, o, f, c = self._cut(add("Add", "x__", add("MatMul", "h__", "turned_")), 4)
+        looks = self._cut("beside_", 3) if self._has_extra else []
+
+        def look(gate: str, k: int, cell: str) -> str:
+            return str(add("Add", gate, add("Mul", looks[k], cell))) if looks else gate
+
+        i = self._bend(0, look(i, 0, "c__"))
+        if self.attrs.get("input_forget"):
+            f = add("Sub", self._number(1), i)
+        else:
+            f = self._bend(0, look(f, 2, "c__"))
+        cell = add("Add", add("Mul", f, "c__"), add("Mul", i, self._bend(1, c)))
+        out = self._bend(0, look(o, 1, cell))
+        return [add("Mul", out, self._curve(2, cell)), cell]
