@@ -391,8 +391,7 @@ class DaskSession:
         taken = [self._read_outputs(part, frames[1:]) for part, (_, frames) in zip(self.parts, answers, strict=True)]
         cells = join_cells(self.parts, taken)
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
-        timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
-        return make_result(self.plan, cells, counts, timeline, seconds, links, start.written if start else None)
+        return make_result(self.plan, cells, counts, seconds, links, start.written if start else None)
 
     def _read_outputs(self, part: DevicePart, frames: Sequence[Any]) -> list[Array]:
         dtypes = [part.work.buffers[number].dtype for _, number, _ in part.outputs]

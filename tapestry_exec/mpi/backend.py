@@ -207,12 +207,11 @@ class MpiSession:
             progress(total, total, last)
         counts = [counted for counted, _ in answers]
         cells = join_cells(self.parts, [taken for _, taken in answers])
-        timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
         if start is None or start.written is None:
-            return make_result(self.plan, cells, counts, timeline, seconds, links)
+            return make_result(self.plan, cells, counts, seconds, links)
         written = replace(start.written, is_writer=self.part.device == 0)  # of what no rank writes alone
-        result = make_result(self.plan, cells, counts, timeline, seconds, links, written)
+        result = make_result(self.plan, cells, counts, seconds, links, written)
         self.mail.exchange(None)  # so that all read what was written
         self.mail.finish()
         return result

@@ -231,8 +231,7 @@ class ProcessSession:
         seconds = perf_counter() - begin
         cells = [self._view(slot).copy() for slot in self.layout.outputs]
         links = sum((one.links for one in counts), Counter())
-        timeline = sorted((event for one in counts for event in one.timeline), key=lambda event: event.step)
-        return make_result(self.plan, cells, counts, timeline, seconds, links, start.written if start else None)
+        return make_result(self.plan, cells, counts, seconds, links, start.written if start else None)
 
     def _view(self, slot: SharedCells) -> Array:
         assert self.shared is not None, "the processes run"

@@ -6,8 +6,8 @@ From the ground up; each row stands on rows above it:
     check  evaluate  trace  room    before the first step; the unsharded run to compare with; timelines; free memory
     checkpoints/folders             how what devices hold lies on a disk
     checkpoints/lost                where it lies for the devices that are left
-    results                         what a run gives, and how it is held against what was predicted
     settled                         places that runs of a deployment find where the first one did
+    results                         what a run gives, and how it is held against what was predicted
     backends                        the protocol of a backend, and their table
     interpreter                     the steps of one device's program
     checkpoints/cuts  checkpoints/finished    what a device holds between two steps; what was saved, read by region

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
-from tapestry_exec.run.settled import Settled, tell_settled
+from tapestry_exec.run.settled import Settled
 from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent, new
 from tapestry_plan.ir import Op, OpNode, Shard
@@ -194,15 +194,9 @@ class Interpreter:
             self.memory.copy(self.work.buffers[at.step.src], self.work.buffers[at.step.dst], at.step.regions)
 
     def count(self) -> Counts:
-        """What was counted since `begin_at`."""
+        """What was counted since `begin_at`; without the events of steps that are only told."""
         copied, peak = self.memory.copied_nbytes, self.memory.peak_nbytes
-        return Counts(self.links, self.placed, copied, self.spilled, self.flop, peak, self.list_events())
-
-    def list_events(self) -> list[TraceEvent]:
-        """The events of all steps, also of those that were not done anew."""
-        if self.told:
-            self.timeline, self.told = tell_settled(self.timeline, self.told), ()
-        return self.timeline
+        return Counts(self.links, self.placed, copied, self.spilled, self.flop, peak, self.timeline)
 
     def take(self, number: int, region: Region) -> Array:
         """Cells of an output, as a host array, to be read when the backend has let it arrive."""

@@ -23,7 +23,7 @@ from tapestry_exec.run.checkpoints.saving import Start, Stopover, list_carried
 from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transport
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.sessions import Deployed
-from tapestry_exec.run.settled import Left
+from tapestry_exec.run.settled import Left, tell_settled
 from tapestry_exec.run.stores import Written
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
@@ -186,6 +186,7 @@ class Member:
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)
         assert sent == sum(mine.links.values()), "what was sent is on the board"
+        mine.timeline = tell_settled(mine.timeline, mine.told)
         return mine.count(), cells
 
     def _begin_at_stop(self, start: Start, given: Sequence[str]) -> Stopover:

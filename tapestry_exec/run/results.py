@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from msgspec import Struct
 from tapestry_exec.copies import Array, read_view, unpack
 from tapestry_exec.run import tuning
 from tapestry_exec.run.evaluate import difference, evaluate_with_scale, most_apart
+from tapestry_exec.run.settled import Record
 from tapestry_exec.run.stores import Written, take_whole
 from tapestry_exec.run.trace import TraceEvent, Wait, list_waits
 from tapestry_plan.report import show_run
@@ -113,7 +115,7 @@ class Fault(Struct, frozen=True, metaclass=Public):
     nbytes_sent: tuple[int | None, ...]
 
 
-class RunResult(Struct, frozen=True, metaclass=Public):
+class RunResult(Struct, frozen=True, dict=True, metaclass=Public):
     """The outputs of a run, its bytes and its times; the run counts every number and takes none from the plan.
 
     Of a plan that was recorded as a graph of the driver, and launched as a whole, the counts are those of the run that
@@ -134,7 +136,8 @@ class RunResult(Struct, frozen=True, metaclass=Public):
         By device: operations declared for the index points that were computed.
     seconds : float
         From the first step to the last.
-    timeline : tuple of TraceEvent
+    record : Record
+        What `timeline` is made of.
     difference : dict of str to float, optional
         With `verify`: max|difference| / max|reference| of each output.
     nbytes_spilled : tuple of int
@@ -166,7 +169,7 @@ class RunResult(Struct, frozen=True, metaclass=Public):
     peak_nbytes: tuple[int, ...]
     flop: tuple[float, ...]
     seconds: float
-    timeline: tuple[TraceEvent, ...]
+    record: Record
     difference: dict[str, float] | None = None
     nbytes_spilled: tuple[int, ...] = ()
     nbytes_copied: tuple[int, ...] = ()
@@ -206,6 +209,23 @@ class RunResult(Struct, frozen=True, metaclass=Public):
         True
         """
         return sum(self.nbytes_received)
+
+    @cached_property
+    def timeline(self) -> tuple[TraceEvent, ...]:
+        """An event for each step that was done, in the plan's order.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tapestry_exec import run
+        >>> from tapestry_plan import Graph, Mesh, ops, plan
+        >>> g = Graph()
+        >>> _ = g.output(ops.relu(g.input("x", (4, 6))), "y")
+        >>> result = run(plan(g, Mesh(1)), {"x": np.ones((4, 6), np.float32)})
+        >>> [event.kind for event in result.timeline]
+        ['alloc', 'place', 'alloc', 'compute', 'free']
+        """
+        return self.record.list_events()
 
     @property
     def waits(self) -> tuple[Wait, ...]:

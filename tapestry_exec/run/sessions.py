@@ -25,9 +25,9 @@ from tapestry_exec.run.interpreter import Counts, Interpreter, Transport
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.residents import Residents, count_placed
 from tapestry_exec.run.results import Progress, RunResult, StepFailed, TransferMismatch, assemble_outputs
-from tapestry_exec.run.settled import Left
+from tapestry_exec.run.settled import Left, Record
 from tapestry_exec.run.stores import Written
-from tapestry_exec.run.trace import TraceEvent, on_devices
+from tapestry_exec.run.trace import on_devices
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import DeviceStep, ShardPlan
@@ -281,13 +281,13 @@ def interpret(
     for each in stopovers:
         each.restore()
     with one_blas_thread():
-        timeline = run_in_threads(job, mine, inboxes) if side_by_side else loop.run(counts)
+        record = run_in_threads(job, mine, inboxes) if side_by_side else loop.run(counts)
         _finish(engine.synchronize)
     for each in stopovers:
         each.finish()
     seconds = perf_counter() - begin
     if engine.spans is not None:
-        timeline = on_devices(timeline, engine.times(begin), counts)
+        record = Record((([*on_devices(record.noted[0][0], engine.times(begin), counts)], ()),))
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
     cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive
@@ -302,7 +302,7 @@ def interpret(
             written.write(k, region, taken) for k, ((_, region), taken) in enumerate(zip(blocks, cells, strict=True))
         ]
     links = loop.links + sum((one.links for one in mine), Counter())
-    return make_result(prepared.plan, cells, [one.count() for one in mine], timeline, seconds, links, written)
+    return make_result(prepared.plan, cells, [one.count() for one in mine], seconds, links, written, record)
 
 
 def _run_side_by_side(prepared: PreparedPlan) -> bool:
@@ -319,12 +319,14 @@ def make_result(
     plan: ShardPlan,
     cells: Sequence[Array],
     counts: Sequence[Counts],
-    timeline: Sequence[TraceEvent],
     seconds: float,
     links: Mapping[tuple[int, int], int],
     written: Written | None = None,
+    record: Record | None = None,
 ) -> RunResult:
     """The result of a run, of what each device counted, and of the cells of the outputs' blocks."""
+    if record is None:
+        record = Record(tuple((one.timeline, ()) for one in counts))
     received = [0] * len(counts)
     for (_, dst), nbytes in links.items():
         received[dst] += nbytes
@@ -336,7 +338,7 @@ def make_result(
         tuple(one.peak_nbytes for one in counts),
         tuple(one.flop for one in counts),
         seconds,
-        tuple(timeline),
+        record,
         nbytes_spilled=tuple(one.spilled for one in counts),
         nbytes_copied=tuple(one.copied for one in counts),
     )
@@ -369,7 +371,7 @@ def _launch_again(
     if progress is not None:
         progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
     counted: RunResult = recording.result
-    return replace(counted, outputs=assemble_outputs(plan, cells), seconds=seconds, timeline=())
+    return replace(counted, outputs=assemble_outputs(plan, cells), seconds=seconds, record=Record())
 
 
 # -- placed once, run often --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ not depend on numbers, so that after one run nothing is left to do at these step
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -65,3 +66,20 @@ def tell_settled(timeline: Sequence[TraceEvent], told: Settled) -> list[TraceEve
         found += [new(TraceEvent, (*before, now, *after)) for before, after in events]
     found += timeline[begin:]
     return found
+
+
+class Record(Struct, frozen=True):
+    """What a run noted of its steps: of this the events are made where they are asked for.
+
+    Parameters
+    ----------
+    noted : tuple of (sequence of TraceEvent, events that are only told)
+        Of all devices together, or of each.
+    """
+
+    noted: tuple[tuple[Sequence[TraceEvent], Settled], ...] = ()
+
+    def list_events(self) -> tuple[TraceEvent, ...]:
+        """One for each step of the plan, in its order."""
+        found = [event for events, told in self.noted for event in tell_settled(events, told)]
+        return tuple(sorted(found, key=attrgetter("step")))

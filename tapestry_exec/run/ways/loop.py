@@ -10,7 +10,7 @@ from time import perf_counter
 
 from tapestry_exec.run.backends import Backend
 from tapestry_exec.run.interpreter import Interpreter, Parcel
-from tapestry_exec.run.settled import tell_settled
+from tapestry_exec.run.settled import Record
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_exec.run.ways.job import Job, name_step
 from tapestry_plan.steps import Collective, DeviceStep, Reduce
@@ -48,8 +48,8 @@ class Loop:
         self.is_merged = False
         """Whether it merged the parts of the last one."""
 
-    def run(self, counts: list[int]) -> list[TraceEvent]:
-        """Do them; give an event for each step of the plan.
+    def run(self, counts: list[int]) -> Record:
+        """Do them, and note each.
 
         Where devices have queues, the number of operations in them is appended to `counts` after each step.
         """
@@ -71,9 +71,9 @@ class Loop:
                 counts.append(len(spans))
             if progress is not None and (event.kind == "compute" or places[k] == len(places)):
                 progress(places[k], len(places), event.node)
-        return tell_settled(timeline, self.job.every.told)
+        return Record(((timeline, self.job.every.told),))
 
-    def _run_at_once(self) -> list[TraceEvent]:
+    def _run_at_once(self) -> Record:
         """Do all steps where nothing is asked or told between two."""
         ways, timeline, at = [one.do for one in self.interpreters], list[TraceEvent](), None
         for one in self.interpreters:
@@ -84,7 +84,7 @@ class Loop:
         except Exception as error:
             assert at is not None, "a step failed"
             raise name_step(self.job.prepared, at.number, error) from error
-        return sorted(tell_settled(timeline, self.job.every.told), key=attrgetter("step"))
+        return Record(((timeline, self.job.every.told),))
 
     def _do(self, steps: Sequence[DeviceStep]) -> TraceEvent:
         for at in steps:

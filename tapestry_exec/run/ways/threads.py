@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Sequence
-from operator import attrgetter
 from queue import SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
@@ -20,7 +19,7 @@ from typing import NamedTuple
 
 from tapestry_exec.run import tuning
 from tapestry_exec.run.interpreter import Interpreter, Parcel
-from tapestry_exec.run.trace import TraceEvent
+from tapestry_exec.run.settled import Record
 from tapestry_exec.run.ways.job import Job, name_step
 from tapestry_plan.steps import Compute, Send
 
@@ -74,7 +73,7 @@ class Inbox:
             return mine.pop(key)
 
 
-def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inboxes) -> list[TraceEvent]:
+def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inboxes) -> Record:
     """Do all steps, and wait for the end of all threads, whatever happens.
 
     Parameters
@@ -86,8 +85,7 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
 
     Returns
     -------
-    list of TraceEvent
-        One for each step of the plan, in its order.
+    Record
     """
     told: SimpleQueue[_Told] = SimpleQueue()
     threads = [
@@ -119,8 +117,7 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
         if not isinstance(failed.error, Exception):
             raise failed.error  # as sys.exit() in a block is
         raise name_step(job.prepared, failed.number, failed.error) from failed.error
-    events = [event for one in interpreters for event in one.list_events()]
-    return sorted(events, key=attrgetter("step"))
+    return Record(tuple((one.timeline, one.told) for one in interpreters))
 
 
 class _Told(NamedTuple):
