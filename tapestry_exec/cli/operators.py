@@ -29,6 +29,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "group_normalization": (IMAGE, (4,), (4,)),
     "instance_normalization": (IMAGE, (4,), (4,)),
     "integers": (),
+    "iota": (),
     "layer_normalization": (SQUARE, (6,)),
     "linear": (SQUARE, (6, 5)),
     "matmul": (SQUARE, (6, 5)),

@@ -156,7 +156,7 @@ def _direct_calls(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) ->
     # the same bits wherever blocks lie.
     yield _multiply(xp, w, x, out)
     if bias is not None:
-        yield partial(xp.add, out, bias.reshape(-1, *(1,) * (out.ndim - 1)), out)
+        yield partial(xp.add, out, bias.reshape(-1, *(1,) * (out.ndim - 1)), out=out)
 
 
 def _unfolded_calls(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) -> Iterator[Call]:
@@ -183,7 +183,7 @@ def _unfolded_calls(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) 
         tile = out[:, top : top + rows] if flat is None else flat[:, top * row : (top + rows) * row]
         yield _multiply(xp, w, columns.reshape(depth * kernel, -1), tile)
         if bias is not None:
-            yield partial(xp.add, tile, bias.reshape(-1, *(1,) * (tile.ndim - 1)), tile)
+            yield partial(xp.add, tile, bias.reshape(-1, *(1,) * (tile.ndim - 1)), out=tile)
 
 
 def _multiply(xp: Any, w: Any, columns: Any, out: Any) -> Call:
@@ -192,9 +192,9 @@ def _multiply(xp: Any, w: Any, columns: Any, out: Any) -> Call:
         return partial(_multiply_apart, xp, w, columns, out)
     matrices = w.reshape(len(w), -1), columns.reshape(len(columns), -1)
     if out.ndim == 2:
-        return partial(xp.matmul, *matrices, out)
+        return partial(xp.matmul, *matrices, out=out)
     if out.flags.c_contiguous:
-        return partial(xp.matmul, *matrices, out.reshape(len(out), -1))
+        return partial(xp.matmul, *matrices, out=out.reshape(len(out), -1))
     return partial(_multiply_apart, xp, *matrices, out)
 
 
@@ -202,7 +202,7 @@ def _multiply_apart(xp: Any, w: Any, columns: Any, out: Any) -> None:
     """The same of blocks in larger buffers: brought together before, and what is made lies beside it first."""
     matrices = w.reshape(len(w), -1), columns.reshape(len(columns), -1)
     if out.ndim == 2 or out.flags.c_contiguous:
-        xp.matmul(*matrices, out.reshape(len(out), -1))
+        xp.matmul(*matrices, out=out.reshape(len(out), -1))
     else:
         xp.copyto(out, xp.matmul(*matrices).reshape(out.shape))
 
