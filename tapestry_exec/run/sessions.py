@@ -287,7 +287,7 @@ def interpret(
         each.finish()
     seconds = perf_counter() - begin
     if engine.spans is not None:
-        record = Record((([*on_devices(record.noted[0][0], engine.times(begin), counts)], ()),))
+        record = Record.of((on_devices(record.noted[0][0], engine.times(begin), counts), ()))
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
     cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive
@@ -326,7 +326,7 @@ def make_result(
 ) -> RunResult:
     """The result of a run, of what each device counted, and of the cells of the outputs' blocks."""
     if record is None:
-        record = Record(tuple((one.timeline, ()) for one in counts))
+        record = Record.of(*((one.timeline, ()) for one in counts))
     received = [0] * len(counts)
     for (_, dst), nbytes in links.items():
         received[dst] += nbytes

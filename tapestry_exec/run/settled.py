@@ -51,7 +51,7 @@ class Left(Struct, frozen=True):
             kind = "alloc" if isinstance(at.step, Alloc) else "free"
             nbytes = buffer.nbytes if buffer.within is None else 0
             told[-1][1].append(((at.number, kind, buffer.tensor, at.device), (0.0, nbytes, (), 0.0)))
-        return cls(tuple(left), told)
+        return cls(tuple(left), tuple((end, tuple(events)) for end, events in told))
 
 
 def tell_settled(timeline: Sequence[TraceEvent], told: Settled) -> list[TraceEvent]:
@@ -78,6 +78,11 @@ class Record(Struct, frozen=True):
     """
 
     noted: tuple[tuple[Sequence[TraceEvent], Settled], ...] = ()
+
+    @classmethod
+    def of(cls, *noted: tuple[Iterable[TraceEvent], Settled]) -> Record:
+        """Of events that more may come to."""
+        return cls(tuple((tuple(events), told) for events, told in noted))
 
     def list_events(self) -> tuple[TraceEvent, ...]:
         """One for each step of the plan, in its order."""

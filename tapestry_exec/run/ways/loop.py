@@ -71,7 +71,7 @@ class Loop:
                 counts.append(len(spans))
             if progress is not None and (event.kind == "compute" or places[k] == len(places)):
                 progress(places[k], len(places), event.node)
-        return Record(((timeline, self.job.every.told),))
+        return Record.of((timeline, self.job.every.told))
 
     def _run_at_once(self) -> Record:
         """Do all steps where nothing is asked or told between two."""
@@ -84,7 +84,7 @@ class Loop:
         except Exception as error:
             assert at is not None, "a step failed"
             raise name_step(self.job.prepared, at.number, error) from error
-        return Record(((timeline, self.job.every.told),))
+        return Record.of((timeline, self.job.every.told))
 
     def _do(self, steps: Sequence[DeviceStep]) -> TraceEvent:
         for at in steps:

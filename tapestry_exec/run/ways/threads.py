@@ -117,7 +117,7 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
         if not isinstance(failed.error, Exception):
             raise failed.error  # as sys.exit() in a block is
         raise name_step(job.prepared, failed.number, failed.error) from failed.error
-    return Record(tuple((one.timeline, one.told) for one in interpreters))
+    return Record.of(*((one.timeline, one.told) for one in interpreters))
 
 
 class _Told(NamedTuple):
