@@ -64,7 +64,11 @@ class NumpyBackend(Backend["NumpyDevice"]):
             kept = []
         kept += [self.make_device(0) for _ in nbytes[len(kept) :]]
         pairs = zip(kept, nbytes, strict=False)
-        return [device if device.memory.nbytes >= n else self.make_device(n) for device, n in pairs]
+        devices = [device if device.memory.nbytes >= n else self.make_device(n) for device, n in pairs]
+        if kept != devices:
+            for device in devices:
+                device.forget_others()
+        return devices
 
     def make_device(self, nbytes: int) -> NumpyDevice:
         """A device with an arena of so many bytes."""
@@ -98,7 +102,7 @@ class NumpyBackend(Backend["NumpyDevice"]):
         return payload
 
     def lends(self) -> bool:
-        """Whether cells are read where they lie: a class with a `move` of its own gets payloads."""
+        """Whether cells are read where they lie: a class with a `move` of its own gets payloads, which devices pack."""
         return type(self).move is NumpyBackend.move
 
     def fetch(self, payload: Array) -> Array:
@@ -142,11 +146,13 @@ class Launched(NamedTuple):
     """The step's own, by which it is known again."""
     outputs: Writes
     buffers: tuple[Buffer, ...]
-    read: list[Array | None]
-    write: list[Array]
+    read: tuple[Array | None, ...]
+    write: tuple[Array, ...]
     shard: Shard
+    untold: tuple[int, ...]
+    """The buffers, and those that they lie within, of which nobody knows which cells the operator writes."""
     calls: list[Call]
-    """What the block function does with them, once it has run."""
+    """What the block function does with them, once it has run, unless that is a long list."""
 
 
 class Loan:
@@ -221,8 +227,6 @@ class NumpyDevice:
         """By buffer those that may not have been taken."""
         self._fills: dict[int, tuple[Array, list[Array]]] = {}
         """By the identity of a buffer's array its cells outside the tensor."""
-        self._lent: set[int] = set()
-        """Buffers of which there were such."""
         self._lasting: dict[int, Loan] = {}
         """By the identities of their strips those that are taken at once."""
         self._tried: dict[int, Buffer] = {}
@@ -252,12 +256,16 @@ class NumpyDevice:
                 self._fills,
             ):
                 known.clear()
-        for told in (self._tried, self._given_back, self._untold, self._settled, self._lent):
+        for told in (self._tried, self._given_back, self._untold, self._settled):
             told.clear()
         self._settled_nbytes = 0
         self._held.clear()
         self._held_nbytes = 0
         self.restart()
+
+    def forget_others(self) -> None:
+        """Forget where cells lie in arenas of other devices, so that those that are gone can be given back."""
+        self._pairs.clear()
 
     def hold(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take memory of its own for a buffer, which stays until the device is closed."""
@@ -274,23 +282,25 @@ class NumpyDevice:
         """Forget all buffers but those that stay, and count anew."""
         self._loans.clear()
         self._tried |= self._given_back
-        self._arrays: dict[int, Array] = self._held | self._settled
+        self._arrays: dict[int, Array] = dict(self._held)
         self._fresh: dict[int, tuple[int, ...]] = {}
         """Tensors' shapes by buffer, where nothing used the buffer yet."""
-        self.peak_nbytes, self.copied_nbytes = self._held_nbytes + self._settled_nbytes, 0
+        self.peak_nbytes, self.copied_nbytes = self._held_nbytes, 0
 
-    def settle(self) -> Collection[int]:
-        """The buffers whose places need not be taken anew in runs of this deployment.
-
-        Nothing is filled there, and nobody reads there who must have what he reads kept for him.
-        """
+    def list_settled(self) -> Collection[int]:
+        """The buffers whose places need not be taken anew in runs of this deployment: nothing is filled there."""
         self._tried |= self._given_back
-        tried = [one for one in self._tried.values() if one.fill is None and one.id not in self._lent]
+        tried = [one for one in self._tried.values() if one.fill is None]
         alone = {one.id for one in tried if one.within is None}
         settled = alone | {one.id for one in tried if one.within is not None and one.within.buffer in alone}
         self._settled = {number: self._known[number][1] for number in settled}
         self._settled_nbytes = max((self._known[number][3] for number in alone), default=0)
         return settled
+
+    def take_settled(self) -> None:
+        """Take their places all at once, in a run that leaves out the steps that do."""
+        self._arrays |= self._settled
+        self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes + self._settled_nbytes)
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill.
@@ -358,7 +368,6 @@ class NumpyDevice:
         if not is_taken_at_once:
             loan = Loan(strips, buffer, Lock())
             self._loans.setdefault(buffer.id, []).append(loan)
-            self._lent.add(buffer.id)
             return loan
         known = self._lasting.get(id(strips))
         if known is None or known.strips is not strips:
@@ -467,8 +476,7 @@ class NumpyDevice:
         known = self._launches.get(id(inputs))
         if known is None or known.inputs is not inputs or known.outputs is not outputs or known.op is not op:
             known = self._launches[id(inputs)] = self._prepare(op, inputs, outputs, shard, workspace)
-            if not is_builtin(op, shard.attrs):
-                self._untold.update(buffer.id for buffer, _ in outputs)
+        self._untold.update(known.untold)
         fresh = self._fresh
         for buffer in known.buffers:
             if buffer.id in fresh:
@@ -478,10 +486,12 @@ class NumpyDevice:
                 call()
             return
         calls = []
-        for call in self.list_calls(known):
+        for number, call in enumerate(self.list_calls(known)):
             call()
-            calls.append(call)
-        known.calls.extend(calls)  # none where one failed
+            if number <= tuning.KEPT_CALLS:
+                calls.append(call)
+        if len(calls) <= tuning.KEPT_CALLS:
+            known.calls.extend(calls)  # none where one failed
 
     def list_calls(self, known: Launched) -> Iterable[Call]:
         """The calls that compute a step's blocks, each done before the next one is asked for."""
@@ -489,12 +499,15 @@ class NumpyDevice:
 
     def _prepare(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> Launched:
         """The arrays of a step's blocks."""
-        read = [None if item is None else copies.read_only(self._taken(*item)) for item in inputs]
-        write = [self._block(*item) for item in outputs]
+        read = tuple(None if item is None else copies.read_only(self._taken(*item)) for item in inputs)
+        write = tuple(self._block(*item) for item in outputs)
         scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
         used = [item[0] for item in (*inputs, *outputs) if item is not None]
         used += [] if workspace is None else [workspace]
-        return Launched(op, inputs, outputs, tuple(used), read, write, shard.within(scratch), [])
+        written = [] if is_builtin(op, shard.attrs) else [buffer for buffer, _ in outputs]
+        hosts = [one.within.buffer for one in written if one.within is not None]
+        untold = (*(one.id for one in written), *hosts)
+        return Launched(op, inputs, outputs, tuple(used), read, write, shard.within(scratch), untold, [])
 
     def _taken(self, buffer: Buffer, box: Box, piece: Piece | None) -> Array:
         """A block that is read: of a view as its cells lie in the buffer."""

@@ -20,3 +20,6 @@ KEPT_LAUNCHES = 1 << 11
 
 Of views that are packed, and of those that are unpacked, it keeps so many.
 """
+KEPT_CALLS = 1 << 8
+"""Of an operator's block that takes more calls they are listed anew in every run: 600 bytes each, beside 10 us or more.
+"""

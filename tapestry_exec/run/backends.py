@@ -144,9 +144,13 @@ class DeviceMemory(Protocol):
         """What another device's `unpack` takes for a payload of these cells; of a backend that `lends`."""
         ...
 
-    def settle(self) -> Collection[int]:
+    def list_settled(self) -> Collection[int]:
         """After a run the buffers for which `alloc` and `free` need not be called in the next ones; none by default."""
         return ()
+
+    def take_settled(self) -> None:
+        """Have these in their places, in a run that does not call `alloc` for them."""
+        ...
 
 
 class Exchanged(NamedTuple):

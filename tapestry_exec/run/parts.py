@@ -164,9 +164,10 @@ class Member:
         mine.begin_at(begin)
         stopover = None if start is None else self._begin_at_stop(start, given)
         steps = self._list_left(given, start)
-        is_whole = start is None and steps == self.part.program
-        if is_whole and self.left is not None:
+        is_whole = start is None and self.part.stays is not None and len(steps) == len(self.part.program)
+        if is_whole and self.left is not None and tell is None:
             steps, mine.told = self.left.steps, self.left.told
+            self.memory.take_settled()
         with one_blas_thread(), np.errstate(**errors):
             for at in steps:
                 board[0] = at.number
@@ -180,8 +181,8 @@ class Member:
                     done = 0
         if stopover is not None:
             stopover.finish()
-        if is_whole and self.left is None and self.part.stays is not None and hasattr(self.memory, "settle"):
-            self.left = Left.of(self.part.program, self.memory.settle(), self.part.work.buffers)
+        if is_whole and self.left is None and hasattr(self.memory, "list_settled"):
+            self.left = Left.of(self.part.program, self.memory.list_settled(), self.part.work.buffers)
         cells = self.take_outputs(None if start is None else start.written)
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from time import perf_counter
@@ -30,7 +30,7 @@ from tapestry_exec.run.stores import Written
 from tapestry_exec.run.trace import on_devices
 from tapestry_exec.run.ways import Inbox, Inboxes, Job, Loop, Shelf, name_step, one_blas_thread, run_in_threads
 from tapestry_plan.ir import Op
-from tapestry_plan.steps import DeviceStep, ShardPlan
+from tapestry_plan.steps import DeviceStep, Send, ShardPlan
 from tapestry_sets.limits import FrozenDict
 
 
@@ -104,8 +104,10 @@ class LocalSession:
     def __init__(self, what: Deployed) -> None:
         self.what, self.prepared, self.engine = what, what.prepared, what.prepared.backend
         self.devices: Sequence[DeviceMemory] = ()
-        self.left: tuple[Left, Sequence[Left]] | None = None
-        """What all devices need to do in runs behind the first one, and each of them."""
+        self.settled: Sequence[Collection[int]] | None = None
+        """By device the buffers whose places a run has found, and later ones need not take anew."""
+        self.left: dict[bool, tuple[Left, Sequence[Left]]] = {}
+        """What all devices need to do then, and each of them: in one loop, and with a thread for each."""
         if what.stays is not None:
             self.devices = self.engine.open(what.stays.arenas_nbytes, self.prepared.payloads_nbytes)
             try:
@@ -132,13 +134,15 @@ class LocalSession:
             # What is saved at a cut has them, wherever their steps stood.
             steps = [*first, *steps] if start else sorted([*first, *steps], key=attrgetter("number"))
             programs = [[*(at for at in first if at.device == d), *each] for d, each in enumerate(programs)]
-        is_whole = start is None and not first
+        is_whole = start is None and not first and stays is not None
         is_plain = is_plain and not first  # a run that goes on from the one before does less
-        if is_whole and self.left is not None:
-            every, of_each = self.left
+        is_threaded = _wants_threads(prepared)
+        if is_whole and self.settled is not None and progress is None:
+            every, of_each = self._list_left(self.settled, is_threaded)
         else:
             every, of_each = Left(tuple(steps)), [Left(tuple(each)) for each in programs]
-        job = Job(prepared, {**self.what.constants, **host}, self.what.ops, every, of_each, progress)
+        given = {**self.what.constants, **host}
+        job = Job(prepared, given, self.what.ops, every, of_each, progress, is_threaded)
         if start is not None:
             return savings.mark(self._run_and_save(job, timed, start, host), start)
         recording = self.engine.recorded(prepared.plan) if is_plain else None
@@ -149,16 +153,23 @@ class LocalSession:
                 self.engine.discard(prepared.plan)
                 raise
         result = self._issue(job, timed)
-        if stays is not None and is_whole and self.left is None:
-            self._settle(stays)
+        if is_whole and self.settled is None and all(hasattr(device, "list_settled") for device in self.devices):
+            self.settled = [device.list_settled() for device in self.devices]
         return result
 
-    def _settle(self, stays: Residents) -> None:
-        """Find what need not be done anew."""
-        buffers = self.prepared.work.buffers
-        settled = [device.settle() if hasattr(device, "settle") else () for device in self.devices]
-        of_each = [Left.of(*each, buffers) for each in zip(stays.programs, settled, strict=True)]
-        self.left = Left.of(stays.steps, {number for some in settled for number in some}, buffers), of_each
+    def _list_left(self, settled: Sequence[Collection[int]], is_threaded: bool) -> tuple[Left, Sequence[Left]]:
+        """What need be done in this and later runs."""
+        found = self.left.get(is_threaded)
+        if found is None:
+            stays, buffers = self.what.stays, self.prepared.work.buffers
+            assert stays is not None, "the devices are kept"
+            if is_threaded:  # what is lent must be packed where its place is given back
+                lent = {at.step.src for at in stays.steps if isinstance(at.step, Send)}
+                settled = [set(some) - lent for some in settled]
+            of_each = [Left.of(*each, buffers) for each in zip(stays.programs, settled, strict=True)]
+            every = Left.of(stays.steps, {number for some in settled for number in some}, buffers)
+            found = self.left[is_threaded] = every, of_each
+        return found
 
     def close(self) -> None:
         """Give the devices back that were kept."""
@@ -234,6 +245,8 @@ class LocalSession:
         assert self.what.stays is not None, "something stays"
         for device in self.devices:
             device.restart()
+            if job.every.told:
+                device.take_settled()
         self.engine.resume()
         try:
             if timed:
@@ -262,26 +275,25 @@ def interpret(
     prepared, engine = job.prepared, job.prepared.backend
     begin, counts = perf_counter(), [0]
     inboxes, parcels = Inboxes(len(devices)), dict[tuple[int, int, int], Any]()
-    side_by_side = _run_side_by_side(prepared)
 
     def transport(device: int) -> Transport:
-        return Inbox(device, inboxes) if side_by_side else Shelf(device, parcels)
+        return Inbox(device, inboxes) if job.is_threaded else Shelf(device, parcels)
 
     lends: Callable[[], bool] | None = getattr(engine, "lends", None)  # one may have no such method
-    lending = None if lends is None or not lends() else not side_by_side
+    lending = None if lends is None or not lends() else not job.is_threaded
     mine = [
         Interpreter(d, prepared.work, memory, engine, job.host, job.ops, transport(d), lending)
         for d, memory in enumerate(devices)
     ]
     for one in mine:
         one.begin_at(begin)
-        one.told = job.programs[one.device].told if side_by_side else ()
+        one.told = job.programs[one.device].told if job.is_threaded else ()
     loop = Loop(job, mine)
     stopovers = [] if stop_over is None else [stop_over(one) for one in mine]
     for each in stopovers:
         each.restore()
     with one_blas_thread():
-        record = run_in_threads(job, mine, inboxes) if side_by_side else loop.run(counts)
+        record = run_in_threads(job, mine, inboxes) if job.is_threaded else loop.run(counts)
         _finish(engine.synchronize)
     for each in stopovers:
         each.finish()
@@ -305,7 +317,7 @@ def interpret(
     return make_result(prepared.plan, cells, [one.count() for one in mine], seconds, links, written, record)
 
 
-def _run_side_by_side(prepared: PreparedPlan) -> bool:
+def _wants_threads(prepared: PreparedPlan) -> bool:
     """Whether a thread runs each device: not where devices have queues, or run collectives together."""
     engine = prepared.backend
     together = getattr(type(engine), "takes", Backend.takes) is not Backend.takes
@@ -372,6 +384,3 @@ def _launch_again(
         progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
     counted: RunResult = recording.result
     return replace(counted, outputs=assemble_outputs(plan, cells), seconds=seconds, record=Record())
-
-
-# -- placed once, run often --------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Places that need not be taken anew: where a run of a deployment found them, later ones do.
 
 Most steps of a plan take a place in an arena, or give it back. Where one lies, and which cells steps write there, does
-not depend on numbers, so that after one run nothing is left to do at these steps; their events are told all the same::
+not depend on numbers, so that after one run nothing is left to do at these steps; their events are told all the same.
+Runs whose steps somebody watches do all of them::
 
     the program     alloc a   place a   alloc b   compute   free a   send b   free b
     first run          ●         ●         ●         ●        ●        ●        ●
@@ -12,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
 
 from msgspec import Struct
 
 from tapestry_exec.run.trace import TraceEvent, new
 from tapestry_plan.steps import Alloc, Buffer, DeviceStep, Free, Send
 
-Settled = Sequence[tuple[int, Sequence[tuple[tuple[Any, ...], tuple[Any, ...]]]]]
-"""Fields of events of steps that are only told, but for their beginning: each behind how many events of other steps."""
+Settled = Sequence[tuple[int, Sequence[TraceEvent]]]
+"""Events of steps that are only told, behind how many events of steps that are done; they begin at no time yet."""
 
 
 class Left(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Left(Struct, frozen=True):
     @classmethod
     def of(cls, program: Iterable[DeviceStep], settled: Collection[int], buffers: Mapping[int, Buffer]) -> Left:
         """Leave out what takes or gives back the places of settled buffers."""
-        left, told, events = [], list[tuple[int, list[tuple[tuple[Any, ...], tuple[Any, ...]]]]](), 0
+        left, told, events = [], list[tuple[int, list[TraceEvent]]](), 0
         for at in program:
             if not isinstance(at.step, Alloc | Free) or at.step.buffer not in settled:
                 left.append(at)
@@ -50,7 +50,7 @@ class Left(Struct, frozen=True):
             buffer = buffers[at.step.buffer]
             kind = "alloc" if isinstance(at.step, Alloc) else "free"
             nbytes = buffer.nbytes if buffer.within is None else 0
-            told[-1][1].append(((at.number, kind, buffer.tensor, at.device), (0.0, nbytes, (), 0.0)))
+            told[-1][1].append(TraceEvent(at.number, kind, buffer.tensor, at.device, 0.0, 0.0, nbytes))
         return cls(tuple(left), tuple((end, tuple(events)) for end, events in told))
 
 
@@ -63,7 +63,7 @@ def tell_settled(timeline: Sequence[TraceEvent], told: Settled) -> list[TraceEve
         if end > begin:
             found += timeline[begin:end]
             now, begin = timeline[end - 1].start + timeline[end - 1].seconds, end
-        found += [new(TraceEvent, (*before, now, *after)) for before, after in events]
+        found += [new(TraceEvent, (*event[:4], now, *event[5:])) for event in events]
     found += timeline[begin:]
     return found
 

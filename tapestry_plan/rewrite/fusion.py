@@ -270,16 +270,16 @@ class Fusion(Struct, frozen=True, dict=True, metaclass=Public):
             else:
                 made = room[: out.size * self.itemsize].view(self.dtype).reshape(out.shape)
             if inner := self.inner:
-                yield from inner._list_in(xp, inputs[:count], [made], one, *rooms, work)
+                yield from inner._list_in(xp, inputs[:count], (made,), one, *rooms, work)
             else:
-                yield from list_calls(self.first.block, xp, inputs[:count], [made], one.within(work))
+                yield from list_calls(self.first.block, xp, inputs[:count], (made,), one.within(work))
             wanted = two.input_boxes[self.at[0]]
             assert wanted is not None, "the first block runs, so the second one reads its result"
             if wanted.intersect(out) != wanted:
                 yield partial(self._run_padded, xp, inputs[count:], made, outputs, shard, work)
                 return
             between = _protect(made[slices_within(wanted, out)])
-        operands = _with_between(inputs[count:], self.at, between)
+        operands = tuple(_with_between(inputs[count:], self.at, between))
         yield from list_calls(self.second.block, xp, operands, outputs, two.within(work))
 
     def _run_padded(

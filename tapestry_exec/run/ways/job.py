@@ -31,6 +31,8 @@ class Job(Struct, frozen=True):
     programs : sequence of Left
         The same of each device, in the order of its program.
     progress : callable, optional
+    is_threaded : bool
+        Whether each device has a thread.
     """
 
     prepared: PreparedPlan
@@ -39,6 +41,7 @@ class Job(Struct, frozen=True):
     every: Left
     programs: Sequence[Left]
     progress: Progress | None
+    is_threaded: bool
 
 
 def name_step(prepared: PreparedPlan, k: int, error: Exception, step: Step | Collective | None = None) -> StepFailed:

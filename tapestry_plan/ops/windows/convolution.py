@@ -80,7 +80,17 @@ def _conv_calls(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
         for _, channels, first in _list_groups(shard):
             read = slice(first, first + w.shape[1])
             add = None if bias is None else bias[channels]
-            yield from list_part(xp, x[n, read], w[channels], add, out[n, channels], shard)
+            given = xp, x[n, read], w[channels], add, out[n, channels], shard
+            if w[channels].flags.c_contiguous:
+                yield from list_part(*given)
+            else:
+                yield partial(_run_apart, list_part, *given)
+
+
+def _run_apart(list_part: Any, xp: Any, x: Any, w: Any, *rest: Any) -> None:
+    """Bring weights together that lie apart, once for all calls."""
+    for call in list_part(xp, x, xp.ascontiguousarray(w), *rest):
+        call()
 
 
 @once_for_shard
@@ -187,20 +197,16 @@ def _unfolded_calls(xp: Any, x: Any, w: Any, bias: Any, out: Any, shard: Shard) 
 
 
 def _multiply(xp: Any, w: Any, columns: Any, out: Any) -> Call:
-    """The product of weights and columns, all but whose first axes are one axis."""
-    if not (w.flags.c_contiguous and columns.flags.c_contiguous):
+    """The product of weights, which lie together, and columns, all but whose first axes are one axis."""
+    w = w.reshape(len(w), -1)
+    if not columns.flags.c_contiguous or not (out.ndim == 2 or out.flags.c_contiguous):
         return partial(_multiply_apart, xp, w, columns, out)
-    matrices = w.reshape(len(w), -1), columns.reshape(len(columns), -1)
-    if out.ndim == 2:
-        return partial(xp.matmul, *matrices, out=out)
-    if out.flags.c_contiguous:
-        return partial(xp.matmul, *matrices, out=out.reshape(len(out), -1))
-    return partial(_multiply_apart, xp, *matrices, out)
+    return partial(xp.matmul, w, columns.reshape(len(columns), -1), out=out.reshape(len(out), -1))
 
 
 def _multiply_apart(xp: Any, w: Any, columns: Any, out: Any) -> None:
     """The same of blocks in larger buffers: brought together before, and what is made lies beside it first."""
-    matrices = w.reshape(len(w), -1), columns.reshape(len(columns), -1)
+    matrices = w, columns.reshape(len(columns), -1)
     if out.ndim == 2 or out.flags.c_contiguous:
         xp.matmul(*matrices, out=out.reshape(len(out), -1))
     else:

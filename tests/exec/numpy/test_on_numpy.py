@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Mapping
 from itertools import product
 from math import prod
@@ -13,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tapestry_exec import NumpyBackend, deploy
+from tapestry_exec import NumpyBackend, SerialBackend, StepFailed, deploy, run
 from tapestry_exec.copies import arrays
 from tapestry_exec.copies.arrays import Strips, pack, read_piece, read_view, strided_copies, unpack
 from tapestry_exec.copies.strided import between, pack_transfers, unpack_transfers
 from tapestry_exec.numpy import tuning
 from tapestry_exec.numpy.backend import NumpyDevice
-from tapestry_plan import MONOIDS, Graph, Mesh, ops, plan
+from tapestry_plan import MONOIDS, Graph, Mesh, concat, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import Buffer
 from tapestry_sets import Allocation, Box, Region, Sett, Stripe, TooManyPieces, View, allocate
@@ -353,8 +355,8 @@ def test_what_a_run_has_tried_is_not_poisoned_in_the_next_one_but_its_padding_is
     d, cells = device(), Region.from_bounds((4,), (1,), (3,))
     b, other = buffer(0, (6,), start=(-1,), fill=7.5), buffer(1, (6,), start=(-1,), fill=7.5)
     outside = [Region.full((6,), (-1,))]
-    for run, poisoned in enumerate([True, False, True]):
-        if run == 2:
+    for turn, poisoned in enumerate([True, False, True]):
+        if turn == 2:
             d.leave()
         d.restart()
         d.memory[:] = 0
@@ -366,7 +368,7 @@ def test_what_a_run_has_tried_is_not_poisoned_in_the_next_one_but_its_padding_is
         d.alloc(other, (4,))
         assert np.isnan(d.pack(other, outside)[1:5]).all(), "which nothing gave back"
         d.free(b)
-        if run == 0:
+        if turn == 0:
             d.alloc(b, (4,))  # a second stay in one run
             assert np.isnan(d.pack(b, outside)[1:5]).all()
             d.free(b)
@@ -384,6 +386,71 @@ def test_what_operators_of_ones_own_leave_out_shows_in_every_run() -> None:
         for sign in (1, -1, -1):
             found = placed.run({"x": np.full(4, sign, np.float32)}).outputs["y"]
             assert np.isnan(found).all() == (sign < 0), sign
+
+
+@pytest.mark.parametrize("is_guest", [False, True])
+def test_they_show_in_every_deployment_and_where_they_lie_in_others(is_guest: bool) -> None:
+    def write(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        np.copyto(outputs[0], inputs[0], where=inputs[0] > 0)
+
+    mine = replace(BUILTIN_OPS["relu"], name="mine", block=write)
+    g = Graph()
+    made = g.op(mine, g.input("x", (4, 6)), name="m")
+    g.output(ops.softmax(concat([made, ops.exp(g.input("z", (4, 6)))], 1) if is_guest else made, name="s"), "y")
+    p, backend = plan(g, Mesh(1), fuse=False, expand=False), SerialBackend()
+    assert is_guest == any(b.within is not None for b in p.buffers)
+    ones = np.ones((4, 6), np.float32)
+    for _ in range(3):
+        with deploy(p, backend=backend, ops={"mine": mine}) as placed:
+            for sign in (1, 1, -1):
+                found = placed.run({name: sign * ones for name in ("x", "z") if name in g.stored}).outputs["y"]
+                assert np.isnan(found).all() == (sign < 0)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_a_block_that_puts_others_into_its_operands_is_stopped(fuse: bool) -> None:
+    """Its list is the same in every run: what it puts there would be read again in the next one."""
+
+    def double(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        inputs[0] = inputs[0] * 2
+        np.copyto(outputs[0], inputs[0])
+
+    mine = replace(BUILTIN_OPS["relu"], name="mine", block=double)
+    g = Graph()
+    g.output(ops.relu(g.op(mine, g.input("x", (4,)), name="m")), "y")
+    with pytest.raises(StepFailed, match="tuple"):
+        run(plan(g, Mesh(1), fuse=fuse), {"x": np.ones(4, np.float32)}, ops={"mine": mine}, backend="serial")
+
+
+def test_long_lists_of_calls_are_not_kept() -> None:
+    g = Graph()
+    x, w = g.input("x", (8, 64, 4, 4)), g.constant("w", np.ones((64, 2, 3, 3), np.float32))
+    g.output(ops.conv(x, w, pads=1, groups=32, name="many"), "y")
+    h = Graph()
+    h.output(ops.conv(h.input("x", (1, 4, 4, 4)), h.constant("w", np.ones((4, 4, 3, 3), np.float32)), pads=1), "y")
+    for graph, is_kept in ((g, False), (h, True)):
+        feeds = {"x": np.random.default_rng(0).random(graph.stored["x"].shape, np.float32)}
+        with deploy(plan(graph, Mesh(1), expand=False), backend="serial") as placed:
+            first, again = (placed.run(feeds).outputs["y"].tobytes() for _ in range(2))
+            (launch,) = placed._session.devices[0]._launches.values()
+            assert first == again and 0 <= len(launch.calls) <= tuning.KEPT_CALLS
+            assert bool(launch.calls) == is_kept
+
+
+def test_an_arena_that_was_replaced_is_given_back() -> None:
+    backend, kept = NumpyBackend(), list[Any]()
+    cells = (Region.full((4,)),)
+    for turn in range(3):
+        mine, yours = backend.open([4096, 4096 << turn])
+        kept.append(weakref.ref(yours.memory))
+        for d in (mine, yours):
+            d.alloc(buffer(0, (4,)), (4,))
+        yours.unpack(np.ones(4, np.float32), buffer(0, (4,)), cells)
+        mine.unpack(yours.lend(buffer(0, (4,)), cells, True), buffer(0, (4,)), cells)
+        backend.close([mine, yours])
+        del mine, yours, d
+    gc.collect()
+    assert [one() is None for one in kept] == [True, True, False]
 
 
 def test_placing_copies_only_what_is_scattered() -> None:
