@@ -40,7 +40,7 @@ from threadpoolctl import threadpool_info
 
 sys.path.insert(0, str(ROOT))
 
-from tapestry_exec import NumpyBackend, RunResult, calibrate, check_plan, deploy, evaluate, run
+from tapestry_exec import NumpyBackend, RunResult, SerialBackend, calibrate, check_plan, deploy, evaluate, run
 from tapestry_exec.cli.commands import random_inputs
 from tapestry_exec.copies.arrays import pack, strided_copies
 from tapestry_exec.copies.strided import pack_transfers
@@ -670,11 +670,9 @@ def processor(name: str, devices: int, rounds: int) -> dict[str, Any]:
     """
     _, graph = open_model(name)
     inputs, rates = random_inputs(graph, 0), calibrate()
-    with (
-        deploy(plan(graph, replace(rates, shape=(1,))), backend="serial") as one,
-        deploy(plan(graph, replace(rates, shape=(devices,))), backend="serial") as many,
-    ):
-        products = [list_products(lambda placed=placed: placed.run(inputs)) for placed in (one, many)]
+    plans = [plan(graph, replace(rates, shape=(n,))) for n in (1, devices)]
+    products = [list_products(p, inputs) for p in plans]
+    with deploy(plans[1], backend="serial") as many:
         calls: dict[str, Callable[[], object]] = {
             "unsharded": lambda: evaluate(graph, inputs),
             "sharded": lambda: many.run(inputs),
@@ -695,9 +693,8 @@ def processor(name: str, devices: int, rounds: int) -> dict[str, Any]:
     return {"name": shown(name), **{key: median(each) for key, each in found.items()}, **told}
 
 
-def list_products(call: Callable[[], object]) -> list[Product]:
+def list_products(p: ShardPlan, inputs: dict[str, Any]) -> list[Product]:
     """The products of matrices that a run makes, in order: what is read, and where they go."""
-    call()
     made, multiply_now = list[Product](), np.matmul
 
     def note(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -705,8 +702,9 @@ def list_products(call: Callable[[], object]) -> list[Product]:
         made.append((a, b, np.empty_like(product) if out is None else out))
         return product
 
-    with mock.patch.object(np, "matmul", note):
-        call()
+    # Devices keep what they call: those of a backend of its own, which nobody asks for anything else.
+    with mock.patch.object(np, "matmul", note), deploy(p, backend=SerialBackend()) as placed:
+        placed.run(inputs)
     return made
 
 
