@@ -7,8 +7,10 @@
                                          …       │
                                                  └─ in the end all have all outputs, or all raise the same error
 
-    backend    the rank's side of a run, and what is compared before the first step
-    messages   the transport, and what all ranks tell each other
+    backend       the rank's side of a run, and what is compared before the first step
+    messages      the transport, and what all ranks tell each other
+    collectives   with ``MpiBackend(collectives=True)``: which of the plan's collectives are calls of MPI, and in what
+                  order ranks begin them
 
 All ranks call `run` or `deploy` with the same plan. Of inputs a rank reads the cells alone that its device is given.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
 from time import monotonic, perf_counter, sleep
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_exec.mpi.collectives import HEAD, Calls
 from tapestry_exec.mpi.tuning import (
     FIRST_NAPS,
     HEAD_NBYTES,
@@ -23,8 +23,6 @@ from tapestry_exec.mpi.tuning import (
 )
 from tapestry_exec.run import Parcel, tuning
 
-HEAD = struct.Struct("dd")
-assert HEAD.size == HEAD_NBYTES
 FAILED, ANSWER, ANSWERS, FIRST = range(4)
 """Tags of messages that are not parcels; those of parcels begin at `FIRST`."""
 
@@ -51,6 +49,8 @@ class Mail:
         self.begin = 0.0
         """When the run began, by this rank's clock: times go from there, as other machines have other clocks."""
         self.pace = Pace()
+        self.calls = Calls(MPI, comm, (), Counter())
+        """Of collectives: none, where a session does not give it others."""
         self.sent: list[tuple[Any, Any]] = []
         """Messages on their way, with the memory that they are in."""
         self.posted: Counter[int] = Counter()
@@ -61,7 +61,11 @@ class Mail:
         """Of the parcel that came last, which is unpacked before the next one."""
 
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
-        """Begin to send a parcel."""
+        """Begin to send a parcel, or lay it by for a collective."""
+        begun = self.calls.lay_by(tag, peer, parcel, self.begin)
+        if begun is not None:
+            self.sent += ((share.request, share.given) for share in begun if not share.left)
+            return
         room = np.empty(HEAD_NBYTES + parcel.cells.nbytes, np.uint8)
         HEAD.pack_into(room.data, 0, parcel.packed - self.begin, parcel.seconds)
         room[HEAD_NBYTES:] = parcel.cells.view(np.uint8)
@@ -71,10 +75,15 @@ class Mail:
     def recv(self, tag: int, peer: int) -> Parcel:
         """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
         cells, dtype = self.receipts[peer, tag]
+        what = f"what device {peer} sends under tag {tag}"
+        share = self.calls.find(tag, peer)
+        if share is not None:
+            self._wait(share.request.Test, True, f"{what} in {share.call}, of which any may be late")
+            return share.read(peer, dtype, self.begin)
         room = self.room[: HEAD_NBYTES + cells * np.dtype(dtype).itemsize]
         request = self.comm.Irecv([room, self.mpi.BYTE], peer, FIRST + tag)
         try:
-            self._wait(request.Test, True, f"what device {peer} sends under tag {tag}")
+            self._wait(request.Test, True, what)
         except BaseException:
             request.Cancel()
             request.Wait()
@@ -83,8 +92,12 @@ class Mail:
         packed, seconds = HEAD.unpack_from(room.data)
         return Parcel(room[HEAD_NBYTES:].view(dtype), packed + self.begin, seconds)
 
-    def begin_together(self) -> float:
-        """Wait for all ranks; the time by this one's clock, which is about the same moment on all."""
+    def begin_together(self, cut: int = 0) -> float:
+        """Wait for all ranks; the time by this one's clock, which is about the same moment on all.
+
+        All go on from the same cut, which is the number of a step.
+        """
+        self.calls.begin_run(cut)
         barrier = self.comm.Ibarrier()
         self._wait(barrier.Test, False, "all ranks to begin a run")
         self.begin = perf_counter()
@@ -114,10 +127,22 @@ class Mail:
         """Wait until what was sent is on its way without this rank: a large message needs both ends."""
         self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive")
 
+    def close(self) -> None:
+        """Wait until what was sent is on its way, and give the communicators back."""
+        self.finish()
+        self.calls.close()
+        self.comm.Free()
+
     def drain(self) -> None:
-        """Take and forget all messages of a run that failed: as many as each rank says that it sent here."""
+        """Take and forget all messages of a run that failed: as many as each rank says that it sent here.
+
+        What any rank began with others, all do.
+        """
         mine = self.comm.rank
-        for peer, theirs in enumerate(self.exchange(dict(self.posted))):
+        told = self.exchange((dict(self.posted), self.calls.count_begun()))
+        for share in self.calls.catch_up([begun for _, begun in told]):
+            self._wait(share.request.Test, False, f"{share.call} in a run that failed")
+        for peer, (theirs, _) in enumerate(told):
             for _ in range(theirs.get(mine, 0) - self.taken[peer]):
                 self._take(peer, self.mpi.ANY_TAG, f"what rank {peer} sent in a run that failed")
         self.finish()

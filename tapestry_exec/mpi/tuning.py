@@ -2,6 +2,8 @@
 
 HEAD_NBYTES = 16
 """In front of a parcel: when it was packed and how long that took, two floats of 8 bytes."""
+MAX_COMMUNICATORS = 64
+"""Groups of devices whose collectives are MPI's; libraries have some 2,000 communicators for the whole program."""
 YIELD_SECONDS = 1e-3
 """How long a rank looks again and again, offering its core between two looks, before it sleeps between them."""
 WANTED_SECONDS = 2e-5

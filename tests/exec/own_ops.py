@@ -47,6 +47,40 @@ def as_relu(block: Any) -> dict[str, Op]:
     return {"relu": replace(BUILTIN_OPS["relu"], block=block)}
 
 
+class Later:
+    """What `relu` gives, thrice in a run; where a block begins at 0, something happens in the call of a number.
+
+    Parameters
+    ----------
+    count : int
+        Which call, from 1 on.
+    kind : str
+        "raise": in each second run, as the next one is quiet; "doze": for a second and a half; "die".
+    """
+
+    __name__ = "later"
+
+    def __init__(self, count: int, kind: str) -> None:
+        self.count, self.kind, self.seen = count, kind, 0
+
+    def __call__(self, xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if not any(shard.index.start):
+            self.seen += 1
+            if self.seen == self.count:
+                self.act()
+        xp.maximum(inputs[0], 0, out=outputs[0])
+
+    def act(self) -> None:
+        match self.kind:
+            case "raise":
+                self.seen = -3  # the three calls of the next run are quiet
+                raise FloatingPointError("too hot")
+            case "doze":
+                time.sleep(1.5)
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Sabotage:
     """What `relu` gives; where a block begins at 0, something happens to its process: each time the next thing.
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from tapestry_exec import RunResult, run
-from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, load_onnx, ops, plan
 from tapestry_plan.onnx import he_random
 from tests.exec.run.test_side_by_side import made
 
@@ -48,6 +48,20 @@ def make_case(name: str, count: int) -> Case:
         given = [one for one in graph.stored.values() if one.kind == "input"]
         p, fed = plan(graph, Mesh((count,))), {one.name: draw(rng, one.shape, one.dtype) for one in given}
     return Case(f"{name} on {count}", p, fed, run(p, fed, backend="serial"))
+
+
+def exchange_rows(
+    devices: int, times: int, rows: int = 8, columns: int = 24
+) -> tuple[ShardPlan, dict[str, np.ndarray]]:
+    """A plan in which all devices gather so many rows of each, and deal columns to bring them back, in turns."""
+    g, rng, fix = Graph(), np.random.default_rng(0), dict[str, Any]()
+    x = g.input("x", (rows * devices, columns))
+    w = g.constant("w", (rng.random((columns, columns)) / columns).astype(np.float32))
+    for k in range(times):
+        x = ops.matmul(ops.relu(x, name=f"rows{k}"), w, name=f"product{k}")
+        fix |= {f"rows{k}": {"i0": devices}, f"product{k}": {"n": devices}}
+    g.output(x, "y")
+    return plan(g, Mesh(devices), fix=fix), {"x": rng.random((rows * devices, columns), np.float32)}
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,12 @@ from mpi4py import MPI
 from tapestry_exec import BackendUnavailable, Checkpoints, MpiBackend, StepFailed, deploy, run
 from tapestry_exec.copies import pack, unpack
 from tapestry_exec.run import PreparedPlan, list_placements, tuning
-from tapestry_plan import Graph, Mesh, least_memory, ops, plan
+from tapestry_plan import Graph, Mesh, Placed, ShardPlan, least_memory, ops, plan
 from tapestry_plan.steps import spill
-from tests.exec.own_ops import as_relu, die_first, raise_first
+from tests.exec.own_ops import Later, as_relu, die_first, raise_first
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
-from tests.exec.small_networks import read_cases
+from tests.exec.small_networks import exchange_rows, read_cases
 from tests.ways_of_running import assert_same
 
 WORLD = MPI.COMM_WORLD
@@ -43,12 +44,89 @@ def run_networks(file: str) -> None:
         size = case.plan.mesh.size
         comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
         if comm != MPI.COMM_NULL:
-            found = run(case.plan, case.inputs, backend=MpiBackend(comm))
-            assert_same(found, case.wanted)
-            assert found.nbytes_by_link == case.plan.nbytes_by_link
+            for backend in MpiBackend(comm), MpiBackend(comm, collectives=True):
+                found = run(case.plan, case.inputs, backend=backend)
+                assert_same(found, case.wanted)
+                assert found.nbytes_by_link == case.plan.nbytes_by_link
+                assert backend.calls == (count_collectives(case.plan, comm.rank) if backend.collectives else {})
             comm.Free()
         if WORLD.rank == 0:
             print(case.name, "has the bits of one loop", flush=True)
+
+
+def count_collectives(p: ShardPlan, rank: int) -> Counter[str]:
+    """The collectives of several copies that a device takes part in."""
+    return Counter(one.kind for one in p.collectives() if rank in one.group and len(one.at) > 1)
+
+
+def call_together(folder: str) -> None:
+    """Collectives as calls of MPI, on 2 to 4 ranks: often, with parts that are uneven, saved and gone on from."""
+    kinds = set[str]()
+    for size in range(2, WORLD.size + 1):
+        comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
+        if comm == MPI.COMM_NULL:
+            continue
+        for name, (p, inputs) in list_exchanges(size).items():
+            backend, told = MpiBackend(comm, collectives=True), count_collectives(p, comm.rank)
+            wanted = run(p, inputs, backend="serial")
+            with deploy(p, backend=backend) as placed, deploy(p, backend="serial") as other:
+                for _ in range(3):
+                    found = placed.run(inputs)
+                    assert_same(found, other.run(inputs))
+                    assert found.nbytes_by_link == p.nbytes_by_link
+            assert backend.calls == Counter({kind: 3 * count for kind, count in told.items()}), (name, size)
+            assert bool(backend.calls) == (name != "uneven"), (name, size)
+            kinds |= backend.calls.keys()
+            if name == "one":
+                continue  # which has one stage
+            stage = p.stages[len(p.stages) // 2].node
+            there = f"{folder}/{name}{size}"
+            run(p, inputs, backend=backend, checkpoints=Checkpoints(there, after=[stage]))
+            for way in (backend, MpiBackend(comm), "serial"):  # whoever saved it
+                again = run(p, inputs, backend=way, resume=there)
+                assert again.outputs["y"].tobytes() == wanted.outputs["y"].tobytes() and again.resumed_at
+        comm.Free()
+    if WORLD.rank == 0:
+        assert kinds == {"all_gather", "all_to_all", "reduce_scatter", "broadcast"}, kinds
+
+
+def list_exchanges(size: int) -> dict[str, tuple[ShardPlan, dict[str, np.ndarray]]]:
+    """Plans by what their devices exchange."""
+    g, x = Graph(), np.random.default_rng(2).random((4 * size + 1, 6), np.float32)
+    g.output(ops.tanh(ops.relu(g.input("x", x.shape), name="rows").T, name="columns"), "y")
+    uneven = plan(g, Mesh(size), fix={"rows": {"i0": size}, "columns": {"i0": min(size, 2)}})
+    found = {"rows": exchange_rows(size, 3), "sums": made(size), "uneven": (uneven, {"x": x})}
+    if size > 2:
+        h, rng = Graph(), np.random.default_rng(3)
+        h.output(ops.matmul(h.input("x", (8 * size, 8)), h.input("w", (8, 6)), name="each"), "y")
+        here = {"w": Placed({0: np.s_[:]})}
+        feeds = {"x": rng.random((8 * size, 8), np.float32), "w": rng.random((8, 6), np.float32)}
+        found["one"] = plan(h, Mesh(size), fix={"each": {"m": size}}, layout=here), feeds
+    return found
+
+
+def fail_within() -> None:
+    """One that raises while others have begun calls is named, and so is one that is late; the next run is right."""
+    p, inputs = exchange_rows(WORLD.size, 3)
+    backend, wanted = MpiBackend(collectives=True), run(p, inputs, backend="serial")
+    with deploy(p, backend=backend, ops=as_relu(Later(2, "raise"))) as placed:
+        for _ in range(3):
+            refuse(
+                StepFailed,
+                r"step \d+ \(compute 'rows1' on device 0, .*FloatingPointError: too hot",
+                lambda: placed.run(inputs),
+            )
+            assert placed.run(inputs).outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+    assert backend.calls["all_gather"] > 6
+    patience, tuning.MAX_WAIT_SECONDS = tuning.MAX_WAIT_SECONDS, 1.0
+    with deploy(p, backend=backend, ops=as_relu(Later(2, "doze"))) as placed:
+        refuse(
+            StepFailed,
+            r"waited 1 s for what device \d sends under tag \d+ in the all_gather of devices 0, 1, 2, 3, of which",
+            lambda: placed.run(inputs),
+        )
+        tuning.MAX_WAIT_SECONDS = patience
+        assert placed.run(inputs).outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
 
 
 def run_often() -> None:
@@ -149,6 +227,11 @@ def be_refused() -> None:
             refuse(error, told.replace("'c'", "'x'"), partial(placed.run, {"x": wrong}, **more))
             assert placed.run({"x": c}, **more).outputs["y"].tobytes() == (c + c).tobytes()
         WORLD.Barrier()
+    refuse(
+        BackendUnavailable,
+        r"rank 0 has collectives MPI's calls, rank 1 has single messages; give MpiBackend the same",
+        lambda: run(p, inputs, backend=MpiBackend(collectives=WORLD.rank != 1)),
+    )
     version, backend = np.__version__, MpiBackend()
     np.__version__ = "1.0" if WORLD.rank == 2 else version
     refuse(
@@ -175,6 +258,12 @@ def wait_in_vain() -> None:
     WORLD.Barrier()
 
 
+def die_within() -> None:
+    """While the other one waits in a call."""
+    p, inputs = exchange_rows(WORLD.size, 3)
+    run(p, inputs, backend=MpiBackend(collectives=True), ops=as_relu(Later(2, "die")))
+
+
 def die() -> None:
     p, inputs = made(WORLD.size)
     run(p, inputs, backend="mpi", ops=as_relu(die_first))
@@ -189,11 +278,18 @@ def raise_alone() -> None:
 def work(file: str) -> None:
     """All that ends well, in one program."""
     run_networks(file)
-    for one in (run_often, partial(go_on, f"{file}.saved"), fail_together, be_refused):
+    for one in (
+        run_often,
+        partial(go_on, f"{file}.saved"),
+        fail_together,
+        be_refused,
+        partial(call_together, f"{file}.calls"),
+        fail_within,
+    ):
         one()
         if WORLD.rank == 0:
             print(getattr(one, "func", one).__name__, "done", flush=True)
 
 
 if __name__ == "__main__":
-    {one.__name__: one for one in (work, wait_in_vain, die, raise_alone)}[sys.argv[1]](*sys.argv[2:])
+    {one.__name__: one for one in (work, wait_in_vain, die, die_within, raise_alone)}[sys.argv[1]](*sys.argv[2:])

@@ -38,7 +38,8 @@ def test_ranks_give_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str, i
     done = run_ranks("-m", "tests.exec.mpi.ranks", "work", str(tmp_path / "cases"))
     assert done.returncode == 0, done.stderr
     told = [f"{name} on {count} has the bits of one loop" for name, count in which]
-    assert done.stdout.splitlines() == [*told, "run_often done", "go_on done", "fail_together done", "be_refused done"]
+    every = ("run_often", "go_on", "fail_together", "be_refused", "call_together", "fail_within")
+    assert done.stdout.splitlines() == [*told, *(f"{one} done" for one in every)]
 
 
 def test_what_is_no_communicator_is_named() -> None:
@@ -51,7 +52,10 @@ def test_ranks_that_do_not_come_are_waited_for_a_while() -> None:
     assert done.stdout.count("waited in vain") == 1, done.stderr
 
 
-@pytest.mark.parametrize("what", ["die", pytest.param("raise_alone", marks=pytest.mark.heavy)])
+@pytest.mark.parametrize(
+    "what",
+    ["die_within", pytest.param("die", marks=pytest.mark.heavy), pytest.param("raise_alone", marks=pytest.mark.heavy)],
+)
 def test_one_that_ends_ends_all(what: str) -> None:
     """A rank that is killed; one that raises alone, where the program was begun by `tapestry_exec.mpi`."""
     begin = time.monotonic()
