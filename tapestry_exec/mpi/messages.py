@@ -85,8 +85,10 @@ class Mail:
         try:
             self._wait(request.Test, True, what)
         except BaseException:
+            status = self.mpi.Status()
             request.Cancel()
-            request.Wait()
+            request.Wait(status)
+            self.taken[peer] += not status.Is_cancelled()  # it may have come meanwhile
             raise
         self.taken[peer] += 1
         packed, seconds = HEAD.unpack_from(room.data)

@@ -7,14 +7,17 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend
 from tapestry_exec.mpi import messages
+from tapestry_exec.mpi.messages import Mail
 from tests.exec.small_networks import EVERY, SAMPLE, write_cases
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
@@ -94,3 +97,20 @@ def test_ranks_sleep_while_their_core_is_wanted(monkeypatch: pytest.MonkeyPatch)
         for _ in range(64 * 4**k):
             pace.rest(0.0)
         assert len(slept) == 64 * 4**k == messages.FIRST_NAPS * 4**k
+
+
+@pytest.mark.parametrize("came", [False, True])
+def test_a_parcel_that_came_while_its_receiver_gave_up_is_counted(came: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that failed is drained by counts: of one too few all ranks would wait for ever."""
+    status = mock.Mock()
+    request = mock.Mock(Wait=mock.Mock(side_effect=lambda given: given is status))
+    status.Is_cancelled.return_value = not came
+    mail = Mail.__new__(Mail)
+    mail.receipts, mail.room, mail.taken = {(1, 7): (4, "float32")}, np.empty(64, np.uint8), Counter()
+    mail.calls = mock.Mock(find=lambda tag, peer: None)
+    mail.comm, mail.mpi = mock.Mock(Irecv=lambda *_: request), mock.Mock(Status=lambda: status)
+    monkeypatch.setattr(Mail, "_wait", mock.Mock(side_effect=TimeoutError("it took too long")))
+    with pytest.raises(TimeoutError, match="it took too long"):
+        mail.recv(7, 1)
+    assert mail.taken == Counter({1: 1} if came else {})
+    request.Cancel.assert_called_once_with()
