@@ -77,7 +77,7 @@ def measure(graph: Graph, mesh: Mesh) -> Found:
 def measure_transfers(graph: Graph, mesh: Mesh, backend: Any) -> Found:
     """Of every stage that moves bytes its modeled transfer, and what the busiest device does for it.
 
-    Each packing and unpacking counts at its fastest.
+    That is packing, unpacking and merging of parts, which the model counts as well; each counts at its fastest.
     """
     p = plan(graph, mesh, expand=False)
     rng = np.random.default_rng(0)
@@ -88,11 +88,12 @@ def measure_transfers(graph: Graph, mesh: Mesh, backend: Any) -> Found:
         fastest: dict[tuple[int, str, str, int], float] = {}
         for _ in range(TRANSFER_RUNS):
             for event in placed.run(inputs).timeline:
-                for phase in event.phases:
-                    key = event.step, event.node, phase.kind, phase.device
-                    fastest[key] = min(fastest.get(key, float("inf")), phase.seconds)
+                done = [(phase.kind, phase.device, phase.seconds) for phase in event.phases]
+                for kind, device, seconds in [*done, (event.kind, event.device, event.seconds)][: len(done) or None]:
+                    key = event.step, event.node, kind, device
+                    fastest[key] = min(fastest.get(key, float("inf")), seconds)
     for (_, node, kind, device), seconds in fastest.items():
-        if kind != "move":
+        if kind in ("pack", "unpack", "reduce"):
             best[node, device] = best.get((node, device), 0.0) + seconds
     stages = [stage for stage in p.stages if sum(stage.nbytes_received)]
     modeled = [stage.seconds - max(stage.work_seconds, default=0.0) for stage in stages]
@@ -182,9 +183,9 @@ def main() -> None:
             "|---|---|---|---|---|---|",
             *rows(found),
             "",
-            "Transfers of stages: of the busiest device, packing and unpacking. Ranks on four devices, and of the",
-            "stages of plans for two, three and four together. Stages that are modeled alike are measured apart, so",
-            f"that ranks on four devices agree at most as told. Load average {os.getloadavg()[0]:.1f}.",
+            "Transfers of stages: of the busiest device, packing, unpacking and merging. Ranks on four devices, and of",
+            "the stages of plans for two, three and four together. Stages that are modeled alike are measured apart,",
+            f"so that ranks on four devices agree at most as told. Load average {os.getloadavg()[0]:.1f}.",
             "",
             "| network | devices run as | stages | ranks, 4 | ranks, 2 to 4 | at most, 4 | sums |",
             "|---|---|---|---|---|---|---|",
