@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial, wraps
 from operator import is_
+from types import EllipsisType
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -110,9 +111,12 @@ def require_attributes(attrs: Attrs, names: Sequence[str]) -> None:
         raise ValueError(f"the attribute {missing[0]} is missing; the rule that makes such nodes gives {given}")
 
 
-def slices_within(box: Box, frame: Box) -> tuple[slice, ...]:
-    """Where a box lies in an array that has the cells of another one."""
-    return tuple(slice(a - o, a - o + n) for a, n, o in zip(box.start, box.shape, frame.start, strict=True))
+def slices_within(box: Box, frame: Box) -> tuple[slice | EllipsisType, ...]:
+    """Where a box lies in an array that has the cells of another one.
+
+    The ellipsis keeps the one cell of rank 0 a view of the array: calls that are kept read it in later runs too.
+    """
+    return *(slice(a - o, a - o + n) for a, n, o in zip(box.start, box.shape, frame.start, strict=True)), ...
 
 
 def once_for_attributes(make: Callable[..., T]) -> Callable[..., T]:

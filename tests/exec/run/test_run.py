@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
+from tapestry_plan import Graph, Mesh, ShardPlan, concat, ops, plan
 from tapestry_plan.ir import tuning
 from tapestry_plan.ops import conv, linear, matmul, max_pool, relu
 from tapestry_plan.steps import Copy
@@ -477,3 +477,16 @@ def test_results_that_cancel_are_off_by_rounding_only(backend: str | CupyBackend
     g.output(matmul(t, t.T, name="m") - matmul(t, t.T), "y")
     found = run(plan(g, Mesh(2), fix={"m": {"k": 2}}), {"x": x}, verify=True, backend=backend)
     assert 0 < np.abs(found.outputs["y"]).max() < 1e-4
+
+
+@pytest.mark.parametrize("backend", ["serial", "numpy"])
+def test_a_sum_to_one_number_in_a_block_is_that_of_each_run(backend: str) -> None:
+    """A result between of rank 0 is a view as any: the calls of a block are kept, and a copy would be of one run."""
+    g = Graph()
+    x = g.input("x", (4, 6))
+    g.output(ops.where(ops.sum(x, axis=(0, 1)) > 0, x, 10 * x), "y")
+    p = plan(g, Mesh(3))
+    assert p.fused
+    ones = np.ones((4, 6), np.float32)
+    for sign, wanted in ((1, 1), (-1, -10), (2, 2), (-3, -30)):
+        np.testing.assert_array_equal(run(p, {"x": sign * ones}, backend=backend).outputs["y"], wanted * ones)
