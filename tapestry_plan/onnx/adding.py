@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
+from itertools import islice
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import DtypeNotTaken, Tensor, UnsupportedOp
+from tapestry_plan.ir import BUILTIN_OPS, DtypeNotTaken, Tensor, UnsupportedOp
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import (
     Importing,
@@ -24,10 +25,16 @@ from tapestry_plan.onnx.nodes import (
     schema_of,
 )
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
-from tapestry_plan.onnx.replacing.bodies import has_body, nodes_of
+from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
 from tapestry_plan.onnx.replacing.whole import FROM_VALUES, add_whole, reads_of
 from tapestry_sets.limits import cut_text, list_names, quote
+
+DRAWING = frozenset({"bernoulli", "dropout", "integers", "normal", "uniform"})
+"""Operators that draw numbers."""
+
+VALUES_CHECKED = frozenset({"gather_nd", "put_along_axis", "scatter_nd", "take", "take_along_axis"})
+"""Operators that end a run for values that they are given: indices beyond the cells."""
 
 STAGED = "; what follows from values that are known in a run only is planned in stages, by StagedModel or tapestry run"
 """What to do about shapes that are not known."""
@@ -204,6 +211,8 @@ def check_node(at: Importing, node: Node) -> None:
     if takes is not None:
         takes.check_inputs(node)
     check_attributes(node, at.opset)
+    if node.operator == "If":
+        check_one_condition(node)
     for name in reads_of(node):
         check_made(node, name, at.has(name))
 
@@ -240,6 +249,9 @@ def _add_known(at: Importing, node: Node) -> None:
 
 def _add_to_graph(at: Importing, node: Node) -> None:
     """Add a node by its importer; where there is none, or it refuses, by the nodes that can stand in its place."""
+    if node.operator == "If" and not at.is_known(node.inputs[0]):
+        _add_both(at, node)
+        return
     if not _has_importer(node, at):
         if node.operator != "If" and not has_body(node, at):  # it was to be evaluated, but reads what could not be
             why = "its operator is not supported, and its inputs are not known in advance"
@@ -260,9 +272,46 @@ def _add_to_graph(at: Importing, node: Node) -> None:
 
 
 def _add_body(at: Importing, node: Node) -> None:
-    for one in nodes_of(node, at):
+    _add_in_turn(at, nodes_of(node, at))
+
+
+def _add_in_turn(at: Importing, nodes: Iterable[Node]) -> None:
+    for one in nodes:
         check_node(at, one)
         add_node(at, one)
+
+
+def _add_both(at: Importing, node: Node) -> None:
+    """Add both branches of an If whose condition a run computes, and of each output the cells of one or the other.
+
+    Where that cannot be, whatever keeps a branch from it, the condition is needed.
+    """
+    before, (name,) = len(at.graph.nodes), node.inputs
+    try:
+        with at.trying():
+            _add_in_turn(at, both_branches(node, at))
+            _check_harmless(at, node, before)
+    except ValueError as error:  # a branch that is not taken may be anything
+        why = str(error).removeprefix(f"{node.where}: ")
+        raise ValueNeeded(
+            f"{node.where}: its condition is {quote(name)}, {at.describe_unknown(name)}; both branches cannot run, to "
+            f"choose between their results: {cut_text(why, 200)}",
+            name,
+        ) from None
+
+
+def _check_harmless(at: Importing, node: Node, before: int) -> None:
+    """Raise UnsupportedOp where one of the operators that were added does more than compute its result.
+
+    Both branches run, so that none may draw, end the run for values which only the other branch is meant for, or be an
+    operator that is not known here.
+    """
+    graph = at.graph
+    for added in islice(reversed(graph.nodes.values()), len(graph.nodes) - before):
+        is_known = graph.ops[added.op] is BUILTIN_OPS.get(added.op) and added.op != "opaque"
+        is_power = added.op == "pow" and graph.tensor(added.outputs[0]).dtype.startswith("int")
+        if not is_known or is_power or added.op in DRAWING | VALUES_CHECKED:
+            raise refusal(node, f"its branches have {quote(added.name)} ({added.op}), which only the taken one may run")
 
 
 def _unfolded(at: Importing, node: Node) -> str:

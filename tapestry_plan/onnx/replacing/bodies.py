@@ -2,12 +2,15 @@
 
 an operator that is a function by ONNX's schema ─► the nodes of the function, for operands of these types
 an If whose condition is known ──────────────────► those of the branch that it takes
+an If whose condition is computed ───────────────► those of both branches, and of each output a Where
 a Loop or Scan whose rounds are known ───────────► those of its body, round after round
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -114,6 +117,12 @@ def _type_of(name: str, at: Importing) -> Any:
 # -- branches ------------------------------------------------------------------------------------------------
 
 
+def check_one_condition(node: Node) -> None:
+    """Raise ValueError for an If that has not one input."""
+    if len(node.inputs) != 1:
+        raise ValueError(f"{node.where} has {len(node.inputs)} inputs; If takes 1: export the model again")
+
+
 def check_condition(node: Node, name: str, value: Array) -> bool:
     """The truth value of a node's condition.
 
@@ -135,6 +144,43 @@ def _branch(node: Node, at: Importing) -> Iterator[Node]:
     assert value is not None, "an If has a condition"
     graph = renamed(node, branch_of(node, check_condition(node, node.inputs[0], value)), at.taken)
     yield from needed_of(sort(list(read_nodes(graph))), list(filter(None, node.outputs)))
+
+
+def both_branches(node: Node, at: Importing) -> Iterator[Node]:
+    """The nodes of both branches of an If whose condition a run computes, and those that choose between their outputs.
+
+    Each is to be added before the next is asked for, since the outputs of both are compared then.
+
+    Raises
+    ------
+    UnsupportedOp
+        For a condition that is not one truth value, and outputs that differ in shape or dtype.
+    """
+    from onnx import helper
+
+    (condition,) = node.inputs
+    if at.dtype_of(condition) != "bool" or prod(at.shape(condition)) != 1:
+        raise refusal(node, f"its condition {quote(condition)} is not one truth value")
+    made = []
+    for takes, label in ((True, "then"), (False, "else")):
+        names = tuple(_fresh(f"{node.name}/{label}/{name}", at.taken) if name else "" for name in node.outputs)
+        aside = replace(node, name=f"{node.name}/{label}", outputs=names)
+        graph = renamed(aside, branch_of(node, takes), at.taken)
+        yield from needed_of(sort(list(read_nodes(graph))), list(filter(None, names)))
+        made.append(names)
+    chosen = _fresh(f"{node.name}/condition", at.taken)
+    nodes = [helper.make_node("Squeeze", [condition], [chosen], chosen)]
+    for out, then, other in zip(node.outputs, *made, strict=True):
+        if out:
+            _compare_results(node, out, (then, other), at)
+            nodes.append(helper.make_node("Where", [chosen, then, other], [out], f"{node.name}/{out}"))
+    yield from read_nodes(helper.make_graph(nodes, node.name, [], []))
+
+
+def _compare_results(node: Node, out: str, names: tuple[str, str], at: Importing) -> None:
+    (shape, dtype), (other, kind) = ((at.shape(name), at.dtype_of(name)) for name in names)
+    if (shape, dtype) != (other, kind):
+        raise refusal(node, f"its branches make {quote(out)} as {dtype} {shape} and as {kind} {other}")
 
 
 def all_names(proto: Any) -> set[str]:

@@ -1,7 +1,7 @@
 """The branch that an If takes, when its condition is known at import, in place of the If.
 
 outputs ─► what they need ─► an If ─► its condition, imported aside ─► known: the branch's nodes, and what they need
-                                                                    └► not known: the If stays, and is refused
+                                                                    └► not known: the If stays, to be both branches
 
 Nothing is looked at twice, so that thousands of Ifs take as long as thousands of other nodes.
 """
@@ -17,7 +17,7 @@ from tapestry_plan.onnx.adding import add_input, add_node, check_made, check_nod
 from tapestry_plan.onnx.inputs import InputShapes
 from tapestry_plan.onnx.nodes import Importing, Node, check_attributes
 from tapestry_plan.onnx.order import made_in, read_nodes, sort
-from tapestry_plan.onnx.replacing.bodies import branch_of, check_condition, renamed
+from tapestry_plan.onnx.replacing.bodies import branch_of, check_condition, check_one_condition, renamed
 from tapestry_sets.limits import quote
 
 
@@ -84,8 +84,7 @@ class _Settling:
         if not self._is_open(node):
             return id(node) in self._instead
         check_attributes(node, self._aside.opset)
-        if len(node.inputs) != 1:
-            raise ValueError(f"{node.where} has {len(node.inputs)} inputs; If takes 1: export the model again")
+        check_one_condition(node)
         check_made(node, node.inputs[0], self._is_made(node.inputs[0]))
         self._import_aside(node.inputs[0])
         return self._take(node)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tapestry_exec import evaluate
-from tapestry_plan import UnsupportedOp
+from tapestry_exec import evaluate, run
+from tapestry_plan import Mesh, UnsupportedOp, plan
 from tapestry_plan.onnx.models import load_onnx
 from tests.onnx_models import ort, random
 
@@ -25,6 +25,8 @@ def branch(nodes: list[Any], outputs: tuple[str, ...] = ("out",), constants: dic
 
 THEN = branch([make("Add", ["h", "w"], ["t"]), make("Relu", ["t"], ["out"])], constants={"w": random(3, seed=5)})
 ELSE = branch([make("Neg", ["h"], ["t"]), make("Mul", ["t", "z"], ["out"])])
+WIDE = branch([make("Concat", ["h", "h"], ["out"], axis=0)])
+"""A branch with an output of another shape."""
 
 
 def by_rank(then: Any = THEN, other: Any = ELSE) -> Any:
@@ -66,10 +68,8 @@ def test_a_condition_that_is_given(known: bool) -> None:
     feeds = {"x": random(2, 3), "z": random(3, seed=2), "c": np.array(known)}
     graph = load_onnx(made, shapes={"n": 2}, values={"c": known})
     np.testing.assert_allclose(evaluate(graph, feeds)["y"], ort(made, feeds)[0], rtol=1e-6)
-    with pytest.raises(
-        UnsupportedOp, match=r"'If_0': If .*whose condition is 'c', an input of the model; .* give it with"
-    ):
-        load_onnx(made, shapes={"n": 2}, opaque=False)
+    both = load_onnx(made, shapes={"n": 2}, opaque=False)
+    np.testing.assert_allclose(evaluate(both, feeds)["y"], ort(made, feeds)[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [2, 4])
@@ -101,9 +101,9 @@ def test_a_branch_that_is_not_taken_may_be_anything() -> None:
         load_onnx(made)
 
 
-def test_a_condition_that_is_computed_is_refused() -> None:
+def test_a_condition_that_is_computed_is_refused_between_branches_that_differ_in_shape() -> None:
     nodes = [make("Exp", ["x"], ["h"]), make("ReduceSum", ["h"], ["s"], keepdims=0), make("Cast", ["s"], ["c"], to=9)]
-    nodes.append(make("If", ["c"], ["y"], name="choose", then_branch=THEN, else_branch=ELSE))
+    nodes.append(make("If", ["c"], ["y"], name="choose", then_branch=THEN, else_branch=WIDE))
     with pytest.raises(
         UnsupportedOp,
         match=r"node 'choose': If .*a graph inside, whose condition is 'c', which the model computes from 'x'",
@@ -226,10 +226,10 @@ def test_a_condition_that_is_too_large_to_fold_says_so() -> None:
         make("Expand", ["two", "s"], ["e"], name="wide"),
         make("ReduceSum", ["e"], ["q"], keepdims=0),
         make("Cast", ["q"], ["b"], to=9),
-        make("If", ["b"], ["u"], name="first", then_branch=THEN, else_branch=THEN),
+        make("If", ["b"], ["u"], name="first", then_branch=THEN, else_branch=WIDE),
         make("ReduceMax", ["u"], ["m"], keepdims=0),
         make("Cast", ["m"], ["b2"], to=9),
-        make("If", ["b2"], ["y"], name="second", then_branch=THEN, else_branch=THEN),
+        make("If", ["b2"], ["y"], name="second", then_branch=THEN, else_branch=WIDE),
         make("Exp", ["x"], ["h"]),
     ]
     made = model(nodes)
@@ -283,9 +283,106 @@ def test_an_if_that_only_a_branch_not_taken_needs_is_not_decided() -> None:
         make("Exp", ["x"], ["h"]),
         make("ReduceMax", ["x"], ["m"], keepdims=0),
         make("Cast", ["m"], ["b"], to=9),
-        make("If", ["b"], ["u"], name="open", then_branch=THEN, else_branch=ELSE),
+        make("If", ["b"], ["u"], name="open", then_branch=THEN, else_branch=WIDE),
         make("If", ["c"], ["y"], name="choose", then_branch=THEN, else_branch=branch([make("Abs", ["u"], ["out"])])),
     ]
     assert load_onnx(with_condition(True, nodes), shapes={"n": 2}).outputs
     with pytest.raises(UnsupportedOp, match=r"node 'open': If .*computes from 'x'"):
         load_onnx(with_condition(False, nodes), shapes={"n": 2}, opaque=False)
+
+
+# -- conditions that a run computes --------------------------------------------------------------------------
+
+
+def computed(*tests: str) -> list[Any]:
+    """Truth values that each follow from the sum of x."""
+    whole = [make("Exp", ["x"], ["h"]), make("ReduceSum", ["x"], ["s"], keepdims=0), make("Cast", ["zero"], ["o"], to=1)]
+    return [*whole, *(make(op, ["s", "o"], [name]) for op, name in zip(("Greater", "Less"), tests, strict=False))]
+
+
+def compare_both(nodes: list[Any], outputs: tuple[str, ...] = ("y",)) -> Any:
+    """Plan and run a model on both sides of its condition, as ONNX Runtime runs it."""
+    made = model(nodes, outputs)
+    graph = load_onnx(made, shapes={"n": 4}, opaque=False)
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
+    p = plan(graph, Mesh(3))
+    for sign in (1, -1):
+        given = {"x": sign * abs(random(4, 3)), "z": random(3, seed=2)}
+        found = run(p, {name: given[name] for name in graph.stored if name in given}).outputs
+        for name, wanted in zip(outputs, ort(made, given), strict=True):
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-6, err_msg=f"{name}, {sign}")
+    return p
+
+
+def test_a_computed_condition_runs_both_branches_in_parts() -> None:
+    p = compare_both([*computed("c"), make("If", ["c"], ["y"], name="choose", then_branch=THEN, else_branch=ELSE)])
+    assert p.sharding["Exp_0"] and p.sharding["choose/then/Relu_1"] and p.sharding["choose/y"]
+    assert not any(node.op == "opaque" for node in p.graph.nodes.values())
+
+
+def test_a_computed_condition_chooses_several_outputs() -> None:
+    nodes = [make("Neg", ["h"], ["a"]), make("ArgMax", ["h"], ["b"], keepdims=0), make("Less", ["h", "z"], ["d"])]
+    other = [make("Mul", ["h", "z"], ["a"]), make("ArgMin", ["h"], ["b"], keepdims=0), make("Less", ["z", "h"], ["d"])]
+    branches = [branch(one, ("a", "b", "d")) for one in (nodes, other)]
+    for one in branches:
+        one.output[1].type.tensor_type.elem_type = TensorProto.INT64
+        one.output[2].type.tensor_type.elem_type = TensorProto.BOOL
+    choose = make("If", ["c"], ["y", "i", "t"], name="choose", then_branch=branches[0], else_branch=branches[1])
+    casts = [make("Cast", ["i"], ["j"], to=1), make("Cast", ["t"], ["u"], to=1)]
+    compare_both([*computed("c"), choose, *casts], ("y", "j", "u"))
+
+
+def test_computed_conditions_within_branches() -> None:
+    """Both are computed; the inner one reads what the outer branch made, and what is outside of both."""
+    near, far = (branch([make(op, ["q", "z"], [name])], (name,)) for op, name in (("Mul", "a"), ("Add", "b")))
+    inner = make("If", ["d"], ["u"], name="inner", then_branch=near, else_branch=far)
+    outer = branch([make("Sub", ["h", "z"], ["q"]), inner, make("Add", ["u", "q"], ["p"])], ("p",))
+    choose = make("If", ["c"], ["y"], name="choose", then_branch=outer, else_branch=THEN)
+    follows = [make("ReduceMax", ["y"], ["m"], keepdims=0), make("Less", ["m", "s"], ["e"])]
+    again = make("If", ["e"], ["v"], name="again", then_branch=branch([make("Neg", ["y"], ["out"])]), else_branch=outer)
+    compare_both([*computed("c", "d"), choose, *follows, again], ("y", "v"))
+
+
+def test_what_the_other_branch_makes_of_its_cells_does_not_leak() -> None:
+    """They have no sense there: NaN of negative numbers' logarithms, and infinities of a division by zero."""
+    then = branch([make("Log", ["x"], ["l"]), make("Div", ["l", "o"], ["out"])])
+    nodes = [*computed("c"), make("If", ["c"], ["y"], name="choose", then_branch=ELSE, else_branch=then)]
+    made = model(nodes)
+    graph = load_onnx(made, shapes={"n": 4})
+    x, z = np.tile(np.float32([1, -1, 3]), (4, 1)), random(3)
+    with np.errstate(all="ignore"):
+        found = run(plan(graph, Mesh(3)), {"x": x, "z": z}).outputs["y"]
+    np.testing.assert_allclose(found, -np.exp(x) * z, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1)])
+def test_a_computed_condition_of_any_rank_keeps_the_shape_of_the_branches(shape: tuple[int, ...]) -> None:
+    branches = [branch([make(op, ["s"], ["out"])]) for op in ("Neg", "Exp")]
+    nodes = [*computed("c"), make("Reshape", ["c", "w"], ["d"])]
+    nodes.append(make("If", ["d"], ["y"], name="choose", then_branch=branches[0], else_branch=branches[1]))
+    made = model(nodes)
+    made.graph.initializer.append(numpy_helper.from_array(np.array(shape), "w"))
+    graph = load_onnx(made, shapes={"n": 4}, opaque=False)
+    for x in (random(4, 3), -random(4, 3)):
+        found = evaluate(graph, {"x": x})["y"]
+        assert found.shape == ()
+        np.testing.assert_allclose(found, -x.sum() if x.sum() > 0 else np.exp(x.sum()), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([make("RandomNormalLike", ["h"], ["out"])], {}),
+        ([make("Gather", ["h", "i"], ["out"])], {}),
+        ([make("Unique", ["h"], ["u"]), make("Expand", ["u", "w"], ["out"])], {"w": np.array([4, 3])}),
+        ([make("Reshape", ["h", "w"], ["out"])], {"w": np.array([5, 5])}),
+        ([make("Gemm", ["h", "h"], ["q"], transA=1), make("Det", ["q"], ["e"]), make("Add", ["e", "h"], ["out"])], {}),
+    ],
+)
+def test_a_branch_that_does_more_than_compute_runs_whole_where_it_is_taken(nodes: list[Any], constants: Any) -> None:
+    """Draws, indices that only one branch has checked, shapes that follow from values, what has no declaration."""
+    indices = [make("Cast", ["x"], ["k"], to=7), make("ReduceMax", ["k"], ["i"], keepdims=0)]
+    choose = make("If", ["c"], ["y"], name="choose", then_branch=THEN, else_branch=branch(nodes, constants=constants))
+    made = model([*computed("c"), *indices[: 2 * ("i" in nodes[0].input)], choose])
+    with pytest.raises(UnsupportedOp, match=r"'choose': If .* whose condition is 'c'"):
+        load_onnx(made, shapes={"n": 4}, opaque=False)

@@ -318,9 +318,8 @@ def test_graphs_inside_nodes_read_what_is_outside() -> None:
     body = helper.make_graph(
         [make("Add", ["h", "z"], ["out"])], "body", [], [helper.make_tensor_value_info("out", 1, None)]
     )
-    other = helper.make_graph(
-        [make("Neg", ["h"], ["out"])], "body", [], [helper.make_tensor_value_info("out", 1, None)]
-    )
+    drawn = [make("RandomNormalLike", ["h"], ["r"]), make("Sub", ["r", "r"], ["d"]), make("Sub", ["d", "h"], ["out"])]
+    other = helper.make_graph(drawn, "body", [], [helper.make_tensor_value_info("out", 1, None)])
     nodes = [
         make("Exp", ["x"], ["h"]),
         make("ReduceMax", ["x"], ["m"], keepdims=0),
@@ -330,6 +329,7 @@ def test_graphs_inside_nodes_read_what_is_outside() -> None:
     model = model_of(nodes, {"x": (2, 3), "z": (3,)})
     graph = load_onnx(model)
     assert len(graph.nodes["choose"].inputs) == 3
+    assert "both branches cannot run" in graph.nodes["choose"].attrs["why"]
     for x in (X, 0 * X):
         feeds = {"x": x, "z": random(3)}
         np.testing.assert_allclose(evaluate(graph, feeds)["y"], ort(model, feeds)[0], rtol=1e-6)
