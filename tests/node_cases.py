@@ -1,7 +1,8 @@
 """ONNX's own cases of single operators as a backend of ONNX's: planned on 1 and on 3 devices and run; also a script.
 
 python tests/node_cases.py            prints what became of them
-python tests/node_cases.py --write    also writes it to tests/bench/results/node_cases.md
+python tests/node_cases.py --write    also writes it to tests/bench/results/node_cases.md, unless passes became less;
+                                      with --lower "REASON" then too, and the reason stands in the table
 python tests/node_cases.py NAME …     the cases whose names hold a text, one line each
 """
 
@@ -15,7 +16,7 @@ import signal
 import sys
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -62,6 +63,8 @@ precision leaves of them.
 cases are those that ONNX does not write as the expansion of others.
 """
 RESULTS = Path(__file__).parent / "bench" / "results" / "node_cases.md"
+LOWERED = re.compile(r"^Lowered on .*$", re.MULTILINE)
+"""A line of the table that says which passes became less, and why; it stays."""
 DEVICES = (1, 3)
 SECONDS = 40
 """How long one case may take on one number of devices."""
@@ -111,7 +114,7 @@ def _module(case: Any) -> str:
 
 
 def operator_of(case: Any) -> str:
-    """The operator that a case is of; cases of its expansion are its own too."""
+    """The operator that a case is of; of an expansion, whichever comes first."""
     return str(case.model.graph.node[0].op_type)
 
 
@@ -121,7 +124,9 @@ def is_base(case: Any) -> bool:
 
 
 def as_array(value: Any) -> Any:
-    """A tensor of a case as an array; what is not a tensor stays as it is, and no graph takes it."""
+    """A tensor or a number of a case as an array; what is neither stays as it is, and no graph takes it."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
@@ -149,7 +154,7 @@ class Planned(BackendRep):
         small = {
             name: array
             for name, array in list(feeds.items())[1:]
-            if isinstance(array, np.ndarray) and (array.dtype.kind in "iub" or array.size == 1)
+            if isinstance(array, np.ndarray | np.generic) and (array.dtype.kind in "iub" or array.size == 1)
         }
         for values, opaque in (({}, False), (small, False), ({}, True)):
             try:
@@ -365,13 +370,60 @@ def count_passes(verdicts: Sequence[Verdict]) -> tuple[int, int, int]:
     return sharded, sharded + whole, sharded + whole + opaque
 
 
-def read_floor() -> dict[str, tuple[int, int, int]]:
-    """The passes of each operator's base cases in the committed table, as `count_passes` has them."""
+EXPANDED = ", expanded"
+"""Behind an operator's name, of the cases that are its expansion; in `Floor` behind a number of devices."""
+
+Floor = Mapping[str, tuple[int, int, int]]
+"""Passes, as `count_passes` has them, of the base cases and of the expanded ones of each operator on the most devices,
+and of all expanded cases by the number of devices."""
+
+
+def group_cases(cases: Sequence[Any]) -> dict[str, list[Any]]:
+    """Cases by what the table calls those that they are counted among: their operator, or its expansion."""
+    operators = {case.name: operator_of(case) for case in cases if is_base(case)}
+    found = defaultdict(list)
+    for case in cases:
+        origin = case.name.partition("_expanded")[0]
+        name = operators.get(origin, operator_of(case))
+        found[name if is_base(case) else name + EXPANDED].append(case)
+    return dict(found)
+
+
+def read_floor(text: str | None = None) -> dict[str, tuple[int, int, int]]:
+    """The passes that a table has, the committed one where none is given, as `Floor`."""
+    text = RESULTS.read_text() if text is None else text
+    kinds = r"(\d+) \| (\d+) \| (\d+) \|"
     found = {}
-    for name, counts in re.findall(r"^\| (\w+) \| \d+ \| (\d+ \| \d+ \| \d+) \|", RESULTS.read_text(), re.MULTILINE):
-        sharded, whole, opaque = map(int, counts.split(" | "))
-        found[name] = sharded, sharded + whole, sharded + whole + opaque
+    for name, *counts in re.findall(rf"^\| (\w+(?:{EXPANDED})?) \| \d+ \| {kinds}", text, re.MULTILINE):
+        found[name] = _sum_up(map(int, counts))
+    rows = re.findall(rf"^\| (all|base), \d+ \| (\d+) \| {kinds}", text, re.MULTILINE)
+    totals = {(label, devices): [*map(int, counts)] for label, devices, *counts in rows}
+    for devices in (devices for label, devices in totals if label == "all"):
+        pairs = zip(totals["all", devices], totals["base", devices], strict=True)
+        found[f"{devices}{EXPANDED}"] = _sum_up(every - base for every, base in pairs)
     return found
+
+
+def _sum_up(counts: Iterable[int]) -> tuple[int, int, int]:
+    sharded, whole, opaque = counts
+    return sharded, sharded + whole, sharded + whole + opaque
+
+
+def count_all(cases: Sequence[Any], found: Mapping[int, Found]) -> dict[str, tuple[int, int, int]]:
+    """The passes of cases that were judged, as `Floor`."""
+    last, expanded = found[max(found)], [case.name for case in cases if not is_base(case)]
+    groups = {name: [last[case.name] for case in members] for name, members in group_cases(cases).items()}
+    groups |= {f"{devices}{EXPANDED}": [verdicts[name] for name in expanded] for devices, verdicts in found.items()}
+    return {name: count_passes(verdicts) for name, verdicts in groups.items()}
+
+
+def list_falls(now: Floor, then: Floor) -> list[str]:
+    """A line for each group whose passes became less; one that is not there any more has none."""
+    return [
+        f"{name}: {now.get(name, (0, 0, 0))} of {least}"
+        for name, least in then.items()
+        if any(one < other for one, other in zip(now.get(name, (0, 0, 0)), least, strict=True))
+    ]
 
 
 def _rows(cases: Sequence[Any], found: Mapping[int, Found], beside: Found) -> Iterator[str]:
@@ -385,15 +437,21 @@ def _rows(cases: Sequence[Any], found: Mapping[int, Found], beside: Found) -> It
             counts = count_kinds([verdicts[case.name] for case in chosen])
             shown = " | ".join(map(str, counts))
             yield f"| {label}, {len(chosen)} | {devices} | {shown} | {sum(counts[:3])} | {ort} |"
+    by_operator = {name: [case.name for case in members] for name, members in group_cases(cases).items()}
+    base = {name: names for name, names in by_operator.items() if not name.endswith(EXPANDED)}
+    yield from _rows_by_operator("base cases", base, found[DEVICES[-1]], beside)
+    expanded = {name: names for name, names in by_operator.items() if name.endswith(EXPANDED)}
+    yield from _rows_by_operator("expanded cases", expanded, found[DEVICES[-1]], beside)
+
+
+def _rows_by_operator(
+    label: str, by_operator: Mapping[str, Sequence[str]], last: Found, beside: Found
+) -> Iterator[str]:
     yield ""
-    yield "The base cases by operator, on 3 devices:"
+    yield f"The {label} by operator, on {DEVICES[-1]} devices:"
     yield ""
     yield f"| operator | cases | {' | '.join([*COLUMNS, *FAILED])} | ONNX Runtime |"
     yield "|---" * (3 + len([*COLUMNS, *FAILED])) + "|"
-    by_operator = defaultdict(list)
-    for case in filter(is_base, cases):
-        by_operator[operator_of(case)].append(case.name)
-    last = found[DEVICES[-1]]
     for operator, names in sorted(by_operator.items()):
         counts = count_kinds([last[name] for name in names])[:-1]
         ort = sum(beside[name].kind not in FAILED for name in names)
@@ -415,6 +473,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only cases whose names hold one of these")
     parser.add_argument("--write", action="store_true", help=f"write the table to {RESULTS}")
+    parser.add_argument("--lower", metavar="REASON", help="write it though passes became less, and say why")
     options = parser.parse_args()
     cases = load_cases()
     if options.names:
@@ -432,8 +491,14 @@ def main() -> None:
     table = [*_rows(cases, found, beside)]
     print("\n".join(table[:6] if options.names else table))
     if options.write and not options.names:
+        told = LOWERED.findall(RESULTS.read_text())
+        falls = list_falls(count_all(cases, found), read_floor())
+        if falls and not options.lower:
+            sys.exit("\n".join(["not written, since passes became less (--lower REASON):", *falls]))
+        told += [f"Lowered on {date.today()}, {'; '.join(falls)}: {options.lower}"] * bool(falls)
         head = HEAD.format(day=date.today(), onnx=version("onnx"), ort=version("onnxruntime"))
-        RESULTS.write_text("\n".join([head, *table, "", *_exceptions(found), ""]))
+        reasons = [line for one in told for line in (one, "")]
+        RESULTS.write_text("\n".join([head, *reasons, *table, "", *_exceptions(found), ""]))
 
 
 if __name__ == "__main__":

@@ -296,7 +296,11 @@ def test_an_if_that_only_a_branch_not_taken_needs_is_not_decided() -> None:
 
 def computed(*tests: str) -> list[Any]:
     """Truth values that each follow from the sum of x."""
-    whole = [make("Exp", ["x"], ["h"]), make("ReduceSum", ["x"], ["s"], keepdims=0), make("Cast", ["zero"], ["o"], to=1)]
+    whole = [
+        make("Exp", ["x"], ["h"]),
+        make("ReduceSum", ["x"], ["s"], keepdims=0),
+        make("Cast", ["zero"], ["o"], to=1),
+    ]
     return [*whole, *(make(op, ["s", "o"], [name]) for op, name in zip(("Greater", "Less"), tests, strict=False))]
 
 
