@@ -447,15 +447,26 @@ class OpsAnswer(_Answer, tag="tapestry-ops/2"):
     operators: list[OperatorEntry]
 
 
+class OnnxPart(Struct, forbid_unknown_fields=True):
+    """An operator of graphs that an example becomes, and its index axes; a + is before those that are summed over."""
+
+    op: str
+    axes: list[str]
+
+
 class OnnxEntry(Struct, forbid_unknown_fields=True):
-    """An operator of ONNX: imported, defined by others, opaque or refused; and dtypes of its first operand."""
+    """An operator of ONNX: imported, defined by others, folded, opaque or refused; and dtypes of its first operand.
+
+    Without parts it is opaque, or whole by nature: views, and values that are known.
+    """
 
     operator: str
     how: str
     dtypes: list[str]
+    parts: list[OnnxPart]
 
 
-class OnnxAnswer(_Answer, tag="tapestry-onnx-ops/1"):
+class OnnxAnswer(_Answer, tag="tapestry-onnx-ops/2"):
     """The operators of ONNX."""
 
     operators: list[OnnxEntry]

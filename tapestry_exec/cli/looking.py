@@ -15,6 +15,7 @@ from tapestry_exec.cli.answers import (
     DOCUMENTS,
     OnnxAnswer,
     OnnxEntry,
+    OnnxPart,
     OperatorEntry,
     OpsAnswer,
     OverlapAnswer,
@@ -29,7 +30,6 @@ from tapestry_exec.cli.answers import (
 from tapestry_exec.cli.commands import main
 from tapestry_exec.cli.expression import parse_views
 from tapestry_exec.cli.operators import (
-    EVERY_DTYPE,
     describe_operator,
     parse_attributes,
     parse_operand_shapes,
@@ -41,7 +41,7 @@ from tapestry_exec.cli.printing import tell_shape
 from tapestry_exec.cli.terminal import echo, json_option, print_table
 from tapestry_exec.run import check_target, replace_file
 from tapestry_plan.ir import BUILTIN_OPS
-from tapestry_plan.onnx import list_supported
+from tapestry_plan.onnx import Supported, list_supported
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Allocation
@@ -227,7 +227,9 @@ def _parse_parts(text: str | None) -> Mapping[str, int] | None:
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_operators)
 @click.option("--shapes", metavar="AxB,…", help="Of the operands, as 32x64,64x16; an example's otherwise.")
 @click.option("--attr", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute, as pads=1.")
-@click.option("--onnx", "of_onnx", is_flag=True, help="List ONNX's operators: whether each is imported, or runs whole.")
+@click.option(
+    "--onnx", "of_onnx", is_flag=True, help="List ONNX's operators: how each is imported and sharded, or runs whole."
+)
 @json_option
 def ops_command(
     names: Sequence[str], shapes: str | None, attributes: Sequence[str], of_onnx: bool, as_json: bool
@@ -259,13 +261,26 @@ def ops_command(
 def _print_onnx(as_json: bool) -> None:
     found = list(list_supported())
     if as_json:
-        return print_answer(OnnxAnswer([OnnxEntry(one.operator, one.how, list(one.dtypes)) for one in found]))
-    rows = [(one.operator, one.how, tell_dtypes([d for d in EVERY_DTYPE if d in one.dtypes])) for one in found]
+        parts = [[OnnxPart(op, list(axes)) for op, axes in one.axes] for one in found]
+        entries = zip(found, parts, strict=True)
+        return print_answer(
+            OnnxAnswer([OnnxEntry(one.operator, one.how, list(one.dtypes), own) for one, own in entries])
+        )
+    rows = [(one.operator, one.how, _tell_parts(one), tell_dtypes(one.dtypes)) for one in found]
     legend = (
-        "imported: as operators and views, which plans split; defined: by ONNX's own definition in such; opaque: "
-        "whole, by ONNX Runtime or ONNX's reference; dtypes: of the first operand"
+        "imported: as operators and views, which plans split; defined: by ONNX's own definition in such; folded: known "
+        "at import; opaque: whole, by ONNX Runtime or ONNX's reference; index axes: of an example's operators, the "
+        "most work first, +axis: summed over; views: or known values, without work; dtypes: of the first operand"
     )
-    print_table(f"{len(found)} operators of ONNX", ("operator", "how", "dtypes"), rows, (), legend)
+    print_table(f"{len(found)} operators of ONNX", ("operator", "how", "index axes", "dtypes"), rows, (), legend)
+
+
+def _tell_parts(one: Supported) -> str:
+    """How an operator of ONNX is sharded: the first index axes of an example, or that it has none."""
+    if one.how in ("opaque", "refused", "folded"):
+        return "known" if one.how == "folded" else "whole"
+    told = [f"{op} {' '.join(axes)}" for op, axes in one.axes[: tuning.PARTS_TOLD]]
+    return "; ".join([*told, *["…"] * (len(one.axes) > tuning.PARTS_TOLD)]) or "views"
 
 
 def tell_axis(name: str, kind: str) -> str:

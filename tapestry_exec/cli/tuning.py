@@ -8,6 +8,8 @@ SQUARE = (4, 6)
 """Extents of a matrix in examples of operators."""
 IMAGE = (2, 4, 6, 6)
 """Extents of images in examples of operators: samples, channels, rows, columns."""
+PARTS_TOLD = 3
+"""Of an operator of ONNX, how many operators that an example becomes are listed."""
 PIPED_WIDTH = 110
 """Columns of the words around a table that no terminal shows."""
 

@@ -13,12 +13,12 @@ From the ground up; each row stands on rows above it:
     importers/windows      windows over spatial axes, and resizing
     importers              the other families of operators, a module for each
     operators              the table of all that is imported
-    supported              what the table says, for people
     replacing/bodies       nodes that stand in the place of one
     replacing              local functions, known values, folded normalizations, Scans of opset 8, nodes that run whole
     adding                 one node after another becomes part of a graph
     replacing/branches     the branch that an If takes
-    models                 a model as a graph
+    models  examples       a model as a graph; a small model of each operator
+    supported              what the table says, for people
     networks  stages       real networks with seeded weights; models whose shapes follow from values
     writers/sharding       how a plan cuts its operators, in its model
     writers/view_writing   views as nodes

@@ -333,7 +333,7 @@ def _import(at: Importing, node: Node) -> None:
         raise refusal(node, str(error)) from None
     except KeyError as error:
         raise ValueError(f"{node.where}: the attribute {error} is missing") from None
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
         unfolded = _unfolded(at, node)
         also = f"; it reads what the import cannot know{unfolded}" if unfolded else ""
         raise ValueError(f"{node.where}: {error}{also}") from None

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
 
 from tapestry_plan import ops
+from tapestry_plan.ir import Graph
 from tapestry_plan.onnx import tuning
+from tapestry_plan.onnx.examples import read_example
+from tapestry_plan.onnx.models import load_onnx
 from tapestry_plan.onnx.nodes import is_number, schema_of
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+from tapestry_plan.onnx.walks import DOMAIN
 
-BODIES = ("If", "Loop", "Scan")
-"""Operators that the model itself defines, by graphs inside their nodes."""
-
-How = Literal["imported", "defined", "opaque", "refused"]
+How = Literal["imported", "defined", "folded", "opaque", "refused"]
 
 
 class Supported(Struct, frozen=True):
@@ -28,16 +30,22 @@ class Supported(Struct, frozen=True):
         Its type, after the domain where that is not ONNX's own.
     how : str
         "imported": it becomes operators and views, which plans split; "defined": it is taken apart by ONNX's own
-        definition, or by graphs inside the node, in operators that are imported, or else is opaque; "opaque": it runs
+        definition, or by graphs inside the node, in operators that are imported, or else is opaque; "folded": its value
+        is known at import, and stands in the graph; "opaque": it runs
         whole, by ONNX Runtime or ONNX's reference, in a graph or, where its results' shapes follow from values, between
         two stages; "refused": none of these is there.
     dtypes : tuple of str
-        Of its first operand, those that graphs have; none where it takes no tensor.
+        Of its first operand, those that graphs have; none where it takes no tensor. Of operators that ONNX has no
+        schema of, those with which an example is imported.
+    axes : tuple of (str, tuple of str)
+        The operators of graphs that an example becomes, those with the most work first, and the index axes that plans
+        cut, with a + those that are summed over. None where it is opaque, or whole by nature: views and known values.
     """
 
     operator: str
     how: How
     dtypes: tuple[str, ...]
+    axes: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def list_supported() -> Iterator[Supported]:
@@ -49,29 +57,81 @@ def list_supported() -> Iterator[Supported]:
     >>> found = {one.operator: one.how for one in list_supported()}
     >>> [found[name] for name in ("Conv", "RotaryEmbedding", "NonZero")]
     ['imported', 'defined', 'opaque']
+    >>> next(one.axes for one in list_supported() if one.operator == "MatMulInteger")[0]
+    ('matmul', ('m', 'n', '+k'))
     """
+    yield from _all_supported()
+
+
+@cache
+def _all_supported() -> tuple[Supported, ...]:
+    return tuple(_look_at_all())
+
+
+def _look_at_all() -> Iterator[Supported]:
     from onnx import defs
 
     newest = min(defs.onnx_opset_version(), tuning.KNOWN_OPSET)
     own = {schema.name for schema in defs.get_all_schemas() if schema.domain == "" and not schema.deprecated}
     for name in sorted({*own, *IMPORTERS, *NOT_ADDED}):
         domain, _, op_type = name.rpartition("::")
-        schema = schema_of(op_type, newest, domain)
-        yield Supported(name, _how(name, schema), _dtypes_of(schema))
+        if domain == DOMAIN:  # calls of functions that `to_onnx` writes
+            continue
+        schema, example = schema_of(op_type, newest, domain), read_example(name)
+        axes = () if example is None else _list_axes(load_onnx(example, opaque=False))
+        dtypes = _dtypes_of(schema) if schema is not None or example is None else _dtypes_taken(example)
+        yield Supported(name, _how(name, example is not None), dtypes, axes)
 
 
-def _how(name: str, schema: Any) -> How:
+def _list_axes(graph: Graph) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The operators of a graph with their index axes, each once."""
+    found: dict[tuple[str, tuple[str, ...]], float] = {}
+    for name, node in graph.nodes.items():
+        signature = graph.signature(name)
+        axes = tuple("+" * (axis.kind == "reduction") + axis.name for axis in signature.axes)
+        flop = graph.ops[node.op].flop_per_point(signature, node.attrs) * signature.index.size
+        found[node.op, axes] = found.get((node.op, axes), 0) + flop
+    return tuple(sorted(found, key=lambda key: -found[key]))
+
+
+def _how(name: str, has_example: bool) -> How:
     from onnx.reference.ops import load_op
 
-    if name in IMPORTERS or name in NOT_ADDED:
+    if name in NOT_ADDED or name == "Constant":
+        return "folded"
+    if name in IMPORTERS:
         return "imported"
-    if name in BODIES or (schema is not None and (schema.has_function or schema.has_context_dependent_function)):
+    if has_example:
         return "defined"
     try:
         load_op("", name, None)
     except Exception:  # whatever it raises of what it does not know
         return "opaque" if ops.is_in_runtime(name) else "refused"
     return "opaque"
+
+
+def _dtypes_taken(example: Any) -> tuple[str, ...]:
+    """Dtypes with which an example is imported, in place of its first operand's; of short ones bfloat16 alone."""
+    from onnx import TensorProto, helper
+
+    codes = [code for code in TensorProto.DataType.values() if code not in (TensorProto.UNDEFINED, TensorProto.STRING)]
+    dtypes = {code: np.dtype(helper.tensor_dtype_to_np_dtype(code)) for code in codes}
+    tried = {code: d.name for code, d in dtypes.items() if is_number(d) and (d.isbuiltin == 1 or d.name == "bfloat16")}
+    return _sorted(name for code, name in tried.items() if _is_taken(example, code))
+
+
+def _is_taken(example: Any, code: int) -> bool:
+    model = type(example)()
+    model.CopyFrom(example)
+    first = model.graph.input[0].type.tensor_type.elem_type
+    for value in model.graph.input:
+        if value.type.tensor_type.elem_type == first:
+            value.type.tensor_type.elem_type = code
+    try:
+        load_onnx(model, opaque=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _dtypes_of(schema: Any) -> tuple[str, ...]:
@@ -86,4 +146,8 @@ def _dtypes_of(schema: Any) -> tuple[str, ...]:
         if text.startswith("tensor(") and code:
             dtype = helper.tensor_dtype_to_np_dtype(code)
             found += [dtype.name] if is_number(np.dtype(dtype)) else []
-    return tuple(sorted(found, key=lambda name: ("biufV".find(np.dtype(name).kind), np.dtype(name).itemsize)))
+    return _sorted(found)
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=lambda name: ("biufV".find(np.dtype(name).kind), np.dtype(name).itemsize)))

@@ -167,6 +167,9 @@ def quantized_attention(at: Importing, node: Node) -> Result:
     attrs, heads = node.attrs, node.attrs["num_heads"]
     if node.input(5) or node.input(8) or any(node.outputs[1:]) or attrs.get("do_rotary"):
         raise refusal(node, "masks, keys of before and rotations are not supported")
+    for name in node.inputs[:2]:
+        if (dtype := at.dtype_of(name)) not in ("int8", "uint8"):
+            raise ValueError(f"{quote(name)} is {dtype}; QAttention multiplies int8 and uint8: quantize it first")
     bias = at.tensor(node.inputs[2])
     total = product(at, node, 0, 1, 6, 7)
     ratio = at.tensor(node.inputs[3]) * at.tensor(node.inputs[4])

@@ -85,6 +85,12 @@ def test_operators_of_onnx_are_listed() -> None:
     found = {one["operator"]: one for one in json.loads(call("ops", "--onnx", "--json").stdout)["operators"]}
     assert found["Conv"]["how"] == "imported" and found["Conv"]["dtypes"][:3] == ["float16", "float32", "float64"]
     assert found["NonZero"]["how"] == "opaque" and set(found["NonZero"]["dtypes"]) >= set(EVERY_DTYPE)
-    assert f"{len(found)} operators of ONNX" in call("ops", "--onnx").stdout
+    assert found["MatMulInteger"]["parts"][0] == {"op": "matmul", "axes": ["m", "n", "+k"]}
+    told = call("ops", "--onnx").stdout
+    assert f"{len(found)} operators of ONNX" in told
+    rows = {line.split()[0]: line.split()[1:] for line in told.splitlines() if len(line.split()) > 2}
+    assert rows["Gemm"][:5] == ["imported", "gemm", "m", "n", "+k"] and rows["Constant"] == ["folded", "known"]
+    assert rows["Reshape"][:2] == ["imported", "views"] and rows["NonZero"][:2] == ["opaque", "whole"]
+    assert {"float8_e4m3fn,", "int4,"} <= set(rows["DequantizeLinear"])
     refused(call("ops", "conv", "--onnx"), "--onnx lists all operators of ONNX")
     assert "dtypes floats" in call("ops", "sin").stdout

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from tapestry_exec import BackendUnavailable, StepFailed, evaluate, run, run_stages
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, UnsupportedOp, operator, ops, plan
 from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, to_onnx
+from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.inference import infer_model
 from tapestry_plan.ops import evaluators
 from tests.onnx_cases import NodeCase
@@ -424,13 +425,37 @@ def test_they_also_take_the_place_of_onnx_s() -> None:
 
 
 def test_every_operator_of_onnx_is_listed() -> None:
-    how = {one.operator: one.how for one in list_supported()}
-    assert how["Conv"] == how["Shape"] == "imported" and how["Unique"] == "opaque" and how["SwiGLU"] == "defined"
-    assert "refused" not in how.values() and how["Multinomial"] == "opaque"
-    assert next(one.dtypes for one in list_supported() if one.operator == "ArgMax")[:11] == (
+    found = {one.operator: one for one in list_supported()}
+    how = {name: one.how for name, one in found.items()}
+    assert how["Conv"] == "imported" and how["Unique"] == "opaque" and how["SwiGLU"] == "defined"
+    assert "refused" not in how.values() and how["Multinomial"] == how["SequenceMap"] == "opaque"
+    assert how["Shape"] == how["Constant"] == "folded"
+    assert found["ArgMax"].dtypes[:11] == (
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float16", "float32", "float64"),
     )
+    assert {"float8_e4m3fn", "int4", "uint4"} <= set(found["DequantizeLinear"].dtypes)
+    assert found["com.microsoft::FastGelu"].dtypes == ("float16", "float32", "float64", "bfloat16")
+    assert found["com.microsoft::QAttention"].dtypes == ("int8", "uint8")
+
+
+def test_each_operator_that_is_imported_has_an_example_of_its_own() -> None:
+    """By which it is known how it is sharded: what has index axes, and what is a view or a known value."""
+    found = {one.operator: one for one in list_supported()}
+    for name in found:
+        example = read_example(name)
+        assert (example is None) == (found[name].how == "opaque"), name
+        if example is not None:
+            (node,) = example.graph.node
+            assert f"{node.domain}::{node.op_type}".removeprefix("::") == name
+    axes = {name: one.axes for name, one in found.items()}
+    assert axes["Conv"] == (("conv", ("n", "c", "h", "w", "+ci", "+kh", "+kw")),)
+    assert axes["Softmax"] == (("softmax", ("i0", "i1")),) and axes["If"][-1] == ("where", ("i0",))
+    whole = {name for name, one in found.items() if one.how in ("imported", "defined") and not one.axes}
+    views = {"Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "Split"}
+    views |= {"SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze", "CenterCropPad"}
+    known = {"ConstantOfShape", "EyeLike", "Range", "BlackmanWindow", "HammingWindow", "HannWindow"}
+    assert whole == views | known
 
 
 # -- stages --------------------------------------------------------------------------------------------------
