@@ -1,11 +1,12 @@
-"""Trained networks that packages on PyPI ship: imported, planned, run, and compared with ONNX Runtime.
+"""Networks that packages on PyPI ship, and those of tests/models: imported, planned, run, compared with ONNX Runtime.
 
     python tests/bench/bench_networks.py [--rows "PP-OCRv6;magika"] [--devices 2,3,4,8] [--write]
 
 With `--rows` the other rows of a table that is written stay as they are.
 
 The wheels are downloaded once into a folder of the user's cache, and nothing of them is run: a network is a file in
-them. Each row is a process. The error is max|difference| / max|reference| of the worst output, before softmax or
+them. The nine of the package onnx, and those of tests/models, have no trained weights: they get seeded ones. Each row
+is a process. The error is max|difference| / max|reference| of the worst output, before softmax or
 sigmoid; of every plan the bytes that it predicts and those that a run counts must be the same.
 """
 
@@ -42,26 +43,33 @@ LIMIT_SECONDS = 1800
 
 
 class Network(NamedTuple):
-    """A file of a wheel, with what its model leaves open.
+    """A file of a wheel, or a model whose weights are seeded, with what the model leaves open.
 
     Parameters
     ----------
     wheel, file : str
-        The package with its version, and the file inside.
+        The package with its version, and the file inside; or `LIGHT` or `HERE_TOO`, and the model's name there.
     shapes : dict
         As of `load_onnx`.
     values : dict
         Inputs that are known in advance.
-    most : int
-        Of integers that an input has.
+    most : dict
+        How many integers an input has, from 0; 2 of others.
     """
 
     wheel: str
     file: str
     shapes: dict[str, tuple[int, ...]] = {}  # noqa: RUF012
     values: dict[str, Any] = {}  # noqa: RUF012
-    most: int = 2
+    most: dict[str, int] = {}  # noqa: RUF012
 
+    @property
+    def is_seeded(self) -> bool:
+        """Whether its weights are seeded ones."""
+        return self.wheel in (LIGHT, HERE_TOO)
+
+
+LIGHT, HERE_TOO = "onnx", "tests/models"
 
 RAPID, OLD_RAPID, DDDD, SILERO = (
     "rapidocr==3.10.0",
@@ -80,7 +88,7 @@ NETWORKS = {
     "ddddocr": Network(DDDD, "common.onnx", {"input1": (1, 1, 64, 160)}),
     "ddddocr, older, 8 bits": Network(DDDD, "common_old.onnx", {"input1": (1, 1, 64, 160)}),
     "ddddocr detection": Network(DDDD, "common_det.onnx"),
-    "magika": Network("magika==1.0.3", "standard_v3_3/model.onnx", {"bytes": (2, 2048)}, most=257),
+    "magika": Network("magika==1.0.3", "standard_v3_3/model.onnx", {"bytes": (2, 2048)}, most={"bytes": 257}),
     "Silero VAD": Network(SILERO, "silero_vad.onnx", VAD, {"sr": 16000}),
     "Silero VAD, 16 kHz, opset 15": Network(SILERO, "silero_vad_16k_op15.onnx", VAD, {"sr": 16000}),
     "Silero VAD, sequences": Network(SILERO, "silero_vad_16k_sequence.onnx", {"input": (4, 576)}),
@@ -88,6 +96,18 @@ NETWORKS = {
     "Silero VAD, one If": Network(SILERO, "silero_vad_op18_ifless.onnx", VAD, {"sr": 16000}),
     "Silero VAD, for OpenVINO": Network(SILERO, "silero_vad_openvino_16k.onnx"),
     "Silero VAD 6, of faster-whisper": Network("faster-whisper==1.2.1", "silero_vad_v6.onnx", {"input": (4, 576)}),
+    "AlexNet": Network(LIGHT, "bvlc_alexnet"),
+    "DenseNet-121": Network(LIGHT, "densenet121"),
+    "Inception v1": Network(LIGHT, "inception_v1"),
+    "Inception v2": Network(LIGHT, "inception_v2"),
+    "ResNet-50": Network(LIGHT, "resnet50"),
+    "ShuffleNet": Network(LIGHT, "shufflenet"),
+    "SqueezeNet": Network(LIGHT, "squeezenet"),
+    "VGG-19": Network(LIGHT, "vgg19"),
+    "ZFNet-512": Network(LIGHT, "zfnet512"),
+    "BERT, 2 layers": Network(HERE_TOO, "bert.onnx", most={"input_ids": 100}),
+    "GPT-2, 2 layers": Network(HERE_TOO, "gpt2.onnx", most={"input_ids": 100}),
+    "small ResNet": Network(HERE_TOO, "resnet.onnx"),
 }
 
 
@@ -107,6 +127,19 @@ def find_file(network: Network) -> Path:
         (cache / f"{name}.part").rename(folder)
     (found,) = (one for one in folder.rglob("*.onnx") if one.as_posix().endswith("/" + network.file))
     return found
+
+
+def find_model(network: Network) -> Any:
+    """The network's file, or its model with seeded weights."""
+    import onnx
+
+    from tapestry_plan.onnx import he_random, light_model
+
+    if network.wheel == LIGHT:
+        return light_model(network.file, seed=1)
+    if network.wheel == HERE_TOO:
+        return he_random(onnx.load(ROOT / HERE_TOO / network.file), seed=1)
+    return find_file(network)
 
 
 def before_last(model: Any) -> tuple[str, ...]:
@@ -133,11 +166,11 @@ def measure(name: str, devices: list[int]) -> dict[str, Any]:
     from tapestry_plan import Mesh, load_onnx, plan
 
     network = NETWORKS[name]
-    path = find_file(network)
-    model = onnx.load(path)
+    found = find_model(network)
+    model = onnx.load(found) if isinstance(found, Path) else found
     names = before_last(model)
     begin = time.process_time()
-    graph = load_onnx(path, shapes=network.shapes, values=network.values, outputs=names)
+    graph = load_onnx(found, shapes=network.shapes, values=network.values, outputs=names)
     row: dict[str, Any] = {"nodes": len(model.graph.node), "operators": len(graph.nodes)}
     row["imported"] = time.process_time() - begin
     rng = np.random.default_rng(1)
@@ -145,7 +178,11 @@ def measure(name: str, devices: list[int]) -> dict[str, Any]:
     for one in graph.stored.values():
         if one.kind == "input":
             is_float = np.dtype(one.dtype).kind == "f"
-            values = rng.standard_normal(one.shape) if is_float else rng.integers(0, network.most, one.shape)
+            values = (
+                rng.standard_normal(one.shape)
+                if is_float
+                else rng.integers(0, network.most.get(one.name, 2), one.shape)
+            )
             inputs[one.name] = values.astype(one.dtype)
     given = {value.name: value for value in model.graph.input}
     known = {key: np.array(value, np.int64) for key, value in network.values.items() if key in given}
@@ -178,9 +215,8 @@ def in_own_process(name: str, devices: str) -> dict[str, Any] | str:
         lines = done.stderr.strip().splitlines()
         begin = max(k for k, text in enumerate(lines) if re.match(r"[\w.]*(Error|UnsupportedOp|Infeasible\w*): ", text))
         told = " ".join(part.strip() for part in lines[begin:])
-        return (
-            told.replace(f"{find_file(NETWORKS[name]).parent}/", "").partition(";")[0].rpartition("UnsupportedOp: ")[2]
-        )
+        folder = "" if NETWORKS[name].is_seeded else f"{find_file(NETWORKS[name]).parent}/"
+        return told.replace(folder, "").partition(";")[0].rpartition("UnsupportedOp: ")[2]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -211,6 +247,39 @@ def read_rows() -> dict[str, str]:
     return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| ")}
 
 
+def read_notes(again: set[str]) -> list[tuple[list[str], str]]:
+    """When the rows that stay were taken, as it is written."""
+    text = RESULTS.read_text() if RESULTS.exists() else ""
+    notes = []
+    for names, when in re.findall(r"^- (.+): (.+ at a load of .+)$", text, re.MULTILINE):
+        notes.append(([name for name in names.split("; ") if name not in again], when))
+    return [(names, when) for names, when in notes if names]
+
+
+def write_table(found: dict[str, str], devices: list[int], heads: list[str], load: str) -> None:
+    """Write rows into the table, where the others stay."""
+    rows = {**read_rows(), **found}
+    notes = read_notes({*found}) + [([*found], f"{date.today()} at a load of {load}")]
+    told = ", ".join(map(str, devices))
+    lines = [f"# Networks from PyPI and from here, {date.today().isoformat()}", "", f"{machine()}, one thread.", ""]
+    lines += [
+        f"On {told} devices each, of one axis: splits, seconds and gaps are in this order. Errors are the largest",
+        "of all of them, before softmax or sigmoid, against ONNX Runtime (aim: 1e-4 of the largest value).",
+        "Bytes over each link and the peak memory of each device are compared with those that a run counts.",
+        "",
+        *heads,
+        *(rows[name] for name in NETWORKS if name in rows),
+    ]
+    wheels = ", ".join(sorted({network.wheel for network in NETWORKS.values() if not network.is_seeded}))
+    lines += [
+        "",
+        f"Files of the wheels {wheels}; `tests/bench/bench_networks.py` names them. The nine that the package",
+    ]
+    lines += ["onnx ships, AlexNet to ZFNet-512, and the three of tests/models have seeded weights. Taken:", ""]
+    lines += [f"- {'; '.join(own)}: {when}" for own, when in notes]
+    RESULTS.write_text("\n".join(lines) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"also write the table to {RESULTS.name}")
@@ -225,26 +294,14 @@ def main() -> None:
     names = [name for name in NETWORKS if not args.rows or name.startswith(tuple(args.rows.split(";")))]
     heads = ["network", "nodes", "operators", "import CPU s", "error", "bytes as predicted"]
     heads += ["split operators", "plan CPU s", "gap %"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    print("\n".join(lines))
-    found = {}
+    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    print("\n".join(table))
+    found, before = {}, os.getloadavg()[0]
     for name in names:
         found[name] = line(name, in_own_process(name, args.devices), devices)
         print(found[name], flush=True)
-    if args.write:
-        found = {**read_rows(), **found}
-        lines += [found[name] for name in NETWORKS if name in found]
-        told = ", ".join(map(str, devices))
-        head = [f"# Trained networks from PyPI, {date.today().isoformat()}", "", f"{machine()}, one thread.", ""]
-        head += [
-            f"On {told} devices each, of one axis: splits, seconds and gaps are in this order. Errors are the largest",
-            "of all of them, before softmax or sigmoid, against ONNX Runtime (aim: 1e-4 of the largest value).",
-            "Bytes over each link and the peak memory of each device are compared with those that a run counts.",
-            "",
-        ]
-        wheels = ", ".join(sorted({network.wheel for network in NETWORKS.values()}))
-        tail = ["", f"Files of the wheels {wheels}; `tests/bench/bench_networks.py` names them."]
-        RESULTS.write_text("\n".join([*head, *lines, *tail]) + "\n")
+        if args.write:  # after each, since some take minutes
+            write_table(found, devices, table, f"{before:.1f} to {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
