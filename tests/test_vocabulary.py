@@ -108,7 +108,8 @@ def test_spelling_is_american() -> None:
     for path in texts:
         if path != Path(__file__).resolve():
             places.update(dict.fromkeys(re.findall(r"\w+", path.read_text()), path.relative_to(ROOT)))
-    found = {f"{path}: {word}" for word, path in places.items() if BRITISH.search(word)}
+    foreign = {"Is_cancelled"}  # of MPI
+    found = {f"{path}: {word}" for word, path in places.items() if BRITISH.search(word) and word not in foreign}
     assert not found, f"write American English: {sorted(found)}"
 
 
