@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 from onnx.backend.base import Backend, BackendRep
+from onnx.backend.test.loader import load_model_tests
 
 sys.path[:0] = [str(Path(__file__).parents[1])] if __name__ == "__main__" else []
 
@@ -102,9 +103,11 @@ def load_cases(leave_out: Sequence[str] = ()) -> list[Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _, name, _ in pkgutil.iter_modules(node.__path__):
-            if name not in leave_out:
-                importlib.import_module(f"{node.__name__}.{name}")
+        if not leave_out:
+            return sorted(load_model_tests(kind="node"), key=lambda case: case.name)
+        for found in pkgutil.walk_packages(node.__path__, f"{node.__name__}."):  # those of other domains lie deeper
+            if found.name.rpartition(".")[2] not in leave_out:
+                importlib.import_module(found.name)
         cases = [case for case in node._NodeTestCases if _module(case) not in leave_out]
     return sorted(cases, key=lambda case: case.name)
 

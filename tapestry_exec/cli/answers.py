@@ -15,6 +15,7 @@ from msgspec import Struct
 from tapestry_exec.cli.terminal import echo, escape_json
 from tapestry_exec.run import RunResult, StagedResult
 from tapestry_plan.ir import Signature
+from tapestry_plan.onnx import ModelStage
 from tapestry_plan.steps import (
     Cause,
     DocumentKind,
@@ -157,27 +158,44 @@ class RunAnswer(_Answer, tag="tapestry-run/1"):
 
 
 class StageEntry(Struct, forbid_unknown_fields=True):
-    """A stage: why it ends, what ran whole behind it, whose values the next one needs; null without a graph."""
+    """A stage: why it ends, what runs whole behind it, whose values the next one needs; null without a graph.
+
+    `awaited` are inputs that must be given before that one.
+    """
 
     number: int
     reasons: list[str]
     whole: list[str]
     wanted: list[str]
+    awaited: list[str]
     behind: int
     plan: PlanFigures | None
     run: RunFigures | None
+
+    @classmethod
+    def of(cls, stage: ModelStage, plan: PlanFigures | None = None, run: RunFigures | None = None) -> StageEntry:
+        told = list(stage.reasons), list(stage.whole), list(stage.wanted), list(stage.awaited)
+        return cls(stage.number, *told, stage.behind, plan, run)
 
 
 class StagesAnswer(_Answer, tag="tapestry-stages/1"):
     """What `run` prints of a model whose shapes follow from values: its stages, and its outputs.
 
-    `nbytes_whole` came to the host for nodes that ran whole between stages. An output that is not a tensor has the
-    dtype "object".
+    `plan` prints it where nothing is planned yet: the first stage, which says why, and no outputs.
+
+    `whole_before` are nodes that ran whole before any stage; `nbytes_whole` came to the host for all that ran whole. An
+    output that is not a tensor has the dtype "object".
     """
 
     stages: list[StageEntry]
     outputs: list[OutputFigures]
+    whole_before: list[str]
     nbytes_whole: int
+
+    @classmethod
+    def planned(cls, stage: ModelStage | None) -> StagesAnswer:
+        """Of a model of which nothing is planned yet."""
+        return cls([] if stage is None else [StageEntry.of(stage)], [], [], 0)
 
     @classmethod
     def of(cls, found: StagedResult) -> StagesAnswer:
@@ -186,13 +204,12 @@ class StagesAnswer(_Answer, tag="tapestry-stages/1"):
         for one in found.stages:
             p, r = next(each) if one.graph is not None else (None, None)
             figures = None if p is None or r is None else (PlanFigures.of(p), RunFigures.of(r))
-            told = list(one.reasons), list(one.whole), list(one.wanted)
-            stages.append(StageEntry(one.number, *told, one.behind, *(figures or (None, None))))
+            stages.append(StageEntry.of(one, *(figures or (None, None))))
         outputs = [
             OutputFigures(name, str(getattr(value, "dtype", "object")), list(getattr(value, "shape", ())), None)
             for name, value in found.outputs.items()
         ]
-        return cls(stages, outputs, found.nbytes_whole)
+        return cls(stages, outputs, list(found.whole_before), found.nbytes_whole)
 
 
 class ParetoAnswer(_Answer, tag="tapestry-pareto/1"):

@@ -22,6 +22,7 @@ from tapestry_exec.cli.answers import (
     PlanFigures,
     RunAnswer,
     RunFigures,
+    StagesAnswer,
     print_answer,
 )
 from tapestry_exec.cli.models import check_seed, first_difference, random_inputs, read_inputs, reference_outputs
@@ -60,7 +61,7 @@ from tapestry_exec.run import (
     run,
 )
 from tapestry_plan.ir import Graph, UnsupportedOp
-from tapestry_plan.onnx import before_softmax, demo_model, load_onnx, to_onnx
+from tapestry_plan.onnx import ModelStage, before_softmax, demo_model, load_onnx, to_onnx
 from tapestry_plan.rewrite import fix_bits
 from tapestry_plan.search import ParetoOptions, pareto, plan_or_spill
 from tapestry_plan.steps import (
@@ -191,6 +192,7 @@ def plan_command(
 
     With --json the plan is printed as a document, which `explain`, `transfers`, `verify` and `run --plan` read. Of a
     model whose shapes follow from values, as behind NonZero, it is what stands before these; the rest is told beside.
+    Where nothing stands before, that is said, with the values that it waits for; in JSON as `run` tells of stages.
     """
     devices = asked.find_mesh(mesh)
     _check_html(html, asked.model)
@@ -200,7 +202,10 @@ def plan_command(
     except UnsupportedOp as error:
         if not asked.opaque:
             raise
-        graph, waits = find_first_stage(asked, error)
+        stage, waits = find_first_stage(asked, error)
+        if stage is None or stage.graph is None:
+            return _tell_nothing_planned(stage, waits, as_json, html, explain)
+        graph = stage.graph
     p = plan_model(asked, graph, devices)
     if html is not None:
         p.report(html)
@@ -219,6 +224,18 @@ def plan_command(
         echo(f"bytes spilled to host memory and back: {units.nbytes(sum(p.nbytes_spilled))}")
     if waits is not None:
         echo(waits)
+
+
+def _tell_nothing_planned(
+    stage: ModelStage | None, waits: str, as_json: bool, html: Path | None, explain: str | None
+) -> None:
+    """Say that nothing of a model can be planned before values are known, and why there is no page about it."""
+    wanted = "--html" if html is not None else "--explain" if explain is not None else None
+    if wanted is not None:
+        raise click.UsageError(f"{wanted} is about a plan, and {' '.join(waits.split())}; leave it out")
+    if as_json:
+        return print_answer(StagesAnswer.planned(stage))
+    echo(waits)
 
 
 @main.command(

@@ -16,29 +16,32 @@ from tapestry_exec.cli.printing import print_counted
 from tapestry_exec.cli.terminal import echo, progress_bar
 from tapestry_exec.run import StagedResult, replace_file, run_stages
 from tapestry_plan.ir import Graph, UnsupportedOp
-from tapestry_plan.onnx import FROM_VALUES, StagedModel
+from tapestry_plan.onnx import ModelStage, StagedModel
 from tapestry_plan.steps import Mesh, ShardPlan
 from tapestry_sets.limits import Units, escape_controls, quote
 
 PlanModel = Callable[[Planning, Graph, Mesh], ShardPlan]
 
 
-def find_first_stage(asked: Planning, why: UnsupportedOp) -> tuple[Graph, str]:
-    """What of a model without a graph of its own can be planned before it runs, and what waits for values.
+def find_first_stage(asked: Planning, why: UnsupportedOp) -> tuple[ModelStage | None, str]:
+    """What of a model without a graph of its own can be planned before it runs, and what waits for which values.
 
     Raises
     ------
     UnsupportedOp
-        The reason that there is no graph, where it is another one than shapes that follow from values, nothing can
-        be planned, or the value of an input is wanted.
+        The reason that there is no graph, where the model has no stages either.
     """
-    if FROM_VALUES not in str(why):
-        raise why
     model = _open_stages(asked, why)
     stage = model.stage
-    if stage is None or stage.graph is None or any(name in model.inputs for name in stage.wanted):
-        raise why
-    return stage.graph, escape_controls(f"{stage}\n  `tapestry run` does all of it", keep="\n")
+    if stage is None:
+        return None, "nothing is to be planned: all that the model gives is known without a run"
+    if stage.graph is not None:
+        told = f"{stage}\n  `tapestry run` does all of it"
+    else:
+        then = f"plans behind {'it' if len(stage.awaited) == 1 else 'them'}" if stage.behind else "runs the rest whole"
+        names = ", ".join(map(quote, stage.awaited))
+        told = f"nothing is planned yet: {names} must be known; `tapestry run` {then}\n{stage}"
+    return stage, escape_controls(told, keep="\n")
 
 
 def run_in_stages(
@@ -107,6 +110,8 @@ def print_stages(found: StagedResult, units: Units) -> None:
     for name, value in found.outputs.items():
         told = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else tell_kind(value)
         echo(f"output {escape_controls(name, keep='')}: {told}")
+    if before := found.whole_before:
+        echo(f"ran whole before any stage: {escape_controls(', '.join(before), keep='')}")
     echo(f"{units.nbytes(found.nbytes_whole)} came to the host for nodes that ran whole there")
 
 

@@ -55,6 +55,12 @@ class StagedResult(Struct, frozen=True, metaclass=Public):
     whole: tuple[str, ...]
     nbytes_whole: int
 
+    @property
+    def whole_before(self) -> tuple[str, ...]:
+        """Nodes that ran whole and are of none of the stages: what they read was known before there was one."""
+        told = {name for stage in self.stages for name in stage.whole}
+        return tuple(name for name in self.whole if name not in told)
+
 
 def run_stages(
     model: StagedModel, feeds: Mapping[str, Any], planned: Callable[[Graph], ShardPlan], **options: Any

@@ -33,7 +33,6 @@ from tapestry_plan.onnx.models import (  # kept: one who runs a plan asks for it
 from tapestry_plan.onnx.networks import before_softmax, demo_model, he_random, light_model
 from tapestry_plan.onnx.nodes import Import, Importing, Node
 from tapestry_plan.onnx.operators import IMPORTERS
-from tapestry_plan.onnx.replacing.whole import FROM_VALUES
 from tapestry_plan.onnx.stages import ModelStage, StagedModel
 from tapestry_plan.onnx.supported import Supported, list_supported
 from tapestry_plan.onnx.writers.writing import WRITERS, check_onnx, to_onnx

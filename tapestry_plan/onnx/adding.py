@@ -27,7 +27,7 @@ from tapestry_plan.onnx.nodes import (
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
-from tapestry_plan.onnx.replacing.whole import FROM_VALUES, add_whole, reads_of
+from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, reads_of
 from tapestry_sets.limits import cut_text, list_names, quote
 
 DRAWING = frozenset({"bernoulli", "dropout", "integers", "normal", "uniform"})
@@ -36,8 +36,10 @@ DRAWING = frozenset({"bernoulli", "dropout", "integers", "normal", "uniform"})
 VALUES_CHECKED = frozenset({"gather_nd", "put_along_axis", "scatter_nd", "take", "take_along_axis"})
 """Operators that end a run for values that they are given: indices beyond the cells."""
 
-STAGED = "; what follows from values that are known in a run only is planned in stages, by StagedModel or tapestry run"
-"""What to do about shapes that are not known."""
+STAGED = (
+    "; StagedModel plans it in stages, as values are known, and so does tapestry run with --input for what it needs"
+)
+"""What to do about a model that has no graph, and has stages."""
 
 KEPT = ("Identity", "Dropout")
 """Nodes that give known values another name, whatever these are."""
@@ -70,7 +72,7 @@ class Placing:
         self.foreign: set[str] = set()
         """Values that no graph has: of strings, of several tensors, of elements that NumPy has not."""
         self.wrong: list[tuple[Node, UnsupportedOp]] = []
-        """Of the refused ones those that are not ONNX's, or not as ONNX has them."""
+        """Of the refused ones those that are not as ONNX has them, or that nobody takes."""
 
     def place(self, node: Node) -> None:
         """Add a node to the graph, in one way or another, or note why that cannot be."""
@@ -97,6 +99,7 @@ class Placing:
             self.wrong.append((node, error))
             raise
         try:
+            self._refuse_strings(node)
             with self.at.trying():
                 add_node(self.at, node)
             return
@@ -104,34 +107,69 @@ class Placing:
             refused = error
         if isinstance(refused, ValueNeeded) and refused.tensor in self.held:
             raise refused
-        why = ""
-        if self.opaque and not _is_given(node, self.at):
-            try:
-                with self.at.trying():
-                    add_whole(self.at, node, str(refused).removeprefix(f"{node.where}: "))
-                return
-            except UnsupportedOp as error:
-                why = str(error)
-        if not why or isinstance(refused, ValueNeeded):
+        if not self.opaque or _is_given(node, self.at) or not has_runner(node, self.at):
             raise refused
+        # One that waits for a value of the model's can be unrolled in the stage behind it.
+        waits = isinstance(refused, ValueNeeded) and self.at.has(refused.tensor)
+        try:
+            with self.at.trying():
+                add_whole(self.at, node, str(refused).removeprefix(f"{node.where}: "), declared=not waits)
+            return
+        except UnsupportedOp as error:
+            whole = error
+        if isinstance(refused, ValueNeeded):
+            raise refused
+        why = str(whole)
         known = "" if why in str(refused) else f"; nor can it run whole: {why.removeprefix(f'{node.where}: ')}"
-        raise type(refused)(f"{refused}{known}")
+        refused = type(refused)(f"{refused}{known}")
+        if isinstance(whole, NotRun):
+            self.wrong.append((node, refused))
+        raise refused
+
+    def _refuse_strings(self, node: Node) -> None:
+        """Refuse a node that reads strings, unless it is evaluated in advance: importers know numbers alone."""
+        name = next((name for name in reads_of(node) if self.at.has_strings(name)), None)
+        if name is not None and not _is_folded(node, self.at):
+            raise NotOfGraphs(f"{node.where} reads {quote(name)}, which holds strings")
+
+    @property
+    def stuck(self) -> list[tuple[Node, UnsupportedOp]]:
+        """Of the refused nodes those that do not run between stages either: nobody has them, or takes them so."""
+        return [pair for pair in self.refused if pair in self.wrong or not has_runner(pair[0], self.at)]
 
     def report(self) -> None:
         """Raise UnsupportedOp for all nodes that are not supported, where there are any."""
         if not self.refused:
             return
-        at = self.at
+        at, is_staged = self.at, self.opaque and not self.stuck
         missing = [*self.refused, *((node, None) for node in self.behind if not is_supported(node, at))]
         if len(missing) == 1 and _is_named(missing[0][0], at):
+            if is_staged:
+                self.refused[0][1].args = (say_staged(self.refused[0][1]),)
             raise self.refused[0][1]
-        lines = [_missing_line(node, why, at) for node, why in missing if why is not None or not self.opaque]
+        lines = [
+            _missing_line(node, why, at)
+            for node, why in missing
+            if why is not None or not self.opaque or not has_runner(node, at)
+        ]
         raise UnsupportedOp(
             f"{len(lines)} node{'s have' if len(lines) > 1 else ' has'} an operator that is not supported:\n"
             + "\n".join(lines)
             + f"\nthe {len(IMPORTERS)} supported are the keys of tapestry_plan.onnx.IMPORTERS; others can be given as "
-            'ops={"domain::Type": …}' + STAGED * (self.opaque and any(FROM_VALUES in line for line in lines))
+            'ops={"domain::Type": …}' + STAGED * is_staged
         )
+
+
+def say_staged(why: UnsupportedOp) -> str:
+    """Why a model has no graph, and what to do about it."""
+    text = str(why)
+    return text if text.endswith(STAGED) else text + STAGED
+
+
+def has_runner(node: Node, at: Importing) -> bool:
+    """Whether a node is ONNX's, or of an operator that ONNX Runtime has."""
+    is_onnx = schema_of(node.op_type, at.opsets.get(node.domain, at.opset), node.domain) is not None
+    return is_onnx or ops.is_in_runtime(node.operator)
 
 
 def is_supported(node: Node, at: Importing) -> bool:
@@ -173,6 +211,7 @@ def _missing_line(node: Node, refused: UnsupportedOp | None, at: Importing) -> s
         return f"{line}, whose condition is {quote(node.inputs[0])}, {why}"
     _, _, whole = str(refused or "").partition("; nor can it run whole: ")
     whole = f"; it cannot run whole: {whole}" if whole else ""
+    whole = whole if has_runner(node, at) else "; neither ONNX nor an installed ONNX Runtime has it"
     unknown = next(
         (f"; its inputs are not known: {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), ""
     )

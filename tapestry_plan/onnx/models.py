@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp, freeze_sizes, sha256_of
-from tapestry_plan.onnx.adding import Placing, add_input
+from tapestry_plan.onnx.adding import Placing, add_input, say_staged
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, say_again, show_dims
-from tapestry_plan.onnx.nodes import Array, Import, Importing, Node
+from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, NotOfGraphs
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import (
     all_graphs,
@@ -110,7 +110,7 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
 
     reject_broken_texts(model)
     opset = _opset(model)
-    _reject_unusual_tensors(model)
+    _reject_sparse_tensors(model)
     reject_second_makers(model)
     if any(is_external(tensor) for tensor in _all_tensors(model)):
         model = _with_inner_data(model, path)
@@ -176,14 +176,9 @@ def _all_tensors(model: Any) -> Iterator[Any]:
                 yield from attribute.tensors
 
 
-def _reject_unusual_tensors(model: Any) -> None:
-    import onnx
-
+def _reject_sparse_tensors(model: Any) -> None:
     for sparse in (one for graph in all_graphs(model) for one in getattr(graph, "sparse_initializer", ())):
         raise ValueError(f"initializer {quote(sparse.values.name)} is sparse, which is not supported; store it dense")
-    for tensor in _all_tensors(model):
-        if tensor.data_type == onnx.TensorProto.STRING:
-            raise ValueError(f"tensor {quote(tensor.name)} holds strings; only numbers are supported")
 
 
 def _with_inner_data(model: Any, path: Path | None) -> Any:
@@ -250,11 +245,12 @@ def load_onnx(
     Raises
     ------
     UnsupportedOp
-        Listing every node that is not supported, by name, type, domain and opset. Where shapes follow from values that
-        are known in a run only, see `StagedModel`.
+        Listing every node that is not supported, by name, type, domain and opset. Where `StagedModel` has the model all
+        the same, it is named: shapes follow from values that are known in a run only, or there are strings, sequences,
+        or tensors without cells.
     ValueError
         For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes and values
-        that do not fit, external data that is missing or outside the model's folder, sparse or string tensors.
+        that do not fit, external data that is missing or outside the model's folder, sparse tensors.
 
     Examples
     --------
@@ -342,15 +338,20 @@ def _graph_of(
         nodes, at.undecided = settle_branches(nodes, names, {value.name: value for value in inputs}, shapes, aside)
     needed = needed_of(nodes, names)
     used = {name for node in needed for name in reads_of(node)} | set(names)
-    for value in inputs:
-        if value.name in used:
-            add_input(value, shapes, at)
-    placing = Placing(at, opaque)
-    for node in Folding(needed, names).fold(needed, at) if fold else needed:
-        placing.place(node)
-    placing.report()
-    for name in names:
-        at.graph.output(at.tensor(name), name)
+    if not sizes and not values:  # with which what the model declares may be out of date
+        at.declare(model.graph)
+    try:
+        for value in inputs:
+            if value.name in used:
+                add_input(value, shapes, at)
+        placing = Placing(at, opaque)
+        for node in Folding(needed, names).fold(needed, at) if fold else needed:
+            placing.place(node)
+        placing.report()
+        for name in names:
+            at.graph.output(at.tensor(name), name)
+    except NotOfGraphs as error:
+        raise type(error)(say_staged(error) if opaque else str(error)) from None
     if not sizes and not values:  # while all views are there
         _check_declared_shapes(model, at)
     at.drop_unread_views()

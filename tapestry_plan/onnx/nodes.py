@@ -166,6 +166,8 @@ class Importing:
         """Tensors that depend on no input, but are not known, since a value was too large to make; and why."""
         self.undecided: dict[str, str] = {}
         """First outputs of Ifs whose conditions are not known, and what is said of the conditions."""
+        self.declared: dict[str, Any] = {}
+        """What the model says of tensors of which it says dtype and shape: values as ONNX writes them."""
         self._bound: list[tuple[dict[str, Any], str]] = []
         """What has been bound where, in order, while it may have to be taken back."""
         self._trials = 0
@@ -213,6 +215,21 @@ class Importing:
     def is_known(self, name: str) -> bool:
         """Whether the value of a model tensor is known in advance."""
         return name in self._values
+
+    def has_strings(self, name: str) -> bool:
+        """Whether a model tensor is known, and holds strings."""
+        from onnx import TensorProto
+
+        found = self._values.get(name)
+        kind = getattr(getattr(found, "dtype", None), "kind", "")
+        return kind in ("O", "S", "U") or getattr(found, "data_type", 0) == TensorProto.STRING
+
+    def declare(self, graph: Any) -> None:
+        """Note what a model's graph declares of tensors, where it says all."""
+        for value in (*graph.value_info, *graph.output):
+            tensor = value.type.tensor_type
+            if tensor.elem_type and tensor.HasField("shape") and all(dim.dim_value > 0 for dim in tensor.shape.dim):
+                self.declared[value.name] = value
 
     def value(self, name: str) -> Array:
         """The value of a model tensor that is known."""
@@ -265,7 +282,8 @@ class Importing:
                     f"tensor {quote(name)} of shape {quote(array.shape)} has no cells; a graph has none such"
                 )
             if not is_number(array.dtype):
-                raise NotOfGraphs(f"tensor {quote(name)} is {array.dtype}, which is not a dtype of NumPy")
+                holds = "holds strings" if self.has_strings(name) else f"is {array.dtype}"
+                raise NotOfGraphs(f"tensor {quote(name)} {holds}; a graph has numbers of NumPy alone")
             origin = self._from_file.get(name)
             path = f"{self._path}#{origin}" if origin is not None else None
             found = self.graph.constant(name, array, path)

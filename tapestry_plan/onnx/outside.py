@@ -49,8 +49,9 @@ class FilesBeside:
         ------
         ValueError
             For a place outside the model's folder, without a file, that does not hold what the tensor's dims need, or
-            whose file has another checksum than the model says.
+            whose file has another checksum than the model says; and for strings, which no file has.
         """
+        _check_place(tensor)
         if self._folder is None:
             raise ValueError(
                 "tensors are stored outside the model, but no file was given to look beside; give the model's path"
@@ -169,10 +170,22 @@ def _needs(tensor: Any, nbytes: int) -> str:
     return f"dims {list(tensor.dims)} of {TensorProto.DataType.Name(tensor.data_type)} need {nbytes}"
 
 
+def _check_place(tensor: Any) -> None:
+    """Raise ValueError for strings that are told as bytes: addresses in memory would be read from them."""
+    from onnx import TensorProto
+
+    if tensor.data_type == TensorProto.STRING and (is_external(tensor) or tensor.HasField("raw_data")):
+        raise ValueError(
+            f"tensor {quote(tensor.name)} has its strings as bytes, or in a file; ONNX has them one by one: export the "
+            "model again"
+        )
+
+
 def check_values(tensor: Any) -> None:
     """Compare how many values a tensor holds with its dims; of those that lie outside `FilesBeside.find` does."""
     from onnx import TensorProto, helper
 
+    _check_place(tensor)
     if is_external(tensor):
         return
     needed = count_nbytes(tensor)

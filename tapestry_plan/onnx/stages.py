@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan import ops
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp
 from tapestry_plan.onnx.adding import Placing, add_input
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, dims_of, read_values, show_dims
 from tapestry_plan.onnx.models import about_model, check_names, read_checked
-from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, ValueNeeded, is_number, schema_of
+from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, ValueNeeded, is_number
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import needed_of, read_nodes
 from tapestry_plan.onnx.replacing.bodies import all_names
@@ -43,6 +42,8 @@ class ModelStage(Struct, frozen=True):
         Nodes that run on the host after the graph, by ONNX Runtime or ONNX's reference: name and operator.
     wanted : tuple of str
         Tensors whose values the next stage needs to be imported.
+    awaited : tuple of str
+        Inputs of the model that were not given, and must be: they are wanted, or nodes that run whole read them.
     reasons : tuple of str
         Why the stage ends, a line for each such node.
     behind : int
@@ -53,6 +54,7 @@ class ModelStage(Struct, frozen=True):
     graph: Graph | None
     whole: tuple[str, ...]
     wanted: tuple[str, ...]
+    awaited: tuple[str, ...]
     reasons: tuple[str, ...]
     behind: int
 
@@ -61,7 +63,8 @@ class ModelStage(Struct, frozen=True):
         graph = self.graph
         has = [] if graph is None else [f"{tell_count(len(graph.nodes), 'operator')} planned"]
         has += [f"{tell_count(len(self.whole), 'node')} whole between stages"] if self.whole else []
-        lines = [f"stage {self.number}: {', '.join(has) or 'values are bound'}", *(f"  {why}" for why in self.reasons)]
+        nothing = "nothing is planned yet" if self.awaited else "values are bound"
+        lines = [f"stage {self.number}: {', '.join(has) or nothing}", *(f"  {why}" for why in self.reasons)]
         if self.behind:
             lines.append(f"  {tell_count(self.behind, 'node')} behind; planned when these values are known")
         return "\n".join(lines)
@@ -138,6 +141,7 @@ class StagedModel(Guarded):
             self._number = -1
             self._whole: list[Node] = []
             put_fields(self, alone=[], nbytes_alone=0, stage=None)
+            self._is_as_declared = not (shapes or values)
             self._at: Importing
             self._find_stage()
 
@@ -260,6 +264,8 @@ class StagedModel(Guarded):
             placing = self._import()
             self._at = placing.at
             self._keep_known(placing)
+            if all(name in self._host for name in self._names):
+                continue
             needs = [why for _, why in placing.refused if _is_needed(why, placing.at)]
             wanted = {why.tensor for why in needs if isinstance(why, ValueNeeded)}
             if wanted & (self._host.keys() - self._bound):
@@ -274,6 +280,7 @@ class StagedModel(Guarded):
                     graph,
                     tuple(node.where for node in self._whole),
                     tuple(sorted(wanted)),
+                    self._awaited(wanted),
                     tuple(_shorten(node, why) for node, why in placing.refused),
                     len(placing.behind) + len(placing.refused) - len(self._whole),
                 )
@@ -281,6 +288,11 @@ class StagedModel(Guarded):
                 return
             self._run_whole()
         put_fields(self, stage=None)
+
+    def _awaited(self, wanted: set[str]) -> tuple[str, ...]:
+        """The inputs that must be given before the next stage: the wanted ones, and what nodes that run whole read."""
+        reads = dict.fromkeys([*sorted(wanted), *(name for node in self._whole for name in reads_of(node))])
+        return tuple(name for name in reads if name in self._inputs and name not in self._host)
 
     def _can_run(self) -> bool:
         """Whether there are nodes that run whole, and all that they read is known."""
@@ -292,6 +304,8 @@ class StagedModel(Guarded):
         nodes: Sequence[Node] = self._left(self._nodes)
         at = Importing(model, self._path, self._opset, [], self._importers)
         at.taken.update(self._taken)
+        if self._is_as_declared:
+            at.declare(model.graph)
         placing = Placing(at, opaque=True, held=self._host.keys() - self._bound)
         inputs = {name: value for name, value in self._inputs.items() if name not in self._host}
         if any(node.operator == "If" for node in nodes):
@@ -314,9 +328,8 @@ class StagedModel(Guarded):
                     placing.foreign.add(name)
         for node in left:
             placing.place(node)
-        wrong = [pair for pair in placing.refused if pair in placing.wrong or not _has_runner(pair[0], at)]
-        if wrong:
-            placing.refused = wrong
+        if stuck := placing.stuck:
+            placing.refused = stuck
             placing.report()
         return placing
 
@@ -383,12 +396,6 @@ def _shorten(node: Node, why: UnsupportedOp) -> str:
 def _is_needed(why: UnsupportedOp, at: Importing) -> bool:
     """Whether a node waits for the value of a tensor of the model, not of one that would stand in its own place."""
     return isinstance(why, ValueNeeded) and at.has(why.tensor)
-
-
-def _has_runner(node: Node, at: Importing) -> bool:
-    """Whether a node is ONNX's, or of an operator that ONNX Runtime has."""
-    is_onnx = schema_of(node.op_type, at.opsets.get(node.domain, at.opset), node.domain) is not None
-    return is_onnx or ops.is_in_runtime(node.operator)
 
 
 def _check_dtype(name: str, value: Any, declared: Any) -> None:

@@ -16,7 +16,7 @@ from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.inference import infer_model
-from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, is_number
+from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, is_number, schema_of
 from tapestry_sets.limits import quote
 
 FROM_VALUES = "has a shape that follows from values"
@@ -25,6 +25,10 @@ FROM_VALUES = "has a shape that follows from values"
 
 class NotWhole(UnsupportedOp):
     """A node that no operator of a graph can be, whole or in parts; the message says why."""
+
+
+class NotRun(NotWhole):
+    """A node that neither ONNX's reference nor ONNX Runtime takes, whatever its values are."""
 
 
 def reads_of(node: Node) -> list[str]:
@@ -40,14 +44,16 @@ def _type_of(at: Importing, name: str) -> Any:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), at.shape(name))
 
 
-def add_whole(at: Importing, node: Node, why: str = "") -> None:
+def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True) -> None:
     """Add a node to the graph as an operator that runs it whole, since it was refused for a reason.
+
+    With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found.
 
     Raises
     ------
     NotWhole
-        Where the shapes of its results follow from values, it reads nothing that a run is given, or neither ONNX's
-        reference nor ONNX Runtime implements it.
+        Where the shapes of its results follow from values, it reads nothing that a run is given, or, as NotRun, neither
+        ONNX's reference nor ONNX Runtime takes it.
     NotOfGraphs
         Where it makes what no graph has.
     """
@@ -59,7 +65,10 @@ def add_whole(at: Importing, node: Node, why: str = "") -> None:
     model = model_of_node(
         at, node, {name: _type_of(at, name) for name in operands}, {name: at.value(name) for name in inside}
     )
-    inferred = _infer(node, model)
+    inferred = _infer(at, node, model)
+    if declared and node.captured is not None:
+        for value in inferred.graph.output:
+            _take_declared(value, at.declared.get(value.name))
     found = [_shape_and_dtype(node, value) for value in inferred.graph.output]
     text = ops.encode_model(inferred)
     kinds = f"{node.operator} of ONNX, run whole on one device"
@@ -77,12 +86,12 @@ def add_whole(at: Importing, node: Node, why: str = "") -> None:
         at.bind(name, result)
 
 
-def _infer(node: Node, model: Any) -> Any:
+def _infer(at: Importing, node: Node, model: Any) -> Any:
     """A node's model with the types of its outputs, by ONNX or, where it does not tell them, by ONNX Runtime.
 
     Raises
     ------
-    NotWhole
+    NotRun
         Where neither takes it.
     """
     try:
@@ -91,16 +100,17 @@ def _infer(node: Node, model: Any) -> Any:
         if all(map(_has_shape, inferred.graph.output)):
             return inferred
     except ValueError as error:
-        why, inferred = str(error), None
+        is_onnx = schema_of(node.op_type, at.opsets.get(node.domain, at.opset), node.domain) is not None
+        why, inferred = str(error) if is_onnx else "ONNX has no such operator", None
     if not ops.is_in_runtime(node.operator):
         if inferred is None:
-            raise NotWhole(f"{node.where}: {why}") from None
+            raise NotRun(f"{node.where}: {why}") from None
         return inferred
     try:
         return infer_model(model, runtime=True)
     except ValueError as error:
         if inferred is None:
-            raise NotWhole(f"{node.where}: {why}; ONNX Runtime does not take it: {error}") from None
+            raise NotRun(f"{node.where}: {why}; ONNX Runtime does not take it: {error}") from None
         return inferred
 
 
@@ -111,6 +121,20 @@ def _has_shape(value: Any) -> bool:
     tensor = value.type.tensor_type
     is_shaped = tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
     return bool(tensor.elem_type and is_shaped)
+
+
+def _take_declared(value: Any, declared: Any) -> None:
+    """Give an output of a Loop, an If or a Scan the shape that the model declares, where nobody found another one.
+
+    Of these alone: what a body makes follows from shapes more often than from values, and runs compare it.
+    """
+    if declared is None or _has_shape(value):
+        return
+    found, said = value.type.tensor_type, declared.type.tensor_type
+    pairs = list(zip(found.shape.dim, said.shape.dim, strict=False))
+    fits = not found.HasField("shape") or len(found.shape.dim) == len(said.shape.dim)
+    if found.elem_type in (0, said.elem_type) and fits and all(one.dim_value in (0, n.dim_value) for one, n in pairs):
+        value.type.CopyFrom(declared.type)
 
 
 def _is_operand(array: Any) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, parser
 
 from tapestry_exec.cli.operators import EVERY_DTYPE
 from tapestry_plan import ShardPlan
@@ -94,3 +94,81 @@ def test_operators_of_onnx_are_listed() -> None:
     assert {"float8_e4m3fn,", "int4,"} <= set(rows["DequantizeLinear"])
     refused(call("ops", "conv", "--onnx"), "--onnx lists all operators of ONNX")
     assert "dtypes floats" in call("ops", "sin").stdout
+
+
+HEAD = '<ir_version: 8, opset_import: ["" : 21, "ai.onnx.ml" : 4]> agraph '
+BODY = "<body = b (int64 i, bool c, float[4,6] s) => (bool d, float[4,6] t) { t = Add(s, a) d = Less(s, s) }>"
+WAITING = {
+    "k": "(float[4,6] x, int64[1] k) => (float[4,n] y) { y, i = TopK(x, k) }",
+    "x": "(float[4,6] x) => (int64[2,n] y) { y = NonZero(x) }",
+    "words": "(string[3] words) => (int64[3] y) { y = ai.onnx.ml.LabelEncoder "
+    '<keys_strings = ["a"], values_int64s = [7]> (words) }',
+    "q": "(seq(float[2]) q) => (float[2] y) { z = Constant <value = int64 {0}> () y = SequenceAt(q, z) }",
+    "o": "(optional(float[2]) o) => (bool y) { y = OptionalHasElement(o) }",
+}
+"""Models of which nothing can be planned before an input is known, by its name."""
+BEFORE = {
+    "TopK_": "(float[4,6] x, int64[1] k) => (float[4,n] y) { a = Relu(x) y, i = TopK(a, k) }",
+    "TopK_0": "(float[4,6] x, int64[3] n) => (float[4,k] y) { k = ReduceMax <keepdims = 1> (n) y, i = TopK(x, k) }",
+    "If_0": "(float[4,6] x) => (float[n,m] y) { e = Exp(x) s = ReduceSum <keepdims = 0> (e) c = Greater(s, s) "
+    "y = If (c) <then_branch = t () => (float[4,6] u) { u = Neg(e) }, "
+    "else_branch = f () => (float[6,4] v) { v = Transpose(e) }> }",
+    "SplitToSequence_0": "(float[4,6] x) => (seq(float[2,6]) y) { n = Constant <value = int64 {2}> () a = Relu(x) "
+    "y = SplitToSequence <axis = 0> (a, n) }",
+    "Loop_0": f"(float[4,6] x) => (float[n,m] y) {{ a = Abs(x) y = Loop (, , a) {BODY} }}",
+}
+"""Models of which something can be planned, by the node that waits for values that a run makes."""
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "m.onnx").write_bytes(parser.parse_model(HEAD + text).SerializeToString())
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_an_empty_first_stage_waits_for_is_told(name: str, tmp_path: Path) -> None:
+    words = ("plan", written(tmp_path, WAITING[name]), "--mesh", 2, "--quiet")
+    told = call(*words)
+    assert told.exit_code == 0
+    assert told.stdout.startswith(f"nothing is planned yet: '{name}' must be known; `tapestry run`")
+    document = json.loads(call(*words, "--json").stdout)
+    (stage,) = document["stages"]
+    assert document["format"] == "tapestry-stages/1" and stage["awaited"] == [name] and stage["plan"] is None
+    refused(call(*words, "--html", tmp_path / "page.html"), "--html is about a plan, and nothing is planned yet")
+    refused(call(*words, "--explain", "y"), "--explain is about a plan, and nothing is planned yet")
+    refused(call(*words, "--no-opaque"))
+    refused(call("show", words[1]), "StagedModel plans it in stages")
+
+
+def test_runs_name_what_ran_whole_before_any_stage(tmp_path: Path) -> None:
+    x = np.array([[0, 2, 0], [3, 0, 1]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    file = written(tmp_path, "(float[2,3] x) => (int64[2,n] y) { i = NonZero(x) y = Neg(i) }")
+    words = ("run", file, "--mesh", 2, "--input", f"x={tmp_path / 'x.npy'}", "--quiet")
+    assert "ran whole before any stage: node 'NonZero_0' (NonZero)\n24 B came to the host" in call(*words).stdout
+    assert json.loads(call(*words, "--json").stdout)["whole_before"] == ["node 'NonZero_0' (NonZero)"]
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_stands_before_a_wanted_value_is_planned(name: str, tmp_path: Path) -> None:
+    words = ("plan", written(tmp_path, BEFORE[name]), "--mesh", 2, "--quiet")
+    told = call(*words)
+    assert told.exit_code == 0 and f"node '{name}" in told.stdout and "stage 0: " in told.stdout
+    assert ShardPlan.from_json(call(*words, "--json").stdout).graph.nodes
+    refused(call(*words, "--no-opaque"), name)
+
+
+def test_a_model_of_known_values_has_nothing_to_plan(tmp_path: Path) -> None:
+    text = '() => (string[2] y) { y = Constant <value_strings = ["a", "b"]> () }'
+    words = ("plan", written(tmp_path, text), "--mesh", 2, "--quiet")
+    assert call(*words).stdout == "nothing is to be planned: all that the model gives is known without a run\n"
+    assert json.loads(call(*words, "--json").stdout)["stages"] == []
+
+
+def test_what_nobody_takes_has_no_plan(tmp_path: Path) -> None:
+    """By name, shape or domain."""
+    for text, says in (
+        ("(float[4,6] x) => (float[4,6] y) { y = Foo(x) }", "neither ONNX nor an installed ONNX Runtime has it"),
+        ("(float[4,6] x) => (float[4,6] y) { y = Det(x) }", "cannot run whole: "),
+    ):
+        refused(call("plan", written(tmp_path, text), "--mesh", 2, "--quiet"), says)

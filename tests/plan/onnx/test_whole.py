@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from tapestry_exec import BackendUnavailable, StepFailed, evaluate, run, run_stages
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, UnsupportedOp, operator, ops, plan
-from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, to_onnx
+from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, to_onnx, tuning
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.inference import infer_model
 from tapestry_plan.ops import evaluators
@@ -198,8 +199,9 @@ def test_what_neither_runs_is_refused_by_name_and_reason() -> None:
     case = NodeCase("BiasSoftmax", {"x": X, "b": X}, {}, {"axis": 1, "is_inner_broadcast": 1}, domain="com.microsoft")
     with pytest.raises(UnsupportedOp, match=r"(?s)BiasSoftmax of domain.*ONNX Runtime does not take it: .*BiasSoftmax"):
         load_onnx(case.model)
-    with pytest.raises(UnsupportedOp, match=r"node 'BiasSoftmax_0' .*; ONNX Runtime does not take it: .*NOT_IMPL"):
-        StagedModel(case.model, case.inputs)
+    for feeds in (case.inputs, None):
+        with pytest.raises(UnsupportedOp, match=r"'BiasSoftmax_0'(?s:.)*ONNX Runtime does not take it: .*NOT_IMPL"):
+            StagedModel(case.model, feeds)
 
 
 def test_draws_of_onnx_runtime_are_the_same_in_each_run() -> None:
@@ -357,8 +359,28 @@ def test_without_opaque_all_refused_nodes_are_in_one_message() -> None:
     assert "4 nodes have an operator that is not supported" in text and text.count("\n  node") == 4
     assert "node 'two' (TopK): its input 1 (k) is 'k'" in text and "node 'three': Det" in text
     del model.graph.node[1:3], model.graph.output[0:2]
-    with pytest.raises(UnsupportedOp, match=r"1 node has .*\n  node 'four': Mine of domain 'com\.example'"):
-        load_onnx(model)
+    for reader in (load_onnx, StagedModel):
+        with pytest.raises(UnsupportedOp, match=r"1 node has .*\n  node 'four': Mine of domain 'com\.ex") as refused:
+            reader(model)
+        assert "neither ONNX nor an installed ONNX Runtime has it" in str(refused.value)
+        assert "StagedModel plans" not in str(refused.value), "which does not have it either"
+
+
+def test_nodes_that_nobody_has_are_in_one_message() -> None:
+    """Those too that read what others of them would make; not those that would run whole."""
+    nodes = [
+        make("Foo", ["x"], ["a"], name="one", domain="com.example"),
+        make("Det", ["a"], ["b"], name="two"),
+        make("Bar", ["b"], ["c"], name="three", domain="com.example"),
+    ]
+    model = model_of(nodes, {"x": (2, 3, 3)})
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_empty_tensor_value_info("c"))
+    for reader in (load_onnx, StagedModel):
+        with pytest.raises(UnsupportedOp, match=r"2 nodes have (?s:.)*'one': Foo (?s:.)*'three': Bar ") as refused:
+            reader(model)
+        assert "'two'" not in str(refused.value) and "value_info" not in str(refused.value)
 
 
 def test_models_that_end_shape_inference_are_refused() -> None:
@@ -506,6 +528,147 @@ def test_values_that_importers_need_are_bound() -> None:
     with pytest.raises(ValueError, match="depends on the input 's', which is not given"):
         staged(model, {"x": X, "n": feeds["n"]})
     assert {node.op for one in found.plans for node in one.graph.nodes.values()} == {"sum", "top_k"}
+
+
+WORDS = np.array([*"abcdef"], object)
+IMAGE = np.random.default_rng(7).normal(size=(4, 6)).astype(np.float32)
+
+
+def classifier(way: str) -> Any:
+    """A label for each row, and further nodes that read or make strings; the labels are stored in one way."""
+    nodes = [
+        make("Relu", ["x"], ["a"]),
+        make("ArgMax", ["a"], ["i"], axis=1, keepdims=0),
+        make("Gather", ["labels", "i"], ["names"]),
+        make("Constant", [], ["two"], value_strings=["u", "v"]),
+        make("Concat", ["names", "two"], ["six"], axis=0),
+        make("Reshape", ["six", "shape"], ["table"]),
+        make("Equal", ["names", "b"], ["is_b"]),
+        make("Cast", ["is_b"], ["weight"], to=TensorProto.FLOAT),
+        make("Mul", ["weight", "ones"], ["y"]),
+    ]
+    stored = numpy_helper.from_array(WORDS, "labels")
+    if way == "constant":
+        nodes.insert(0, make("Constant", [], ["labels"], value=stored))
+    if way == "strings":
+        nodes.insert(0, make("Constant", [], ["labels"], value_strings=list(WORDS)))
+    small = {"shape": np.array([2, 3]), "b": np.array("b", object), "ones": np.ones(4, np.float32)}
+    inside = [numpy_helper.from_array(array, name) for name, array in small.items()]
+    outputs = [helper.make_tensor_value_info("table", TensorProto.STRING, (2, 3))]
+    outputs.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, (4,)))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, IMAGE.shape)
+    graph = helper.make_graph(nodes, "g", [x], outputs, [*inside, *([stored] if way == "stored" else [])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12 if way == "strings" else 21)])
+
+
+@pytest.mark.parametrize("way", ["stored", "constant", "strings"])
+def test_nodes_that_read_or_make_strings_run_whole(way: str) -> None:
+    """What stands before and behind them is planned; an older opset is converted as ever."""
+    model = classifier(way)
+    found = staged(model, {"x": IMAGE}, devices=3)
+    wanted = np.append(WORDS[np.maximum(IMAGE, 0).argmax(axis=1)], ["u", "v"])
+    np.testing.assert_array_equal(found.outputs["table"], wanted.reshape(2, 3))
+    np.testing.assert_array_equal(found.outputs["y"], (wanted[:4] == "b").astype(np.float32))
+    ops_of = [[node.op for node in one.graph.nodes.values()] for one in found.stages]
+    assert ops_of[0] == ["relu", "argmax"] and ops_of[-1] == ["astype", "multiply"]
+    assert {name.rpartition("(")[2] for name in found.whole} == {"Gather)", "Concat)", "Reshape)", "Equal)"}
+    with pytest.raises(UnsupportedOp, match=r"reads 'labels', which holds strings.*; StagedModel plans it in stages"):
+        load_onnx(model)
+    with pytest.raises(UnsupportedOp, match="reads 'labels', which holds strings") as refused:
+        load_onnx(model, opaque=False)
+    assert "StagedModel" not in str(refused.value)
+
+
+def test_strings_that_make_numbers_are_inside_a_graph() -> None:
+    """A table of words by a number, in a loop of which no value is a string."""
+    text = """<ir_version: 8, opset_import: ["" : 21]> agraph (float[2, 3] x) => (float[2, 3] y) {
+      n = Constant <value = int64 {3}> ()
+      y = Loop (n, , x) <body = b (int64 i, bool c, float[2, 3] s) => (bool d, float[2, 3] t) {
+        words = Constant <value_strings = ["b", "c", "b"]> ()
+        b = Constant <value_string = "b"> ()
+        word = Gather (words, i)
+        q = Equal (word, b)
+        f = Cast <to = 1> (q)
+        t = Add (s, f)
+        d = Identity (c) }>
+    }"""
+    graph = load_onnx(parser.parse_model(text))
+    np.testing.assert_array_equal(run(plan(graph, Mesh(2)), {"x": X}, verify=True).outputs["y"], X + 2)
+
+
+def test_strings_that_are_known_need_no_run() -> None:
+    nodes = [make("Gather", ["labels", "i"], ["y"]), make("Identity", ["labels"], ["z"])]
+    inside = [numpy_helper.from_array(WORDS, "labels"), numpy_helper.from_array(np.array([[2, 0]]), "i")]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in "yz"]
+    found = StagedModel(helper.make_model(helper.make_graph(nodes, "g", [], outputs, inside)))
+    assert found.stage is None and found.outputs["y"].tolist() == [["c", "a"]]
+    np.testing.assert_array_equal(found.outputs["z"], WORDS)
+
+
+def _as_bytes(tensor: Any) -> None:
+    tensor.ClearField("string_data")
+    tensor.raw_data = bytes(8 * len(WORDS))
+
+
+def _in_a_file(tensor: Any) -> None:
+    tensor.ClearField("string_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="labels.bin")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (_as_bytes, "tensor 'labels' has its strings as bytes, or in a file"),
+        (_in_a_file, "tensor 'labels' has its strings as bytes, or in a file"),
+        (lambda tensor: tensor.string_data.append(b"g"), "tensor 'labels' holds 7 values; dims .* need 6"),
+        (lambda tensor: tensor.string_data.__setitem__(0, b"\xff"), "tensor 'labels' cannot be read: 'utf-8'"),
+    ],
+)
+@pytest.mark.parametrize("reader", [load_onnx, StagedModel])
+def test_strings_that_are_not_as_onnx_has_them_are_refused(
+    break_it: Any, says: str, reader: Any, tmp_path: Path
+) -> None:
+    model = classifier("stored")
+    break_it(next(one for one in model.graph.initializer if one.name == "labels"))
+    (tmp_path / "labels.bin").write_bytes(bytes(8 * len(WORDS)))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match=says):
+        reader(tmp_path / "m.onnx")
+
+
+def looped(rounds: int | None, declared: str) -> Any:
+    """A loop of many rounds, or of as many as values ask for."""
+    goes_on = "Less (m, most)" if rounds is None else "Identity (c)"
+    count = "" if rounds is None else "n"
+    text = f"""<ir_version: 8, opset_import: ["" : 21]> agraph (float[2, 3] x) => (float[{declared}] y) {{
+      a = Abs (x)
+      n = Constant <value = int64 {{{rounds or 0}}}> ()
+      y = Loop ({count}, , a) <body = b (int64 i, bool c, float[2, 3] s) => (bool d, float[2, 3] t) {{
+        most = Constant <value = float {{100}}> ()
+        t = Add (s, a)
+        m = ReduceSum <keepdims = 0> (t)
+        d = {goes_on} }}>
+    }}"""
+    return parser.parse_model(text)
+
+
+@pytest.mark.parametrize("rounds", [None, 300])
+def test_loops_of_declared_shapes_run_whole_in_a_graph(rounds: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "MAX_INLINED_NODES", 64)
+    graph = load_onnx(looped(rounds, "2, 3"))
+    assert [node.op for node in graph.nodes.values()] == ["abs", "opaque"]
+    found = run(plan(graph, Mesh(2)), {"x": X}, verify=True).outputs["y"]
+    np.testing.assert_allclose(found, X * (rounds + 1 if rounds else 17), rtol=1e-3)
+    with pytest.raises(UnsupportedOp, match="StagedModel plans it in stages"):
+        load_onnx(looped(rounds, "a, b"))
+    np.testing.assert_allclose(staged(looped(rounds, "a, b"), {"x": X}).outputs["y"], found, rtol=1e-6)
+
+
+def test_declared_shapes_that_a_run_contradicts_are_told() -> None:
+    graph = load_onnx(looped(None, "3, 2"))
+    with pytest.raises(StepFailed, match=r"output 0 comes out as float32\(2, 3\); float32\(3, 2\) is declared"):
+        run(plan(graph, Mesh(2)), {"x": X})
 
 
 def test_sequences_and_empty_tensors_go_by_the_host() -> None:
