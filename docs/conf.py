@@ -15,12 +15,12 @@ import pages  # noqa: E402
 
 from tapestry_exec.run import stages  # noqa: E402
 from tapestry_plan import onnx  # noqa: E402
-from tapestry_plan.ir import Tensor  # noqa: E402
+from tapestry_plan.ir import Graph, Tensor, handles  # noqa: E402
 from tapestry_plan.rewrite import derived  # noqa: E402
 
 # Signatures are written out with names that the module has for type checkers alone.
 stages.ModelStage, stages.StagedModel = onnx.ModelStage, onnx.StagedModel
-derived.Tensor = Tensor
+derived.Tensor, handles.Graph = Tensor, Graph
 
 project = "tapestry"
 author = "The tapestry authors"
