@@ -57,7 +57,7 @@ class MpiBackend(NumpyBackend):
         Whether the plan's collectives are MPI's: nonblocking calls on a communicator of their group, made with the
         deployment; what `tapestry_exec.mpi.collectives` lists goes in single messages all the same. Bits, bytes
         and events are those of single messages. Not by default: a call is over when all of its parts have come and
-        gone, a message when this one has come. On one host under MPICH devices took 1.1 to 1.7 times as long; on
+        gone, a message when this one has come. On one host under MPICH devices took 1.1 to 1.6 times as long; on
         networks that do collectives in hardware it was never tried.
 
     Attributes
