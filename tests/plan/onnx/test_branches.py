@@ -380,11 +380,12 @@ def test_a_computed_condition_of_any_rank_keeps_the_shape_of_the_branches(shape:
         ([make("Gather", ["h", "i"], ["out"])], {}),
         ([make("Unique", ["h"], ["u"]), make("Expand", ["u", "w"], ["out"])], {"w": np.array([4, 3])}),
         ([make("Reshape", ["h", "w"], ["out"])], {"w": np.array([5, 5])}),
+        ([make("Cast", ["h"], ["k"], to=7), make("Pow", ["k", "k"], ["p"]), make("Cast", ["p"], ["out"], to=1)], {}),
         ([make("Gemm", ["h", "h"], ["q"], transA=1), make("Det", ["q"], ["e"]), make("Add", ["e", "h"], ["out"])], {}),
     ],
 )
 def test_a_branch_that_does_more_than_compute_runs_whole_where_it_is_taken(nodes: list[Any], constants: Any) -> None:
-    """Draws, indices that only one branch has checked, shapes that follow from values, what has no declaration."""
+    """Draws, indices that one branch has checked, powers of integers, shapes by values, what has no declaration."""
     indices = [make("Cast", ["x"], ["k"], to=7), make("ReduceMax", ["k"], ["i"], keepdims=0)]
     choose = make("If", ["c"], ["y"], name="choose", then_branch=THEN, else_branch=branch(nodes, constants=constants))
     made = model([*computed("c"), *indices[: 2 * ("i" in nodes[0].input)], choose])
