@@ -183,6 +183,18 @@ class Strips(Struct, frozen=True, eq=False):
         only = parts[0][0] if len(parts) == 1 and _is_ordered(*parts[0]) else None
         return cls(array, regions, copies.size, tuple(parts), only)
 
+    def fill(self, payload: Array) -> tuple[tuple[Array, Array], ...]:
+        """Write the cells into a payload; the views that were copied, each to the first from the second.
+
+        Who fills the same memory in every run copies them again.
+        """
+        pairs = tuple(
+            (np.ndarray(dims, kind, payload, at, strides), view) for view, dims, kind, at, strides in self.parts
+        )
+        for target, view in pairs:
+            target[...] = view
+        return pairs
+
     def gather(self) -> Array:
         """A payload of the cells, as `pack` makes it."""
         only, dtype = self.only, self.array.dtype
@@ -190,8 +202,7 @@ class Strips(Struct, frozen=True, eq=False):
             cells = only.copy() if only.ndim == 1 else only.copy().reshape(-1)  # `flatten` loops over shorter runs
             return cells if cells.dtype is dtype else cells.view(dtype)
         payload = np.empty(self.size, dtype)
-        for view, dims, kind, at, strides in self.parts:
-            np.ndarray(dims, kind, payload, at, strides)[...] = view
+        self.fill(payload)
         return payload
 
     def scatter(self, payload: Array) -> None:

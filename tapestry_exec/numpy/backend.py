@@ -5,7 +5,6 @@ How regions and views are copied between its arrays is told in `copies`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from tapestry_exec import copies
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import tuning
-from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, check_room
+from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes, check_room, count_cores
 from tapestry_plan.ir import Call, Monoid, Op, Shard, components_of, list_calls, merge_states
 from tapestry_plan.rewrite import is_builtin
 from tapestry_plan.steps import Buffer, align
@@ -133,11 +132,6 @@ class SerialBackend(NumpyBackend):
         return False
 
 
-def count_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Launched(NamedTuple):
     """What a block function is given, made when a step runs first: arrays lie where they lie in every run."""
 
@@ -186,6 +180,11 @@ class Loan:
         with self.lock:
             if not self.is_taken:
                 self.payload = self.strips.gather()
+
+    def hand_over(self) -> copies.Strips:
+        """Say that the cells were taken: whoever calls this copies them before the device goes on."""
+        self.is_taken = True
+        return self.strips
 
     def take(self, copy: Callable[[], None]) -> Array | None:
         """Call what copies the cells from where they lie; what was packed of them where their place was given back."""

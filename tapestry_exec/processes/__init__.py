@@ -1,15 +1,16 @@
-"""How does a process for each device run a plan?
+"""How do processes run the devices of a plan?
 
 ::
 
     caller      ┬─ feeds, outputs, slots of parcels: one segment of memory that all share, without a name
-                └─ server, which has imported all ─┬─ process of device 0    its program, in an arena of its own
-                                                   └─ process of device 1    …
+                └─ server, which has imported all ─┬─ process of devices 0 and 1    which take turns
+                                                   └─ process of devices 2 and 3    …
 
-The caller starts one server, which imports NumPy and this package once and forks a process for each device. Memory that
-is shared has no name in the system, and the server ends its processes when the caller is gone, however that ends: so
-nothing is left behind. A parcel is packed into its slot of the shared memory and unpacked from there; a pipe of the
-device that waits for it tells that it is there.
+The caller starts one server, which imports NumPy and this package once and forks the others: one for each core, or for
+each device where these have unequal work. Memory that is shared has no name in the system, and the server ends its
+processes when the caller is gone, however that ends: so nothing is left behind. A parcel is packed into its slot of the
+shared memory and unpacked from there; a pipe of the process that waits for it tells that it is there. Devices of one
+process read what they send each other where it lies.
 """
 
 from tapestry_exec.processes.backend import ProcessBackend

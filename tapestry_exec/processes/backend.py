@@ -19,7 +19,7 @@ import numpy as np
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.processes.segments import Segment
-from tapestry_exec.processes.setup import SharedCells, lay_out_constants, lay_out_run, list_setups
+from tapestry_exec.processes.setup import SharedCells, lay_out_constants, lay_out_run, list_setups, share_out
 from tapestry_exec.processes.tuning import END_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS
 from tapestry_exec.processes.worker import view_slot
 from tapestry_exec.run import (
@@ -35,13 +35,14 @@ from tapestry_exec.run import (
     Start,
     check_room,
     compare_placed,
+    count_cores,
     make_result,
     name_place,
     take_whole,
     tuning,
 )
 from tapestry_plan.steps import Send
-from tapestry_sets.limits import check_arguments, quote
+from tapestry_sets.limits import check_arguments, check_positive, quote
 
 SERVER = """
 import sys
@@ -55,7 +56,7 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class ProcessBackend(NumpyBackend):
-    """Each device is a process of this machine, with an arena of its own.
+    """Devices are in processes of this machine, each with an arena of its own.
 
     The processes live as long as one `run`, or as a deployment. Constants that are mapped from a file they read there,
     each what it needs; others are handed to them in shared memory. They import what operators are made of by name, so
@@ -68,11 +69,14 @@ class ProcessBackend(NumpyBackend):
         most all begin again, from the last checkpoint or the beginning; `RunResult.faults` lists what ended the others.
     patience : float
         Seconds that a process may be stopped (SIGSTOP).
+    processes : int, optional
+        How many at most. By default one for each core that this process may use, where all then have about as much to
+        do; else one for each device. Devices of one process take turns, and are lost together.
 
     Raises
     ------
     ValueError
-        For negative `retries`, and a `patience` that is not above 0.
+        For negative `retries`, a `patience` that is not above 0, and less than one process.
 
     Examples
     --------
@@ -89,9 +93,12 @@ class ProcessBackend(NumpyBackend):
     name = "processes"
     reads_files = True
 
-    @check_arguments(retries="give how often all may begin again", patience="give seconds")
-    def __init__(self, *, retries: int = 0, patience: float = PATIENCE_SECONDS) -> None:
+    @check_arguments(
+        retries="give how often all may begin again", patience="give seconds", processes="give how many at most"
+    )
+    def __init__(self, *, retries: int = 0, patience: float = PATIENCE_SECONDS, processes: int | None = None) -> None:
         super().__init__()
+        self.processes = None if processes is None else check_positive(processes, "ProcessBackend: processes")
         self.generations = Generations(retries, patience)
 
     def check_room(self, nbytes: Sequence[int]) -> None:
@@ -102,24 +109,28 @@ class ProcessBackend(NumpyBackend):
         """Start the processes of a plan."""
         if not hasattr(os, "fork"):
             raise BackendUnavailable("backend 'processes' needs a system with fork; use 'numpy'")
-        return ProcessSession(what, self.generations)
+        return ProcessSession(what, self.generations, self.processes)
 
 
 class ProcessSession:
     """The processes of a plan, which are started again after a run that failed."""
 
-    def __init__(self, what: Deployed, generations: Generations) -> None:
+    def __init__(self, what: Deployed, generations: Generations, processes: int | None) -> None:
         self.what, self.plan = what, what.prepared.plan
         self.generations, self.patience = generations, generations.patience
+        self.groups = share_out(what.prepared.seconds, processes)
+        """The devices of each process."""
+        arenas = what.prepared.arenas_nbytes if what.stays is None else what.stays.arenas_nbytes
+        check_room([sum(arenas[device] for device in group) for group in self.groups], apart=True)
         self.stopped: dict[int, float] = {}
-        """Since when processes of devices are stopped."""
+        """Since when processes are stopped, by number."""
         self.server: subprocess.Popen[str] | None = None
         self.shared: Segment | None = None
         self.connections: list[Connection] = []
         self.layout = lay_out_run(what)
         constants, nbytes = lay_out_constants(what)
         self.constants, self.constants_nbytes = constants, nbytes
-        self.setups = [_pickle(setup) for setup in list_setups(what, self.layout, constants)]
+        self.setups = [_pickle(setup) for setup in list_setups(what, self.layout, constants, self.groups)]
         self.total = sum(not isinstance(at.step, Send) for at in what.prepared.steps)
         generations.begin(what.prepared, self._start)
 
@@ -129,29 +140,29 @@ class ProcessSession:
         """Start the processes, and place what stays."""
         try:
             self._start_server()
-            for device, setup in zip(self.devices, self.setups, strict=True):
-                self._tell(device, ("setup", setup))
+            for process, setup in zip(self.processes, self.setups, strict=True):
+                self._tell(process, ("setup", setup))
             self._wait("ready")
             if self.what.stays is not None:
-                for device in self.devices:
-                    self._tell(device, ("place",))
-                compare_placed(self.what, [nbytes for (nbytes,) in self._wait("placed")])
+                for process in self.processes:
+                    self._tell(process, ("place",))
+                compare_placed(self.what, self._by_device(self._wait("placed")))
         except BaseException:
             self.kill()
             raise
 
     def _start_server(self) -> None:
         self.shared = shared = Segment.create(self.layout.nbytes)
-        self._view(self.layout.boards)[:, 0] = -1
+        self._view(self.layout.boards)[:] = -1, 0, 0
         files, constants = list[int](), Segment.create(self.constants_nbytes)
         try:
             for name, slot in self.constants.items():
                 view_slot(constants, slot)[...] = self.what.constants[name]
-            pairs = [socketpair() for _ in range(self.plan.mesh.size + 1)]
+            pairs = [socketpair() for _ in range(len(self.groups) + 1)]
             control, *others = (theirs.detach() for _, theirs in pairs)
-            self.control, *self.devices = self.connections = [Connection(mine.detach()) for mine, _ in pairs]
+            self.control, *self.processes = self.connections = [Connection(mine.detach()) for mine, _ in pairs]
             pipes = [os.pipe() for _ in others]
-            for _, end in pipes:
+            for end in (end for pipe in pipes for end in pipe):
                 os.set_blocking(end, False)
             files += [control, *others, *(end for pipe in pipes for end in pipe)]
             segments = [(one.file, one.nbytes) for one in (shared, constants)]
@@ -164,7 +175,8 @@ class ProcessSession:
             )
             assert self.server.stdin is not None
             with self.server.stdin as told:
-                told.write(repr((sys.path, (control, others, *segments, pipes))))
+                spins = len(self.groups) <= count_cores()
+                told.write(repr((sys.path, (control, self.groups, others, *segments, pipes, spins))))
         finally:
             for file in files:
                 os.close(file)
@@ -175,8 +187,8 @@ class ProcessSession:
         """End the processes."""
         if self.server is None:
             return
-        for device in self.devices:
-            self._tell(device, ("end",))
+        for process in self.processes:
+            self._tell(process, ("end",))
         with suppress(subprocess.TimeoutExpired):
             self.server.wait(END_SECONDS)
         self.kill()
@@ -223,11 +235,11 @@ class ProcessSession:
                 self._view(slot)[...] = take_whole(feeds[name])
         # What NumPy does at overflows and the like is the caller's to say; functions of his are not called elsewhere.
         errors = {kind: how for kind, how in np.geterr().items() if how in ("ignore", "warn", "raise", "print")}
-        self._view(self.layout.boards)[:] = -1, 0
+        self._view(self.layout.boards)[:] = -1, 0, 0
         begin = perf_counter()
-        for device in self.devices:
-            self._tell(device, ("run", sorted(host), begin, progress is not None, errors, start, sources))
-        counts: list[Counts] = [each for (each,) in self._wait("done", progress)]
+        for process in self.processes:
+            self._tell(process, ("run", sorted(host), begin, progress is not None, errors, start, sources))
+        counts: list[Counts] = self._by_device(self._wait("done", progress))
         seconds = perf_counter() - begin
         cells = [self._view(slot).copy() for slot in self.layout.outputs]
         links = sum((one.links for one in counts), Counter())
@@ -237,12 +249,16 @@ class ProcessSession:
         assert self.shared is not None, "the processes run"
         return view_slot(self.shared, slot)
 
-    def _tell(self, device: Connection, message: Any) -> None:
+    def _by_device(self, told: Sequence[Sequence[Sequence[Any]]]) -> list[Any]:
+        """What processes answer of each of their devices."""
+        return [one for (each,) in told for one in each]  # whose devices are neighbors
+
+    def _tell(self, process: Connection, message: Any) -> None:
         with suppress(ConnectionError, OSError):  # of a process that has died, which the server tells
-            device.send(message)
+            process.send(message)
 
     def _wait(self, wanted: str, progress: Progress | None = None) -> list[tuple[Any, ...]]:
-        """Wait for an answer of each device; what they answer behind the word.
+        """Wait for an answer of each process; what they answer behind the word.
 
         Raises
         ------
@@ -251,38 +267,38 @@ class ProcessSession:
         """
         found: dict[int, tuple[Any, ...]] = {}
         done, last, seen, moved = 0, "", b"", monotonic()
-        while len(found) < len(self.devices):
-            listened = [self.control, *(d for k, d in enumerate(self.devices) if k not in found)]
+        while len(found) < len(self.processes):
+            listened = [self.control, *(one for k, one in enumerate(self.processes) if k not in found)]
             ready = wait(listened, min(self.patience, LOOK_SECONDS))
             if self.control in ready:
                 self._read_server()
-            for k, device in enumerate(self.devices):
-                if device not in ready:
+            for k, process in enumerate(self.processes):
+                if process not in ready:
                     continue
                 try:
-                    word, *rest = device.recv()
+                    word, *rest = process.recv()
                 except (EOFError, ConnectionError):
                     self._read_server(wait_for=k)
                     continue
                 if word == "failed":
-                    self._end(k, *rest)
+                    self._end(*rest)
                 elif word == "did":
                     done, last = done + rest[0], rest[1]
                     if progress is not None:
                         progress(done, self.total, last)
                 else:
-                    assert word == wanted, "a device answers what it is asked"
+                    assert word == wanted, "a process answers what it is asked"
                     found[k] = tuple(rest)
             self._look_at_stopped(found)
             boards = self._view(self.layout.boards).tobytes()
             if ready or boards != seen:
                 seen, moved = boards, monotonic()
             elif monotonic() - moved > tuning.MAX_WAIT_SECONDS:
-                late = min(set(range(len(self.devices))) - found.keys())
-                self._lose(late, f"the process of device {late} came no further for {tuning.MAX_WAIT_SECONDS:g} s")
+                late = min(set(range(len(self.processes))) - found.keys())
+                self._lose(late, f"came no further for {tuning.MAX_WAIT_SECONDS:g} s")
         if progress is not None:
             progress(self.total, self.total, last)
-        return [found[k] for k in range(len(self.devices))]
+        return [found[k] for k in range(len(self.processes))]
 
     def _end(self, device: int, number: int, error: Exception) -> NoReturn:
         """End all, as a step of one raised, or it could not begin."""
@@ -299,31 +315,34 @@ class ProcessSession:
         """Read what the server says of processes; until one is dead, where its connection has ended."""
         while True:
             try:
-                device, status = self.control.recv()
+                process, status = self.control.recv()
             except (EOFError, ConnectionError):
                 self._lose(None, "the server of the devices' processes died")
             if os.WIFSTOPPED(status):
-                self.stopped[device] = monotonic()
+                self.stopped[process] = monotonic()
             elif os.WIFCONTINUED(status):
-                self.stopped.pop(device, None)
+                self.stopped.pop(process, None)
             else:
                 code = os.waitstatus_to_exitcode(status)
                 how = f"signal {-code}" if code < 0 else f"exit status {code}"
-                self._lose(device, f"the process of device {device} died ({how})")
+                self._lose(process, f"died ({how})")
             if wait_for is None and not self.control.poll():
                 return
 
     def _look_at_stopped(self, found: Collection[int]) -> None:
         """End all when one has been stopped for long."""
-        for device, since in self.stopped.items():
-            if device not in found and monotonic() - since > self.patience:
-                self._lose(device, f"the process of device {device} was stopped for {self.patience:g} s")
+        for process, since in self.stopped.items():
+            if process not in found and monotonic() - since > self.patience:
+                self._lose(process, f"was stopped for {self.patience:g} s")
 
-    def _lose(self, device: int | None, why: str) -> NoReturn:
-        """End all, as one is gone: it is named with the step that it was at."""
-        sent, step, where = self._count_sent(), None, ""
-        if device is not None:
-            number = int(self._view(self.layout.boards)[device, 0])
+    def _lose(self, process: int | None, why: str) -> NoReturn:
+        """End all, as one is gone: it is named with the device whose turn it was, and the step that this was at."""
+        sent, step, where, device = self._count_sent(), None, "", None
+        if process is not None:
+            group, boards = self.groups[process], self._view(self.layout.boards)
+            why = f"the process of {tell_devices(group)} {why}"
+            device = max(group, key=lambda one: (boards[one, 2], -one))
+            number = int(boards[device, 0])
             if number >= 0:
                 step = number
                 where = f" at {name_place(self.plan, number)}"
@@ -344,8 +363,17 @@ def _pickle(setup: Any) -> bytes:
     try:
         return pickle.dumps(setup)
     except Exception as error:
-        part = setup.part
+        ops = {name for part in setup.parts for name in part.ops}
         raise BackendUnavailable(
-            f"backend 'processes': device {part.device} cannot be told its operators {quote(sorted(part.ops))}: "
+            f"backend 'processes': {tell_devices([part.device for part in setup.parts])} cannot be told its operators "
+            f"{quote(sorted(ops))}: "
             f"{type(error).__name__}: {error}; functions of operators must stand in a module, by their names"
         ) from error
+
+
+def tell_devices(group: Sequence[int]) -> str:
+    """Devices as messages name them."""
+    if len(group) == 1:
+        return f"device {group[0]}"
+    *first, last = map(str, group)
+    return f"devices {', '.join(first)} and {last}"

@@ -1,4 +1,4 @@
-"""What the process of a device is told before it begins: its program, and where everything lies in shared memory."""
+"""What a process is told before it begins: the programs of its devices, and where everything lies in shared memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_exec.processes.segments import lay_out
-from tapestry_exec.processes.tuning import HEAD_NBYTES
-from tapestry_exec.run import Deployed, DevicePart, Source, list_parts, list_placed
+from tapestry_exec.processes.tuning import HEAD_NBYTES, UNEVEN
+from tapestry_exec.run import Deployed, DevicePart, Source, count_cores, list_parts, list_placed
 from tapestry_plan.steps import Recv
 
 
@@ -33,7 +33,7 @@ class Layout(Struct, frozen=True):
     Parameters
     ----------
     boards : SharedCells
-        By device: the step that it is at, and the bytes that it has sent.
+        By device: the step that it is at, the bytes that it has sent, and the turn of its process that was its last.
     feeds : mapping of str to SharedCells
         Inputs, and constants that are placed in every run.
     parcels : mapping of (source, target, tag) to (number, SharedCells)
@@ -55,17 +55,21 @@ class Setup(Struct, frozen=True):
 
     Parameters
     ----------
-    part : DevicePart
+    parts : tuple of DevicePart
+        Of its devices.
     layout : Layout
-        Of this device's feeds, parcels and outputs.
+        With the parcels of these devices alone.
+    outputs : mapping of int to tuple of SharedCells
+        By device, of the outputs' blocks that lie there.
     constants : mapping of str to SharedCells
         Where constants lie while they are placed, in a segment of their own.
     files : mapping of str to Source
         Constants that lie in files, of which the process reads what it needs.
     """
 
-    part: DevicePart
+    parts: tuple[DevicePart, ...]
     layout: Layout
+    outputs: Mapping[int, tuple[SharedCells, ...]]
     constants: Mapping[str, SharedCells]
     files: Mapping[str, Source]
 
@@ -89,7 +93,7 @@ def lay_out_run(what: Deployed) -> Layout:
     taken = [
         ((region.size if k not in what.own else 0,), buffers[number].dtype) for k, (number, region) in enumerate(blocks)
     ]
-    board = ((prepared.plan.mesh.size, 2), "int64")
+    board = ((prepared.plan.mesh.size, 3), "int64")
     sizes = [
         _count_nbytes(*board),
         *(_count_nbytes(*each) for each in shapes),
@@ -118,18 +122,49 @@ def lay_out_constants(what: Deployed) -> tuple[dict[str, SharedCells], int]:
     }, end
 
 
-def list_setups(what: Deployed, layout: Layout, constants: Mapping[str, SharedCells]) -> Iterator[Setup]:
-    """What the process of each device is told."""
+def share_out(seconds: Sequence[float], processes: int | None) -> list[tuple[int, ...]]:
+    """The devices of each process: neighbors, which send each other most, with about equal work.
+
+    Parameters
+    ----------
+    seconds : sequence of float
+        By device: what it has to do.
+    processes : int, optional
+        How many there are at most. By default one for each core, where all then have about as much to do; else one for
+        each device, which the system lets share the cores.
+
+    Examples
+    --------
+    >>> share_out([1.0, 1.0, 1.0, 1.0], 2), share_out([1.0, 1.0, 1.0], 3)
+    ([(0, 1), (2, 3)], [(0,), (1,), (2,)])
+    """
+    size = len(seconds)
+    many = min(size, count_cores() if processes is None else processes)
+    if not sum(seconds):
+        seconds = [1.0] * size
+    every, done, groups = sum(seconds), 0.0, list[list[int]]([] for _ in range(many))
+    for device, its in enumerate(seconds):
+        at = min(int((done + its / 2) / every * many), many - 1)
+        groups[at].append(device)
+        done += its
+    groups = [group for group in groups if group]
+    most = max(sum(seconds[device] for device in group) for group in groups)
+    if processes is None and most > UNEVEN * every / many:
+        return [(device,) for device in range(size)]
+    return [tuple(group) for group in groups]
+
+
+def list_setups(
+    what: Deployed, layout: Layout, constants: Mapping[str, SharedCells], groups: Sequence[Sequence[int]]
+) -> Iterator[Setup]:
+    """What each process is told."""
     files = {name: one for name, one in what.constants.items() if isinstance(one, Source)}
-    for part in list_parts(what):
-        near = Layout(
-            layout.boards,
-            layout.feeds,
-            {key: slot for key, slot in layout.parcels.items() if part.device in key[:2]},
-            tuple(layout.outputs[k] for k, _, _ in part.outputs),
-            layout.nbytes,
-        )
-        yield Setup(part, near, constants, files)
+    parts = list(list_parts(what))
+    for group in groups:
+        mine = tuple(parts[device] for device in group)
+        parcels = {key: slot for key, slot in layout.parcels.items() if not set(key[:2]).isdisjoint(group)}
+        outputs = {part.device: tuple(layout.outputs[k] for k, _, _ in part.outputs) for part in mine}
+        yield Setup(mine, replace(layout, parcels=parcels, outputs=()), outputs, constants, files)
 
 
 def _count_nbytes(shape: Sequence[int], dtype: str) -> int:

@@ -1,12 +1,12 @@
-"""The server that the caller starts, and the process of a device that it forks.
+"""The server that the caller starts, and the processes of devices that it forks.
 
 Messages are tuples, a word first::
 
-    caller to device    ("setup", Setup)  ("place",)  ("end",)
+    caller to process   ("setup", Setup)  ("place",)  ("end",)
                         ("run", inputs given, begin, whether progress is told, how NumPy handles errors, Start, Sources)
-    device to caller    ("ready",)  ("placed", bytes)  ("did", steps, operator)  ("done", Counts)
-                        ("failed", step, error)
-    server to caller    (device, status of its process, as `os.waitpid` gives it)
+    process to caller   ("ready",)  ("placed", bytes by device)  ("did", steps, operator)  ("done", Counts by device)
+                        ("failed", device, step, error)
+    server to caller    (number of a process, its status as `os.waitpid` gives it)
 """
 
 from __future__ import annotations
@@ -16,50 +16,86 @@ import pickle
 import select
 import signal
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
+from heapq import heappop, heappush
 from multiprocessing.connection import Connection
-from time import monotonic
-from typing import Any
+from time import monotonic, perf_counter
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tapestry_exec.copies import Array
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import Setup, SharedCells
-from tapestry_exec.processes.tuning import HEAD_NBYTES
-from tapestry_exec.run import MAX_WAIT_SECONDS, Member, Parcel, Source, Start, load_backend, make_portable
+from tapestry_exec.processes.tuning import HEAD_NBYTES, SPIN_SECONDS
+from tapestry_exec.run import (
+    MAX_WAIT_SECONDS,
+    Member,
+    Parcel,
+    Source,
+    Start,
+    load_backend,
+    make_portable,
+    one_blas_thread,
+)
+from tapestry_plan.steps import DeviceStep, Recv
+
+T = TypeVar("T")
 
 NUMBER = struct.Struct("i")
 HEAD = struct.Struct("dd")
 assert HEAD.size == HEAD_NBYTES
 
 
-class Slots:
-    """A device's parcels in shared memory; pipes tell that they are there.
+Key = int | tuple[int, int, int]
+"""A parcel by the number of its slot, or by its sender, receiver and tag where both are in one process."""
+
+
+class Mail:
+    """What comes to the devices of a process, and which of them can go on.
 
     Parameters
     ----------
-    setup : Setup
+    devices : collection of int
     shared : Segment
     inbox : int
-        The end of this device's pipe that it reads.
+        The end of this process' pipe that it reads.
     others : sequence of int
-        The ends of all devices' pipes that are written to.
+        By device: the end of its process' pipe that is written to.
     caller : int
         The descriptor of the connection to the caller, which ends when he is gone.
+    spins : bool
+        Whether a core is this process' own, so that it may look for parcels for a while before it sleeps.
     """
 
-    def __init__(self, setup: Setup, shared: Segment, inbox: int, others: Sequence[int], caller: int) -> None:
-        self.device, self.parcels, self.shared = setup.part.device, setup.layout.parcels, shared
+    def __init__(
+        self,
+        devices: Collection[int],
+        shared: Segment,
+        inbox: int,
+        others: Sequence[int],
+        caller: int,
+        spins: bool = False,
+    ) -> None:
+        self.devices, self.shared, self.spins = frozenset(devices), shared, spins
         self.inbox, self.others, self.caller = inbox, others, caller
-        self.arrived: set[int] = set()
+        self.arrived: dict[Key, Parcel | None] = {}
+        """Parcels of devices of this process; of others which are in their slots, by number."""
+        self.awaited: dict[Key, tuple[int, int]] = {}
+        """What devices cannot go on without, with the steps that they are at."""
+        self.ready: list[tuple[int, int]] = []
+        """A heap of the devices that can go on, by the steps that they are at."""
 
-    def send(self, tag: int, peer: int, parcel: Parcel) -> None:
-        """Put a parcel into its slot, and tell the peer."""
-        number, slot = self.parcels[self.device, peer, tag]
-        HEAD.pack_into(self.shared.room, slot.at - HEAD_NBYTES, parcel.packed, parcel.seconds)
-        view_slot(self.shared, slot)[...] = parcel.cells
+    def put(self, key: Key, parcel: Parcel | None = None) -> None:
+        """Take in a parcel; who waits for it can go on."""
+        self.arrived[key] = parcel
+        one = self.awaited.pop(key, None)
+        if one is not None:
+            heappush(self.ready, one)
+
+    def tell(self, peer: int, number: int) -> None:
+        """Tell another process that a parcel is in its slot."""
         while True:
             try:
                 os.write(self.others[peer], NUMBER.pack(number))
@@ -69,26 +105,98 @@ class Slots:
             except BlockingIOError:  # the pipe is full: it is read when the peer waits, and may wait for what we read
                 self._read(select.select([self.inbox, self.caller], [self.others[peer]], [])[0])
 
-    def recv(self, tag: int, peer: int) -> Parcel:
-        """Wait for a parcel, at most `MAX_WAIT_SECONDS`."""
-        number, slot = self.parcels[peer, self.device, tag]
-        stop = monotonic() + MAX_WAIT_SECONDS
-        while number not in self.arrived:
-            ready, _, _ = select.select([self.inbox, self.caller], [], [], max(stop - monotonic(), 0))
-            if not ready:
-                raise TimeoutError(
-                    f"device {self.device} waited {MAX_WAIT_SECONDS:g} s for what device {peer} sends under tag {tag}"
-                )
-            self._read(ready)
-        self.arrived.discard(number)
-        packed, seconds = HEAD.unpack_from(self.shared.room, slot.at - HEAD_NBYTES)
-        return Parcel(view_slot(self.shared, slot), packed, seconds)
+    def look(self) -> bool:
+        """Take in what has come; whether there was anything."""
+        try:
+            read = os.read(self.inbox, NUMBER.size * 1024)
+        except BlockingIOError:
+            return False
+        for (number,) in NUMBER.iter_unpack(read):
+            self.put(number)
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until something comes; whether it did."""
+        if self.spins:
+            stop = perf_counter() + SPIN_SECONDS
+            while perf_counter() < stop:
+                if self.look():
+                    return True
+                os.sched_yield()
+        ready, _, _ = select.select([self.inbox, self.caller], [], [], max(seconds, 0))
+        self._read(ready)
+        return bool(ready)
 
     def _read(self, ready: Sequence[int]) -> None:
         if self.caller in ready:  # who says nothing while a run is on
             os._exit(1)
         if self.inbox in ready:
-            self.arrived.update(number for (number,) in NUMBER.iter_unpack(os.read(self.inbox, NUMBER.size * 1024)))
+            self.look()
+
+
+class Slots:
+    """A device's parcels: in shared memory, or handed to another device of its process, which reads where they lie.
+
+    Parameters
+    ----------
+    device : int
+    parcels : mapping of (source, target, tag) to (number, SharedCells)
+    mail : Mail
+    """
+
+    def __init__(
+        self, device: int, parcels: Mapping[tuple[int, int, int], tuple[int, SharedCells]], mail: Mail
+    ) -> None:
+        self.device, self.parcels, self.mail = device, parcels, mail
+        self.filled: dict[int, tuple[Any, Sequence[tuple[Array, Array]]]] = {}
+        """By a slot's number what was copied there last: the same cells of the same array in every run."""
+
+    def send(self, tag: int, peer: int, parcel: Parcel) -> None:
+        """Hand a parcel over; of another process' device into its slot."""
+        key = self.device, peer, tag
+        if peer in self.mail.devices:
+            self.mail.put(key, parcel)
+            return
+        number, slot = self.parcels[key]
+        self._fill(number, slot, parcel.cells.hand_over())
+        seconds = perf_counter() - parcel.packed
+        HEAD.pack_into(self.mail.shared.room, slot.at - HEAD_NBYTES, parcel.packed, seconds)
+        self.mail.tell(peer, number)
+
+    def _fill(self, number: int, slot: SharedCells, strips: Any) -> None:
+        strips_before, pairs = self.filled.get(number, (None, ()))
+        if strips_before is not strips:
+            self.filled[number] = strips, strips.fill(view_slot(self.mail.shared, slot))
+            return
+        for target, cells in pairs:
+            np.copyto(target, cells)
+
+    def is_there(self, step: Recv) -> bool:
+        """Whether a receipt need not wait."""
+        key, arrived = self._key(step.tag, step.peer), self.mail.arrived
+        while key not in arrived:
+            if type(key) is not int or not self.mail.look():
+                return False
+        return True
+
+    def wait(self, at: DeviceStep) -> None:
+        """Have the device go on when what a receipt needs is there."""
+        assert isinstance(at.step, Recv), "devices wait for cells alone"
+        self.mail.awaited[self._key(at.step.tag, at.step.peer)] = at.number, self.device
+
+    def recv(self, tag: int, peer: int) -> Parcel:
+        """Take a parcel, which is there: before that the device does not go on."""
+        key = self._key(tag, peer)
+        parcel = self.mail.arrived.pop(key)
+        if parcel is not None:
+            return parcel
+        _, slot = self.parcels[peer, self.device, tag]
+        packed, seconds = HEAD.unpack_from(self.mail.shared.room, slot.at - HEAD_NBYTES)
+        return Parcel(view_slot(self.mail.shared, slot), packed, seconds)
+
+    def _key(self, tag: int, peer: int) -> Key:
+        key = peer, self.device, tag
+        return key if peer in self.mail.devices else self.parcels[key][0]
 
 
 def view_slot(shared: Segment, slot: SharedCells) -> Array:
@@ -97,21 +205,27 @@ def view_slot(shared: Segment, slot: SharedCells) -> Array:
 
 
 class DeviceProcess:
-    """The process of one device: does what the caller says, until he is gone.
+    """The process of one device, or of several that take turns: does what the caller says, until he is gone.
+
+    ::
+
+        device 0   compute ─► send 7 ─► recv 9 is not there                        ┌─► recv 9 ─► …
+        device 1                        └─► compute ─► send 8 ─► recv 5 is not there
+        nobody can go on: look into the pipe, and wait there
 
     Parameters
     ----------
     caller : Connection
-    shared, constants : Segment
-    inbox, others
-        As of `Slots`.
+    constants : Segment
+    mail : Mail
     """
 
-    def __init__(
-        self, caller: Connection, shared: Segment, constants: Segment, inbox: int, others: Sequence[int]
-    ) -> None:
-        self.caller, self.shared, self.constants = caller, shared, constants
-        self.inbox, self.others = inbox, others
+    def __init__(self, caller: Connection, constants: Segment, mail: Mail) -> None:
+        self.caller, self.constants, self.mail = caller, constants, mail
+        self.members: dict[int, Member] = {}
+        self.slots: dict[int, Slots] = {}
+        self.at = -1
+        """The device whose turn it is."""
 
     def serve(self) -> None:
         """Answer messages until there are no more."""
@@ -121,19 +235,26 @@ class DeviceProcess:
                 try:
                     ways[message[0]](*message[1:])
                 except Exception as error:
-                    at = -1 if message[0] == "setup" else self.member.at
-                    self.caller.send(("failed", at, make_portable(error)))
+                    number = -1 if message[0] == "setup" else self.members[self.at].at
+                    self.caller.send(("failed", self.at, number, make_portable(error)))
 
     def _set_up(self, pickled: bytes) -> None:
-        self.setup = setup = pickle.loads(pickled)
-        slots = Slots(setup, self.shared, self.inbox, self.others, self.caller.fileno())
-        board = view_slot(self.shared, setup.layout.boards)[setup.part.device]
-        self.member = Member(setup.part, load_backend("numpy"), slots, board)
+        self.setup: Setup = pickle.loads(pickled)
+        self.boards = view_slot(self.mail.shared, self.setup.layout.boards)
+        backend = load_backend("numpy")
+        for part in self.setup.parts:
+            self.at = device = part.device
+            slots = self.slots[device] = Slots(device, self.setup.layout.parcels, self.mail)
+            self.members[device] = Member(part, backend, slots, self.boards[device], self.mail.devices - {device})
         self.caller.send(("ready",))
 
     def _place(self) -> None:
         constants = {name: view_slot(self.constants, slot) for name, slot in self.setup.constants.items()}
-        self.caller.send(("placed", self.member.place({**self.setup.files, **constants})))
+        placed = []
+        for device, member in self.members.items():
+            self.at = device
+            placed.append(member.place({**self.setup.files, **constants}))
+        self.caller.send(("placed", placed))
 
     def _run(
         self,
@@ -144,77 +265,120 @@ class DeviceProcess:
         start: Start | None,
         sources: Mapping[str, Source],
     ) -> None:
-        layout = self.setup.layout
-        slots = {name: view_slot(self.shared, slot) for name, slot in layout.feeds.items()}
-        feeds = {**self.setup.files, **slots, **sources}
+        shared, setup = self.mail.shared, self.setup
+        slots = {name: view_slot(shared, slot) for name, slot in setup.layout.feeds.items()}
+        feeds = {**setup.files, **slots, **sources}
         tell = (lambda steps, node: self.caller.send(("did", steps, node))) if is_told else None
-        counts, cells = self.member.run(feeds, given, begin, errors, tell, start)
-        for slot, array in zip(layout.outputs, cells, strict=True):
-            view_slot(self.shared, slot)[: len(array)] = array  # what was written elsewhere has no cells
-        self.caller.send(("done", counts))
+        turns = {
+            device: member.go(feeds, given, begin, tell, start, self.slots[device].is_there)
+            for device, member in self.members.items()
+        }
+        with one_blas_thread(), np.errstate(**errors):
+            found = self._take_turns(turns)
+        for device, (_, cells) in found.items():
+            for slot, array in zip(setup.outputs[device], cells, strict=True):
+                view_slot(shared, slot)[: len(array)] = array  # what was written elsewhere has no cells
+        self.caller.send(("done", [found[device][0] for device in self.members]))
+
+    def _take_turns(self, turns: Mapping[int, Generator[DeviceStep, None, T]]) -> dict[int, T]:
+        """Go on with the devices that can, first with the one that is furthest behind, until all have ended."""
+        mail, found, turn = self.mail, dict[int, T](), 0
+        mail.ready = [(-1, device) for device in turns]
+        while len(found) < len(turns):
+            if not mail.ready:
+                self._wait()
+            _, self.at = heappop(mail.ready)
+            turn += 1
+            self.boards[self.at, 2] = turn
+            try:
+                self.slots[self.at].wait(next(turns[self.at]))
+            except StopIteration as ended:
+                found[self.at] = ended.value
+        return found
+
+    def _wait(self) -> None:
+        """Wait for a parcel of another process, at most `MAX_WAIT_SECONDS`."""
+        mail, stop = self.mail, monotonic() + MAX_WAIT_SECONDS
+        while not mail.ready:
+            if not mail.wait(stop - monotonic()) and monotonic() >= stop:
+                number, self.at = min(mail.awaited.values())
+                for at in self.members[self.at].part.program:
+                    if at.number == number and isinstance(at.step, Recv):
+                        raise TimeoutError(
+                            f"device {self.at} waited {MAX_WAIT_SECONDS:g} s for what device {at.step.peer} sends "
+                            f"under tag {at.step.tag}"
+                        )
 
 
 def serve(
     control: int,
+    groups: Sequence[Sequence[int]],
     connections: Sequence[int],
     shared: tuple[int, int],
     constants: tuple[int, int],
     pipes: Sequence[Sequence[int]],
+    spins: bool,
 ) -> None:
-    """Fork a process for each device, and end them when the caller is gone; tell him which of them died.
+    """Fork the processes of devices, and end them when the caller is gone; tell him which of them died.
 
     Parameters
     ----------
     control : int
         The descriptor of a connection to the caller.
+    groups : sequence of sequence of int
+        The devices of each process.
     connections : sequence of int
-        Of those of the devices.
+        The descriptors of their connections.
     shared, constants : tuple of int
         The descriptors and sizes of segments.
     pipes : sequence of (int, int)
-        The ends of each device's pipe.
+        The ends of each one's pipe.
+    spins : bool
+        As of `Mail`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    devices: dict[int, int] = {}
-    for device in range(len(connections)):
+    processes: dict[int, int] = {}
+    for number in range(len(connections)):
         process = os.fork()
         if process == 0:
-            _be_device(device, control, connections, shared, constants, pipes, (woken, wake))
-        devices[process] = device
+            _be_one(number, control, groups, connections, shared, constants, pipes, spins, (woken, wake))
+        processes[process] = number
     for file in (*connections, shared[0], constants[0], *(end for pipe in pipes for end in pipe)):
         os.close(file)
     caller = Connection(control)
     with suppress(EOFError, ConnectionError):
-        while devices:
+        while processes:
             ready, _, _ = select.select([control, woken], [], [])
             if control in ready:
                 caller.recv()
             if woken in ready:
                 os.read(woken, 4096)
-            for process in list(devices):
+            for process in list(processes):
                 found, status = os.waitpid(process, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
                 if found:
-                    device = devices[process]
+                    number = processes[process]
                     if not os.WIFSTOPPED(status) and not os.WIFCONTINUED(status):
-                        del devices[process]  # before the caller is told, who may be gone
-                    caller.send((device, status))
-    for process in devices:
+                        del processes[process]  # before the caller is told, who may be gone
+                    caller.send((number, status))
+    for process in processes:
         os.kill(process, signal.SIGKILL)
-    for process in devices:
+    for process in processes:
         os.waitpid(process, 0)
 
 
-def _be_device(
-    device: int,
+def _be_one(
+    number: int,
     control: int,
+    groups: Sequence[Sequence[int]],
     connections: Sequence[int],
     shared: tuple[int, int],
     constants: tuple[int, int],
     pipes: Sequence[Sequence[int]],
+    spins: bool,
     woken: Sequence[int],
 ) -> None:
     """What a forked process does, from its first to its last moment."""
@@ -223,11 +387,14 @@ def _be_device(
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _die_with_parent()
-        others = [file for k, file in enumerate(connections) if k != device]
-        for file in (control, *woken, *others, *(pipe[0] for k, pipe in enumerate(pipes) if k != device)):
+        others = [file for k, file in enumerate(connections) if k != number]
+        for file in (control, *woken, *others, *(pipe[0] for k, pipe in enumerate(pipes) if k != number)):
             os.close(file)
-        inbox, outboxes = pipes[device][0], [pipe[1] for pipe in pipes]
-        DeviceProcess(Connection(connections[device]), Segment(*shared), Segment(*constants), inbox, outboxes).serve()
+        process = {device: k for k, group in enumerate(groups) for device in group}
+        outboxes = [pipes[process[device]][1] for device in range(len(process))]
+        inbox, caller = pipes[number][0], Connection(connections[number])
+        mail = Mail(groups[number], Segment(*shared), inbox, outboxes, caller.fileno(), spins)
+        DeviceProcess(caller, Segment(*constants), mail).serve()
         status = 0
     finally:
         os._exit(status)

@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
 from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
-from tapestry_exec.run.settled import Settled
+from tapestry_exec.run.settled import Settled, pack_noted
 from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent, new
 from tapestry_plan.ir import Op, OpNode, Shard
@@ -98,20 +97,15 @@ class Counts(Struct):
     spilled: int
     flop: float
     peak_nbytes: int
-    timeline: list[TraceEvent]
+    timeline: list[TraceEvent] | bytes
+    """Of the steps that were done; packed where they are told to another process, which unpacks them when asked."""
+    told: Settled | bytes = ()
+    """Events of the others."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To be told to another process: events one by one are most of what is pickled, and take ten times as long."""
         plain = self.links, self.placed, self.copied, self.spilled, self.flop, self.peak_nbytes
-        return _read_counts, (msgspec.msgpack.encode(self.timeline), *plain)
-
-
-def _read_counts(timeline: bytes, *plain: Any) -> Counts:
-    fields = (*plain, _EVENTS.decode(timeline))
-    return Counts(*fields)
-
-
-_EVENTS = msgspec.msgpack.Decoder(list[TraceEvent])
+        packed = (one if isinstance(one, bytes) else pack_noted(one) for one in (self.timeline, self.told))
+        return Counts, (*plain, *packed)
 
 
 class Interpreter:
@@ -152,6 +146,8 @@ class Interpreter:
         """Called before each step of a run that saves what its devices hold."""
         self.told: Settled = ()
         """Events of steps that are not done anew."""
+        self.stood_since: float | None = None
+        """Where devices take turns: when it came to the receipt at which it stands."""
         self.begin_at(perf_counter())
 
     def begin_at(self, begin: float) -> None:
@@ -162,7 +158,7 @@ class Interpreter:
         self.flop = 0.0
         self.timeline: list[TraceEvent] = []
         self.kept.clear()
-        self.watch, self.told = None, ()
+        self.watch, self.told, self.stood_since = None, (), None
         self.absorbed: Mapping[int, Absorbed] | None = getattr(self.memory, "absorbed", None)
 
     def do(self, at: DeviceStep) -> None:
@@ -259,6 +255,8 @@ class Interpreter:
     def _recv(self, k: int, step: Recv, start: float) -> TraceEvent:
         parcel, peer = self.transport.recv(step.tag, step.peer), step.peer
         waited = perf_counter() - start
+        if self.stood_since is not None:  # until the cells came: then it waited for its turn
+            waited, self.stood_since = max(parcel.packed + parcel.seconds - self.stood_since, 0.0), None
         nbytes = int(parcel.cells.nbytes)
         arrived = self.backend.move(parcel.cells, peer, self.device)
         unpacking = perf_counter()

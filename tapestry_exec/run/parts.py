@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, MutableSequence, Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tapestry_exec.run.checkpoints.saving import Start, Stopover, list_carried
 from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transport
 from tapestry_exec.run.residents import Residents
 from tapestry_exec.run.sessions import Deployed
-from tapestry_exec.run.settled import Left, tell_settled
+from tapestry_exec.run.settled import Left, pack_noted
 from tapestry_exec.run.stores import Written
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
@@ -96,21 +97,34 @@ class Member:
     transport : Transport
     board : mutable sequence of int, optional
         Where the step that it is at, and the bytes that it has sent, are written for who watches it.
+    near : collection of int, optional
+        Other devices in this process, with whose programs this one's takes turns: they read what they are sent where
+        it lies. Without it the transport gets payloads, and waits itself.
     """
 
     def __init__(
-        self, part: DevicePart, backend: Backend[Any], transport: Transport, board: MutableSequence[int] | None = None
+        self,
+        part: DevicePart,
+        backend: Backend[Any],
+        transport: Transport,
+        board: MutableSequence[int] | None = None,
+        near: Collection[int] | None = None,
     ) -> None:
         self.part, self.backend = part, backend
+        self.lent = {at.step.src for at in part.program if isinstance(at.step, Send) and at.step.peer in (near or ())}
+        """Buffers whose places others may still read when they are given back."""
+        lending = None if near is None else False
         self.board = [-1, 0] if board is None else board
         (self.memory,) = backend.open([part.arena_nbytes], [0])
         ops = {**BUILTIN_OPS, **part.ops}
-        self.interpreter = Interpreter(part.device, part.work, self.memory, backend, {}, ops, transport)
+        self.interpreter = Interpreter(part.device, part.work, self.memory, backend, {}, ops, transport, lending)
         self.board[0], self.board[1] = -1, 0
         self.cuts: dict[int, Cut] = {}
         """What the device holds at cuts, as far as it was asked for."""
         self.left: Left | None = None
         """What it needs to do in runs behind the first one."""
+        self.told = b""
+        """What these only tell."""
 
     @property
     def at(self) -> int:
@@ -157,6 +171,31 @@ class Member:
         Counts, list of array
             What was counted, and the cells of `DevicePart.outputs`.
         """
+        with one_blas_thread(), np.errstate(**errors):
+            going = self.go(host, given, begin, tell, start)
+            while True:
+                try:
+                    next(going)
+                except StopIteration as ended:
+                    found: tuple[Counts, list[Array]] = ended.value
+                    return found
+
+    def go(
+        self,
+        host: Mapping[str, Any],
+        given: Sequence[str],
+        begin: float,
+        tell: Callable[[int, str], None] | None,
+        start: Start | None = None,
+        is_there: Callable[[Recv], bool] | None = None,
+    ) -> Generator[DeviceStep, None, tuple[Counts, list[Array]]]:
+        """The same as `run`, in turns with other devices: a turn ends where cells have not come, of which it asks.
+
+        Yields
+        ------
+        DeviceStep
+            The receipt at which it goes on when they are there.
+        """
         mine, board, done, sent = self.interpreter, self.board, 0, 0
         mine.host = host
         board[0], board[1] = -1, 0
@@ -168,27 +207,34 @@ class Member:
         if is_whole and self.left is not None and tell is None:
             steps, mine.told = self.left.steps, self.left.told
             self.memory.take_settled()
-        with one_blas_thread(), np.errstate(**errors):
-            for at in steps:
-                board[0] = at.number
-                mine.do(at)
-                if isinstance(at.step, Send):
-                    board[1] = sent = sum(mine.links.values())
-                    continue
-                done += 1
-                if tell is not None and isinstance(at.step, Compute):
-                    tell(done, at.step.node)
-                    done = 0
+        for at in steps:
+            step = at.step
+            board[0] = at.number
+            if is_there is not None and isinstance(step, Recv) and not is_there(step):
+                mine.stood_since = perf_counter()
+                yield at
+            mine.do(at)
+            if isinstance(step, Send):
+                board[1] = sent = sum(mine.links.values())
+                continue
+            done += 1
+            if tell is not None and isinstance(step, Compute):
+                tell(done, step.node)
+                done = 0
         if stopover is not None:
             stopover.finish()
         if is_whole and self.left is None and hasattr(self.memory, "list_settled"):
-            self.left = Left.of(self.part.program, self.memory.list_settled(), self.part.work.buffers)
+            settled = set(self.memory.list_settled()) - self.lent
+            self.left = Left.of(self.part.program, settled, self.part.work.buffers)
+            self.told = pack_noted(self.left.told)
         cells = self.take_outputs(None if start is None else start.written)
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)
         assert sent == sum(mine.links.values()), "what was sent is on the board"
-        mine.timeline = tell_settled(mine.timeline, mine.told)
-        return mine.count(), cells
+        counts = mine.count()
+        if mine.told:
+            counts.told = self.told
+        return counts, cells
 
     def _begin_at_stop(self, start: Start, given: Sequence[str]) -> Stopover:
         """Watch for cuts, and restore what was saved."""

@@ -42,7 +42,7 @@ class Findings(Struct, frozen=True):
     programs: tuple[tuple[DeviceStep, ...], ...]
     arenas_nbytes: tuple[int, ...]
     payloads_nbytes: tuple[int, ...]
-    seconds: float
+    seconds: tuple[float, ...]
     fitted: dict[int, ShardPlan | None] = field(default_factory=dict)
     """By bytes of memory: the plan that spills so that it fits; None where the plan itself fits."""
     backends: dict[str, Backend[Any]] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class PreparedPlan(Guarded):
         Of all devices, in the plan's order.
     programs : tuple of tuple of DeviceStep
         The same of each device, in the order of its program.
-    seconds : float
-        What its operators take on one core, roughly.
+    seconds : tuple of float
+        By device: what its operators take on one core, roughly.
     arenas_nbytes : tuple of int
         By device: bytes of its arena, as far as the plan's buffers reach.
     payloads_nbytes : tuple of int
@@ -103,7 +103,7 @@ class PreparedPlan(Guarded):
     work: StepFacts
     steps: tuple[DeviceStep, ...]
     programs: tuple[tuple[DeviceStep, ...], ...]
-    seconds: float
+    seconds: tuple[float, ...]
     arenas_nbytes: tuple[int, ...]
     payloads_nbytes: tuple[int, ...]
 
@@ -157,7 +157,7 @@ def _find(plan: ShardPlan) -> Findings:
     steps = tuple(split_steps(graph, plan.written))
     programs = _list_programs(steps, plan.mesh.size)
     sizes = tuple(_arenas_nbytes(plan)), tuple(list_payloads(buffers, steps, plan.outputs, plan.mesh.size))
-    return Findings(work, steps, programs, *sizes, _count_seconds(plan, buffers))
+    return Findings(work, steps, programs, *sizes, tuple(_list_seconds(plan, buffers)))
 
 
 def _list_programs(steps: Iterable[DeviceStep], devices: int) -> tuple[tuple[DeviceStep, ...], ...]:
@@ -168,11 +168,16 @@ def _list_programs(steps: Iterable[DeviceStep], devices: int) -> tuple[tuple[Dev
     return tuple(tuple(each[k] for k in order_hoisted([at.step for at in each])) for each in mine)
 
 
-def _count_seconds(plan: ShardPlan, buffers: Mapping[int, Buffer]) -> float:
-    """What the operators take on one core, roughly: their arithmetic, and going through what they read and write."""
+def _list_seconds(plan: ShardPlan, buffers: Mapping[int, Buffer]) -> list[float]:
+    """What the operators of each device take on one core, roughly.
+
+    Their arithmetic, and going through what they read and write.
+    """
     numbers = (n for s in plan.steps if isinstance(s, Compute) for n in (*s.inputs, *s.outputs) if n is not None)
-    nbytes = sum(buffers[n].nbytes for n in numbers)
-    return sum(plan.flop) / tuning.ROUGH_FLOP_PER_SECOND + nbytes / tuning.ROUGH_NBYTES_PER_SECOND
+    found = [flop / tuning.ROUGH_FLOP_PER_SECOND for flop in plan.flop]
+    for number in numbers:
+        found[buffers[number].device] += buffers[number].nbytes / tuning.ROUGH_NBYTES_PER_SECOND
+    return found
 
 
 def _arenas_nbytes(plan: ShardPlan) -> list[int]:

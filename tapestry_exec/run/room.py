@@ -135,3 +135,8 @@ def _address_space() -> Iterator[int]:
     if most != resource.RLIM_INFINITY:
         with open(f"{PROC}/self/statm") as text:
             yield most - int(text.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def count_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -299,7 +299,9 @@ def interpret(
         each.finish()
     seconds = perf_counter() - begin
     if engine.spans is not None:
-        record = Record.of((on_devices(record.noted[0][0], engine.times(begin), counts), ()))
+        ((noted, _),) = record.noted
+        assert not isinstance(noted, bytes), "devices with queues are in this process"
+        record = Record.of((on_devices(noted, engine.times(begin), counts), ()))
     buffers = prepared.work.buffers
     blocks = [block for output in prepared.plan.outputs for block in output.blocks]
     cells, is_there = [], getattr(type(engine), "arrive", Backend.arrive) is Backend.arrive
@@ -324,7 +326,7 @@ def _wants_threads(prepared: PreparedPlan) -> bool:
     wants: Callable[[float, int, int], bool] | None = getattr(engine, "wants_threads", None)
     if wants is None or together or engine.spans is not None:
         return False
-    return wants(prepared.seconds, len(prepared.shards), prepared.plan.mesh.size)
+    return wants(sum(prepared.seconds), len(prepared.shards), prepared.plan.mesh.size)
 
 
 def make_result(
@@ -338,7 +340,7 @@ def make_result(
 ) -> RunResult:
     """The result of a run, of what each device counted, and of the cells of the outputs' blocks."""
     if record is None:
-        record = Record.of(*((one.timeline, ()) for one in counts))
+        record = Record.of(*((one.timeline, one.told) for one in counts))
     received = [0] * len(counts)
     for (_, dst), nbytes in links.items():
         received[dst] += nbytes

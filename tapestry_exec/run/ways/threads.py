@@ -1,10 +1,12 @@
-"""A thread for each device: each does its program, and waits only for cells that others send.
+"""Threads for devices: each device does its program, and waits only for cells that others send.
 
-::
+There are no more threads than cores. A thread goes on with a device until that needs cells which have not come; then
+it takes another one that can go on, first the one that is furthest behind in the plan. So no core is idle while any
+device can go on, and no thread waits for a core that another one has::
 
-    thread 0   compute a ─► send 7 ─► compute b ─► …
-                              ╲
-    thread 1   compute c ───── recv 7 ─► compute d ─► …
+    thread 0   device 0: compute a ─► send 7 to 1 ─► recv 9 is not there │ device 2: compute e ─► …
+                                          │
+    thread 1   device 1: compute c ─► … recv 7 is there ─► compute d ─► send 9 to 0 ─► …
     caller     counts the steps that are done, tells of them, and ends all threads when one fails or Ctrl-C comes
 """
 
@@ -12,36 +14,82 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from queue import SimpleQueue
 from threading import Condition, Thread
-from time import monotonic
+from time import perf_counter
 from typing import NamedTuple
 
-from tapestry_exec.run import tuning
 from tapestry_exec.run.interpreter import Interpreter, Parcel
+from tapestry_exec.run.room import count_cores
 from tapestry_exec.run.settled import Record
 from tapestry_exec.run.ways.job import Job, name_step
-from tapestry_plan.steps import Compute, Send
-
-
-class Stopped(Exception):
-    """Another device failed, or the caller was interrupted: this one ends, too."""
+from tapestry_plan.steps import Compute, DeviceStep, Recv, Send
 
 
 class Inboxes:
-    """Where parcels between threads lie: one place for each device, at which it waits."""
+    """Where parcels between devices lie, and which devices can go on."""
 
     def __init__(self, size: int) -> None:
         self.parcels: list[dict[tuple[int, int], Parcel]] = [{} for _ in range(size)]
-        self.arrived = [Condition() for _ in range(size)]
+        self.changed = Condition()
+        self.ready = [(-1, device) for device in range(size)]
+        """A heap of the devices that can go on and no thread has, by the steps that they are at."""
+        self.awaited: dict[int, tuple[int, int, int]] = {}
+        """The devices that cannot: from whom, under which tag they need cells, and for which step."""
+        self.busy = 0
+        """How many devices threads have."""
         self.is_over = False
+        heapify(self.ready)
+
+    def take(self) -> int | None:
+        """Wait for a device that can go on; None where all have ended, or the run is over.
+
+        Raises
+        ------
+        Stuck
+            Where all devices that are left wait for each other.
+        """
+        with self.changed:
+            while not self.is_over and not self.ready:
+                if not self.busy:
+                    if self.awaited:
+                        raise Stuck(*min((k, d, *which) for d, (*which, k) in self.awaited.items()))
+                    return None
+                self.changed.wait()
+            if self.is_over:
+                return None
+            self.busy += 1
+            return heappop(self.ready)[1]
+
+    def leave(self, device: int, at: DeviceStep | None) -> bool:
+        """Have a device wait at a receipt, unless its cells have come, or end; whether it does."""
+        with self.changed:
+            if at is not None:
+                assert isinstance(at.step, Recv), "devices wait for cells alone"
+                key = at.step.peer, at.step.tag
+                self.awaited[device] = (*key, at.number)
+                if key in self.parcels[device]:  # asked behind that: who sends puts it there, and then asks who waits
+                    del self.awaited[device]
+                    return False
+            self.busy -= 1
+            if not self.busy:
+                self.changed.notify_all()  # who waits for a device that can go on may wait in vain
+            return True
 
     def stop(self) -> None:
         """End all waits."""
-        self.is_over = True
-        for condition in self.arrived:
-            with condition:
-                condition.notify_all()
+        with self.changed:
+            self.is_over = True
+            self.changed.notify_all()
+
+
+class Stuck(Exception):
+    """A device needs cells at a step that nobody will send."""
+
+    def __init__(self, number: int, device: int, peer: int, tag: int) -> None:
+        super().__init__(f"device {device} waits for what device {peer} sends under tag {tag}, and no device can go on")
+        self.number = number
 
 
 class Inbox:
@@ -51,26 +99,19 @@ class Inbox:
         self.device, self.every = device, every
 
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
-        """Put a parcel where the peer waits."""
-        with self.every.arrived[peer]:
-            self.every.parcels[peer][self.device, tag] = parcel
-            self.every.arrived[peer].notify()
+        """Put a parcel where the peer finds it, which can go on if it waits for that."""
+        every = self.every
+        every.parcels[peer][self.device, tag] = parcel
+        if peer in every.awaited:  # who comes to wait from here on sees the parcel
+            with every.changed:
+                awaited = every.awaited.get(peer)
+                if awaited is not None and awaited[:2] == (self.device, tag):
+                    heappush(every.ready, (every.awaited.pop(peer)[2], peer))
+                    every.changed.notify()
 
     def recv(self, tag: int, peer: int) -> Parcel:
-        """Wait for a parcel, at most `tuning.MAX_WAIT_SECONDS`."""
-        mine, key = self.every.parcels[self.device], (peer, tag)
-        stop = monotonic() + tuning.MAX_WAIT_SECONDS
-        arrived = self.every.arrived[self.device]
-        with arrived:
-            while key not in mine:
-                if self.every.is_over:
-                    raise Stopped
-                if not arrived.wait(max(stop - monotonic(), 0)) and monotonic() >= stop:
-                    raise TimeoutError(
-                        f"device {self.device} waited {tuning.MAX_WAIT_SECONDS:g} s for what device {peer} sends under "
-                        f"tag {tag}"
-                    )
-            return mine.pop(key)
+        """Take a parcel away, which is there: before that the device does not go on."""
+        return self.every.parcels[self.device].pop((peer, tag))
 
 
 def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inboxes) -> Record:
@@ -88,8 +129,10 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
     Record
     """
     told: SimpleQueue[_Told] = SimpleQueue()
+    work = _work, job, interpreters, [0] * len(interpreters), inboxes, told
     threads = [
-        Thread(target=contextvars.copy_context().run, args=(_work, job, one, told), daemon=True) for one in interpreters
+        Thread(target=contextvars.copy_context().run, args=work, daemon=True)
+        for _ in range(min(len(interpreters), count_cores()))
     ]
     total, done, last = sum(not isinstance(at.step, Send) for at in job.every.steps), 0, ""
     failed: _Told | None = None
@@ -112,7 +155,8 @@ def run_in_threads(job: Job, interpreters: Sequence[Interpreter], inboxes: Inbox
     finally:
         inboxes.stop()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:  # Ctrl-C may come before it is started
+                thread.join()
     if failed is not None and failed.error is not None:
         if not isinstance(failed.error, Exception):
             raise failed.error  # as sys.exit() in a block is
@@ -130,18 +174,30 @@ class _Told(NamedTuple):
     is_last: bool = False
 
 
-def _work(job: Job, mine: Interpreter, told: SimpleQueue[_Told]) -> None:
-    """Do one device's program."""
+def _work(
+    job: Job, every: Sequence[Interpreter], places: list[int], inboxes: Inboxes, told: SimpleQueue[_Told]
+) -> None:
+    """Go on with devices that can, from where in their programs they are, until there are none."""
     done, at = 0, None
     try:
-        for at in job.programs[mine.device].steps:
-            mine.do(at)
-            done += not isinstance(at.step, Send)
-            if job.progress is not None and isinstance(at.step, Compute):
-                told.put(_Told(done, at.step.node))
-                done = 0
+        while (device := inboxes.take()) is not None:
+            mine, program, parcels = every[device], job.programs[device].steps, inboxes.parcels[device]
+            for place in range(places[device], len(program)):
+                at = program[place]
+                step = at.step
+                if isinstance(step, Recv) and (step.peer, step.tag) not in parcels:
+                    mine.stood_since, places[device] = perf_counter(), place  # before another thread may go on with it
+                    if inboxes.leave(device, at):
+                        break
+                mine.do(at)
+                done += not isinstance(step, Send)
+                if job.progress is not None and isinstance(step, Compute):
+                    told.put(_Told(done, step.node))
+                    done = 0
+            else:
+                inboxes.leave(device, None)
         told.put(_Told(done, is_last=True))
-    except Stopped:
-        told.put(_Told(is_last=True))
+    except Stuck as error:
+        told.put(_Told(error=error, number=error.number, is_last=True))
     except BaseException as error:
         told.put(_Told(error=error, number=at.number if at else 0, is_last=True))

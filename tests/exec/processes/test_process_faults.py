@@ -38,7 +38,7 @@ def test_all_begin_again_after_each_fault(rounds: int, tmp_path: Path) -> None:
     for k in range(rounds):
         (tmp_path / str(k)).mkdir()
         p, inputs = made(2 + k % 3)
-        backend = ProcessBackend(retries=len(KINDS))
+        backend = ProcessBackend(retries=len(KINDS), processes=p.mesh.size)
         found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(KINDS, str(tmp_path / str(k)))))
         assert_same(found, run(p, inputs, backend="serial"))
         assert [(fault.generation, fault.device) for fault in found.faults] == [(k + 1, 0) for k in range(len(KINDS))]
@@ -49,9 +49,19 @@ def test_all_begin_again_after_each_fault(rounds: int, tmp_path: Path) -> None:
             assert sum(sent or 0 for sent in fault.nbytes_sent) <= p.nbytes_moved
 
 
+def test_devices_of_one_process_are_lost_together_and_begin_again(tmp_path: Path) -> None:
+    p, inputs = made(4)
+    backend = ProcessBackend(retries=len(KINDS), processes=2)
+    found = run(p, inputs, backend=backend, ops=as_relu(Sabotage(KINDS, str(tmp_path))))
+    assert_same(found, run(p, inputs, backend="serial"))
+    assert [fault.device in (0, 1) for fault in found.faults] == [True] * len(KINDS)
+    died = [fault.error for fault in found.faults if "died" in fault.error]
+    assert len(died) == len(KINDS) - 1 and all("the process of devices 0 and 1 died (signal 9)" in one for one in died)
+
+
 def test_all_begin_again_where_devices_died_before_the_first_step(rounds: int) -> None:
     p, inputs = made(3)
-    with deploy(p, backend=ProcessBackend(retries=1)) as placed, deploy(p, backend="serial") as one_by_one:
+    with deploy(p, backend=ProcessBackend(retries=1, processes=3)) as placed, deploy(p, backend="serial") as one_by_one:
         wanted = one_by_one.run(inputs)
         for k in range(rounds):
             _, *devices = sorted(of_mine())
@@ -105,7 +115,9 @@ def test_state_that_is_lost_is_asked_for() -> None:
     assert not of_mine()
 
 
-@pytest.mark.parametrize(("given", "words"), [({"retries": -1}, "at least 0"), ({"patience": 0}, "above 0")])
+@pytest.mark.parametrize(
+    ("given", "words"), [({"retries": -1}, "at least 0"), ({"patience": 0}, "above 0"), ({"processes": 0}, "processes")]
+)
 def test_wrong_numbers_are_refused(given: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ProcessBackend(**given)  # type: ignore[arg-type]

@@ -12,17 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from tapestry_exec import BackendUnavailable, ProcessBackend, StepFailed, deploy, run
+from tapestry_exec import BackendUnavailable, NumpyBackend, ProcessBackend, StepFailed, deploy, run
 from tapestry_exec.processes import backend
 from tapestry_exec.processes.segments import Segment
-from tapestry_exec.processes.worker import Slots
+from tapestry_exec.processes.setup import SharedCells, share_out
+from tapestry_exec.processes.worker import Mail, Slots
+from tapestry_exec.run import Parcel
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.ops import relu
-from tapestry_plan.steps import spill
+from tapestry_plan.steps import Buffer, Recv, spill
+from tapestry_sets import Region
 from tests.exec.own_ops import as_relu, die_first, doubled, raise_first, sleep_long
 from tests.exec.run.test_deploy import training_step
 from tests.exec.run.test_side_by_side import made
@@ -144,17 +148,18 @@ def test_networks_have_the_bits_and_counts_of_one_loop(which: Sequence[tuple[str
             assert found.nbytes_by_link == case.plan.nbytes_by_link
 
 
-def test_processes_that_stay_run_often() -> None:
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_processes_that_stay_run_often(processes: int) -> None:
     g = load_onnx(MODELS / "gpt2.onnx")
     p, rng = plan(g, Mesh((4,))), np.random.default_rng(0)
     given = [s for s in g.stored.values() if s.kind == "input"]
-    with deploy(p, backend="processes") as placed:
+    with deploy(p, backend=ProcessBackend(processes=processes)) as placed:
         one_by_one = deploy(p, backend="serial")
         for _ in range(3):
             feeds = {s.name: rng.integers(0, 2, s.shape).astype(s.dtype) for s in given}
             assert_same(placed.run(feeds, verify=True), one_by_one.run(feeds))
         one_by_one.close()
-        assert len(of_mine()) == 5, "a server and four devices"
+        assert len(of_mine()) == 1 + processes, "a server, and those of the devices"
 
 
 def test_plans_that_spill_run_in_processes() -> None:
@@ -185,17 +190,19 @@ def test_many_parcels_wait_in_their_slots(monkeypatch: pytest.MonkeyPatch) -> No
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
     caller, end = os.pipe()
-    told = Slots.__new__(Slots)
-    told.inbox, told.caller, told.arrived, told.others = ours, caller, set(), [theirs]
-    told.device, told.shared = 0, Segment.create(64)
-    from tapestry_exec.processes.setup import SharedCells
-    from tapestry_exec.run.interpreter import Parcel
-
-    told.parcels = {(0, 0, tag): (tag, SharedCells(16, (1,), "float32")) for tag in range(40_000)}
+    os.set_blocking(ours, False)
+    (device,) = NumpyBackend().open([64], [0])
+    buffer, regions = Buffer(0, 1, "x", (0,), (4,), "float32", 0, 16), (Region.full((4,)),)
+    device.alloc(buffer, (4,))
+    device.unpack(np.arange(4, dtype=np.float32), buffer, regions)
+    mail = Mail([1], Segment.create(64), ours, [theirs, theirs], caller)
+    slot = SharedCells(16, (4,), "float32")
+    told = Slots(1, {(*pair, tag): (tag, slot) for tag in range(40_000) for pair in ((1, 0), (0, 1))}, mail)
     for tag in range(40_000):
-        told.send(tag, 0, Parcel(np.ones(1, np.float32), 0.0, 0.0))
-    assert float(told.recv(39_999, 0).cells[0]) == 1.0 and told.arrived >= set(range(20_000))
-    for file in (ours, theirs, caller, end, told.shared.file):
+        told.send(tag, 0, Parcel(device.lend(buffer, regions, False), 0.0, 0.0))
+    assert told.is_there(Recv(39_999, 0, "", "x", 0, regions)) and mail.arrived.keys() >= set(range(20_000))
+    assert told.recv(39_999, 0).cells.tolist() == [0, 1, 2, 3]
+    for file in (ours, theirs, caller, end, mail.shared.file):
         os.close(file)
 
 
@@ -225,9 +232,37 @@ def test_a_process_that_dies_is_named_and_all_others_end() -> None:
     p, inputs = made()
     with pytest.raises(
         StepFailed,
-        match=r"the process of device 0 died \(signal 9\) at step \d+ \(compute 'act' .* before the run was done; noth",
+        match=r"the process of devices? 0.* died \(signal 9\) at step \d+ \(compute 'act' .* before the run was done",
     ):
         run(p, inputs, backend="processes", ops=as_relu(die_first))
+
+
+def test_devices_share_processes_where_that_is_even() -> None:
+    assert share_out([1.0] * 4, 2) == [(0, 1), (2, 3)] and share_out([0.0] * 3, 8) == [(0,), (1,), (2,)]
+    assert share_out([1.0] * 5, 2) == [(0, 1), (2, 3, 4)], "who asks for two has two"
+    for cores in (1, 2, 3, 4, 7):
+        for size in (1, 2, 3, 4, 6, 8, 64):
+            with mock.patch("tapestry_exec.processes.setup.count_cores", lambda cores=cores: cores):
+                groups = share_out([1.0] * size, None)
+            assert [device for group in groups for device in group] == list(range(size))
+            most, even = max(map(len, groups)), size / min(size, cores)
+            assert len(groups) == size or (len(groups) == cores and most <= 1.1 * even)
+    with mock.patch("tapestry_exec.processes.setup.count_cores", lambda: 2):
+        assert share_out([3.0, 1.0, 1.0, 1.0], None) == [(0,), (1, 2, 3)]
+        assert share_out([5.0, 1.0, 1.0, 1.0], None) == [(0,), (1,), (2,), (3,)], "half would wait for the other half"
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("devices", [3, 4])
+def test_devices_of_one_process_take_turns(devices: int, processes: int) -> None:
+    """The bits, counts and steps of one loop, in runs of one deployment; what fails is named with its device."""
+    p, inputs = made(devices)
+    with deploy(p, backend=ProcessBackend(processes=processes)) as placed, deploy(p, backend="serial") as loop:
+        for k in range(3):
+            given = {"x": inputs["x"] + k}
+            assert_same(placed.run(given), loop.run(given))
+    with pytest.raises(StepFailed, match=r"compute 'act' on device 0, .* FloatingPointError: too hot"):
+        run(p, inputs, backend=ProcessBackend(processes=processes), ops=as_relu(raise_first))
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["the server", "a device"])
