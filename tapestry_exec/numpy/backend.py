@@ -29,8 +29,8 @@ class NumpyBackend(Backend["NumpyDevice"]):
     Arenas that are closed are kept for the next run on the same object: memory that was touched before is
     faster. A run that begins before another one ended gets arenas of its own.
 
-    Each device has a thread, where operators take longer than that costs, and there is a core for it. Bits and counts
-    are the same as in one loop.
+    Devices run in threads, as many as there are cores, where operators take longer than that costs. Bits and counts are
+    the same as in one loop.
 
     Examples
     --------

@@ -8,7 +8,7 @@ POISON_FLOAT = 0xFF
 POISON_OTHER = 0xA5
 """In buffers of other cells: no small number, and no truth value."""
 MIN_THREADED_SECONDS = 2e-3
-"""How long the work of a plan must take, roughly, on one core, so that a thread for each device pays."""
+"""How long the work of a plan must take, roughly, on one core, so that threads pay."""
 MIN_THREADED_SHARD_SECONDS = 8e-4
 """The same of a shard of an operator, on average: in between threads wait for each other's Python.
 

@@ -152,6 +152,8 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
 class _Follow:
     def __init__(self, plan: ShardPlan) -> None:
         self.plan, self.graph = plan, plan.graph
+        self.units: dict[tuple[Any, ...], int] = {}
+        """Of each kind of buffer what its offset must be a multiple of."""
         self.buffers: dict[int, Buffer] = {}
         self.live: dict[int, Held] = {}
         self.host: dict[int, tuple[Held, int]] = {}
@@ -223,6 +225,22 @@ class _Follow:
 
         need(b.id not in self.buffers, "there are two buffers of this number")
         need(0 <= b.device < self.plan.mesh.size, "device {} is not on the mesh of {}", b.device, self.plan.mesh.size)
+        strides = None if b.within is None else b.within.strides
+        kind = b.tensor, b.shape, len(b.start), strides, b.dtype, b.nbytes, b.part < 0, b.fill
+        unit = self.units.get(kind)
+        if unit is None:
+            unit = self.units[kind] = self._check_kind(b)
+        need(b.offset >= 0 and not b.offset % unit, "offset {} must be >= 0 and a multiple of {}", b.offset, unit)
+        end, most = b.offset + (b.room or b.nbytes), self.plan.peak_nbytes[b.device]
+        need(end <= most, "it ends at byte {}, device {} holds {} at most", end, b.device, most)
+        self.buffers[b.id] = b
+
+    def _check_kind(self, b: Buffer) -> int:
+        """What of a buffer does not depend on where it lies; what its offset must be a multiple of."""
+
+        def need(holds: object, message: str, *about: Any) -> None:
+            self._need(holds, "buffer {} of {!r}: " + message, b.id, b.tensor, *about)
+
         try:
             dtype = np.dtype(b.dtype)
         except (TypeError, ValueError, SyntaxError):
@@ -240,8 +258,6 @@ class _Follow:
         reach = 1 + sum(s * (n - 1) for s, n in zip(b.strides, b.shape, strict=True)) if prod(b.shape) else 0
         nbytes = reach * dtype.itemsize
         need(b.nbytes == nbytes, "{} bytes for shape {} of {}, {} needed", b.nbytes, b.shape, b.dtype, nbytes)
-        unit = ALIGNMENT_NBYTES if is_state else dtype.itemsize
-        need(b.offset >= 0 and not b.offset % unit, "offset {} must be >= 0 and a multiple of {}", b.offset, unit)
         if b.fill is not None and dtype.kind in "biu":
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             need(low <= b.fill <= high and b.fill == int(b.fill), "fill {} is not a value of {}", b.fill, b.dtype)
@@ -250,9 +266,7 @@ class _Follow:
             need(len(shape) == len(b.shape), "shape {} has another rank than the tensor's {}", b.shape, shape)
             wanted = self._source(b.tensor).dtype if b.part < 0 else self._written(b.tensor)
             need(wanted == b.dtype, "dtype {} where the tensor has {}", b.dtype, wanted)
-        end, most = b.offset + (b.room or b.nbytes), self.plan.peak_nbytes[b.device]
-        need(end <= most, "it ends at byte {}, device {} holds {} at most", end, b.device, most)
-        self.buffers[b.id] = b
+        return ALIGNMENT_NBYTES if is_state else dtype.itemsize
 
     def _check_within(self, b: Buffer, within: Within) -> None:
         """A buffer lies within another one cell by cell, each in a cell of its own."""
@@ -424,8 +438,9 @@ class _Follow:
 
     def _covers(self, by: Sequence[DisjointRegions], cells: DisjointRegions) -> bool:
         """Whether the union of regions, which may overlap, holds all the cells."""
-        if any(have is cells or self._holds(have, cells) for have in by):
-            return True
+        for have in by:
+            if have is cells or self._holds(have, cells):
+                return True
         for have in by:
             cells = cells - have
             if cells.is_empty:

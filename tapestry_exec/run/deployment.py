@@ -84,8 +84,8 @@ def run(
         Every input of the graph, with its exact shape and dtype. Of arrays of Zarr's and Dask's each device reads the
         regions that it is given, where it runs.
     backend : str or Backend
-        An object, or a name: then the arenas are kept for further runs of this plan, as long as it lives. "numpy" has a
-        thread for each device where that pays, "serial" one loop, "processes" a process for each device; all give the
+        An object, or a name: then the arenas are kept for further runs of this plan, as long as it lives. "numpy" has
+        threads where that pays, "serial" one loop, "processes" processes, in which devices take turns; all give the
         same bits, with BLAS on one thread.
     verify : bool
         Also run the graph unsharded and compare: integers and booleans exactly, floats within

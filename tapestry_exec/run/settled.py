@@ -2,7 +2,7 @@
 
 Most steps of a plan take a place in an arena, or give it back. Where one lies, and which cells steps write there, does
 not depend on numbers, so that after one run nothing is left to do at these steps; their events are told all the same.
-Runs whose steps somebody watches do all of them, and where each device has a thread what is sent takes its place anew,
+Runs whose steps somebody watches do all of them, and where devices run in threads what is sent takes its place anew,
 since others may read there when it is given back::
 
     the program     alloc a   place a   alloc b   compute   free a   send b   free b

@@ -1,7 +1,7 @@
-"""Who runs the devices' programs: one loop in the plan's order, or a thread for each device.
+"""Who runs the devices' programs: one loop in the plan's order, or threads, in which devices take turns.
 
-Each has the interpreters of all devices, and a transport between them; another process for each device is a wing of
-its own (`tapestry_exec.processes`).
+Each has the interpreters of all devices, and a transport between them; processes are a wing of their own
+(`tapestry_exec.processes`).
 """
 
 from tapestry_exec.run.ways.blas import name_blas, one_blas_thread

@@ -32,7 +32,7 @@ class Job(Struct, frozen=True):
         The same of each device, in the order of its program.
     progress : callable, optional
     is_threaded : bool
-        Whether each device has a thread.
+        Whether devices run in threads.
     """
 
     prepared: PreparedPlan
