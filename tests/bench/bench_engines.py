@@ -39,7 +39,7 @@ from bench_exec import alternated  # noqa: E402
 from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
 from bench_sets import machine  # noqa: E402
 
-from tapestry_exec import deploy  # noqa: E402
+from tapestry_exec import ProcessBackend, deploy  # noqa: E402
 from tapestry_plan import Graph, Mesh, ShardPlan, ops, plan  # noqa: E402
 
 RESULTS = SETS_RESULTS.with_name("bench_engines.md")
@@ -255,7 +255,7 @@ def run_each_way(case: Case, client: Any, ray: Any) -> Iterator[dict[str, Run]]:
 
             return run
 
-        ways = [deployed("processes"), deployed("dask")]
+        ways = [deployed(ProcessBackend(processes=DEVICES)), deployed("dask")]
         ways.append(partial(run_in_dask, client, case.in_dask()))
         if ray is not None:
             ways.append(case.in_ray(ray))

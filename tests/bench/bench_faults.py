@@ -124,7 +124,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     args = parser.parse_args()
-    rows = measure("processes", lambda kind: ProcessBackend(retries=RETRIES, patience=PATIENCE), args.rounds)
+    rows = measure(
+        "processes", lambda kind: ProcessBackend(retries=RETRIES, patience=PATIENCE, processes=DEVICES), args.rounds
+    )
     p, _ = made(DEVICES)
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),  # else it gives up who is down then

@@ -35,7 +35,7 @@ from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
 from bench_sets import machine  # noqa: E402
 from layered_models import gpt  # noqa: E402
 
-from tapestry_exec import NumpyBackend, calibrate, deploy, run  # noqa: E402
+from tapestry_exec import NumpyBackend, ProcessBackend, calibrate, deploy, run  # noqa: E402
 from tapestry_plan import Device, Graph, Mesh, load_onnx, plan  # noqa: E402
 from tapestry_plan.onnx import light_model  # noqa: E402
 
@@ -106,7 +106,10 @@ def transfer_rows(machine_found: Mesh) -> list[str]:
     # Devices of one process copy cells once, others pack and unpack them.
     apart = replace(machine_found, link=calibrate("processes").ports[0])
     for name, make in MODELS.items():
-        for word, backend, rates in (("threads", Threads(), machine_found), ("processes", "processes", apart)):
+        for word, backend, rates in (
+            ("threads", Threads(), machine_found),
+            ("processes", ProcessBackend(processes=max(MESHES)), apart),
+        ):
             each = [measure_transfers(make(), replace(rates, shape=(n,)), backend) for n in MESHES]
             every = Found(*(list(chain(*lists)) for lists in zip(*each, strict=True)))
             ranks = [correlate_ranks(*found) for found in (each[-1], every)]
