@@ -186,7 +186,7 @@ SWALLOW = {
     "tapestry_exec/onnxruntime/backend.py: _open_model",
     "tapestry_exec/run/parts.py: make_portable",
     "tapestry_exec/processes/worker.py: serve",
-    "tapestry_exec/run/check.py: _check_buffer",
+    "tapestry_exec/run/check.py: _check_kind",
     "tapestry_exec/run/checkpoints/folders.py: _is_over",
     "tapestry_exec/run/checkpoints/folders.py: find_plan",
     "tapestry_exec/run/checkpoints/folders.py: list_begun",
