@@ -7,6 +7,7 @@ From the ground up; each row stands on rows above it:
     reach                    between which sizes a model is affine in its size
     exchanges                who gets which cells at any size
     transfers                bytes of transfers as polynomials
+    candidates               plans that may be the best at some sizes, given or planned there anew
     crossovers               sizes at which another plan wins
 """
 
