@@ -78,7 +78,8 @@ def sizes_command(
             "in their places, as dynamic_shapes of torch.onnx.export writes them"
         )
     name = choose_symbol(graph, symbol, "sizes")
-    p = plan_model(asked, graph, devices)
+    p, keeps = plan_model(asked, graph, devices), asked.options.get("like") is not None
+    p = p.bind(graph) if keeps else p  # at a saved plan's own size it is of the document's graph, which has no model
     with timed(f"counting bytes at {tell_count(len(looked), 'size')} of {name}", asked.quiet):
         found = p.symbolic_transfers(name)
         found = found.confirm(p, list_possible(found, looked))
@@ -88,7 +89,7 @@ def sizes_command(
             plans += [plan_at_size(asked, graph, devices, name, size)] if size != graph.sizes[name] else []
         except ValueError as error:
             raise ValueError(f"--plan-at: at {name}={size}: {error}") from None
-    searches = plan_at is None and asked.options.get("like") is None
+    searches = plan_at is None and not keeps
     label = f"{'planning' if searches else 'comparing plans'} at {tell_count(len(looked), 'size')} of {name}"
     with timed_progress(label, asked.quiet) as progress:
 

@@ -1,4 +1,4 @@
-"""What does a plan move at other sizes of its model, as formulas?
+"""What does a plan move at other sizes of its model, as formulas, and which is best there?
 
 From the ground up; each row stands on rows above it:
 

@@ -214,13 +214,13 @@ class Crossovers(Struct, frozen=True, metaclass=Public):
             f"{first} to {last}{fixed}"
         ]
         planned = [gap for gap, bound in zip(self.gaps, self.bounds, strict=True) if bound is not None]
-        if planned or self.unplanned:
-            told.append(self._tell_planned(planned))
-        reasons: dict[str, list[int]] = {}
-        for size, why in self.unplanned.items():
-            reasons.setdefault(why, []).append(size)
-        told += [f"not planned at {cut_text(list_sizes(some), 60)}: {why}" for why, some in reasons.items()]
-        return [escape_controls(line, "") for line in told[: tuning.SHOWN_ROWS]]
+        is_searched = planned or self.unplanned
+        told.append(self._tell_planned(planned) if is_searched else "no others were planned, which may be better")
+        if self.unplanned:
+            where, why = cut_text(list_sizes([*self.unplanned]), 60), next(iter(self.unplanned.values()))
+            more = f" (of {next(iter(self.unplanned))})" if len(set(self.unplanned.values())) > 1 else ""
+            told.append(f"not planned at {where}: {why}{more}")
+        return [escape_controls(line, "") for line in told]
 
     def _tell_planned(self, gaps: Sequence[float | None]) -> str:
         proved = sum(gap == 0 for gap in gaps)

@@ -70,7 +70,8 @@ def test_what_crossovers_tell() -> None:
     found = crossovers(plans(), "batch", [8, 1, 2, 2], search=False)
     assert found.sizes == (1, 2, 8) and found.bounds == found.gaps == (None,) * 3
     assert "by seconds, of 2 plans at 3 sizes, 1 to 8, seq=6" in str(found)
-    assert len(str(found).splitlines()) == 2 + 1 + len(found.points)
+    assert "no others were planned, which may be better" in str(found)
+    assert len(str(found).splitlines()) == 2 + 2 + len(found.points)
     assert found._repr_html_().count("<tr>") == 2 + len(found.points)
     assert json.loads(found.to_json())["sizes"] == [1, 2, 8]
 
