@@ -23,7 +23,7 @@ from tapestry_plan.steps import ShardPlan
 from tapestry_sets.limits import quote
 
 Measure = Literal["seconds", "nbytes_moved"]
-Search = Callable[[Graph], ShardPlan]
+MakePlan = Callable[[Graph], ShardPlan]
 """Makes a plan of the model at one size."""
 
 
@@ -79,7 +79,7 @@ class Candidates:
         plans: Sequence[ShardPlan],
         symbol: str,
         by: Measure,
-        search: Search | None,
+        search: MakePlan | None,
         known: Mapping[int, ShardPlan],
     ) -> None:
         self.plans = list(plans)
@@ -181,7 +181,7 @@ def _choose(at: AtSize, by: Measure, last: int | None) -> int | None:
     return last if last in equal else min(equal)
 
 
-def read_search(one: ShardPlan) -> Search:
+def read_search(one: ShardPlan) -> MakePlan:
     """Plan as a plan was asked for: on its mesh, with all of its options; where it spills, plans may spill.
 
     Raises

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from tapestry_plan.search import Progress
 from tapestry_plan.steps import ShardPlan
 from tapestry_plan.symbolic import tuning
-from tapestry_plan.symbolic.candidates import Bound, Candidates, Search, check_unchanged, list_known, read_search
+from tapestry_plan.symbolic.candidates import Bound, Candidates, MakePlan, check_unchanged, list_known, read_search
 from tapestry_plan.symbolic.transfers import choose_symbol
 from tapestry_sets.draw import align, as_html
 from tapestry_sets.limits import (
@@ -265,7 +265,7 @@ def crossovers(
     sizes: Sequence[int] = (),
     *,
     by: Literal["seconds", "nbytes_moved"] = "seconds",
-    search: bool | Search = True,
+    search: bool | MakePlan = True,
     progress: Progress | None = None,
 ) -> Crossovers:
     """The sizes from which on another plan is the best: a plan is made at each size, and bound to others.
@@ -336,7 +336,7 @@ def crossovers(
     found, best = among.compare(looked, progress)
     for k, why in among.why.items():
         alone = make is None or all(one is None for one in best)
-        if alone and all(at.bounds[k] is None for at in found):
+        if alone and all(at.bounds.get(k) is None for at in found):
             raise ValueError(f"crossovers: plan {k} can be bound at none of the sizes: {why}")
     return Crossovers(
         symbol=name,
