@@ -317,15 +317,22 @@ class BoundEntry(Struct, forbid_unknown_fields=True):
 
 
 class SizeEntry(Struct, forbid_unknown_fields=True):
-    """A size, what each plan comes to there, and which of them is the best, by number."""
+    """A size, what each plan comes to there, and which of them is the best, by number.
+
+    Of a plan that was found it is null also where another one is proved to be the best. No plan of the planner's space
+    takes less than `bound` seconds, so that one may be better by `gap` at most; `unplanned` says why none was planned.
+    """
 
     size: int
     plans: list[BoundEntry | None]
     best: int | None
+    bound: float | None
+    gap: float | None
+    unplanned: str | None
 
 
 class SizesAnswer(_Answer, tag="tapestry-sizes/1"):
-    """What a plan moves at any size of an open axis, and which of some plans is the best at some sizes.
+    """What a plan moves at any size of an open axis, and which plan is the best at some sizes.
 
     Polynomials hold from `least` to `most`, which is null where no end was found; `why` says what is otherwise there.
     """
@@ -358,8 +365,17 @@ class SizesAnswer(_Answer, tag="tapestry-sizes/1"):
             for row in found
         ]
         sizes = [
-            SizeEntry(size, [None if one is None else BoundEntry(one.seconds, one.nbytes_moved) for one in each], best)
-            for size, each, best in zip(crossing.sizes, crossing.found, crossing.best, strict=True)
+            SizeEntry(
+                size,
+                [None if one is None else BoundEntry(one.seconds, one.nbytes_moved) for one in each],
+                best,
+                bound,
+                gap,
+                crossing.unplanned.get(size),
+            )
+            for size, each, best, bound, gap in zip(
+                crossing.sizes, crossing.found, crossing.best, crossing.bounds, crossing.gaps, strict=True
+            )
         ]
         return cls(
             found.symbol,

@@ -10,8 +10,9 @@ from tapestry_exec.cli import tuning
 from tapestry_exec.cli.answers import SizesAnswer, print_answer
 from tapestry_exec.cli.commands import load_model, main, plan_model
 from tapestry_exec.cli.planning import Planning, planning
-from tapestry_exec.cli.terminal import echo, json_option, timed
+from tapestry_exec.cli.terminal import echo, json_option, timed, timed_progress
 from tapestry_plan.ir import Graph
+from tapestry_plan.search import plan_or_spill
 from tapestry_plan.steps import Mesh, ShardPlan
 from tapestry_plan.symbolic import SymbolicTransfers, choose_symbol, crossovers
 from tapestry_sets.limits import quote, tell_count
@@ -56,18 +57,20 @@ def parse_sizes(option: str, text: str) -> list[int]:
     "--plan-at",
     "plan_at",
     metavar="SIZES",
-    help="Where other plans are made; by default at the first and last of --at.",
+    help="Where other plans are made, which takes less than at each size of --at, as by default.",
 )
 def sizes_command(
     asked: Planning, mesh: Mesh | None, as_json: bool, symbol: str | None, at: str, plan_at: str | None
 ) -> None:
     """Print a plan's transfers as polynomials in a size that the model leaves open, and where another plan wins.
 
-    The plan keeps its choices at each size of --at, where its bytes are counted and compared with the polynomials. It
-    is also compared with plans made at the sizes of --plan-at, each bound to all of --at: nothing else is searched.
+    The plan keeps its choices at each size of --at, where its bytes are counted and compared with the polynomials.
+    Another one is planned at each of these sizes, as is asked for: so each size tells the best plan of all that were
+    found, and by how much another one may be better. With --plan-at others are planned at these sizes alone, each bound
+    to all of --at, and with --like none is: then nothing is said of plans that were not made.
     """
     looked = parse_sizes("--at", at)
-    made_at = [looked[0], looked[-1]] if plan_at is None else parse_sizes("--plan-at", plan_at)
+    made_at = [] if plan_at is None else parse_sizes("--plan-at", plan_at)
     graph, devices = load_model(asked), asked.find_mesh(mesh)
     if not graph.sizes:
         raise click.UsageError(
@@ -75,7 +78,8 @@ def sizes_command(
             "in their places, as dynamic_shapes of torch.onnx.export writes them"
         )
     name = choose_symbol(graph, symbol, "sizes")
-    p = plan_model(asked, graph, devices)
+    p, keeps = plan_model(asked, graph, devices), asked.options.get("like") is not None
+    p = p.bind(graph) if keeps else p  # at a saved plan's own size it is of the document's graph, which has no model
     with timed(f"counting bytes at {tell_count(len(looked), 'size')} of {name}", asked.quiet):
         found = p.symbolic_transfers(name)
         found = found.confirm(p, list_possible(found, looked))
@@ -83,12 +87,16 @@ def sizes_command(
     for size in made_at:
         try:
             plans += [plan_at_size(asked, graph, devices, name, size)] if size != graph.sizes[name] else []
-        except ValueError as error:  # of those that were not asked for by name one fewer is compared
-            if plan_at is not None:
-                raise ValueError(f"--plan-at: at {name}={size}: {error}") from None
-            echo(f"no plan at {name}={size} to compare with: {error}", err=True)
-    with timed(f"binding {tell_count(len(plans), 'plan')} to {tell_count(len(looked), 'size')}", asked.quiet):
-        crossing = crossovers(plans, name, looked)
+        except ValueError as error:
+            raise ValueError(f"--plan-at: at {name}={size}: {error}") from None
+    searches = plan_at is None and not keeps
+    label = f"{'planning' if searches else 'comparing plans'} at {tell_count(len(looked), 'size')} of {name}"
+    with timed_progress(label, asked.quiet) as progress:
+
+        def search(graph: Graph) -> ShardPlan:
+            return p if graph.sizes == p.graph.sizes else plan_or_spill(graph, devices, **asked.options)
+
+        crossing = crossovers(plans, name, looked, search=search if searches else False, progress=progress)
     if as_json:
         return print_answer(SizesAnswer.of(found, crossing))
     echo(str(found))

@@ -33,7 +33,8 @@ From the ground up; each row stands on rows above it:
 """
 
 from tapestry_plan.search.arguments import CapOptions, Options, ParetoOptions
-from tapestry_plan.search.kept.binding import bind_plan, bind_to, read_again, rewrite_again
+from tapestry_plan.search.kept.binding import bind_plan, bind_to, is_bound_as, read_again, rewrite_again
 from tapestry_plan.search.pareto import pareto
 from tapestry_plan.search.planner import plan, plan_or_spill
 from tapestry_plan.search.prices.costs import count_packed
+from tapestry_plan.search.progress import Progress

@@ -65,6 +65,23 @@ class ParetoOptions(Options, frozen=True, kw_only=True):
     points: int = 5
 
 
+def list_asked(options: Options) -> dict[str, Any]:
+    """What is asked for beyond defaults, by argument of `plan`: what else stands here says how it is called.
+
+    Examples
+    --------
+    >>> list_asked(CapOptions(fix={"conv": {"h": 2}}, progress=print, memory_nbytes=1000))
+    {'fix': {'conv': {'h': 2}}, 'memory_nbytes': 1000}
+    """
+    of_plan = {**dict.fromkeys(Options.__struct_fields__), "memory_nbytes": None}
+    defaults = zip(options.__struct_fields__, options.__struct_defaults__, strict=True)
+    return {
+        name: getattr(options, name)
+        for name, default in defaults
+        if name in of_plan and name != "progress" and getattr(options, name) != default
+    }
+
+
 class Planning(Protocol[P, R_co]):
     """A function of a graph, a mesh, and options by name."""
 

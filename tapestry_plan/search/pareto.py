@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tapestry_plan.ir import Graph
 from tapestry_plan.search import tuning
-from tapestry_plan.search.arguments import MENDS, ParetoOptions, with_options
+from tapestry_plan.search.arguments import MENDS, ParetoOptions, list_asked, with_options
 from tapestry_plan.search.garbage import put_off_full_collections
 from tapestry_plan.search.planner import prepare
 from tapestry_plan.search.progress import Meter
@@ -68,7 +70,7 @@ def _list_plans(graph: Graph, mesh: Mesh, options: ParetoOptions, meter: Meter) 
     points = options.points
     planned = prepare(graph, mesh, options, meter=meter)
     meter.enter("memory")
-    found = [planned.within(mesh.limit_memory())]
+    found = [replace(planned.within(mesh.limit_memory()), asked=list_asked(options))]
     most = max(found[0].peak_nbytes)
     least = planned.find_least() if points > 1 and most else most
     for number in range(1, points):
@@ -77,9 +79,10 @@ def _list_plans(graph: Graph, mesh: Mesh, options: ParetoOptions, meter: Meter) 
         if max(found[-1].peak_nbytes) <= cap:  # the best plan of this cap is there
             continue
         try:
-            found.append(planned.within(mesh.limit_memory(cap)))
+            within = planned.within(mesh.limit_memory(cap))
         except (InfeasiblePlan, NotFound):
             continue
+        found.append(replace(within, asked={**list_asked(options), "memory_nbytes": cap}))
     return found
 
 

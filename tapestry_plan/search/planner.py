@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph
 from tapestry_plan.rewrite import unify_equal
-from tapestry_plan.search.arguments import MENDS, CapOptions, Options, with_options
+from tapestry_plan.search.arguments import MENDS, CapOptions, Options, list_asked, with_options
 from tapestry_plan.search.caps.by_memory import Other, PlansByMemory
 from tapestry_plan.search.expansions.expanding import compare_expansions
 from tapestry_plan.search.garbage import put_off_full_collections
@@ -172,7 +172,7 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
     ([0, 1, 2, 3], 0, 0.0)
     """
     if options.like is not None:
-        return keep_plan(graph, mesh, options)
+        return replace(keep_plan(graph, mesh, options), asked=_list_kept(options.like, options))
     caps = mesh.limit_memory(options.memory_nbytes)
     meter = Meter(options.progress, len(graph.nodes), has_caps=caps is not None)
     with put_off_full_collections():
@@ -181,7 +181,17 @@ def plan(graph: Graph, mesh: Mesh, options: CapOptions) -> ShardPlan:
             meter.enter("memory")
         found = planned.within(caps, partial(meter.tell, "memory"))
     meter.finish()
-    return replace(found, limit_nbytes=caps)
+    return replace(found, limit_nbytes=caps, asked=list_asked(options))
+
+
+def _list_kept(kept: ShardPlan, options: CapOptions) -> Mapping[str, Any] | None:
+    """What was asked for of a plan whose choices are kept, with the memory that is asked for now.
+
+    None with operators that are sharded otherwise: they are of the plan's graph, which the graph as given need not be.
+    """
+    if kept.asked is None or options.fix:
+        return None
+    return kept.asked if options.memory_nbytes is None else {**kept.asked, "memory_nbytes": options.memory_nbytes}
 
 
 def plan_or_spill(graph: Graph, mesh: Mesh, **options: Any) -> ShardPlan:
@@ -234,7 +244,7 @@ def prepare(
     graph, fan_in = planned.problem.graph, request.fan_in
     fastest = result.write()
     return PlansByMemory(
-        replace(fastest, unified=unified, made_by=list_makers_inside(given, fastest.graph)),
+        replace(fastest, unified=unified, made_by=list_makers_inside(given, fastest.graph), asked=list_asked(options)),
         partial(_list_others, result),
         lambda one: pose_plain(request, planned, one),
         (graph, given) if unified else (graph,),

@@ -23,6 +23,8 @@ def find_misfit(value: Any, wanted: Any, where: str) -> str | None:
     >>> find_misfit((1, "2"), tuple[int, ...], "shape")
     "shape[1] is '2'; it must be an integer"
     """
+    if wanted is Any:
+        return None
     origin, args = _take_apart(wanted)
     if origin is Mapping:
         if isinstance(value, Mapping) and not isinstance(value, dict):  # made on demand, by the planner itself

@@ -28,6 +28,7 @@ from tapestry_plan.steps.documents import (
 from tapestry_plan.steps.misfits import find_contradiction, find_misfit
 from tapestry_plan.steps.stages import Expansions, Fused, Stage, fill_columns, write_stages
 from tapestry_plan.steps.step import Step
+from tapestry_sets.limits import quote
 
 if TYPE_CHECKING:
     from tapestry_plan.steps.shard_plan import ShardPlan
@@ -50,6 +51,8 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "fused": partial(read_each, Fused),
 }
 """The fields of a plan that are more than plain values in its document, with what reads each."""
+UNWRITTEN = ("asked",)
+"""The fields that no document has."""
 
 
 def write_plan(plan: ShardPlan) -> dict[str, Any]:
@@ -61,7 +64,8 @@ def write_plan(plan: ShardPlan) -> dict[str, Any]:
         "nbytes_by_link": [(*link, nbytes) for link, nbytes in plan.nbytes_by_link.items()],
         "alternatives": others.made if isinstance(others, OnDemand) else others,
     }
-    return cast("dict[str, Any]", to_plain({"format": PLAN_FORMAT, **asdict(plan), **own}))
+    fields = {name: value for name, value in asdict(plan).items() if name not in UNWRITTEN}
+    return cast("dict[str, Any]", to_plain({"format": PLAN_FORMAT, **fields, **own}))
 
 
 def read_plan(text: str | bytes, cls: type[P], ops: Mapping[str, Op] | None) -> P:
@@ -71,7 +75,9 @@ def read_plan(text: str | bytes, cls: type[P], ops: Mapping[str, Op] | None) -> 
 
 
 def _read_fields(cls: type[P], ops: Mapping[str, Op] | None, entry: dict[str, Any]) -> P:
-    require_fields(entry, cls.__struct_fields__)
+    if found := entry.keys() & {*UNWRITTEN}:
+        raise ValueError(f"a plan has no field {quote(min(found))}")
+    require_fields(entry, {*cls.__struct_fields__}.difference(UNWRITTEN))
     graph = Graph.from_dict(entry["graph"], ops)
     own = {name: value for name, value in entry.items() if name != "graph"}
     made = cls(graph, **read_named(READERS, own))

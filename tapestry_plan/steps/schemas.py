@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import GRAPH_FORMAT, GraphDocument
 from tapestry_plan.steps.layouts.merging import MergeOrder
-from tapestry_plan.steps.plan_document import PLAN_FORMAT
+from tapestry_plan.steps.plan_document import PLAN_FORMAT, UNWRITTEN
 from tapestry_plan.steps.programs import PROGRAM_FORMAT, Program
 from tapestry_plan.steps.shard_plan import ShardPlan
 from tapestry_plan.steps.step import Buffer, Collective, Compute, Copy, GroupedStep, Output, Step, Written
@@ -178,6 +178,7 @@ def describe_document(kind: DocumentKind) -> dict[str, Any]:
         return graph
     of, form = {"plan": (ShardPlan, PLAN_FORMAT), "program": (Program, PROGRAM_FORMAT)}[kind]
     fields = {**get_type_hints(of), **WRITTEN_AS[of]}
+    fields = {name: kind for name, kind in fields.items() if name not in UNWRITTEN}
     whole = {"format": Literal[form], **fields, "sha256": str}
     made = describe_type(
         msgspec.defstruct(f"{of.__name__}Document", [*whole.items()], namespace={"__doc__": of.__doc__})

@@ -152,6 +152,12 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
     """By device the bytes that its arena may have, as it was asked; None where nothing was. It is not compared."""
     explicit: Written | None = None
     """Steps that somebody wrote, in place of those that follow from the choices (see `with_steps`)."""
+    asked: Mapping[str, Any] | None = None
+    """What `plan` was asked for beside graph and mesh, by argument, without defaults: to plan other sizes alike.
+
+    None where that is not known: of a plan that was read from a document, since none has it, and with `like` and `fix`.
+    It is not compared.
+    """
 
     def __repr__(self) -> str:
         peak = max(self.peak_nbytes, default=0)
@@ -163,7 +169,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         )
 
     def __post_init__(self) -> None:
-        for name in ("nbytes_by_link", "alternatives", "unified", "recomputed", "made_by"):
+        for name in ("nbytes_by_link", "alternatives", "unified", "recomputed", "made_by", "asked"):
             force_setattr(self, name, freeze_dicts(getattr(self, name)))
         for name in ("nbytes_spilled", "nbytes_local"):
             if not getattr(self, name) and isinstance(self.mesh, Mesh):
@@ -492,7 +498,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         if not isinstance(other, ShardPlan):
             return NotImplemented
         # What was compared beside the choices, or might have kept others from being made, says nothing of them.
-        derived = ("graph", "explicit", "alternatives", "limit_nbytes")
+        derived = ("graph", "explicit", "alternatives", "limit_nbytes", "asked")
         fields = [name for name in self.__struct_fields__ if name not in derived]
         if any(getattr(self, name) != getattr(other, name) for name in fields):
             return False

@@ -1,4 +1,4 @@
-"""What does a plan move at other sizes of its model, as formulas?
+"""What does a plan move at other sizes of its model, as formulas, and which is best there?
 
 From the ground up; each row stands on rows above it:
 
@@ -7,6 +7,7 @@ From the ground up; each row stands on rows above it:
     reach                    between which sizes a model is affine in its size
     exchanges                who gets which cells at any size
     transfers                bytes of transfers as polynomials
+    candidates               plans that may be the best at some sizes, given or planned there anew
     crossovers               sizes at which another plan wins
 """
 

@@ -347,8 +347,15 @@ ROWS: dict[str, Row] = {
     "crossovers": Row(
         crossovers,
         lambda: {"plans": [open_plan()], "symbol": "N", "sizes": (4, 5)},
-        refuses={"plans": ([], [planned()]), "symbol": ("M",), "sizes": ((), (0,), (2.5,)), "by": ("none",)},
-        says={"plans": "plan", "sizes": "size"},
+        takes={"search": "bool | Callable", "progress": "Callable | None"},
+        refuses={
+            "plans": ([], [planned()], planned()),
+            "symbol": ("M",),
+            "sizes": ((), (0,), (2.5,)),
+            "by": ("none",),
+            "search": (None, lambda g: None, lambda g: planned()),
+        },
+        says={"plans": "plan", "sizes": "size", "search": "search"},
     ),
     "gradient": Row(
         gradient,

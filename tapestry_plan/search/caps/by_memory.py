@@ -326,7 +326,7 @@ class PlansByMemory:
         posed = self._posed(self._graphs[0])
         apart = self._write(posed.problem, posed.solved.choice, posed.solved.bound_ticks, None, None)
         left_out = tuple(leave_out(*one) for one in self._expandable.items())
-        apart = replace(apart, expansions=left_out, unified=self.fastest.unified)
+        apart = replace(apart, expansions=left_out, unified=self.fastest.unified, asked=self.fastest.asked)
         return apart if can(apart) else self.fastest
 
     def find_least(self) -> int:

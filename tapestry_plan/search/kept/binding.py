@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Axis, Graph, NotApplicable, OpNode, parts_of, read_sizes
 from tapestry_plan.rewrite import Draft, fix_bits
+from tapestry_plan.search.caps.by_memory import keeps
 from tapestry_plan.search.kept.keeping import write_kept
 from tapestry_plan.search.prices.added import KeptProblem
 from tapestry_plan.search.prices.costs import NEVER, ORDERS, Asked, Known, Merges, Use
@@ -74,6 +75,19 @@ def bind_to(plan: ShardPlan, graph: Graph, *, in_memory: bool = True) -> ShardPl
     if (made.choices.layouts, made.choices.merged) != (choices.layouts, choices.merged):
         raise AssertionError(f"the plan has {made.choices}, {choices} were kept")
     return made
+
+
+def is_bound_as(plan: ShardPlan, other: ShardPlan, graph: Graph) -> bool:
+    """Whether another plan, of a graph of the plan's model, is the one that `bind_to` makes of the plan and that graph.
+
+    Choices are compared, which takes less than writing the plan down.
+    """
+    if not _is_alike(plan.graph, other.graph) or not keeps(other, _limit_memory(plan)):
+        return False
+    try:
+        return cut_again(plan, rewrite_again(plan, graph)) == other.choices
+    except ValueError:  # it cannot be bound
+        return False
 
 
 def _limit_memory(plan: ShardPlan) -> tuple[int, ...] | None:

@@ -101,6 +101,7 @@ def write_kept(
         unified=kept.unified,
         recomputed=kept.recomputed,
         made_by=kept.made_by,
+        asked=kept.asked,
         bound=min(made.seconds, bound),
         limit_nbytes=kept.limit_nbytes if asked is None and keeps(made, kept.limit_nbytes) else asked,
     )

@@ -180,9 +180,26 @@ def test_a_plan_in_less_memory_is_not_kept_at_sizes_that_need_more(tmp_path: Pat
 def test_sizes_of_a_model_whose_slice_ends(tmp_path: Path) -> None:
     model, fixed = tmp_path / "slice.onnx", tmp_path / "fixed.onnx"
     onnx.save(slices(1, 30), model)
-    found = called("sizes", model, "--shape", "N=8", "--mesh", "2", "--fix", "rows=i0:2", "--fix", "columns=i0:2", "-q")
+    fix = ["--fix", "rows=i0:2", "--fix", "columns=i0:2"]
+    found = called("sizes", model, "--shape", "N=8", "--mesh", "2", *fix, "--at", "2..4", "-q")
     assert found.exit_code == 0 and "bytes in all, for 3 <= N <= 30" in found.stdout, found.output
-    assert json.loads(called("sizes", model, "--shape", "N=8", "--mesh", "2", "--json", "-q").stdout)["least"] >= 2
+    asked = ["sizes", model, "--shape", "N=8", "--mesh", "2", "--at", "2,3,8", "-q"]
+    told = json.loads(called(*asked, "--json").stdout)
+    assert told["least"] >= 2
+    for entry in told["sizes"]:
+        alone = plan(load_onnx(model, shapes={"N": entry["size"]}), Mesh(2))
+        one = entry["plans"][entry["best"]]
+        assert one["seconds"] <= alone.seconds and entry["bound"] == alone.bound and entry["unplanned"] is None
+    assert "planned at 3 of them: no plan of the planner's space is better" in called(*asked).stdout
+    file = tmp_path / "plan.json"
+    file.write_text(plan(load_onnx(model, shapes={"N": 8}), Mesh(2)).to_json())
+    kept = ["sizes", model, "--shape", "N=8", "--like", file, "--at", "2,3,8", "-q"]
+    for few, plans in ([*asked, "--plan-at", "2"], 2), (kept, 1):
+        found = called(*few)
+        assert "no others were planned, which may be better" in found.stdout, found.output
+        assert f"of {plans} plan" in found.stdout
+    none = called(*asked, "--at", "1,2")
+    assert "not planned at 1: load_onnx: " in none.stdout and "none can be bound" in none.stdout, none.output
     text = "agraph (float[4] x) => (float[4] y) { y = Exp(x) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}'), fixed)
     refused = called("sizes", fixed, "--mesh", "2")
