@@ -9,6 +9,7 @@ From the ground up; each row stands on rows above it:
     outside                values of tensors, those too that lie in files beside the model
     nodes  walks           nodes of models, and what an importer sees of them; recurrences as functions of models
     inputs  order          open axes, and values known before any run; the nodes that are needed, in order
+    sparse                 sparse tensors of a model as dense ones
     importers/views        selections
     importers/windows      windows over spatial axes, and resizing
     importers              the other families of operators, a module for each

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import SHORT_DTYPES, Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.outside import FilesBeside, count_nbytes, is_external
+from tapestry_plan.onnx.outside import FilesBeside, count_stored
 from tapestry_plan.rewrite import Draft
 from tapestry_sets.limits import Budget, list_names, quote
 
@@ -133,17 +133,33 @@ class NotOfGraphs(UnsupportedOp):
     """A tensor that no graph has: of other elements than NumPy's numbers, or without cells."""
 
 
+class Checked(Struct, frozen=True, eq=False):
+    """A model that was checked, with all that its nodes hold, and its tensors dense.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    path : Path or None
+        The file that it came from.
+    opset : int
+        The version of ONNX's own operators.
+    filled : int
+        Bytes of dense tensors that were sparse.
+    """
+
+    model: Any
+    path: Path | None
+    opset: int
+    filled: int
+
+
 class Importing:
     """The state of an import: tensors made so far, and values known in advance."""
 
     def __init__(
-        self,
-        model: Any,
-        path: Path | None,
-        opset: int,
-        weights: Sequence[str],
-        importers: Mapping[str, Import] = MappingProxyType({}),
+        self, checked: Checked, weights: Sequence[str], importers: Mapping[str, Import] = MappingProxyType({})
     ) -> None:
+        model, path, opset = checked.model, checked.path, checked.opset
         self.graph = ReadGraph(model.graph.name or (path.stem if path else "graph"), _list_tensors(model.graph))
         self.opset = opset
         self.opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import}
@@ -157,8 +173,9 @@ class Importing:
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self._from_file = {name: name for name in weights} if path else {}
         self._outside = FilesBeside(path)
-        stored = int(model.ByteSize()) + sum(map(count_nbytes, filter(is_external, model.graph.initializer)))
+        stored = count_stored(model) - checked.filled
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * stored)
+        self._budget.spend(checked.filled)
         self.taken: set[str] = set()
         """Names of the model's tensors, and of those that stand-ins of nodes make."""
         self.unrolled = Budget(tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * len(model.graph.node))
