@@ -20,6 +20,7 @@ from tapestry_plan.steps import (
     Cause,
     DocumentKind,
     MemoryNeed,
+    OpaqueCost,
     PlannedTransfer,
     ShardPlan,
     describe_document,
@@ -31,7 +32,8 @@ from tapestry_plan.symbolic import Crossovers, Polynomials, Refused, SymbolicTra
 class PlanFigures(Struct, forbid_unknown_fields=True):
     """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one.
 
-    `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them;
+    `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them,
+    those that each reads and writes, and the seconds that these take at least;
     `apart` those whose expansions the bound has with their operators apart.
     """
 
@@ -45,7 +47,7 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
     peak_nbytes: int
     sharding: dict[str, dict[str, int]]
     makespan_seconds: float
-    opaque: dict[str, int]
+    opaque: dict[str, OpaqueCost]
     apart: list[str]
 
     @classmethod

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp, freeze_sizes, sha256_of
 from tapestry_plan.onnx.adding import Placing, add_input, say_staged
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, say_again, show_dims
-from tapestry_plan.onnx.nodes import Array, Checked, Import, Importing, Node, NotOfGraphs
+from tapestry_plan.onnx.nodes import Array, CheckedModel, Import, Importing, Node, NotOfGraphs
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import (
     all_graphs,
@@ -105,7 +105,7 @@ def _opset(model: Any) -> int:
     return int(versions[0])
 
 
-def _checked(model: Any, path: Path | None) -> Checked:
+def _checked(model: Any, path: Path | None) -> CheckedModel:
     """The model with all that its nodes hold, in an opset that is OLDEST_OPSET or later."""
     from onnx import version_converter
 
@@ -127,7 +127,7 @@ def _checked(model: Any, path: Path | None) -> Checked:
     if any(one is not other for one, other in zip(nodes, in_order, strict=True)):
         model = _with_nodes(model, [node.proto for node in in_order])
     if opset >= OLDEST_OPSET:
-        return Checked(model, path, opset, filling.nbytes)
+        return CheckedModel(model, path, opset, filling.nbytes)
     is_batched = opset < 9 and any(node.op_type == "Scan" for graph in all_graphs(model) for node in graph.node)
     if is_batched:
         model = hide_batched_scans(model)
@@ -147,10 +147,10 @@ def _checked(model: Any, path: Path | None) -> Checked:
         )
     if is_batched:
         show_batched_scans(converted)
-    return Checked(converted, path, TARGET_OPSET, filling.nbytes)
+    return CheckedModel(converted, path, TARGET_OPSET, filling.nbytes)
 
 
-def read_checked(source: Any, who: str) -> Checked:
+def read_checked(source: Any, who: str) -> CheckedModel:
     """The model with all that its nodes hold, the file that it came from, and its opset."""
     model, path = read_model(source)
     with about_model(path or "the model", who):

@@ -133,7 +133,7 @@ class NotOfGraphs(UnsupportedOp):
     """A tensor that no graph has: of other elements than NumPy's numbers, or without cells."""
 
 
-class Checked(Struct, frozen=True, eq=False):
+class CheckedModel(Struct, frozen=True, eq=False):
     """A model that was checked, with all that its nodes hold, and its tensors dense.
 
     Parameters
@@ -157,7 +157,7 @@ class Importing:
     """The state of an import: tensors made so far, and values known in advance."""
 
     def __init__(
-        self, checked: Checked, weights: Sequence[str], importers: Mapping[str, Import] = MappingProxyType({})
+        self, checked: CheckedModel, weights: Sequence[str], importers: Mapping[str, Import] = MappingProxyType({})
     ) -> None:
         model, path, opset = checked.model, checked.path, checked.opset
         self.graph = ReadGraph(model.graph.name or (path.stem if path else "graph"), _list_tensors(model.graph))

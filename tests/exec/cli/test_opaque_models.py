@@ -25,12 +25,18 @@ def model(tmp_path: Path) -> Path:
 def test_plans_tell_what_is_opaque(model: Path) -> None:
     words = ("plan", model, "--mesh", 2, "--fix", "r=i0:2", "--quiet")
     told = call(*words).stdout
-    assert "opaque: 1 operator of ONNX without a declaration here, run whole: whole; 32 B moved for them" in told
-    assert ShardPlan.from_json(call(*words, "--json").stdout).opaque == {"whole": 32}
-    assert "opaque: Det of ONNX, run whole on one device" in call(*words, "--explain", "whole").stdout
+    says = "whole: 32 B move for what runs whole; it reads 64 B, writes 16 B, and takes "
+    assert "opaque: 1 operator of ONNX without a declaration here, " + says in told
+    cost = ShardPlan.from_json(call(*words, "--json").stdout).opaque["whole"]
+    assert (cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written) == (32, 4 * 2 * 2 * 4, 4 * 4)
+    explained = call(*words, "--explain", "whole").stdout
+    assert "opaque: Det of ONNX, run whole on one device" in explained
+    assert f"it reads 64 B, writes 16 B, and takes {cost.seconds!r} s or more" in " ".join(explained.split())
     page = model.parent / "page.html"
     assert call(*words, "--html", page).exit_code == 0
-    assert "32 B move for what runs whole on one device: whole" in page.read_text()
+    assert says in page.read_text()
+    told = json.loads(call("run", model, *words[2:], "--json").stdout)["plan"]["opaque"]
+    assert told == {"whole": {"nbytes_moved": 32, "nbytes_read": 64, "nbytes_written": 16, "seconds": cost.seconds}}
     result = call("run", model, "--mesh", 2, "--fix", "r=i0:2", "--verify", "--quiet")
     assert result.exit_code == 0 and "32 B predicted, 32 B counted, equal" in result.stdout
 
