@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx import helper, parser
 
 from tapestry_exec.cli.operators import EVERY_DTYPE
-from tapestry_plan import ShardPlan
+from tapestry_plan import ShardPlan, load_onnx
 from tests.exec.cli.test_cli import call, refused
 from tests.onnx_models import model_of
 
@@ -93,7 +94,15 @@ def test_operators_of_onnx_are_listed() -> None:
     assert found["NonZero"]["how"] == "opaque" and set(found["NonZero"]["dtypes"]) >= set(EVERY_DTYPE)
     assert found["MatMulInteger"]["parts"][0] == {"op": "matmul", "axes": ["m", "n", "+k"]}
     told = call("ops", "--onnx").stdout
-    assert f"{len(found)} operators of ONNX" in told
+    counts = Counter(one["how"] for one in found.values())
+    kinds = [how for how in ("imported", "defined", "folded", "opaque", "refused") if counts[how]]
+    title = f"{len(found)} operators of ONNX: " + ", ".join(f"{counts[how]} {how}" for how in kinds)
+    assert told.splitlines()[0] == title
+    with pytest.raises(ValueError) as error:  # errors count them by the same words
+        load_onnx(model_of([helper.make_node("NonZero", ["x"], ["y"])], {"x": (2,)}))
+    assert title in str(error.value) and "nearest" not in str(error.value)
+    with pytest.raises(ValueError, match=f"nearest of {len(found)} operators: 'NonZero'"):
+        load_onnx(model_of([helper.make_node("NonZer", ["x"], ["y"], domain="own")], {"x": (2,)}))
     rows = {line.split()[0]: line.split()[1:] for line in told.splitlines() if len(line.split()) > 2}
     assert rows["Gemm"][:5] == ["imported", "gemm", "m", "n", "+k"] and rows["Constant"] == ["folded", "known"]
     assert rows["Reshape"][:2] == ["imported", "views"] and rows["NonZero"][:2] == ["opaque", "whole"]
