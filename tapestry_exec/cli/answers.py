@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tapestry_exec.cli.terminal import echo, escape_json
 from tapestry_exec.run import RunResult, StagedResult
-from tapestry_plan.ir import Signature
+from tapestry_plan.ir import Folded, Signature
 from tapestry_plan.onnx import ModelStage
 from tapestry_plan.steps import (
     Cause,
@@ -33,8 +33,8 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
     """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one.
 
     `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them,
-    those that each reads and writes, and the seconds that these take at least;
-    `apart` those whose expansions the bound has with their operators apart.
+    those that each reads and writes, and the seconds that these take at least; `apart` those whose expansions the bound
+    has with their operators apart; `folded` what was computed when the model was read, which documents do not tell.
     """
 
     mesh: list[int]
@@ -49,6 +49,7 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
     makespan_seconds: float
     opaque: dict[str, OpaqueCost]
     apart: list[str]
+    folded: Folded | None
 
     @classmethod
     def of(cls, p: ShardPlan) -> PlanFigures:
@@ -67,6 +68,7 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
             p.makespan_seconds,
             dict(p.opaque),
             list(p.apart),
+            p.graph.folded,
         )
 
 

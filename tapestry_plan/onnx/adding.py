@@ -286,7 +286,7 @@ def _add_known(at: Importing, node: Node) -> None:
         _add_to_graph(at, node)
         return
     for name, array in zip(node.outputs, values, strict=False):
-        at.bind(name, array)
+        at.bind_computed(node, name, array)
 
 
 def _add_to_graph(at: Importing, node: Node) -> None:
@@ -391,7 +391,7 @@ def _import(at: Importing, node: Node) -> None:
             raise refusal(node, f"its output {k}, {quote(name)}, is not made here")
     for name, result in zip(node.outputs, results, strict=False):
         if name:
-            at.bind(name, result)
+            at.bind_computed(node, name, result)
 
 
 def _rounded(made: Tensor, node: Node, k: int, short: Sequence[int], opset: int) -> Tensor:

@@ -355,6 +355,7 @@ def _graph_of(
     if not sizes and not values:  # while all views are there
         _check_declared_shapes(model, at)
     at.drop_unread_views()
+    at.note_folded()
     put_fields(at.graph, sizes=freeze_sizes(shapes.symbols))
     dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
     return at.graph.done()

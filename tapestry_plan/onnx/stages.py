@@ -366,6 +366,7 @@ class StagedModel(Guarded):
             if name not in self._host and name in at.tensors and name not in self._inputs:
                 at.graph.output(at.tensors[name], name)
         at.drop_unread_views()
+        at.note_folded()
         graph = at.graph
         names = [*graph.outputs.values(), *(name for node in graph.nodes.values() for name in node.inputs)]
         read = {stored for name in names for stored in graph.source(name).stored}

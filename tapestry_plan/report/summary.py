@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import SHOWN_DEVICES
-from tapestry_plan.steps import Device, Link, Mesh, ShardPlan, has_bound, tell_gap, tell_opaque
+from tapestry_plan.steps import Device, Link, Mesh, ShardPlan, has_bound, tell_folded, tell_gap, tell_opaque
 from tapestry_sets.limits import cut_text, tell_count
 
 
@@ -47,6 +47,8 @@ def list_assumptions(plan: ShardPlan) -> Iterator[str]:
         "all": "every factorization of the devices, for each operator",
     }[plan.space]
     yield f"Compared were {compared} (space {plan.space!r}); the bound holds over these, and over this model of cost."
+    if plan.graph.folded is not None and plan.graph.folded.nodes:
+        yield f"Once, {tell_folded(plan.graph.folded, UNITS)}; the plan's time is without that."
     if plan.apart:
         yield (
             f"The bound has the expansions of {tell_count(len(plan.apart), 'operator')} with their operators apart, "

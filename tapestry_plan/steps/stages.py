@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict, force_setattr
 
-from tapestry_plan.ir import Graph, Shown
+from tapestry_plan.ir import Folded, Graph, Shown
 from tapestry_plan.steps.documents import read_list
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_sharding
-from tapestry_sets.limits import Public, Units, cut_text, freeze_dicts
+from tapestry_sets.limits import Public, Units, cut_text, freeze_dicts, tell_count
 
 
 class Stage(Shown, msgspec.Struct, frozen=True):
@@ -111,6 +111,18 @@ def tell_opaque(found: Sequence[OpaqueCost], units: Units) -> str:
     taken = units.seconds(sum(one.seconds for one in found))
     costs = f"it reads {read}, writes {written}, and takes {taken} or more: once through these"
     return f"{moved} move for what runs whole; {costs}"
+
+
+def tell_folded(folded: Folded, units: Units) -> str:
+    """What was computed when a model was read, in words.
+
+    Examples
+    --------
+    >>> tell_folded(Folded(3, 4096), Units(exact=True))
+    'computed when the model was read: 3 nodes, into constants of 4,096 B'
+    """
+    nodes = tell_count(folded.nodes, "node")
+    return f"computed when the model was read: {nodes}, into constants of {units.nbytes(folded.nbytes)}"
 
 
 class Expansions(msgspec.Struct, frozen=True, metaclass=Public):

@@ -88,6 +88,22 @@ def test_values_that_decide_shapes_are_not_drawn(tmp_path: Path) -> None:
     assert "output y: float32[2, 2]" in call(*words, "--input", f"k={tmp_path / 'k.npy'}").stdout
 
 
+def test_what_was_computed_at_import_is_told(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["w"], ["a"]), helper.make_node("Add", ["x", "a"], ["y"])]
+    weight = np.ones((4, 6), np.float32)
+    (tmp_path / "m.onnx").write_bytes(model_of(nodes, {"x": (4, 6)}, constants={"w": weight}).SerializeToString())
+    words = (tmp_path / "m.onnx", "--mesh", 2, "--quiet")
+    says = "computed when the model was read: 1 node, into constants of 96 B"
+    page = tmp_path / "page.html"
+    told = call("plan", *words, "--html", page).stdout
+    assert f"{says}; not in these times" in told and f"Once, {says}; the plan" in page.read_text()
+    figures = json.loads(call("run", *words, "--json").stdout)["plan"]
+    assert figures["folded"] == {"nodes": 1, "nbytes": 96}
+    (tmp_path / "plan.json").write_text(call("plan", *words, "--json").stdout)
+    assert "computed when" not in call("verify", tmp_path / "plan.json").stdout
+    assert json.loads(call("verify", tmp_path / "plan.json", "--json").stdout)["plan"]["folded"] is None
+
+
 def test_operators_of_onnx_are_listed() -> None:
     found = {one["operator"]: one for one in json.loads(call("ops", "--onnx", "--json").stdout)["operators"]}
     assert found["Conv"]["how"] == "imported" and found["Conv"]["dtypes"][:3] == ["float16", "float32", "float64"]
