@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tapestry_exec.cli.terminal import echo, escape_json
 from tapestry_exec.run import RunResult, StagedResult
-from tapestry_plan.ir import Folded, Signature
+from tapestry_plan.ir import FoldedNodes, Signature
 from tapestry_plan.onnx import ModelStage
 from tapestry_plan.steps import (
     Cause,
@@ -49,7 +49,7 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
     makespan_seconds: float
     opaque: dict[str, OpaqueCost]
     apart: list[str]
-    folded: Folded | None
+    folded: FoldedNodes | None
 
     @classmethod
     def of(cls, p: ShardPlan) -> PlanFigures:

@@ -66,7 +66,7 @@ from tapestry_plan.ir.tensors import (
     SHORT_DTYPES,
     SHORT_FLOATS,
     Attrs,
-    Folded,
+    FoldedNodes,
     OpNode,
     Selection,
     Source,

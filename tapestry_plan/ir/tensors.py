@@ -67,7 +67,7 @@ class Unread(Struct, frozen=True):
     sha256: str | None = None
 
 
-class Folded(Struct, frozen=True):
+class FoldedNodes(Struct, frozen=True):
     """What was computed when a model was read, by the one process that read it: no plan has its time, nor cuts it.
 
     Parameters

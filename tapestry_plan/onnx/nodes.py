@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import SHORT_DTYPES, Folded, Graph, Tensor, UnsupportedOp
+from tapestry_plan.ir import SHORT_DTYPES, FoldedNodes, Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.outside import FilesBeside, count_stored
 from tapestry_plan.rewrite import Draft
@@ -430,7 +430,7 @@ class Importing:
         made = {self.tensors[name].name for name in self._computed if name in self.tensors}
         stored = [self.graph.stored[name] for name in made if name in self.graph.stored]
         nbytes = sum(prod(one.shape) * one.itemsize for one in stored if one.kind == "constant")
-        put_fields(self.graph, folded=Folded(len(set(self._computed.values())), nbytes))
+        put_fields(self.graph, folded=FoldedNodes(len(set(self._computed.values())), nbytes))
 
     def drop_unread_views(self) -> None:
         """Take selections that nothing reads out of the graph."""

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict, force_setattr
 
-from tapestry_plan.ir import Folded, Graph, Shown
+from tapestry_plan.ir import FoldedNodes, Graph, Shown
 from tapestry_plan.steps.documents import read_list
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_sharding
 from tapestry_sets.limits import Public, Units, cut_text, freeze_dicts, tell_count
@@ -113,12 +113,12 @@ def tell_opaque(found: Sequence[OpaqueCost], units: Units) -> str:
     return f"{moved} move for what runs whole; {costs}"
 
 
-def tell_folded(folded: Folded, units: Units) -> str:
+def tell_folded(folded: FoldedNodes, units: Units) -> str:
     """What was computed when a model was read, in words.
 
     Examples
     --------
-    >>> tell_folded(Folded(3, 4096), Units(exact=True))
+    >>> tell_folded(FoldedNodes(3, 4096), Units(exact=True))
     'computed when the model was read: 3 nodes, into constants of 4,096 B'
     """
     nodes = tell_count(folded.nodes, "node")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, checker, helper, numpy_helper
 
-from tapestry_exec import evaluate
-from tapestry_plan import Mesh, load_onnx, plan
+from tapestry_exec import evaluate, run
+from tapestry_plan import Mesh, ShardPlan, load_onnx, plan
 from tapestry_plan.onnx import StagedModel, to_onnx
 from tapestry_plan.onnx import tuning as numbers
 from tapestry_plan.onnx.models import read_constant
+from tests.exec.cli.test_cli import call
 from tests.onnx_models import model_of, ort, random
 
 CELLS = [1, 2, 7]
@@ -27,7 +31,7 @@ X = random(2, 4)
 
 
 def sparse(values: Any = VALUES, indices: Any = CELLS, dims: Any = (2, 4), name: str = "w") -> Any:
-    places = np.array(indices) if len(indices) else np.empty(0, np.int64)
+    places = np.array(indices) if np.size(indices) else np.empty(np.shape(indices), np.int64)
     stored = (numpy_helper.from_array(np.asarray(values), name), numpy_helper.from_array(places, "at"))
     return helper.make_sparse_tensor(*stored, list(dims))
 
@@ -92,6 +96,24 @@ def test_a_sparse_tensor_of_a_function_and_of_an_old_model() -> None:
         load_onnx(with_constant(sparse(), opset=10))
 
 
+@given(st.data())
+def test_random_cells_are_where_they_are_counted(data: Any) -> None:
+    """Of any rank, in both forms: cells are counted one by one, the last axis first."""
+    dims = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    every = list(product(*map(range, dims)))
+    chosen = sorted(data.draw(st.sets(st.sampled_from(range(len(every))))))
+    values = np.arange(1, len(chosen) + 1, dtype=np.float32)
+    dense = np.zeros(dims, np.float32)
+    for cell, value in zip(chosen, values, strict=True):
+        dense[every[cell]] = value
+    by_axis = np.array([every[cell] for cell in chosen], np.int64).reshape(len(chosen), len(dims))
+    for indices in (np.array(chosen, np.int64), by_axis):
+        one = sparse(values, indices, dims)
+        checker.check_sparse_tensor(one)
+        model = with_initializer(one, helper.make_node("Neg", ["w"], ["y"]))
+        np.testing.assert_array_equal(load_onnx(model, outputs=["w"]).stored["w"].data, dense)
+
+
 DTYPES = (
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
     ml_dtypes.bfloat16,
@@ -136,7 +158,6 @@ def test_no_stored_cells() -> None:
     bare = sparse(np.empty(0, np.float32), [])
     bare.ClearField("indices")
     by_axis = sparse(np.empty(0, np.float32), np.empty((0, 2), np.int64))
-    by_axis.indices.CopyFrom(numpy_helper.from_array(np.empty((0, 2), np.int64), "at"))
     for one in (nothing, bare, by_axis):
         checker.check_sparse_tensor(one)
         np.testing.assert_array_equal(evaluate(load_onnx(with_initializer(one)), {"x": X})["y"], X)
@@ -251,3 +272,14 @@ def test_no_more_is_made_than_an_import_may() -> None:
     cells = numbers.FOLDED_NBYTES // 8
     with pytest.raises(ValueError, match=rf"takes {8 * cells * 2:,} bytes when dense, where"):
         load_onnx(with_constant(sparse(dims=[2 * cells, 2])))
+
+
+def test_the_command_line_plans_and_runs_them(tmp_path: Path) -> None:
+    """Compared with ONNX Runtime, which reads the file itself."""
+    model = with_initializer(sparse(), helper.make_node("MatMul", ["x", "w"], ["y"]))
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    told = call("run", tmp_path / "m.onnx", "--mesh", 2, "--verify", "--quiet")
+    assert told.exit_code == 0 and "output y: float32[2, 4]" in told.stdout
+    p = ShardPlan.from_json(call("plan", tmp_path / "m.onnx", "--mesh", 2, "--json", "--quiet").stdout)
+    np.testing.assert_array_equal(run(p, {"x": X[:, :2]}).outputs["y"], X[:, :2] @ DENSE)
