@@ -14,12 +14,13 @@ from msgspec import Struct
 
 from tapestry_exec.cli.terminal import echo, escape_json
 from tapestry_exec.run import RunResult, StagedResult
-from tapestry_plan.ir import Signature
+from tapestry_plan.ir import FoldedNodes, Signature
 from tapestry_plan.onnx import ModelStage
 from tapestry_plan.steps import (
     Cause,
     DocumentKind,
     MemoryNeed,
+    OpaqueCost,
     PlannedTransfer,
     ShardPlan,
     describe_document,
@@ -31,8 +32,9 @@ from tapestry_plan.symbolic import Crossovers, Polynomials, Refused, SymbolicTra
 class PlanFigures(Struct, forbid_unknown_fields=True):
     """What a plan costs: modeled seconds, the proved bound of them, bytes between devices, and at most held by one.
 
-    `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them;
-    `apart` those whose expansions the bound has with their operators apart.
+    `makespan_seconds` has copies beside work; `opaque` are operators that run whole, with the bytes that move for them,
+    those that each reads and writes, and the seconds that these take at least; `apart` those whose expansions the bound
+    has with their operators apart; `folded` what was computed when the model was read, which documents do not tell.
     """
 
     mesh: list[int]
@@ -45,8 +47,9 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
     peak_nbytes: int
     sharding: dict[str, dict[str, int]]
     makespan_seconds: float
-    opaque: dict[str, int]
+    opaque: dict[str, OpaqueCost]
     apart: list[str]
+    folded: FoldedNodes | None
 
     @classmethod
     def of(cls, p: ShardPlan) -> PlanFigures:
@@ -65,6 +68,7 @@ class PlanFigures(Struct, forbid_unknown_fields=True):
             p.makespan_seconds,
             dict(p.opaque),
             list(p.apart),
+            p.graph.folded,
         )
 
 

@@ -41,7 +41,7 @@ from tapestry_exec.cli.printing import tell_shape
 from tapestry_exec.cli.terminal import echo, json_option, print_table
 from tapestry_exec.run import check_target, replace_file
 from tapestry_plan.ir import BUILTIN_OPS
-from tapestry_plan.onnx import Supported, list_supported
+from tapestry_plan.onnx import Supported, count_ways, list_supported
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.limits import quote
 from tapestry_sets.views import Allocation
@@ -272,7 +272,7 @@ def _print_onnx(as_json: bool) -> None:
         "at import; opaque: whole, by ONNX Runtime or ONNX's reference; index axes: of an example's operators, the "
         "most work first, +axis: summed over; views: or known values, without work; dtypes: of the first operand"
     )
-    print_table(f"{len(found)} operators of ONNX", ("operator", "how", "index axes", "dtypes"), rows, (), legend)
+    print_table(count_ways(), ("operator", "how", "index axes", "dtypes"), rows, (), legend)
 
 
 def _tell_parts(one: Supported) -> str:

@@ -66,6 +66,7 @@ from tapestry_plan.ir.tensors import (
     SHORT_DTYPES,
     SHORT_FLOATS,
     Attrs,
+    FoldedNodes,
     OpNode,
     Selection,
     Source,

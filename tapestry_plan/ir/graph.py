@@ -21,7 +21,17 @@ from tapestry_plan.ir.pictures import Parts
 from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Signature
 from tapestry_plan.ir.sources import compose, list_in_order, source_of
-from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, Unread, check_dtype, check_shape
+from tapestry_plan.ir.tensors import (
+    Attrs,
+    FoldedNodes,
+    OpNode,
+    Selection,
+    Source,
+    Stored,
+    Unread,
+    check_dtype,
+    check_shape,
+)
 from tapestry_sets.draw import Picture
 from tapestry_sets.limits import (
     FrozenDict,
@@ -71,11 +81,14 @@ class Graph(Guarded):
     unread: dict[str, Unread]
     sizes: dict[str, int]
     """Of a graph that was read from a model with open axes: their symbols, and the sizes that they have here."""
+    folded: FoldedNodes | None
+    """Of a graph that was read from a model: what was computed then. Documents do not tell it."""
 
     @check_arguments
     def __init__(self, name: str = "graph", ops: Mapping[str, Op] | None = None) -> None:
         put_fields(self, name=name, ops=FrozenDict(ops or {}), stored=FrozenDict(), selections=FrozenDict())
         put_fields(self, nodes=FrozenDict(), outputs=FrozenDict(), unread=FrozenDict(), sizes=FrozenDict())
+        put_fields(self, folded=None)
         self._model: AtSizes | None = None
         self._sources: dict[str, Source] = {}
         self._signatures: dict[str, Signature] = {}

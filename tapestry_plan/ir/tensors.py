@@ -67,6 +67,22 @@ class Unread(Struct, frozen=True):
     sha256: str | None = None
 
 
+class FoldedNodes(Struct, frozen=True):
+    """What was computed when a model was read, by the one process that read it: no plan has its time, nor cuts it.
+
+    Parameters
+    ----------
+    nodes : int
+        Of the model, or that stand for some of it: all that they read was known. Constants, and those that only ask
+        for a shape, are not among them.
+    nbytes : int
+        Of the graph's constants that these made.
+    """
+
+    nodes: int
+    nbytes: int
+
+
 class OpNode(Struct, frozen=True):
     """An operator applied to tensors."""
 

@@ -28,6 +28,7 @@ from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
 from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, reads_of
+from tapestry_plan.onnx.ways import count_ways, list_ways
 from tapestry_sets.limits import cut_text, list_names, quote
 
 DRAWING = frozenset({"bernoulli", "dropout", "integers", "normal", "uniform"})
@@ -155,7 +156,7 @@ class Placing:
         raise UnsupportedOp(
             f"{len(lines)} node{'s have' if len(lines) > 1 else ' has'} an operator that is not supported:\n"
             + "\n".join(lines)
-            + f"\nthe {len(IMPORTERS)} supported are the keys of tapestry_plan.onnx.IMPORTERS; others can be given as "
+            + f"\n{count_ways()} (listed by `tapestry ops --onnx`); others can be given as "
             'ops={"domain::Type": …}' + STAGED * is_staged
         )
 
@@ -215,7 +216,9 @@ def _missing_line(node: Node, refused: UnsupportedOp | None, at: Importing) -> s
     unknown = next(
         (f"; its inputs are not known: {at.unfolded[name]}" for name in node.inputs if name in at.unfolded), ""
     )
-    return f"{line}; {list_names(at.importers, node.operator, 'operators')}{unknown}{whole}"
+    names = sorted(list_ways().keys() | at.importers.keys() - IMPORTERS.keys())
+    nearest = "" if node.operator in names else f"; {list_names(names, node.operator, 'operators')}"
+    return f"{line}{nearest}{unknown}{whole}"
 
 
 def check_made(node: Node, name: str, is_made: bool) -> None:
@@ -283,7 +286,7 @@ def _add_known(at: Importing, node: Node) -> None:
         _add_to_graph(at, node)
         return
     for name, array in zip(node.outputs, values, strict=False):
-        at.bind(name, array)
+        at.bind_computed(node, name, array)
 
 
 def _add_to_graph(at: Importing, node: Node) -> None:
@@ -388,7 +391,7 @@ def _import(at: Importing, node: Node) -> None:
             raise refusal(node, f"its output {k}, {quote(name)}, is not made here")
     for name, result in zip(node.outputs, results, strict=False):
         if name:
-            at.bind(name, result)
+            at.bind_computed(node, name, result)
 
 
 def _rounded(made: Tensor, node: Node, k: int, short: Sequence[int], opset: int) -> Tensor:

@@ -242,6 +242,11 @@ _PARTS = {
 }
 
 
+def has_example(operator: str) -> bool:
+    """Whether there is an example of an operator: a graph has it in parts, not as opaque alone."""
+    return operator in _PARTS
+
+
 def read_example(operator: str) -> Any:
     """A model of one node of an operator; None of one that has none here, since no graph has it but as opaque.
 

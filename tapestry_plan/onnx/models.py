@@ -17,7 +17,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, Unread, UnsupportedOp, freeze_sizes, sha256_of
 from tapestry_plan.onnx.adding import Placing, add_input, say_staged
 from tapestry_plan.onnx.inputs import InputShapes, Sizes, read_values, say_again, show_dims
-from tapestry_plan.onnx.nodes import Array, Import, Importing, Node, NotOfGraphs
+from tapestry_plan.onnx.nodes import Array, CheckedModel, Import, Importing, Node, NotOfGraphs
 from tapestry_plan.onnx.operators import importers_of
 from tapestry_plan.onnx.order import (
     all_graphs,
@@ -34,6 +34,7 @@ from tapestry_plan.onnx.replacing.functions import inline_functions
 from tapestry_plan.onnx.replacing.normalizing import Folding
 from tapestry_plan.onnx.replacing.scans import hide_batched_scans, show_batched_scans
 from tapestry_plan.onnx.replacing.whole import reads_of
+from tapestry_plan.onnx.sparse import Filling
 from tapestry_plan.onnx.walks import show_walks
 from tapestry_sets.limits import conform, cut_text, escape_controls, kind_of, list_names, put_fields, quote
 
@@ -104,13 +105,14 @@ def _opset(model: Any) -> int:
     return int(versions[0])
 
 
-def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
-    """The model with all that its nodes hold, and its opset, which is OLDEST_OPSET or later."""
+def _checked(model: Any, path: Path | None) -> CheckedModel:
+    """The model with all that its nodes hold, in an opset that is OLDEST_OPSET or later."""
     from onnx import version_converter
 
     reject_broken_texts(model)
     opset = _opset(model)
-    _reject_sparse_tensors(model)
+    filling = Filling(model, FilesBeside(path))
+    model = filling.fill_initializers(model)
     reject_second_makers(model)
     if any(is_external(tensor) for tensor in _all_tensors(model)):
         model = _with_inner_data(model, path)
@@ -119,12 +121,13 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
     model = show_walks(model)
     if model.functions:
         model = inline_functions(model, opset)
+    model = filling.fill_constants(model, opset)
     nodes = list(read_nodes(model.graph))
     in_order = sort(nodes)
     if any(one is not other for one, other in zip(nodes, in_order, strict=True)):
         model = _with_nodes(model, [node.proto for node in in_order])
     if opset >= OLDEST_OPSET:
-        return model, opset
+        return CheckedModel(model, path, opset, filling.nbytes)
     is_batched = opset < 9 and any(node.op_type == "Scan" for graph in all_graphs(model) for node in graph.node)
     if is_batched:
         model = hide_batched_scans(model)
@@ -144,15 +147,14 @@ def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
         )
     if is_batched:
         show_batched_scans(converted)
-    return converted, TARGET_OPSET
+    return CheckedModel(converted, path, TARGET_OPSET, filling.nbytes)
 
 
-def read_checked(source: Any, who: str) -> tuple[Any, Path | None, int]:
+def read_checked(source: Any, who: str) -> CheckedModel:
     """The model with all that its nodes hold, the file that it came from, and its opset."""
     model, path = read_model(source)
     with about_model(path or "the model", who):
-        checked, opset = _checked(model, path)
-    return checked, path, opset
+        return _checked(model, path)
 
 
 def _with_nodes(model: Any, nodes: Sequence[Any]) -> Any:
@@ -174,11 +176,6 @@ def _all_tensors(model: Any) -> Iterator[Any]:
                 if attribute.HasField("t"):
                     yield attribute.t
                 yield from attribute.tensors
-
-
-def _reject_sparse_tensors(model: Any) -> None:
-    for sparse in (one for graph in all_graphs(model) for one in getattr(graph, "sparse_initializer", ())):
-        raise ValueError(f"initializer {quote(sparse.values.name)} is sparse, which is not supported; store it dense")
 
 
 def _with_inner_data(model: Any, path: Path | None) -> Any:
@@ -250,7 +247,8 @@ def load_onnx(
         or tensors without cells.
     ValueError
         For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes and values
-        that do not fit, external data that is missing or outside the model's folder, sparse tensors.
+        that do not fit, external data that is missing or outside the model's folder, sparse
+        tensors whose values, indices and dims do not fit.
 
     Examples
     --------
@@ -319,8 +317,10 @@ def _graph_of(
     opaque: bool,
 ) -> Graph:
     weights = [tensor.name for tensor in model.graph.initializer]
-    model, opset = _checked(model, path)
-    at = Importing(model, path, opset, weights, importers)
+    weights += [sparse.values.name for sparse in model.graph.sparse_initializer]
+    checked = _checked(model, path)
+    model = checked.model
+    at = Importing(checked, weights, importers)
     known = read_values(model.graph.input, values)
     inputs = [value for value in model.graph.input if value.name in known or not at.is_known(value.name)]
     shapes = InputShapes(inputs, sizes, known)
@@ -331,7 +331,7 @@ def _graph_of(
     check_names(model, nodes, names)
     at.taken.update(names, (value.name for value in inputs), *(all_names(node.proto) for node in nodes))
     if any(node.operator == "If" for node in nodes):
-        aside = Importing(model, path, opset, weights, importers)
+        aside = Importing(checked, weights, importers)
         aside.taken = at.taken
         for name, array in known.items():
             aside.bind(name, array)
@@ -355,6 +355,7 @@ def _graph_of(
     if not sizes and not values:  # while all views are there
         _check_declared_shapes(model, at)
     at.drop_unread_views()
+    at.note_folded()
     put_fields(at.graph, sizes=freeze_sizes(shapes.symbols))
     dict.update(at.graph.unread, _unread_inputs(model.graph.input, needed, names, shapes, known, at))
     return at.graph.done()
@@ -433,12 +434,18 @@ def read_constants(paths: Iterable[str]) -> dict[str, Array]:
         wanted.setdefault(file, []).append(name)
     found = {}
     for file, names in wanted.items():
-        tensors = {tensor.name: tensor for tensor in read_model(file)[0].graph.initializer}
+        model, _ = read_model(file)
+        tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        sparse = {one.values.name: one for one in model.graph.sparse_initializer}
         outside = FilesBeside(Path(file))
+        filling = Filling(model, outside)
         for name in names:
-            if name not in tensors:
+            if name not in tensors and name not in sparse:
                 raise ValueError(f"read_constant: {file} has no initializer {quote(name)}")
             with about_model(file):
+                if name in sparse:
+                    found[f"{file}#{name}"] = filling.read_initializer(sparse[name])
+                    continue
                 check_values(tensors[name])
                 found[f"{file}#{name}"] = outside.read(tensors[name])
     return found

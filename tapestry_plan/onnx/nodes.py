@@ -16,11 +16,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import SHORT_DTYPES, Graph, Tensor, UnsupportedOp
+from tapestry_plan.ir import SHORT_DTYPES, FoldedNodes, Graph, Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.outside import FilesBeside, count_nbytes, is_external
+from tapestry_plan.onnx.outside import FilesBeside, count_stored
 from tapestry_plan.rewrite import Draft
-from tapestry_sets.limits import Budget, list_names, quote
+from tapestry_sets.limits import Budget, list_names, put_fields, quote
 
 Array = NDArray[Any]
 
@@ -133,17 +133,33 @@ class NotOfGraphs(UnsupportedOp):
     """A tensor that no graph has: of other elements than NumPy's numbers, or without cells."""
 
 
+class CheckedModel(Struct, frozen=True, eq=False):
+    """A model that was checked, with all that its nodes hold, and its tensors dense.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    path : Path or None
+        The file that it came from.
+    opset : int
+        The version of ONNX's own operators.
+    filled : int
+        Bytes of dense tensors that were sparse.
+    """
+
+    model: Any
+    path: Path | None
+    opset: int
+    filled: int
+
+
 class Importing:
     """The state of an import: tensors made so far, and values known in advance."""
 
     def __init__(
-        self,
-        model: Any,
-        path: Path | None,
-        opset: int,
-        weights: Sequence[str],
-        importers: Mapping[str, Import] = MappingProxyType({}),
+        self, checked: CheckedModel, weights: Sequence[str], importers: Mapping[str, Import] = MappingProxyType({})
     ) -> None:
+        model, path, opset = checked.model, checked.path, checked.opset
         self.graph = ReadGraph(model.graph.name or (path.stem if path else "graph"), _list_tensors(model.graph))
         self.opset = opset
         self.opsets = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import}
@@ -157,8 +173,9 @@ class Importing:
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self._from_file = {name: name for name in weights} if path else {}
         self._outside = FilesBeside(path)
-        stored = int(model.ByteSize()) + sum(map(count_nbytes, filter(is_external, model.graph.initializer)))
+        stored = count_stored(model) - checked.filled
         self._budget = Budget(tuning.FOLDED_NBYTES + tuning.FOLDED_TIMES * stored)
+        self._budget.spend(checked.filled)
         self.taken: set[str] = set()
         """Names of the model's tensors, and of those that stand-ins of nodes make."""
         self.unrolled = Budget(tuning.MAX_INLINED_NODES + tuning.INLINED_TIMES * len(model.graph.node))
@@ -171,6 +188,8 @@ class Importing:
         self._bound: list[tuple[dict[str, Any], str]] = []
         """What has been bound where, in order, while it may have to be taken back."""
         self._trials = 0
+        self._computed: dict[str, str] = {}
+        """Values that nodes made at import, by name, with the first output of the node that did."""
         self._held: set[str] = set()
         """Tensors of the graph that model tensors are."""
         self._is_wide = False
@@ -365,6 +384,12 @@ class Importing:
             self._put(self._values, name, result)
             self._from_file.pop(name, None)  # an initializer that the user has given another value
 
+    def bind_computed(self, node: Node, name: str, result: Tensor | Array) -> None:
+        """Bind what a node makes; where that is a value, it was computed at import, but for one that a model says."""
+        self.bind(name, result)
+        if not isinstance(result, Tensor) and node.op_type != "Constant":
+            self._put(self._computed, name, next(filter(None, node.outputs)))
+
     def alias(self, name: str, of: str) -> None:
         """Let one model tensor be another."""
         if self.is_known(of):
@@ -399,6 +424,13 @@ class Importing:
     def view(self, node: Node, kind: Any, *names: str) -> Tensor:
         """A selection over model tensors, called like the node."""
         return self.graph.select(kind, *(self.tensor(name) for name in names), name=node.name)
+
+    def note_folded(self) -> None:
+        """Let the graph say what was computed at import."""
+        made = {self.tensors[name].name for name in self._computed if name in self.tensors}
+        stored = [self.graph.stored[name] for name in made if name in self.graph.stored]
+        nbytes = sum(prod(one.shape) * one.itemsize for one in stored if one.kind == "constant")
+        put_fields(self.graph, folded=FoldedNodes(len(set(self._computed.values())), nbytes))
 
     def drop_unread_views(self) -> None:
         """Take selections that nothing reads out of the graph."""

@@ -71,7 +71,7 @@ def _alias(at: Importing, node: Node) -> Result:
             raise refusal(node, TRAINING)
         if len(node.outputs) > 1 and node.outputs[1]:
             # at inference nothing is dropped
-            at.bind(node.outputs[1], at.fill(node, np.True_, at.shape(node.inputs[0])))
+            at.bind_computed(node, node.outputs[1], at.fill(node, np.True_, at.shape(node.inputs[0])))
     at.alias(node.outputs[0], node.inputs[0])
     return None
 
@@ -95,7 +95,7 @@ def _cast_like(at: Importing, node: Node) -> Result:
     x, like = node.inputs
     dtype = at.dtype_of(like)
     if at.is_known(x) and (dtype == "bfloat16" or (np.dtype(dtype).kind in "iuf" and dtype not in SHORT_DTYPES)):
-        at.bind(node.outputs[0], at.value(x).astype(dtype))
+        at.bind_computed(node, node.outputs[0], at.value(x).astype(dtype))
         return None
     return _cast_to(node, at.tensor(x), dtype)
 
@@ -181,7 +181,7 @@ def _constant_of_shape(at: Importing, node: Node) -> Result:
     shape = at.ints(node, 0, "input") or []
     stored = node.attrs.get("value")
     value = np.zeros((), np.float32) if stored is None else numpy_helper.to_array(stored)
-    at.bind(node.outputs[0], at.fill(node, value, shape))
+    at.bind_computed(node, node.outputs[0], at.fill(node, value, shape))
     return None
 
 

@@ -36,6 +36,7 @@ def reject_broken_texts(model: Any) -> None:
         values = [*graph.input, *graph.output, *graph.value_info]
         names = [one if isinstance(one, str | bytes) else one.name for one in values]  # a function has names alone
         stored = [tensor.name for tensor in getattr(graph, "initializer", ())]
+        stored += [sparse.values.name for sparse in getattr(graph, "sparse_initializer", ())]
         _check_texts("the model's tensors", graph.name, *names, *stored)
         for node in graph.node:
             attributes = (attribute.name for attribute in node.attribute)

@@ -164,6 +164,12 @@ def count_nbytes(tensor: Any) -> int:
     return -(-prod(map(int, tensor.dims)) * bits // 8)
 
 
+def count_stored(model: Any) -> int:
+    """Bytes that a model has, with those of its initializers that lie beside it."""
+    sparse = [part for one in model.graph.sparse_initializer for part in (one.values, one.indices)]
+    return int(model.ByteSize()) + sum(map(count_nbytes, filter(is_external, [*model.graph.initializer, *sparse])))
+
+
 def _needs(tensor: Any, nbytes: int) -> str:
     from onnx import TensorProto
 

@@ -121,8 +121,9 @@ class StagedModel(Guarded):
         ops: Mapping[str, Any] | None = None,
     ) -> None:
         self._importers = importers_of(ops or {})
-        self._model, self._path, self._opset = read_checked(path_or_model, "StagedModel")
-        self._about = self._path or "the model"
+        self._checked = read_checked(path_or_model, "StagedModel")
+        self._model = self._checked.model
+        self._about = self._checked.path or "the model"
         with about_model(self._about, "StagedModel"):
             graph = self._model.graph
             stored = {tensor.name for tensor in graph.initializer}
@@ -302,14 +303,14 @@ class StagedModel(Guarded):
         """What can be imported of the nodes that are left."""
         model = self._model
         nodes: Sequence[Node] = self._left(self._nodes)
-        at = Importing(model, self._path, self._opset, [], self._importers)
+        at = Importing(self._checked, [], self._importers)
         at.taken.update(self._taken)
         if self._is_as_declared:
             at.declare(model.graph)
         placing = Placing(at, opaque=True, held=self._host.keys() - self._bound)
         inputs = {name: value for name, value in self._inputs.items() if name not in self._host}
         if any(node.operator == "If" for node in nodes):
-            aside = Importing(model, self._path, self._opset, [], self._importers)
+            aside = Importing(self._checked, [], self._importers)
             aside.taken = at.taken
             for name, value in self._host.items():
                 if isinstance(value, np.ndarray) and is_number(value.dtype):
@@ -365,6 +366,7 @@ class StagedModel(Guarded):
             if name not in self._host and name in at.tensors and name not in self._inputs:
                 at.graph.output(at.tensors[name], name)
         at.drop_unread_views()
+        at.note_folded()
         graph = at.graph
         names = [*graph.outputs.values(), *(name for node in graph.nodes.values() for name in node.inputs)]
         read = {stored for name in names for stored in graph.source(name).stored}

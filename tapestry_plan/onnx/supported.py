@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan import ops
 from tapestry_plan.ir import Graph
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.models import load_onnx
 from tapestry_plan.onnx.nodes import is_number, schema_of
-from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
-from tapestry_plan.onnx.walks import DOMAIN
-
-How = Literal["imported", "defined", "folded", "opaque", "refused"]
+from tapestry_plan.onnx.ways import How, list_ways
 
 
 class Supported(Struct, frozen=True):
@@ -72,15 +68,12 @@ def _look_at_all() -> Iterator[Supported]:
     from onnx import defs
 
     newest = min(defs.onnx_opset_version(), tuning.KNOWN_OPSET)
-    own = {schema.name for schema in defs.get_all_schemas() if schema.domain == "" and not schema.deprecated}
-    for name in sorted({*own, *IMPORTERS, *NOT_ADDED}):
+    for name, how in list_ways().items():
         domain, _, op_type = name.rpartition("::")
-        if domain == DOMAIN:  # calls of functions that `to_onnx` writes
-            continue
         schema, example = schema_of(op_type, newest, domain), read_example(name)
         axes = () if example is None else _list_axes(load_onnx(example, opaque=False))
         dtypes = _dtypes_of(schema) if schema is not None or example is None else _dtypes_taken(example)
-        yield Supported(name, _how(name, example is not None), dtypes, axes)
+        yield Supported(name, how, dtypes, axes)
 
 
 def _list_axes(graph: Graph) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -92,22 +85,6 @@ def _list_axes(graph: Graph) -> tuple[tuple[str, tuple[str, ...]], ...]:
         flop = graph.ops[node.op].flop_per_point(signature, node.attrs) * signature.index.size
         found[node.op, axes] = found.get((node.op, axes), 0) + flop
     return tuple(sorted(found, key=lambda key: -found[key]))
-
-
-def _how(name: str, has_example: bool) -> How:
-    from onnx.reference.ops import load_op
-
-    if name in NOT_ADDED or name == "Constant":
-        return "folded"
-    if name in IMPORTERS:
-        return "imported"
-    if has_example:
-        return "defined"
-    try:
-        load_op("", name, None)
-    except Exception:  # whatever it raises of what it does not know
-        return "opaque" if ops.is_in_runtime(name) else "refused"
-    return "opaque"
 
 
 def _dtypes_taken(example: Any) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ FOLDED_NBYTES = 2**28
 """Nodes whose inputs are known are evaluated at import while they read and make so many bytes in all …"""
 FOLDED_TIMES = 16
 """… and so many for each byte that the model itself stores: weights of 4 bits are dequantized and then transposed."""
+MESSAGE_NBYTES = 2**31 - 1
+"""What one message of protobuf may have, hence a model in memory with its sparse tensors made dense."""
 CELLWISE_TIMES = 256
 """Bytes count so many times where ONNX's reference implementation loops over cells in Python."""
 SHAPE_CELLS = 2**12

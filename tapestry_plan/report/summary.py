@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tapestry_plan.report.markup import UNITS, element, escape, panel, table, tell_nbytes
 from tapestry_plan.report.tuning import SHOWN_DEVICES
-from tapestry_plan.steps import Device, Link, Mesh, ShardPlan, has_bound, tell_gap
+from tapestry_plan.steps import Device, Link, Mesh, ShardPlan, has_bound, tell_folded, tell_gap, tell_opaque
 from tapestry_sets.limits import cut_text, tell_count
 
 
@@ -32,9 +32,8 @@ def list_facts(plan: ShardPlan) -> Iterator[tuple[str, str, str]]:
     share = f"the busiest device does {busiest / flop:.1%}" if flop else "nothing is computed"
     yield "work", UNITS.flop(flop), share
     if plan.opaque:
-        nbytes = sum(plan.opaque.values())
-        names = cut_text(", ".join(plan.opaque), 200)
-        yield "opaque", UNITS.nbytes(nbytes), f"{nbytes:,} B move for what runs whole on one device: {names}"
+        names, costs = cut_text(", ".join(plan.opaque), 200), list(plan.opaque.values())
+        yield "opaque", UNITS.seconds(sum(one.seconds for one in costs)), f"{names}: {tell_opaque(costs, UNITS)}"
     if any(plan.nbytes_spilled):
         spilled = sum(plan.nbytes_spilled)
         yield "spilled", UNITS.nbytes(spilled), f"{spilled:,} B go to host memory for want of room, and back"
@@ -48,6 +47,8 @@ def list_assumptions(plan: ShardPlan) -> Iterator[str]:
         "all": "every factorization of the devices, for each operator",
     }[plan.space]
     yield f"Compared were {compared} (space {plan.space!r}); the bound holds over these, and over this model of cost."
+    if plan.graph.folded is not None and plan.graph.folded.nodes:
+        yield f"Once, {tell_folded(plan.graph.folded, UNITS)}; the plan's time is without that."
     if plan.apart:
         yield (
             f"The bound has the expansions of {tell_count(len(plan.apart), 'operator')} with their operators apart, "

@@ -77,7 +77,7 @@ class Draft(Graph):
         super().__init__(graph.name, graph.ops)
         put_fields(self, unread=FrozenDict(graph.unread), stored=FrozenDict(graph.stored))
         put_fields(self, nodes=FrozenDict(graph.nodes), selections=FrozenDict(graph.selections))
-        put_fields(self, outputs=FrozenDict(graph.outputs), sizes=graph.sizes)
+        put_fields(self, outputs=FrozenDict(graph.outputs), sizes=graph.sizes, folded=graph.folded)
         self._model = graph._model
         self._sources, self._signatures = dict(graph._sources), dict(graph._signatures)
         self._log: list[tuple[dict[str, Any], str, Any]] = []
@@ -446,6 +446,7 @@ class Draft(Graph):
         """The graph as it is now, nodes and selections after what they read; the draft is spent."""
         made = Graph(self.name, self.ops)
         put_fields(made, stored=self.stored, outputs=self.outputs, unread=self.unread, sizes=self.sizes)
+        put_fields(made, folded=self.folded)
         made._model = self._model
         made._sources, made._signatures = self._sources, self._signatures
 

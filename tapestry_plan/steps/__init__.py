@@ -140,7 +140,7 @@ from tapestry_plan.steps.showing import (
     fill_report,
     fill_weighing,
 )
-from tapestry_plan.steps.stages import Expansions, Fused, Stage
+from tapestry_plan.steps.stages import Expansions, Fused, OpaqueCost, Stage, tell_folded, tell_opaque
 from tapestry_plan.steps.step import (
     HOST,
     READ,

@@ -34,7 +34,7 @@ from tapestry_plan.steps.plan_document import read_plan, write_plan
 from tapestry_plan.steps.programs import Program
 from tapestry_plan.steps.schedule import Schedule, list_queued, run_queues
 from tapestry_plan.steps.showing import MeasuredRun
-from tapestry_plan.steps.stages import Expansions, Fused, Stage
+from tapestry_plan.steps.stages import Expansions, Fused, OpaqueCost, Stage
 from tapestry_plan.steps.step import Buffer, Collective, GroupedStep, Output, Step, Written, ungroup
 from tapestry_sets.limits import FrozenDict, Public, Units, check_arguments, check_target, freeze_dicts, tell_count
 from tapestry_sets.regions import Box
@@ -305,11 +305,12 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         return FrozenDict((name, FrozenDict(each)) for name, each in found.items())
 
     @cached_property
-    def opaque(self) -> dict[str, int]:
-        """Operators that no plan splits, since they are declared to run whole, and the bytes that move for them.
+    def opaque(self) -> dict[str, OpaqueCost]:
+        """Operators that no plan splits, since they are declared to run whole, and what each costs.
 
         Each runs once, on one device, which sends what others read. Nodes of ONNX that have no declaration are such:
-        see `tapestry_plan.ops.opaque`.
+        see `tapestry_plan.ops.opaque`. Their modeled time is that of going through their bytes once, the least there
+        may be; so a plan's bound stays one.
 
         Examples
         --------
@@ -318,11 +319,12 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True, metaclass=Public):
         >>> text = 'agraph (float[6, 4, 4] x) => (float[6] y) { a = Relu(x) b = Det(a) y = Neg(b) }'
         >>> model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 21]> {text}')
         >>> g = load_onnx(model, opaque=True)
-        >>> dict(plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}}).opaque)
-        {'Det_0': 192}
+        >>> cost = plan(g, Mesh(2), fix={"Relu_0": {"i0": 2}}).opaque["Det_0"]
+        >>> cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written
+        (192, 384, 24)
         """
         names = [node.name for node in self.graph.nodes.values() if self.graph.ops[node.op].opaque]
-        return FrozenDict((name, sum(self.stage[name].nbytes_received)) for name in names if name in self.stage)
+        return FrozenDict((name, OpaqueCost.of(self.graph, self.stage[name])) for name in names if name in self.stage)
 
     @check_arguments
     def program(self, device: int, *, grouped: bool = False) -> Program:

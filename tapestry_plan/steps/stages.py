@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import asdict, force_setattr
 
-from tapestry_plan.ir import Shown
+from tapestry_plan.ir import FoldedNodes, Graph, Shown
 from tapestry_plan.steps.documents import read_list
 from tapestry_plan.steps.layouts.layout import SplitAxis, tell_sharding
-from tapestry_sets.limits import Public, Units, cut_text, freeze_dicts
+from tapestry_sets.limits import Public, Units, cut_text, freeze_dicts, tell_count
 
 
 class Stage(Shown, msgspec.Struct, frozen=True):
@@ -51,6 +53,76 @@ class Stage(Shown, msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "sharding", freeze_dicts(self.sharding))
+
+
+class OpaqueCost(msgspec.Struct, frozen=True, metaclass=Public):
+    """What an operator costs that runs whole on one device, of which nobody knows how much it computes.
+
+    Parameters
+    ----------
+    nbytes_moved : int
+        From other devices, for it.
+    nbytes_read, nbytes_written : int
+        Of its operands and results.
+    seconds : float
+        Modeled, of its own work: a launch, and its operands and results through the device's memory, or its arithmetic
+        units, once. This is the least that it may take; what it computes may take any time more.
+
+    Examples
+    --------
+    >>> OpaqueCost(0, 4096, 64, 2e-6).seconds
+    2e-06
+    """
+
+    nbytes_moved: int
+    nbytes_read: int
+    nbytes_written: int
+    seconds: float
+
+    @classmethod
+    def of(cls, graph: Graph, stage: Stage) -> OpaqueCost:
+        """That of the operator of a stage.
+
+        Parameters
+        ----------
+        graph : Graph
+        stage : Stage
+        """
+        node = graph.nodes[stage.node]
+        read, written = (
+            sum(prod(one.shape) * np.dtype(one.dtype).itemsize for one in map(graph.source, names))
+            for names in (node.inputs, node.outputs)
+        )
+        return cls(sum(stage.nbytes_received), read, written, max(stage.work_seconds, default=0.0))
+
+
+def tell_opaque(found: Sequence[OpaqueCost], units: Units) -> str:
+    """What operators that run whole cost together, in words.
+
+    Examples
+    --------
+    >>> tell_opaque([OpaqueCost(0, 4096, 64, 2e-6), OpaqueCost(8, 8, 8, 1e-6)], Units(exact=True))
+    '8 B move for what runs whole; it reads 4,104 B, writes 72 B, and takes 3e-06 s or more: once through these'
+    """
+    moved, read, written = (
+        units.nbytes(sum(getattr(one, name) for one in found))
+        for name in ("nbytes_moved", "nbytes_read", "nbytes_written")
+    )
+    taken = units.seconds(sum(one.seconds for one in found))
+    costs = f"it reads {read}, writes {written}, and takes {taken} or more: once through these"
+    return f"{moved} move for what runs whole; {costs}"
+
+
+def tell_folded(folded: FoldedNodes, units: Units) -> str:
+    """What was computed when a model was read, in words.
+
+    Examples
+    --------
+    >>> tell_folded(FoldedNodes(3, 4096), Units(exact=True))
+    'computed when the model was read: 3 nodes, into constants of 4,096 B'
+    """
+    nodes = tell_count(folded.nodes, "node")
+    return f"computed when the model was read: {nodes}, into constants of {units.nbytes(folded.nbytes)}"
 
 
 class Expansions(msgspec.Struct, frozen=True, metaclass=Public):

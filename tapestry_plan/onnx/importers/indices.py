@@ -69,7 +69,7 @@ def eye_like(at: Importing, node: Node) -> Result:
     except TooLargeToFold:
         row, column = (ops.iota(at.graph, n, start=first) for n, first in zip(shape, (k, 0), strict=True))
         return ops.astype(ops.equal(row.expand_dims(1), column), dtype, name=node.name)
-    at.bind(node.outputs[0], np.eye(*shape, k, dtype=dtype))
+    at.bind_computed(node, node.outputs[0], np.eye(*shape, k, dtype=dtype))
     return None
 
 

@@ -79,7 +79,7 @@ class Folding:
             return conv
         names = [_name(at, f"{norm.name}.{what}") for what in ("weight", "bias")]
         for name, array in zip(names, made, strict=True):
-            at.bind(name, array)
+            at.bind_computed(norm, name, array)
         self._done.add(norm.outputs[0])
         return replace(conv, inputs=(conv.inputs[0], *names), outputs=(norm.outputs[0],))
 

@@ -205,9 +205,10 @@ def _write_map(to: Writer, step: AffineMap, name: str, source: Shape, shape: Sha
         name = to.node(kind, [name, *map(to.number, values)], out if is_last else "", **attrs)
     if nodes:
         return name
-    return to.node(
-        "Transpose", [name], out, perm=list(range(len(source)))
-    )  # all cells as they are, a view all the same
+    # All cells as they are, a view all the same.
+    if not source:  # and no axes, which helpers of ONNX do not write
+        return to.node("Reshape", [name, to.number(())], out)
+    return to.node("Transpose", [name], out, perm=list(range(len(source))))
 
 
 def _list_slices(

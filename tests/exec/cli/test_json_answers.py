@@ -102,7 +102,7 @@ def test_figures_are_those_of_the_plan(folder: Path) -> None:
     assert cells * 4 == p.nbytes_by_link[1, 2] == sum(row["nbytes"] for row in rows)
     some = answer("transfers", "plan.json", "--from", 1)
     assert some["nbytes"] == sum(row["nbytes"] for row in some["transfers"]) < some["nbytes_moved"] == p.nbytes_moved
-    assert told["plan"]["makespan_seconds"] == p.makespan_seconds and told["plan"]["opaque"] == dict(p.opaque)
+    assert told["plan"]["makespan_seconds"] == p.makespan_seconds and told["plan"]["opaque"] == {}
 
 
 def _count(stripes: list[list[int]], start: int, extent: int) -> int:

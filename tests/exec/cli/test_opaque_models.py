@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx import helper, parser
 
 from tapestry_exec.cli.operators import EVERY_DTYPE
-from tapestry_plan import ShardPlan
+from tapestry_plan import ShardPlan, load_onnx
 from tests.exec.cli.test_cli import call, refused
 from tests.onnx_models import model_of
 
@@ -25,12 +26,18 @@ def model(tmp_path: Path) -> Path:
 def test_plans_tell_what_is_opaque(model: Path) -> None:
     words = ("plan", model, "--mesh", 2, "--fix", "r=i0:2", "--quiet")
     told = call(*words).stdout
-    assert "opaque: 1 operator of ONNX without a declaration here, run whole: whole; 32 B moved for them" in told
-    assert ShardPlan.from_json(call(*words, "--json").stdout).opaque == {"whole": 32}
-    assert "opaque: Det of ONNX, run whole on one device" in call(*words, "--explain", "whole").stdout
+    says = "whole: 32 B move for what runs whole; it reads 64 B, writes 16 B, and takes "
+    assert "opaque: 1 operator of ONNX without a declaration here, " + says in told
+    cost = ShardPlan.from_json(call(*words, "--json").stdout).opaque["whole"]
+    assert (cost.nbytes_moved, cost.nbytes_read, cost.nbytes_written) == (32, 4 * 2 * 2 * 4, 4 * 4)
+    explained = call(*words, "--explain", "whole").stdout
+    assert "opaque: Det of ONNX, run whole on one device" in explained
+    assert f"it reads 64 B, writes 16 B, and takes {cost.seconds!r} s or more" in " ".join(explained.split())
     page = model.parent / "page.html"
     assert call(*words, "--html", page).exit_code == 0
-    assert "32 B move for what runs whole on one device: whole" in page.read_text()
+    assert says in page.read_text()
+    told = json.loads(call("run", model, *words[2:], "--json").stdout)["plan"]["opaque"]
+    assert told == {"whole": {"nbytes_moved": 32, "nbytes_read": 64, "nbytes_written": 16, "seconds": cost.seconds}}
     result = call("run", model, "--mesh", 2, "--fix", "r=i0:2", "--verify", "--quiet")
     assert result.exit_code == 0 and "32 B predicted, 32 B counted, equal" in result.stdout
 
@@ -81,13 +88,37 @@ def test_values_that_decide_shapes_are_not_drawn(tmp_path: Path) -> None:
     assert "output y: float32[2, 2]" in call(*words, "--input", f"k={tmp_path / 'k.npy'}").stdout
 
 
+def test_what_was_computed_at_import_is_told(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Neg", ["w"], ["a"]), helper.make_node("Add", ["x", "a"], ["y"])]
+    weight = np.ones((4, 6), np.float32)
+    (tmp_path / "m.onnx").write_bytes(model_of(nodes, {"x": (4, 6)}, constants={"w": weight}).SerializeToString())
+    words = (tmp_path / "m.onnx", "--mesh", 2, "--quiet")
+    says = "computed when the model was read: 1 node, into constants of 96 B"
+    page = tmp_path / "page.html"
+    told = call("plan", *words, "--html", page).stdout
+    assert f"{says}; not in these times" in told and f"Once, {says}; the plan" in page.read_text()
+    figures = json.loads(call("run", *words, "--json").stdout)["plan"]
+    assert figures["folded"] == {"nodes": 1, "nbytes": 96}
+    (tmp_path / "plan.json").write_text(call("plan", *words, "--json").stdout)
+    assert "computed when" not in call("verify", tmp_path / "plan.json").stdout
+    assert json.loads(call("verify", tmp_path / "plan.json", "--json").stdout)["plan"]["folded"] is None
+
+
 def test_operators_of_onnx_are_listed() -> None:
     found = {one["operator"]: one for one in json.loads(call("ops", "--onnx", "--json").stdout)["operators"]}
     assert found["Conv"]["how"] == "imported" and found["Conv"]["dtypes"][:3] == ["float16", "float32", "float64"]
     assert found["NonZero"]["how"] == "opaque" and set(found["NonZero"]["dtypes"]) >= set(EVERY_DTYPE)
     assert found["MatMulInteger"]["parts"][0] == {"op": "matmul", "axes": ["m", "n", "+k"]}
     told = call("ops", "--onnx").stdout
-    assert f"{len(found)} operators of ONNX" in told
+    counts = Counter(one["how"] for one in found.values())
+    kinds = [how for how in ("imported", "defined", "folded", "opaque", "refused") if counts[how]]
+    title = f"{len(found)} operators of ONNX: " + ", ".join(f"{counts[how]} {how}" for how in kinds)
+    assert told.splitlines()[0] == title
+    with pytest.raises(ValueError) as error:  # errors count them by the same words
+        load_onnx(model_of([helper.make_node("NonZero", ["x"], ["y"])], {"x": (2,)}))
+    assert title in str(error.value) and "nearest" not in str(error.value)
+    with pytest.raises(ValueError, match=f"nearest of {len(found)} operators: 'NonZero'"):
+        load_onnx(model_of([helper.make_node("NonZer", ["x"], ["y"], domain="own")], {"x": (2,)}))
     rows = {line.split()[0]: line.split()[1:] for line in told.splitlines() if len(line.split()) > 2}
     assert rows["Gemm"][:5] == ["imported", "gemm", "m", "n", "+k"] and rows["Constant"] == ["folded", "known"]
     assert rows["Reshape"][:2] == ["imported", "views"] and rows["NonZero"][:2] == ["opaque", "whole"]

@@ -13,8 +13,9 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from tapestry_exec import evaluate, run
-from tapestry_plan import Graph, Mesh, plan, same_graph
-from tapestry_plan.onnx import load_onnx, to_onnx, tuning
+from tapestry_plan import Graph, Mesh, ShardPlan, plan, same_graph
+from tapestry_plan.ir import FoldedNodes
+from tapestry_plan.onnx import StagedModel, load_onnx, to_onnx, tuning
 from tapestry_sets import limits
 from tests.onnx_models import difference, model_of, ort, random, random_feeds
 
@@ -210,3 +211,74 @@ def test_forty_doublings_say_what_was_too_large(monkeypatch: pytest.MonkeyPatch)
     says = r"it reads what the import cannot know: node 'double1?\d' \(Concat\) would read"
     with limits(max_pieces=100), pytest.raises(ValueError, match=says):
         load_onnx(model_of(nodes, {"x": (2,)}, constants={"d0": np.ones(1, np.float32)}))
+
+
+W = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "folded"),
+    [
+        ([], FoldedNodes(0, 0)),
+        (
+            [helper.make_node("Neg", ["w"], ["a"]), helper.make_node("Add", ["y0", "a"], ["y"])],
+            FoldedNodes(1, W.nbytes),
+        ),
+        (
+            [
+                helper.make_node("Neg", ["w"], ["a"]),
+                helper.make_node("Exp", ["a"], ["b"]),
+                helper.make_node("Add", ["y0", "b"], ["y"]),
+            ],
+            FoldedNodes(2, W.nbytes),
+        ),
+        (
+            [
+                helper.make_node("Neg", ["w"], ["a"]),
+                helper.make_node("Exp", ["a"], ["b"]),
+                helper.make_node("Add", ["y0", "y0"], ["y"]),
+            ],
+            FoldedNodes(0, 0),
+        ),
+        (
+            [helper.make_node("Constant", [], ["b"], value_float=2.0), helper.make_node("Add", ["y0", "b"], ["y"])],
+            FoldedNodes(0, 0),
+        ),
+        ([helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Reshape", ["y0", "s"], ["y"])], FoldedNodes(0, 0)),
+        (
+            [
+                helper.make_node("Shape", ["x"], ["s"]),
+                helper.make_node("ConstantOfShape", ["s"], ["c"]),
+                helper.make_node("Add", ["y0", "c"], ["y"]),
+            ],
+            FoldedNodes(1, W.nbytes),
+        ),
+    ],
+    ids=["nothing", "one", "a value between", "what nobody reads", "a constant", "a shape", "filled"],
+)
+def test_what_is_computed_at_import_is_counted(nodes: list[Any], folded: FoldedNodes) -> None:
+    """Nodes and bytes, counted by hand; plans keep that, and documents do not tell."""
+    first = helper.make_node("Mul", ["x", "w"], ["y0" if nodes else "y"])
+    graph = load_onnx(model_of([first, *nodes], {"x": W.shape}, constants={"w": W}))
+    assert graph.folded == folded
+    made = plan(graph, Mesh(2))
+    assert made.graph.folded == folded
+    assert ShardPlan.from_json(made.to_json()).graph.folded is None and Graph().folded is None
+
+
+def test_normalizations_that_are_folded_and_stages_are_counted() -> None:
+    """A weight of 2 x 3 x 1 and a bias of 2 are made of one normalization; of a stage, what it computed itself."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("BatchNormalization", ["a", "one", "one", "one", "one"], ["b"]),
+        helper.make_node("NonZero", ["b"], ["y"]),
+    ]
+    one = np.ones(2, np.float32)
+    known = {"w": np.ones((2, 3, 1), np.float32), "one": one}
+    assert load_onnx(model_of(nodes[:2], {"x": (1, 3, 4)}, ["b"], known)).folded == FoldedNodes(1, (6 + 2) * 4)
+    model = model_of(nodes, {"x": (1, 3, 4)}, constants=known)
+    model.graph.node.insert(0, helper.make_node("Neg", ["one"], ["w0"]))
+    model.graph.node[1].input.append("w0")
+    stage = StagedModel(model).stage
+    assert stage is not None and stage.graph is not None
+    assert stage.graph.folded == FoldedNodes(1, one.nbytes)

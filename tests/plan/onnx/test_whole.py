@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from tapestry_exec import BackendUnavailable, StepFailed, evaluate, run, run_stages
-from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, UnsupportedOp, operator, ops, plan
+from tapestry_plan import Device, Graph, Mesh, ShardPlan, Tensor, UnsupportedOp, operator, ops, plan
 from tapestry_plan.onnx import StagedModel, list_supported, load_onnx, to_onnx, tuning
 from tapestry_plan.onnx.examples import read_example
 from tapestry_plan.onnx.inference import infer_model
@@ -73,10 +73,26 @@ def test_a_node_without_declaration_runs_whole(devices: int) -> None:
     result = run(found, {"x": S}, verify=True)
     np.testing.assert_allclose(result.outputs["y"], ort(model, {"x": S})[0], rtol=1e-5, atol=1e-6)
     assert found.sharding["det"] == {} and result.nbytes_moved == found.nbytes_moved
-    assert found.opaque == {"det": sum(found.stage["det"].nbytes_received)}
-    assert (found.opaque["det"] > 0) == (devices > 1)
+    cost = found.opaque["det"]
+    assert (cost.nbytes_read, cost.nbytes_written) == (S.nbytes, S.nbytes // 4)
+    assert cost.nbytes_moved == sum(found.stage["det"].nbytes_received) == (devices > 1) * result.nbytes_moved
     why = found.explain("det").splitlines()[2]
     assert why.startswith("  opaque: Det of ONNX, run whole on one device: its operator is not")
+
+
+@pytest.mark.parametrize("slow", ["memory", "arithmetic"])
+def test_what_runs_whole_takes_as_long_as_its_bytes_at_least(slow: str) -> None:
+    """The least time of a device, by hand, of every plan; so the bound has it too."""
+    x = np.zeros((64, 8, 8), np.float32)
+    rates = {"memory": (1e12, 1e6), "arithmetic": (1e5, 1e12)}[slow]
+    device = Device(flop_per_second=rates[0], memory_nbytes_per_second=rates[1], launch_seconds=1e-3)
+    nodes = [make("Det", ["x"], ["y"], name="det")]
+    graph = load_onnx(model_of(nodes, {"x": x.shape}))
+    found = plan(graph, Mesh(2, device=device))
+    cells = x.size + len(x)
+    least = 1e-3 + max(cells / rates[0], 4 * cells / rates[1])
+    assert found.opaque["det"].seconds == pytest.approx(least, rel=1e-9)
+    assert found.seconds >= found.bound >= least * (1 - 1e-9)
 
 
 def test_documents_carry_what_runs_whole() -> None:

@@ -18,7 +18,7 @@ from tapestry_exec import evaluate
 from tapestry_plan import Graph, Mesh, ShardPlan, UnsupportedOp, concat, load_onnx, ops, plan, same_graph
 from tapestry_plan.ir import BUILTIN_OPS, CellBlock
 from tapestry_plan.onnx import WRITERS, light_model, to_onnx
-from tapestry_sets.views import Pad, ViewKind
+from tapestry_sets.views import Pad, PermuteDims, ViewKind
 from tests.exec.run.test_every_kind_of_plan import make_graph
 from tests.exec.run.test_same_bits import of_floats
 from tests.layered_models import bert, gpt, gpt2, vit
@@ -166,6 +166,14 @@ def test_every_kind_of_view_is_written(kind: ViewKind, shapes: tuple[tuple[int, 
     view = g.select(kind, *(g.input(f"x{k}", shape) for k, shape in enumerate(shapes)), name="view")
     g.output(ops.relu(view), "y")
     assert_agrees(g, {name: 2 * array - 1 for name, array in of_floats(g).items()})
+
+
+def test_a_view_of_one_number_as_it_is_is_written() -> None:
+    """It has no axes, hence no order of them to write."""
+    g = Graph()
+    one = g.select(PermuteDims(()), g.input("x", ()), name="view")
+    g.output(ops.where(g.input("is", (), "bool").broadcast_to(()), one, ops.relu(one)), "y")
+    assert_agrees(g, {"x": np.array(-3, np.float32), "is": np.array(False)})
 
 
 def test_a_view_of_too_many_cells_is_refused_by_name() -> None:

@@ -206,7 +206,7 @@ SWALLOW = {
     "tapestry_plan/onnx/inputs.py: unread",
     "tapestry_plan/onnx/replacing/whole.py: _find_fault",
     "tapestry_plan/onnx/replacing/whole.py: _infer",
-    "tapestry_plan/onnx/supported.py: _how",
+    "tapestry_plan/onnx/ways.py: _find_way",
     "tapestry_plan/onnx/supported.py: _is_taken",
     "tapestry_plan/onnx/walks.py: _is_own",
     "tapestry_plan/onnx/writers/view_writing.py: _makes",
