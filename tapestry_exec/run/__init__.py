@@ -49,7 +49,7 @@ from tapestry_exec.run.checkpoints.saving import Checkpoints, Savings, Start
 from tapestry_exec.run.deployment import Deployment, deploy, run
 from tapestry_exec.run.evaluate import difference, evaluate, hold_constants, read_array
 from tapestry_exec.run.generations import GenerationEnded, Generations
-from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, count_flop, find_blocks
+from tapestry_exec.run.interpreter import Counts, Interpreter, Parcel, StepFacts, Transport, count_flop, find_blocks
 from tapestry_exec.run.parts import (
     DevicePart,
     Member,
@@ -68,5 +68,5 @@ from tapestry_exec.run.stages import StagedResult, run_stages
 from tapestry_exec.run.stores import Source, Written, take_whole
 from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
-from tapestry_exec.run.ways import name_place, name_step, one_blas_thread
+from tapestry_exec.run.ways import list_grouped, name_place, name_step, one_blas_thread
 from tapestry_sets.limits import check_target, replace_file

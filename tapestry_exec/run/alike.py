@@ -16,6 +16,7 @@ MENDS = {
     "plan": "make the plan once and give all the same, by its document (to_json)",
     "BLAS": "run on machines of one kind, with the same build of NumPy: products would differ in their last bits",
     "collectives": "give MpiBackend the same on all ranks",
+    "devices": "give MpiBackend the same device= on all ranks",
 }
 """How to mend what is not equal, beside installing it."""
 

@@ -43,7 +43,7 @@ Examples
 """
 KNOWN = f"give an object, such as NumpyBackend(), or a name; known backends: {', '.join(map(repr, sorted(BACKENDS)))}"
 """What errors say of a backend that is none."""
-BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
+BESIDE = dict.fromkeys(("KernelError", "NcclRank", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
 """What else is taken from a wing that is loaded when it is asked for."""
 
 Attrs: TypeAlias = Mapping[str, Any]
@@ -204,7 +204,7 @@ class Backend(Protocol[D]):
     name: str
     keeps: ClassVar[bool] = False
     """Whether buffers can stay on devices from run to run (`DeviceMemory.hold`)."""
-    saves: ClassVar[bool] = False
+    saves: bool = False
     """Whether what devices hold can be saved between two steps: each has done all its work then."""
 
     @abstractmethod

@@ -28,6 +28,7 @@ from tapestry_plan.steps import (
     HOST,
     Alloc,
     Buffer,
+    Collective,
     Compute,
     Copy,
     DeviceStep,
@@ -272,6 +273,12 @@ class Interpreter:
             TraceEvent, (k, "copy", step.node, self.device, packed - begin, end - packed, nbytes, phases, waited)
         )
 
+    def _exchange(self, k: int, step: Collective, start: float) -> TraceEvent:
+        """Do this device's share in a collective, of which all others do theirs; it counts what it sends."""
+        done = self.backend.exchange([self.memory], step, self.work.buffers)
+        self.links.update(done.nbytes_by_link)
+        return self._told(k, "collective", step.node, start, sum(done.nbytes_by_link.values()))
+
     def _spill(self, k: int, step: Spill, start: float) -> TraceEvent:
         buffer = self.work.buffers[step.buffer]
         payload = self.memory.spill(buffer)
@@ -337,6 +344,7 @@ _WAYS: dict[type, Callable[[Interpreter, int, Any, float], TraceEvent | None]] =
     Reduce: Interpreter._reduce,
     Send: Interpreter._send,
     Recv: Interpreter._recv,
+    Collective: Interpreter._exchange,
     Spill: Interpreter._spill,
     Fetch: Interpreter._fetch,
 }

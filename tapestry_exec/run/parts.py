@@ -23,12 +23,13 @@ from tapestry_exec.run.checkpoints.cuts import Cut, find_cut
 from tapestry_exec.run.checkpoints.saving import Start, Stopover, list_carried
 from tapestry_exec.run.interpreter import Counts, Interpreter, StepFacts, Transport
 from tapestry_exec.run.residents import Residents
-from tapestry_exec.run.sessions import Deployed
+from tapestry_exec.run.results import StepFailed
+from tapestry_exec.run.sessions import Deployed, finish
 from tapestry_exec.run.settled import Left, pack_noted
 from tapestry_exec.run.stores import Written
 from tapestry_exec.run.ways import one_blas_thread
 from tapestry_plan.ir import BUILTIN_OPS, Op
-from tapestry_plan.steps import HOST, Compute, Copy, DeviceStep, Recv, Send
+from tapestry_plan.steps import HOST, Collective, Compute, Copy, DeviceStep, Recv, Send
 from tapestry_sets.regions import Region
 
 
@@ -44,7 +45,8 @@ class DevicePart(Struct, frozen=True):
     program : tuple of DeviceStep
     stays : Residents, optional
         With the steps of this device alone.
-    arena_nbytes : int
+    arena_nbytes, payload_nbytes : int
+        Of the arena, and of the largest payload.
     outputs : tuple of (int, int, Region)
         The outputs' blocks that lie here: their places among all blocks, buffers and regions.
     """
@@ -56,6 +58,7 @@ class DevicePart(Struct, frozen=True):
     program: tuple[DeviceStep, ...]
     stays: Residents | None
     arena_nbytes: int
+    payload_nbytes: int
     outputs: tuple[tuple[int, int, Region], ...]
 
     def list_steps(self, given: Sequence[str]) -> tuple[DeviceStep, ...]:
@@ -115,7 +118,7 @@ class Member:
         """Buffers whose places others may still read when they are given back."""
         lending = None if near is None else False
         self.board = [-1, 0] if board is None else board
-        (self.memory,) = backend.open([part.arena_nbytes], [0])
+        (self.memory,) = backend.open([part.arena_nbytes], [part.payload_nbytes])
         ops = {**BUILTIN_OPS, **part.ops}
         self.interpreter = Interpreter(part.device, part.work, self.memory, backend, {}, ops, transport, lending)
         self.board[0], self.board[1] = -1, 0
@@ -138,6 +141,7 @@ class Member:
         for at in self.part.stays.placing:
             self.board[0] = at.number
             self.interpreter.place(at)
+        self.backend.pause()
         return self.interpreter.placed
 
     def run(
@@ -200,6 +204,7 @@ class Member:
         mine.host = host
         board[0], board[1] = -1, 0
         self.memory.restart()
+        self.backend.resume()
         mine.begin_at(begin)
         stopover = None if start is None else self._begin_at_stop(start, given)
         steps = self._list_left(given, start)
@@ -214,13 +219,19 @@ class Member:
                 mine.stood_since = perf_counter()
                 yield at
             mine.do(at)
-            if isinstance(step, Send):
+            if isinstance(step, Send | Collective):
                 board[1] = sent = sum(mine.links.values())
+            if isinstance(step, Send):
                 continue
             done += 1
             if tell is not None and isinstance(step, Compute):
                 tell(done, step.node)
                 done = 0
+        try:
+            finish(self.backend.synchronize)
+        except StepFailed:
+            board[0] = -1  # it may be of any step
+            raise
         if stopover is not None:
             stopover.finish()
         if is_whole and self.left is None and hasattr(self.memory, "list_settled"):
@@ -230,6 +241,7 @@ class Member:
         cells = self.take_outputs(None if start is None else start.written)
         for at in () if self.part.stays is None else self.part.stays.carrying:
             mine.carry(at)
+        self.backend.pause()
         assert sent == sum(mine.links.values()), "what was sent is on the board"
         counts = mine.count()
         if mine.told:
@@ -252,11 +264,15 @@ class Member:
 
     def take_outputs(self, written: Written | None = None) -> list[Array]:
         """The cells of `DevicePart.outputs`; none of those that are written elsewhere from here."""
-        found = []
+        found, write = [], None if written is None else written.write
+        is_there = type(self.backend).arrive is Backend.arrive  # else cells may be read when all have come
         for k, number, region in self.part.outputs:
             cells = self.interpreter.take(number, region)
-            found.append(cells if written is None else written.write(k, region, cells))
-        return found
+            found.append(write(k, region, cells) if write is not None and is_there else cells)
+        self.backend.arrive()
+        if write is None or is_there:
+            return found
+        return [write(k, region, cells) for (k, _, region), cells in zip(self.part.outputs, found, strict=True)]
 
     def leave(self) -> None:
         """Give the device's memory back."""
@@ -284,7 +300,8 @@ def list_parts(what: Deployed) -> Iterator[DevicePart]:
         )
         stays = what.stays and _keep_own(what.stays, device)
         outputs = tuple(block for block in blocks if block[1] in buffers)
-        yield DevicePart(device, size, mine, ops, programs[device], stays, arenas[device], outputs)
+        payload = prepared.payloads_nbytes[device]  # of placing too
+        yield DevicePart(device, size, mine, ops, programs[device], stays, arenas[device], payload, outputs)
 
 
 def list_placements(steps: Sequence[DeviceStep]) -> list[tuple[str, tuple[Region, ...]]]:

@@ -294,7 +294,7 @@ def interpret(
         each.restore()
     with one_blas_thread():
         record = run_in_threads(job, mine, inboxes) if job.is_threaded else loop.run(counts)
-        _finish(engine.synchronize)
+        finish(engine.synchronize)
     for each in stopovers:
         each.finish()
     seconds = perf_counter() - begin
@@ -310,7 +310,7 @@ def interpret(
         cells.append(written.write(k, region, taken) if written is not None and is_there else taken)
     for at in carrying:
         mine[at.device].carry(at)
-    _finish(engine.arrive)
+    finish(engine.arrive)
     if written is not None and not is_there:
         cells = [
             written.write(k, region, taken) for k, ((_, region), taken) in enumerate(zip(blocks, cells, strict=True))
@@ -358,7 +358,7 @@ def make_result(
     )
 
 
-def _finish(wait: Callable[[], None]) -> None:
+def finish(wait: Callable[[], None]) -> None:
     """Wait until the devices have done what the steps put into their queues."""
     try:
         wait()

@@ -348,10 +348,10 @@ class Savings:
             self.written = find_targets(plan.graph, plan.outputs, prepared.work.buffers, outputs, inputs or {})
         if wanted is None and resume is None:
             return
-        if not getattr(type(engine), "saves", False):
+        if not getattr(engine, "saves", False):
             raise ValueError(
                 f"checkpoints: backend {quote(engine.name)} neither writes nor reads them; use 'numpy', 'serial', "
-                "'processes', 'dask' or 'mpi'"
+                "'processes', 'dask' or 'mpi' on NumPy"
             )
         if wanted is not None:
             check_stages(plan, wanted.after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from time import perf_counter
@@ -13,7 +13,7 @@ from tapestry_exec.run.interpreter import Interpreter, Parcel
 from tapestry_exec.run.settled import Record
 from tapestry_exec.run.trace import TraceEvent
 from tapestry_exec.run.ways.job import Job, name_step
-from tapestry_plan.steps import Collective, DeviceStep, Reduce
+from tapestry_plan.steps import Collective, DeviceStep, GroupedStep, Reduce
 
 
 class Shelf:
@@ -60,7 +60,11 @@ class Loop:
         steps = {k: list(some) for k, some in groupby(self.job.every.steps, attrgetter("number"))}
         """What each step of the plan is to its devices: one step, or a send and a receipt."""
         places = {k: number for number, k in enumerate(steps, 1)}
-        order = ((k, step) for k, step in self._list_grouped() if k in steps) if takes else ((k, None) for k in steps)
+        order: Iterable[tuple[int, Collective | None]] = ((k, None) for k in steps)
+        if takes:
+            grouped = self.job.prepared.plan.grouped_steps
+            every = list_grouped(grouped, self.backend.takes, lambda: self.is_merged)
+            order = ((k, step) for k, step in every if k in steps)
         for k, step in order:
             try:
                 event = self._exchange(k, step) if isinstance(step, Collective) else self._do(steps[k])
@@ -100,21 +104,36 @@ class Loop:
         nbytes, now = sum(done.nbytes_by_link.values()), perf_counter()
         return TraceEvent(k, "collective", step.node, step.group[0], start - mine.begin, now - start, nbytes)
 
-    def _list_grouped(self) -> Iterator[tuple[int, Collective | None]]:
-        """The plan's steps, and the collectives that are in the place of their copies."""
-        at = 0
-        for step in self.job.prepared.plan.grouped_steps:
-            if not isinstance(step, Collective):
-                yield at, None
-                at += 1
-                continue
-            if self.backend.takes(step):
-                opening, copies, closing = step.places
-                yield from ((at + k, None) for k in opening)
-                yield at + copies[0], step
-                is_merged = self.is_merged  # as the backend said of this one
-                rest = (k for k in closing if not (is_merged and isinstance(step.steps[k], Reduce)))
-                yield from ((at + k, None) for k in rest)
-            else:
-                yield from ((k, None) for k in range(at, at + len(step.steps)))
-            at += len(step.steps)
+
+def list_grouped(
+    steps: Iterable[GroupedStep],
+    takes: Callable[[Collective], bool],
+    is_merged: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[int, Collective | None]]:
+    """The numbers of a plan's steps in the order in which they are done, with collectives in the place of their copies.
+
+    Parameters
+    ----------
+    steps : iterable of GroupedStep
+        `ShardPlan.grouped_steps`.
+    takes : callable
+        Which collectives are done as one.
+    is_merged : callable, optional
+        Whether the one that came last has merged its parts, so that its own `Reduce` steps are left out.
+    """
+    at = 0
+    for step in steps:
+        if not isinstance(step, Collective):
+            yield at, None
+            at += 1
+            continue
+        if takes(step):
+            opening, copies, closing = step.places
+            yield from ((at + k, None) for k in opening)
+            yield at + copies[0], step
+            merged = is_merged()  # as the backend said of this one
+            rest = (k for k in closing if not (merged and isinstance(step.steps[k], Reduce)))
+            yield from ((at + k, None) for k in rest)
+        else:
+            yield from ((k, None) for k in range(at, at + len(step.steps)))
+        at += len(step.steps)
