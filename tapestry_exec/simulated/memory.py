@@ -31,6 +31,11 @@ class Device:
     def __exit__(self, *args: Any) -> None:
         self.machine.device = self._before.pop()
 
+    @property
+    def pci_bus_id(self) -> str:
+        """The number of its place in the machine, as the driver writes it."""
+        return f"0000:{self.id + 1:02X}:00.0"
+
     def use(self) -> None:
         """Make it the current device."""
         self.machine.device = self.id

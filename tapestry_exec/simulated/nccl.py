@@ -1,20 +1,26 @@
-"""NCCL between simulated devices, in one process, by what NCCL's documentation says of its calls.
+"""NCCL between simulated devices, of one process or several, by what NCCL's documentation says of its calls.
 
 - A message needs a send and a receipt of the same bytes. Between two ranks they meet in the order of the calls.
 - A call outside of a group waits for its other end. One thread that would issue that later waits for ever; here that is
   an `OrderingFault`, as is a group that ends without the other end of one of its calls.
 - A group on several streams is as if posted on each: it begins when all have come so far, and all wait for its end.
+- A communicator of several processes is joined by one number, which one of them makes. There the other end may come
+  later: a call waits for it, those of a group all at once, until the communicator is aborted (`rank_files.py`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from tapestry_exec.run import OrderingFault
-from tapestry_exec.simulated.machine import COPY_KINDS, Machine, Queue
+from tapestry_exec.simulated.machine import COPY_KINDS, Machine, Queue, Work
+from tapestry_exec.simulated.rank_files import Aborted, RankFiles, RankMessage, make_number
 from tapestry_sets.limits import quote
 
 SIZES = {0: 1, 1: 1, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8}
@@ -53,8 +59,20 @@ class NcclCommunicator:
     machine: ClassVar[Machine]
     group: ClassVar[CallGroup]
 
-    def __init__(self, clique: object, rank: int, size: int, device: int) -> None:
+    files: RankFiles | None
+    """To the other processes, where each rank is one."""
+
+    def __init__(self, ndev: int, commId: tuple[int, ...], rank: int) -> None:
+        if not 0 <= rank < ndev:
+            raise NcclError(f"NCCL_ERROR_INVALID_ARGUMENT: rank {quote(rank)} of {quote(ndev)}")
+        self._take(object(), rank, ndev, self.machine.device)
+        with _as_nccl_tells():
+            self.files = RankFiles(commId, rank, ndev)
+
+    def _take(self, clique: object, rank: int, size: int, device: int) -> NcclCommunicator:
         self.clique, self.rank, self.ranks, self.device = clique, rank, size, device
+        self.files = None
+        return self
 
     @classmethod
     def initAll(cls, devices: int | Sequence[int]) -> list[NcclCommunicator]:
@@ -63,7 +81,19 @@ class NcclCommunicator:
         if len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(cls.machine.device_count)):
             raise NcclError(f"NCCL_ERROR_INVALID_ARGUMENT: devices {quote(numbers)}")
         clique = object()
-        return [cls(clique, rank, len(numbers), device) for rank, device in enumerate(numbers)]
+        return [cls.__new__(cls)._take(clique, rank, len(numbers), device) for rank, device in enumerate(numbers)]
+
+    def abort(self) -> None:
+        """End what waits on it, from whatever thread; it is not used any more."""
+        if self.files is not None:
+            self.files.abort()
+
+    def destroy(self) -> None:
+        """Give it back."""
+        self.abort()
+
+    def check_async_error(self) -> None:
+        """Raise NcclError where a call failed behind its return: here none does."""
 
     def size(self) -> int:
         """How many ranks there are."""
@@ -124,7 +154,8 @@ class CallGroup:
             self._do(calls)
 
     def _do(self, calls: Sequence[Call]) -> None:
-        copies = _pair_messages(calls) + _pair_broadcasts(calls)
+        here = [call for call in calls if call.comm.files is None]
+        copies = _pair_messages(here) + _pair_broadcasts(here)
         streams = list(dict.fromkeys(call.stream for call in calls))
         if not streams:
             return
@@ -136,8 +167,56 @@ class CallGroup:
             checker.join(first.agent, self.machine.clock_of(stream))
         for name, source, target, nbytes in copies:
             self.machine.memcpy(target, source, nbytes, COPY_KINDS["memcpyDeviceToDevice"], first, name)
+        for comm in {call.comm for call in calls if call.comm.files is not None}:
+            self._reach_others(comm, [call for call in calls if call.comm is comm], first)
         for stream in streams:
             checker.join(stream.agent, checker.clock(first.agent))
+
+    def _reach_others(self, comm: NcclCommunicator, calls: Sequence[Call], stream: Queue) -> None:
+        """Do the calls of a rank whose others are other processes."""
+        assert comm.files is not None, "it has others"
+        out, come = list[RankMessage](), list[RankMessage]()
+        for call in calls:
+            facts = call.kind if call.kind == "broadcast" else "message", call.cells, call.dtype, call.peer
+            if call.kind == "send":
+                out.append(RankMessage(call.peer, facts[:3], self._read(call, stream)))
+            elif call.kind == "recv":
+                come.append(RankMessage(call.peer, facts[:3], b""))
+            else:
+                is_root = call.peer == comm.rank
+                out.append(RankMessage(None, facts, self._read(call, stream) if is_root else b""))
+                come.append(RankMessage(None, facts, b"", call.peer))
+        with _as_nccl_tells():
+            found = comm.files.exchange(out, come)
+        targets = [call for call in calls if call.kind != "send"]
+        for call, raw in zip(targets, found, strict=True):
+            if call.kind == "recv" or call.peer != comm.rank:
+                self._write(call, raw, stream)
+
+    def _read(self, call: Call, stream: Queue) -> bytes:
+        span, taken = self.machine.checker.span(call.source, call.nbytes, call.kind), list[bytes]()
+        data = span.memory.data[span.offset : span.offset + call.nbytes]
+        work = Work(f"nccl {call.kind}", stream.device_id, [span], [], lambda: taken.append(data.tobytes()), True)
+        self.machine.put(stream, work)
+        return taken[0]
+
+    def _write(self, call: Call, raw: bytes, stream: Queue) -> None:
+        span = self.machine.checker.span(call.target, call.nbytes, call.kind)
+        data = span.memory.data[span.offset : span.offset + call.nbytes]
+
+        def fill() -> None:
+            data[...] = np.frombuffer(raw, np.uint8)
+
+        self.machine.put(stream, Work(f"nccl {call.kind}", stream.device_id, [], [span], fill, True))
+
+
+@contextmanager
+def _as_nccl_tells() -> Iterator[None]:
+    """What has ended a wait is told as NCCL's error."""
+    try:
+        yield
+    except Aborted as error:
+        raise NcclError(f"NCCL_ERROR_INVALID_USAGE: {error}") from None
 
 
 Copied = tuple[str, int, int, int]
@@ -193,6 +272,8 @@ def make_nccl(machine: Machine) -> SimpleNamespace:
         available=True,
         NcclCommunicator=kind,
         NcclError=NcclError,
+        get_unique_id=make_number,
+        get_version=lambda: 23200,
         groupStart=group.start,
         groupEnd=group.end,
         NCCL_INT8=0,

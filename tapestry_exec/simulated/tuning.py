@@ -19,6 +19,8 @@ MAX_THREADS = 1024
 """Of a block, on every GPU."""
 MAX_SHARED_NBYTES = 232448
 """Dynamic shared memory of a block on the largest GPUs."""
+NUMBER_NBYTES = 128
+"""Of the number by which ranks of NCCL find each other."""
 
 # --------------------------------------------------------------------------------------------------------- tuning
 
@@ -28,5 +30,7 @@ MEMORY_NBYTES = 1 << 34
 """What a simulated device says that it has."""
 MAX_FREED_NBYTES = 1 << 27
 """Memory that was freed is kept up to so many bytes, so that a late use of it is found."""
+LOOK_SECONDS = 1e-4
+"""How long a simulated rank of NCCL sleeps before it looks again for another process."""
 MESSAGE_NBYTES = 512
 """Room for what a kernel that fails says."""

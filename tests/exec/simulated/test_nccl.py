@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,18 +168,24 @@ def test_a_call_that_fails_is_named() -> None:
 
 
 class Ranks:
-    """Three ranks with eight bytes each to send, and eight to get."""
+    """Ranks with eight bytes each to send, and eight to get."""
 
-    def __init__(self) -> None:
-        self.cupy = simulated.cupy(3, peers=False)
+    def __init__(self, count: int = 3) -> None:
+        self.cupy = simulated.cupy(count, peers=False)
         self.nccl, self.streams, self.given, self.got = self.cupy.cuda.nccl, list[Any](), list[Any](), list[Any]()
-        self.comms = self.nccl.NcclCommunicator.initAll(3)
-        for rank in range(3):
+        self.comms = self.nccl.NcclCommunicator.initAll(count)
+        for rank in range(count):
             with self.cupy.cuda.Device(rank):
                 self.streams.append(self.cupy.cuda.Stream(non_blocking=True))
                 with self.streams[-1]:
                     self.given.append(self.cupy.full(8, 10 + rank, np.uint8))
                     self.got.append(self.cupy.full(8, 0, np.uint8))
+
+    def join(self, number: tuple[int, ...], rank: int, size: int) -> None:
+        """Be one of several processes', with other bytes each."""
+        self.comms = [self.nccl.NcclCommunicator(size, number, rank)]
+        with self.cupy.cuda.Device(0), self.streams[0]:
+            self.given = [self.cupy.full(8, 10 + rank, np.uint8)]
 
     def send(self, at: int, to: int, count: int = 8) -> None:
         self.comms[at].send(self.given[at].data.ptr, count, 1, to, self.streams[at].ptr)
@@ -240,6 +248,80 @@ def test_who_reads_before_the_group_has_ended_is_found() -> None:
         one.got[1] + one.got[1]
 
 
+class Apart:
+    """Two ranks in threads, each with a machine of its own, as processes have: what they exchange are files."""
+
+    def __init__(self) -> None:
+        self.ranks = [Ranks(1) for _ in range(2)]
+        self.number = self.ranks[0].nccl.get_unique_id()
+        self.do(lambda rank, one: one.join(self.number, rank, 2))
+
+    def do(self, way: Callable[[int, Ranks], Any]) -> list[Any]:
+        """What each of both does, at once; what it gives or raises."""
+        found: list[Any] = [None, None]
+
+        def begin(rank: int) -> None:
+            try:
+                found[rank] = way(rank, self.ranks[rank])
+            except Exception as error:
+                found[rank] = error
+
+        threads = [Thread(target=begin, args=(rank,), daemon=True) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        return found
+
+
+def test_a_group_between_processes_exchanges_both_ways() -> None:
+    both = Apart()
+
+    def exchange(rank: int, one: Ranks) -> list[int]:
+        one.nccl.groupStart()
+        one.send(0, 1 - rank)
+        one.recv(0, 1 - rank)
+        one.nccl.groupEnd()
+        return one.read(0)
+
+    assert both.do(exchange) == [[11] * 8, [10] * 8]
+
+    def spread(rank: int, one: Ranks) -> list[int]:
+        at = one.got[0].data.ptr if rank else one.given[0].data.ptr
+        one.comms[0].broadcast(at, at, 8, 1, 0, one.streams[0].ptr)
+        return one.read(0)
+
+    assert both.do(spread)[1] == [10] * 8
+
+
+def test_without_a_group_a_call_between_processes_waits() -> None:
+    """Both send first: each waits for a receipt behind its own send, until somebody aborts."""
+    both = Apart()
+    ends = [threading.Timer(0.2, one.comms[0].abort) for one in both.ranks]
+    for end in ends:
+        end.start()
+
+    def send_first(rank: int, one: Ranks) -> None:
+        one.send(0, 1 - rank)
+        one.recv(0, 1 - rank)
+
+    found = both.do(send_first)
+    assert [type(error).__name__ for error in found] == ["NcclError"] * 2 and "was aborted" in str(found[0])
+
+
+def test_both_ends_between_processes_must_agree() -> None:
+    both = Apart()
+    end = threading.Timer(0.3, both.ranks[0].comms[0].abort)
+    end.start()
+    found = both.do(lambda rank, one: one.recv(0, 0, 4) if rank else one.send(0, 1, 8))
+    assert isinstance(found[1], OrderingFault) and "would corrupt memory" in str(found[1])
+    nccl = both.ranks[0].nccl
+    assert isinstance(found[0], nccl.NcclError)
+    other = nccl.get_unique_id()
+    found = both.do(lambda rank, one: one.join(other, rank, 2 + rank) if rank else one.join(other, rank, 2))
+    assert any(isinstance(error, OrderingFault) and "one of" in str(error) for error in found)
+
+
 def test_the_stand_in_has_what_cupy_has() -> None:
     """CuPy's own class, where its library is installed: the methods and their parameters."""
     pytest.importorskip("cupy")
@@ -254,4 +336,7 @@ def test_the_stand_in_has_what_cupy_has() -> None:
         theirs = getattr(nccl.NcclCommunicator, name).__doc__.split("(")[1].split(")")[0].replace(",", "").split()
         ours = getattr(stand_in.NcclCommunicator, name).__code__.co_varnames
         assert [word for word in theirs if word in ours] == list(ours)[: len(theirs)]
+    for name in ("abort", "destroy", "check_async_error", "size", "rank_id"):
+        assert hasattr(nccl.NcclCommunicator, name) and hasattr(stand_in.NcclCommunicator, name)
+    assert len(nccl.get_unique_id()) == len(stand_in.get_unique_id()) and nccl.get_version() >= 2700
     assert nccl.NCCL_UINT8 == stand_in.NCCL_UINT8 and issubclass(nccl.NcclError, RuntimeError)
