@@ -10,9 +10,11 @@ From the ground up; each row stands on rows above it, or beside it:
     device                  one device's memory and lanes
     backend                 what a run asks of all devices
     nccl                    the same, where devices exchange through NCCL
+    ranks                   one of these devices, whose others are in other processes
 """
 
 from tapestry_exec.cuda.backend import CupyBackend, NoDevicePath
 from tapestry_exec.cuda.gpus import KernelError, RawKernel
 from tapestry_exec.cuda.kernels.structs import Launch
 from tapestry_exec.cuda.nccl import NcclBackend
+from tapestry_exec.cuda.ranks import NcclRank

@@ -1,4 +1,4 @@
-"""NCCL between the GPUs of this process: what devices send each other, and collectives as one operation.
+"""NCCL between GPUs: what devices send each other, and collectives as one operation.
 
 ::
 
@@ -11,6 +11,9 @@ One thread issues everything in the plan's order, so that every communicator see
 in one group, without which the first call would wait for the second one for ever. Parts that are added up are sent and
 then merged here, in the plan's order: sums that NCCL makes depend on the ring or tree that it finds.
 
+All GPUs may be this process's, or one of them alone, whose others are other processes' (`cuda/ranks.py`): of a message
+then one end is here.
+
 Written to NCCL's documentation, and tested on simulated GPUs, where a communicator stands in that does what is written
 there. Not yet run on a GPU.
 """
@@ -18,12 +21,16 @@ there. Not yet run on a GPU.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tapestry_exec.cuda.backend import CupyBackend
 from tapestry_exec.cuda.device import CupyDevice, leave_mark, wait_for_users
+from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.cuda.payloads import Payload
 from tapestry_exec.run import BackendUnavailable, Exchanged
 from tapestry_plan.steps import Buffer, Collective
@@ -31,12 +38,13 @@ from tapestry_sets.limits import check_arguments, quote
 
 
 class Crossing(NamedTuple):
-    """A payload on one device, and where it goes on another one."""
+    """A message from one device of the mesh to another one: of each end that is here what is sent, and its room."""
 
-    source: CupyDevice
-    target: CupyDevice
-    payload: Payload
-    room: Payload
+    src: int
+    dst: int
+    nbytes: int
+    given: tuple[CupyDevice, Payload] | None
+    came: tuple[CupyDevice, Payload] | None
 
 
 class NcclBackend(CupyBackend):
@@ -44,12 +52,13 @@ class NcclBackend(CupyBackend):
 
     `CupyBackend` has each GPU copy from another one's memory, one copy after the other. NCCL also knows other ways
     between GPUs, and does what several devices exchange as one operation. Bits and bytes are the same. Runs are not
-    recorded as graphs. Not yet run on a GPU.
+    recorded as graphs. ``MpiBackend(device=NcclBackend())`` has a rank for each GPU, also on several hosts. Not yet run
+    on a GPU.
 
     Parameters
     ----------
     devices : sequence of int, optional
-        For each device of the mesh its GPU; by default the first ones.
+        For each device of the mesh its GPU, by default the first ones; of a rank its one.
     options : any
         `kernels`, `fallback`, `blocking`, `poison`, `tf32` and `cupy`, as of `CupyBackend`.
 
@@ -87,6 +96,8 @@ class NcclBackend(CupyBackend):
                 )
         if options.get("capture"):
             raise ValueError("NcclBackend: capture is True; runs through NCCL are not recorded: use CupyBackend")
+        self._instead = "use backend='cupy'"
+        """What errors say to do without NCCL."""
         self._communicators: dict[tuple[int, ...], list[Any]] = {}
         """By the GPUs: one for each."""
         super().__init__(devices, **{**options, "capture": False})
@@ -108,7 +119,7 @@ class NcclBackend(CupyBackend):
         if found is None or not found.available:
             raise BackendUnavailable(
                 "backend 'nccl' needs NCCL, which CuPy does not find: pip install nvidia-nccl-cu13 (or -cu12, as CuPy "
-                "is), or use backend='cupy'"
+                f"is), or {self._instead}"
             )
         return found
 
@@ -150,9 +161,14 @@ class NcclBackend(CupyBackend):
                 "why, or use backend='cupy'"
             ) from error
 
+    def _rank(self, device: int) -> Any:
+        """The communicator of a device that is here."""
+        return self._communicators[tuple(one.gpu.number for one in self._on_gpus)][device]
+
     @property
-    def _ranks(self) -> list[Any]:
-        return self._communicators[tuple(one.gpu.number for one in self._on_gpus)]
+    def _size(self) -> int:
+        """How many devices there are, here and elsewhere."""
+        return len(self._devices)
 
     @property
     def _on_gpus(self) -> list[CupyDevice]:
@@ -163,80 +179,96 @@ class NcclBackend(CupyBackend):
     def move(self, payload: Any, src: int, dst: int) -> Any:
         """Bring a payload to where device `dst` can unpack it."""
         source, target = self._on_gpus[src], self._on_gpus[dst]
-        message = Crossing(source, target, payload, target.take_room(payload.nbytes, payload.dtype))
-        self._send([message])
-        return message.room
+        room = target.take_room(payload.nbytes, payload.dtype)
+        self._send([Crossing(src, dst, payload.nbytes, (source, payload), (target, room))])
+        return room
 
     def takes(self, collective: Collective) -> bool:
         """Whether it runs a collective as one operation: all of them."""
         return True
 
     def exchange(self, devices: Sequence[Any], collective: Collective, buffers: Mapping[int, Buffer]) -> Exchanged:
-        """Send what the collective's copies say, round by round; parts are merged behind it, as the plan says."""
+        """Send what the collective's copies say, round by round; parts are merged behind it, as the plan says.
+
+        Of the group's devices those that are here do their share, in the rounds of all; who sends counts the bytes.
+        """
+        here = {one.number: one for one in devices}
         copies = {(buffers[one.src].device, buffers[one.dst].device): one for one in collective.copies}
         links = dict[tuple[int, int], int]()
-        is_one = collective.kind == "broadcast" and len(collective.group) == len(devices)
+        is_one = collective.kind == "broadcast" and len(collective.group) == self._size
         for round_ in [list(copies)] if is_one else deal_rounds(copies):
             packed, messages = dict[int, Payload](), list[Crossing]()
             for src, dst in round_:
-                if not is_one or src not in packed:
-                    packed[src] = devices[src].pack(buffers[copies[src, dst].src], copies[src, dst].regions)
-                payload, target = packed[src], devices[dst]
-                messages.append(
-                    Crossing(devices[src], target, payload, target.take_room(payload.nbytes, payload.dtype))
-                )
-                links[src, dst] = links.get((src, dst), 0) + int(payload.nbytes)
-            (self._broadcast if is_one else self._send)(messages)
-            for (src, dst), message in zip(round_, messages, strict=True):
-                one = copies[src, dst]
-                devices[dst].unpack(message.room, buffers[one.dst], one.regions)
+                copy, given, came = copies[src, dst], None, None
+                if src in here:
+                    if not is_one or src not in packed:
+                        packed[src] = here[src].pack(buffers[copy.src], copy.regions)
+                    given = here[src], packed[src]
+                    links[src, dst] = links.get((src, dst), 0) + int(packed[src].nbytes)
+                if dst in here:
+                    came = here[dst], here[dst].take_room(collective.nbytes, np.dtype(buffers[copy.dst].dtype))
+                messages.append(Crossing(src, dst, collective.nbytes, given, came))
+            (self._broadcast if is_one else self._send)([one for one in messages if one.given or one.came])
+            for one in messages:
+                if one.came is not None:
+                    copy, (device, room) = copies[one.src, one.dst], one.came
+                    device.unpack(room, buffers[copy.dst], copy.regions)
         return Exchanged(links)
 
     def _send(self, messages: Sequence[Crossing]) -> None:
         """Send messages as one group."""
-        nccl, ranks = self.nccl, self._ranks
-        sent = [one for one in messages if one.payload.nbytes]
+        nccl, rank = self.nccl, self._rank
+        sent = [one for one in messages if one.nbytes]
         if not sent:
             return
-        self._wait(sent)
-        nccl.groupStart()
-        try:
-            for source, target, payload, room in sent:
-                count, to, at = payload.nbytes, target.number, source.number
-                ranks[at].send(payload.address, count, nccl.NCCL_UINT8, to, source.out.stream.ptr)
-                ranks[to].recv(room.address, count, nccl.NCCL_UINT8, at, target.incoming.stream.ptr)
-        finally:
-            nccl.groupEnd()
-        self._leave_marks(sent)
+        with self._group(sent):
+            for src, dst, count, given, came in sent:
+                if given is not None:
+                    source, payload = given
+                    rank(src).send(payload.address, count, nccl.NCCL_UINT8, dst, source.out.stream.ptr)
+                if came is not None:
+                    target, room = came
+                    rank(dst).recv(room.address, count, nccl.NCCL_UINT8, src, target.incoming.stream.ptr)
 
     def _broadcast(self, messages: Sequence[Crossing]) -> None:
         """Send one payload to all other devices."""
-        nccl, ranks = self.nccl, self._ranks
-        source, _, payload, _ = messages[0]
-        if not payload.nbytes:
+        nccl, (root, _, count, given, _) = self.nccl, messages[0]
+        if not count:
             return
+        ends = [(given[0], given[1], given[0].out)] if given is not None else []
+        ends += [(one.came[0], one.came[1], one.came[0].incoming) for one in messages if one.came is not None]
+        with self._group(messages):
+            for device, payload, lane in ends:
+                at, to = payload.address, self._rank(device.number)
+                to.broadcast(at, at, count, nccl.NCCL_UINT8, root, lane.stream.ptr)
+
+    @contextmanager
+    def _group(self, messages: Sequence[Crossing]) -> Iterator[None]:
+        """What is called within is one group: behind those who use the memory, and before those who use it next."""
         self._wait(messages)
-        nccl.groupStart()
+        self.nccl.groupStart()
         try:
-            to = [(one.target, one.room.address, one.target.incoming.stream) for one in messages]
-            for device, address, stream in ((source, payload.address, source.out.stream), *to):
-                given, count = payload.address if device is source else address, payload.nbytes
-                ranks[device.number].broadcast(given, address, count, nccl.NCCL_UINT8, source.number, stream.ptr)
+            yield
         finally:
-            nccl.groupEnd()
+            self.nccl.groupEnd()
         self._leave_marks(messages)
 
     def _wait(self, messages: Sequence[Crossing]) -> None:
-        for source, target, payload, room in messages:
-            wait_for_users(source.out, [payload], [])
-            wait_for_users(target.incoming, [], [room])
+        for *_, given, came in messages:
+            if given is not None:
+                wait_for_users(given[0].out, [given[1]], [])
+            if came is not None:
+                wait_for_users(came[0].incoming, [], [came[1]])
 
     def _leave_marks(self, messages: Sequence[Crossing]) -> None:
-        for source, target, payload, room in messages:
+        for *_, given, came in messages:
             if self.blocking:
-                target.incoming.stream.synchronize()
-            leave_mark(source.out, [payload], [])
-            leave_mark(target.incoming, [], [room])
+                for lane in _list_lanes(given, came):
+                    lane.stream.synchronize()
+            if given is not None:
+                leave_mark(given[0].out, [given[1]], [])
+            if came is not None:
+                leave_mark(came[0].incoming, [], [came[1]])
 
 
 def deal_rounds(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
@@ -254,6 +286,11 @@ def deal_rounds(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]
     for src, dst in found:
         rounds.setdefault((places[dst] - places[src]) % len(places), []).append((src, dst))
     return [sorted(rounds[k]) for k in sorted(rounds)]
+
+
+def _list_lanes(given: tuple[CupyDevice, Payload] | None, came: tuple[CupyDevice, Payload] | None) -> list[Lane]:
+    """The lanes in which the ends that are here send and get."""
+    return [*([] if given is None else [given[0].out]), *([] if came is None else [came[0].incoming])]
 
 
 def _double(nbytes: Sequence[int]) -> list[int]:
