@@ -9,6 +9,7 @@
 
     backend       the rank's side of a run, and what is compared before the first step
     messages      the transport, and what all ranks tell each other
+    gpus          with ``MpiBackend(device="nccl")``: which GPU a rank has, and who watches it while NCCL is at work
     collectives   with ``MpiBackend(collectives=True)``: which of the plan's collectives are calls of MPI, and in what
                   order ranks begin them
 

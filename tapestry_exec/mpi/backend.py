@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec.structs import replace
 
 from tapestry_exec.copies import Array
 from tapestry_exec.mpi.collectives import Calls, list_calls
+from tapestry_exec.mpi.gpus import RankDevice, Seen, Watch, deal_gpus, join_aside, name_host, order_by_plan
 from tapestry_exec.mpi.messages import FIRST, Mail, OtherFailed, duplicate
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
+    Backend,
     BackendUnavailable,
     Deployed,
     GenerationEnded,
@@ -26,6 +28,7 @@ from tapestry_exec.run import (
     RunResult,
     Savings,
     Start,
+    StepFailed,
     check_alike,
     check_room,
     compare_placed,
@@ -34,10 +37,12 @@ from tapestry_exec.run import (
     join_cells,
     list_parts,
     load_backend,
+    load_from_wing,
     make_portable,
     make_result,
     tuning,
 )
+from tapestry_plan.ir import Op
 from tapestry_plan.steps import Send
 from tapestry_sets.limits import check_arguments, quote
 
@@ -49,6 +54,9 @@ class MpiBackend(NumpyBackend):
     each of its own device. An error of one rank is raised by all, also one of its arguments, which no rank runs with; a
     rank that dies ends the program, as MPI does it.
 
+    With ``device="nccl"`` each rank has a GPU, of this host or of others, and what they send each other goes by NCCL:
+    ranks of a host are dealt out to its GPUs. Not yet run on a GPU, never on several hosts.
+
     Parameters
     ----------
     comm : mpi4py.MPI.Comm, optional
@@ -59,6 +67,10 @@ class MpiBackend(NumpyBackend):
         and events are those of single messages. Not by default: a call is over when all of its parts have come and
         gone, a message when this one has come. On one host under MPICH devices took 1.1 to 1.6 times as long; on
         networks that do collectives in hardware it was never tried.
+    device : "numpy", "nccl" or NcclBackend
+        What a rank's device is: an arena of its process, or a GPU; ``NcclBackend([1], tf32=True)`` says which one, and
+        has options. On GPUs nothing is saved (`checkpoints`), the plan's collectives are NCCL's, and a run without a
+        deployment begins NCCL anew.
 
     Attributes
     ----------
@@ -68,7 +80,8 @@ class MpiBackend(NumpyBackend):
     Raises
     ------
     BackendUnavailable
-        When mpi4py or an MPI library is not installed.
+        When mpi4py or an MPI library is not installed; when a plan is run, on all ranks and before its first step, also
+        where one of them has no CuPy, NCCL or GPU, or two have the same GPU.
 
     Examples
     --------
@@ -84,12 +97,15 @@ class MpiBackend(NumpyBackend):
     ... p = plan(g, Mesh(2), fix={"rows": {"i0": 2}, "columns": {"i0": 2}})
     ... print(run(p, {"x": np.ones((4, 6), np.float32)}, backend="mpi").nbytes_by_link)  # {(0, 1): 24, (1, 0): 24}
     ... '''
+
+    With ``backend=MpiBackend(device="nccl")`` the same program runs on GPUs: ``mpiexec -n 2 …`` on two of one host,
+    ``mpiexec -hosts a,b -ppn 1 -n 2 …`` on one of each of two (as MPICH has it; ``--host a:1,b:1`` in Open MPI).
     """
 
     name = "mpi"
 
     @check_arguments
-    def __init__(self, comm: Any = None, *, collectives: bool = False) -> None:
+    def __init__(self, comm: Any = None, *, collectives: bool = False, device: Any = "numpy") -> None:
         super().__init__()
         try:
             from mpi4py import MPI
@@ -101,11 +117,26 @@ class MpiBackend(NumpyBackend):
             raise TypeError(f"MpiBackend: comm must be a communicator of mpi4py, not {quote(comm)}; give one, or none")
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.collectives, self.calls = collectives, Counter[str]()
+        self.given: Any = None if device == "numpy" else load_backend("nccl") if device == "nccl" else device
+        """The backend of GPUs, of which each rank has one."""
+        if self.given is not None and not isinstance(self.given, load_from_wing("NcclBackend")):
+            raise ValueError(
+                f"MpiBackend: device is {quote(device)}; give 'numpy', 'nccl', or a NcclBackend with options"
+            )
+        if self.given is not None and collectives:
+            raise ValueError("MpiBackend: collectives are NCCL's with a device of its own; give one of the two")
+        self.saves = self.given is None
         self.most_tags = self.comm.Get_attr(MPI.TAG_UB) or 32767
 
     def check_room(self, nbytes: Sequence[int]) -> None:
         """Raise MemoryError where this rank's arena does not fit; of other ranks nothing is known here."""
-        check_room(nbytes[self.comm.rank : self.comm.rank + 1])
+        if self.given is None:  # else it is the GPU's, which is asked when it is there
+            check_room(nbytes[self.comm.rank : self.comm.rank + 1])
+
+    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None:
+        """Refuse, before the first step, operators that do not run on GPUs, where ranks have some."""
+        if self.given is not None:
+            self.given.check(ops, runs)
 
     def refuse(self, prepared: PreparedPlan, error: Exception) -> None:
         """Tell the other ranks, which wait for this one, that it does not run."""
@@ -124,12 +155,17 @@ class MpiBackend(NumpyBackend):
                 f"mpiexec -n {size} python …, or plan for Mesh({self.comm.size})"
             )
         last = FIRST + max((at.step.tag for at in steps if isinstance(at.step, Send)), default=0)
-        if last > self.most_tags:
+        if last > self.most_tags and self.given is None:
             raise BackendUnavailable(
                 f"backend 'mpi': the plan has messages up to tag {last:,}, and this MPI library has {self.most_tags:,} "
                 "at most: use another library, or backend='processes'"
             )
-        return MpiSession(what, self.comm, self.calls if self.collectives else None)
+        try:
+            gpu = None if self.given is None else load_from_wing("NcclRank")(self.given, self.comm.rank, size)
+        except ValueError as error:
+            self.refuse(what.prepared, error)
+            raise
+        return MpiSession(what, self.comm, self.calls if self.collectives else None, gpu)
 
 
 def _tell_way(told: Counter[str] | None) -> str:
@@ -142,14 +178,14 @@ class _Refused(Exception):
 
 
 class MpiSession:
-    """The device of this rank; `told` counts its collective calls, without it there are none."""
+    """The device of this rank; `told` counts its collective calls, without it there are none; `gpu` makes it a GPU."""
 
-    def __init__(self, what: Deployed, comm: Any, told: Counter[str] | None) -> None:
-        self.what, self.plan = what, what.prepared.plan
+    def __init__(self, what: Deployed, comm: Any, told: Counter[str] | None, gpu: Any = None) -> None:
+        self.what, self.plan, self.gpu = what, what.prepared.plan, gpu
         self.parts = list(list_parts(what))
         self.part = self.parts[comm.rank]
-        self.mail = Mail(duplicate(comm), self.part.list_receipts())
-        self.member = Member(self.part, load_backend("numpy"), self.mail)
+        self.mail = Mail(duplicate(comm), self.part.list_receipts() if gpu is None else {})
+        self.member: Member | None = None
         self.generations = Generations(0, tuning.MAX_WAIT_SECONDS)
         try:
             self._begin(told)
@@ -159,12 +195,18 @@ class MpiSession:
 
     def _begin(self, told: Counter[str] | None) -> None:
         ranks = [f"rank {rank}" for rank in range(len(self.parts))]
-        found = self.mail.exchange({**find_versions(), "plan": digest_plan(self.plan), "collectives": _tell_way(told)})
+        more = {"plan": digest_plan(self.plan), "collectives": _tell_way(told), **self._look_around()}
+        found = self.mail.exchange({**find_versions(), **more})
         self.mail.finish()
+        seen = [facts.pop("seen", None) for facts in found]
         for name, facts in zip(ranks, found, strict=True):
             if "wrong" in facts:
                 raise BackendUnavailable(f"backend 'mpi': {name} does not run: {facts['wrong']}; no rank does")
         check_alike("mpi", found, ranks)
+        if self.gpu is None:
+            self.member = Member(self.part, load_backend("numpy"), self.mail)
+        else:
+            self._begin_on_gpu(self.gpu, seen)
         if told is not None:
             calls = list_calls(self.plan.grouped_steps, [part.program for part in self.parts])
             self.mail.calls = Calls(self.mail.mpi, self.mail.comm, calls, told)
@@ -172,13 +214,71 @@ class MpiSession:
             placed, _ = self.generations.begin(self.what.prepared, lambda: self._end_together(self._place))
             compare_placed(self.what, placed)
 
+    def _look_around(self) -> dict[str, Any]:
+        """What a rank tells of its device."""
+        if self.gpu is None:
+            return {"devices": "NumPy"}
+        try:
+            if self.mail.mpi.Query_thread() < self.mail.mpi.THREAD_SERIALIZED:
+                raise BackendUnavailable("MPI was begun for one thread; leave mpi4py.rc.thread_level at 'multiple'")
+            return {"devices": "GPUs", **self.gpu.tell(), "seen": Seen(name_host(), *self.gpu.list_gpus())}
+        except Exception as error:
+            return {"devices": "GPUs", "wrong": f"{type(error).__name__}: {error}"}
+
+    def _begin_on_gpu(self, gpu: RankDevice, seen: Sequence[Seen]) -> None:
+        gpu.gpu = deal_gpus(seen)[self.part.device]
+        gpu.receipts = self.part.list_receipts()
+        self.part = order_by_plan(self.what, self.part)
+
+        def open_it() -> None:
+            self.member = Member(self.part, cast("Backend[Any]", gpu), gpu)
+            gpu.where = lambda: self._step
+
+        self._agree(open_it)
+        self._join(gpu)
+
+    def _join(self, gpu: RankDevice) -> None:
+        """Begin NCCL with all ranks: with the first run, and after one that failed."""
+        number, *_ = self._agree(gpu.make_id if self.part.device == 0 else lambda: None)
+        self._agree(lambda: join_aside(gpu, number, lambda done: self.mail.wait_for(done, "all ranks to join NCCL")))
+
+    def _agree(self, work: Any) -> list[Any]:
+        """What all give, before the first step.
+
+        Raises
+        ------
+        BackendUnavailable
+            On all ranks, when one raised.
+        """
+        try:
+            return self._end_together(work)
+        except GenerationEnded as ended:
+            raise BackendUnavailable(
+                f"backend 'mpi': rank {ended.device} does not run: {ended.why}; no rank does"
+            ) from ended.cause
+
+    @property
+    def _step(self) -> int:
+        """The plan's step that this rank is at; -1 before the first one."""
+        return -1 if self.member is None else self.member.at
+
     def close(self) -> None:
         """Give the device back, and the communicator."""
-        self.member.leave()
+        if self.gpu is not None:
+            self.gpu.give_up()
+        if self.member is not None:
+            self.member.leave()
         self.mail.close()
 
     def _place(self) -> Any:
+        assert self.member is not None, "all have begun"
         return self.member.place(self.what.constants)
+
+    def _begin_together(self, cut: int) -> float:
+        """Wait for all ranks; the time by this one's clock."""
+        if self.gpu is not None and not self.gpu.is_joined:
+            self._join(self.gpu)
+        return self.mail.begin_together(cut)
 
     def run(
         self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
@@ -200,7 +300,7 @@ class MpiSession:
 
         with suppress(BackendUnavailable, TimeoutError):  # which this rank knows better
             if not is_on:
-                self.mail.begin_together()
+                self._begin_together(0)
             self._end_together(raise_it)
 
     def _run(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
@@ -217,9 +317,10 @@ class MpiSession:
                 progress(done, total, node)
 
         def work() -> Any:
+            assert self.member is not None, "all have begun"
             return self.member.run(feeds, given, begin, errors, None if progress is None else tell, start)
 
-        begin = self.mail.begin_together(0 if start is None or start.resumed is None else start.resumed.manifest.cut)
+        begin = self._begin_together(0 if start is None or start.resumed is None else start.resumed.manifest.cut)
         answers = self._end_together(work)
         seconds = perf_counter() - begin
         if progress is not None:
@@ -245,21 +346,27 @@ class MpiSession:
         """
         answer: tuple[str, Any, int]
         interrupted: BaseException | None = None
+        watch = Watch(self.gpu, self.mail.look) if self.gpu is not None and self.gpu.is_joined else None
         try:
-            answer = "done", work(), -1
+            answer = "done", work() if watch is None else watch.over(work), -1
         except OtherFailed:
-            answer = "stopped", None, self.member.at
+            answer = "stopped", None, self._step
         except Exception as error:
-            answer = "failed", make_portable(error), self.member.at
+            found = self._step if watch is None or watch.step < 0 else watch.step
+            answer = "failed", make_portable(error), found
             self.mail.tell_failure()
         except BaseException as error:  # Ctrl-C, or sys.exit in a block
             interrupted = error
-            answer = "failed", RuntimeError(f"interrupted by {type(error).__name__}"), self.member.at
+            answer = "failed", RuntimeError(f"interrupted by {type(error).__name__}"), self._step
             self.mail.tell_failure()
-        answers = self.mail.exchange((*answer, int(self.member.board[1])))
+        answers = self.mail.exchange((*answer, 0 if self.member is None else int(self.member.board[1])))
         sent = [nbytes for *_, nbytes in answers]
         failed = [(rank, raised, step) for rank, (word, raised, step, _) in enumerate(answers) if word == "failed"]
         if failed or any(word == "stopped" for word, *_ in answers):
+            if self.gpu is not None:
+                self.gpu.give_up()
+                with suppress(Exception):  # what ended the run is what matters
+                    self.gpu.pause()
             self.mail.drain()
         else:
             self.mail.finish()
@@ -268,5 +375,6 @@ class MpiSession:
         for rank, raised, step in failed:
             if isinstance(raised, _Refused):
                 raise BackendUnavailable(f"backend 'mpi': rank {rank} does not run: {raised}; no rank does")
-            raise GenerationEnded(rank, step, f"{type(raised).__name__}: {raised}", sent, raised)
+            why = str(raised) if isinstance(raised, StepFailed) else f"{type(raised).__name__}: {raised}"
+            raise GenerationEnded(rank, step if step >= 0 else None, why, sent, raised)
         return [value for _, value, _, _ in answers]

@@ -129,6 +129,10 @@ class Mail:
         """Wait until what was sent is on its way without this rank: a large message needs both ends."""
         self._wait(lambda: self._forget_sent() == 0, False, "what it sent to arrive")
 
+    def wait_for(self, is_here: Callable[[], Any], what: str) -> None:
+        """Wait until something holds, no longer than until another rank fails."""
+        self._wait(is_here, True, what)
+
     def close(self) -> None:
         """Wait until what was sent is on its way, and give the communicators back."""
         self.finish()
@@ -170,9 +174,10 @@ class Mail:
 
     def _wait(self, is_here: Callable[[], Any], ends_early: bool, what: str) -> None:
         """Wait until something holds; with `ends_early` no longer than until another rank fails."""
-        wait_until(is_here, self._look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
+        wait_until(is_here, self.look if ends_early else None, f"device {self.comm.rank}", what, self.pace)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Raise OtherFailed when another rank has told that it failed."""
         if self.comm.Iprobe(self.mpi.ANY_SOURCE, FAILED):
             raise OtherFailed
 

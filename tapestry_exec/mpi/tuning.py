@@ -13,5 +13,7 @@ MAX_NAPS = 4096
 """How often a rank sleeps then before it offers its core again, which costs milliseconds where it still is wanted."""
 NAP_SECONDS = 2e-5
 """How long it sleeps."""
+WATCH_SECONDS = 2e-3
+"""How often the watch of a rank on a GPU looks whether a message is late, or another rank has failed."""
 LOOKS_FOR_FAILURE = 16
 """A rank that waits looks once in so many looks whether another one has failed."""
