@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +31,7 @@ from tapestry_exec.mpi import gpus
 from tapestry_exec.run import tuning
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Mesh, ShardPlan, least_memory, plan
+from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import HOST, Collective, Compute, Copy, Recv, Reduce, Send, spill
 from tests.exec.mpi.ranks import list_exchanges, refuse
 from tests.exec.own_ops import Later, as_relu, raise_first
@@ -180,6 +183,22 @@ def run_often() -> None:
     assert seen[-1][0] == seen[-1][1] and "act" in {name for _, _, name in seen}
 
 
+def write_regions(folder: str) -> None:
+    """Inputs are read and outputs written by region, by each rank its own, when they have come from its GPU."""
+    if find_spec("zarr") is None:
+        return
+    zarr, (p, inputs) = import_module("zarr"), exchange_rows(WORLD.size, 1)
+    wanted = run(p, inputs, backend="serial").outputs["y"]
+    if WORLD.rank == 0:
+        zarr.save_array(f"{folder}/x", inputs["x"])
+        zarr.create_array(f"{folder}/y", shape=wanted.shape, dtype=wanted.dtype, chunks=(8, wanted.shape[1] // 4))
+    WORLD.Barrier()
+    x, y = zarr.open_array(f"{folder}/x", mode="r"), zarr.open_array(f"{folder}/y", mode="r+")
+    run(p, {"x": x}, backend=make_backend(), outputs={"y": y})
+    assert y[:].tobytes() == wanted.tobytes()
+    WORLD.Barrier()
+
+
 def run_on_hosts() -> None:
     """Two ranks on each of two hosts, which have two GPUs each; then each rank sees one, as launchers arrange it."""
     p, inputs = exchange_rows(WORLD.size, 2)
@@ -283,6 +302,10 @@ def fail_together() -> None:
             words = r"step \d+ \(copy .*waited 1 s for .*device \d.* in the all_gather of devices 0, 1, 2, 3"
             refuse(StepFailed, words, lambda: placed.run(given))
         assert placed.run(given).outputs["y"].tobytes() == wanted
+    with deploy(p, backend=backend, ops={"tanh": replace(BUILTIN_OPS["tanh"], block=fail_at_last())}) as placed:
+        refuse(StepFailed, r"\(compute 'last' on device 0, .*FloatingPointError: too hot", lambda: placed.run(inputs))
+        with patience(20.0):  # others may have been done with that run
+            assert_same_bits(placed.run(inputs).outputs["y"], p, inputs)
     late = make_backend()
     with deploy(q, backend=late) as placed:
         if WORLD.rank == 2:  # what NCCL says behind the return of a call
@@ -290,6 +313,20 @@ def fail_together() -> None:
         refuse(StepFailed, "NcclError: NCCL_ERROR_REMOTE_ERROR", lambda: placed.run(given))
         undo_late_error(late)
         assert placed.run(given).outputs["y"].tobytes() == wanted
+
+
+def fail_at_last() -> Callable[..., None]:
+    """What `tanh` gives; where a block begins at 0 it raises the first time, when the others have had time to end."""
+    calls = list[float]()
+
+    def block(xp: Any, given: Any, made: Any, shard: Any) -> None:
+        if not any(shard.index.start):
+            calls.append(wait(0.3))
+            if len(calls) == 1:
+                raise FloatingPointError("too hot")
+        xp.tanh(given[0], out=made[0])
+
+    return block
 
 
 def late_error(backend: MpiBackend) -> None:
@@ -315,10 +352,12 @@ def undo_late_error(backend: MpiBackend) -> None:
         backend.given.cupy.cuda.nccl.NcclCommunicator.check_async_error = lambda self: None
 
 
-def wait(seconds: float) -> None:
+def wait(seconds: float) -> float:
+    """Let time pass; what it is then."""
     end = MPI.Wtime() + seconds
     while MPI.Wtime() < end:
         pass
+    return MPI.Wtime()
 
 
 # -- planted faults, each of which must be found ----------------------------------------------------------------------
@@ -423,7 +462,15 @@ def find_faults(names: Iterable[str]) -> None:
 def work(file: str, faults: str) -> None:
     """All of it, in one program."""
     run_networks(file)
-    every = run_exchanges, run_collectives, run_often, run_on_hosts, be_refused, fail_together
+    every = (
+        run_exchanges,
+        run_collectives,
+        run_often,
+        partial(write_regions, f"{file}.zarr"),
+        run_on_hosts,
+        be_refused,
+        fail_together,
+    )
     for one in (*every, partial(find_faults, FAULTS if faults == "every" else QUICK)):
         one()
         if WORLD.rank == 0:

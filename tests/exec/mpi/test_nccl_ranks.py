@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 
 from tapestry_exec import BackendUnavailable, MpiBackend, NcclBackend, NoDevicePath, run
+from tapestry_exec.cuda import NcclRank
 from tapestry_exec.mpi.gpus import Seen, deal_gpus
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Graph, Mesh, Op, ops, plan
@@ -36,7 +39,8 @@ def test_ranks_on_gpus_give_the_bits_and_counts_of_one_loop(
     command = "-m", "tapestry_exec.mpi", "-m", "tests.exec.mpi.gpu_ranks", str(tmp_path / "cases"), faults
     done = run_ranks(*command)
     assert done.returncode == 0, done.stderr
-    every = ["run_exchanges", "run_collectives", "run_often", "run_on_hosts", "be_refused", "fail_together"]
+    every = ["run_exchanges", "run_collectives", "run_often", "write_regions"]
+    every += ["run_on_hosts", "be_refused", "fail_together"]
     told = [line for line in done.stdout.splitlines() if not line.endswith("is found")]
     assert told == [f"{one} done" for one in [*every, "find_faults"]]
     assert done.stdout.count("is found") == (7 if faults == "every" else 3)
@@ -62,6 +66,22 @@ def test_operators_without_a_path_are_refused() -> None:
     g.output(g.op(own, g.input("x", (4,))), "y")
     with pytest.raises(NoDevicePath, match=r"operators \['own'\] have block functions that need NumPy"):
         run(plan(g, Mesh(1)), {"x": np.ones(4, np.float32)}, backend=backend)
+
+
+def test_a_communicator_that_comes_too_late_is_not_used() -> None:
+    """Others gave up waiting for it, and would not know of it."""
+    ranks = [NcclRank(NcclBackend(cupy=simulated.cupy(1)), rank, 2) for rank in range(2)]
+    number = ranks[0].make_id()
+    for one in ranks:
+        one.gpu = 0
+    waiting = Thread(target=ranks[0].join, args=(number,), daemon=True)
+    waiting.start()
+    time.sleep(0.1)  # it has begun, and waits for the other one
+    assert waiting.is_alive()
+    ranks[0].give_up()
+    ranks[1].join(number)
+    waiting.join(20)
+    assert not waiting.is_alive() and not ranks[0].is_joined and ranks[1].is_joined
 
 
 def test_what_is_not_a_device_is_named() -> None:
