@@ -21,6 +21,7 @@ from tapestry_exec.copies import Array
 from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
 from tapestry_exec.dask.member import CALLER, be_device, name_clock
+from tapestry_exec.dask.stream import Stream, count_bars, list_entries
 from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
@@ -203,6 +204,7 @@ class DaskSession:
         self.is_on = True
         try:
             client = self.cluster.open()
+            self.stream = Stream(client)
             self._connect(client, self._submit(client))
             for device, setup in enumerate(self.setups):
                 self.lines[device].say("set_up", frames=[setup])
@@ -380,6 +382,8 @@ class DaskSession:
 
         sources = {name: one for name, one in host.items() if isinstance(one, Source) and one.is_portable}
         begin = perf_counter()
+        if isinstance(self.cluster, ForeignCluster):  # nobody has a client of workers that end with this
+            self.stream.ask()
         for part in self.parts:
             pickled = b"" if start is None and not sources else dumps((start, sources))
             more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device], pickled
@@ -391,7 +395,20 @@ class DaskSession:
         taken = [self._read_outputs(part, frames[1:]) for part, (_, frames) in zip(self.parts, answers, strict=True)]
         cells = join_cells(self.parts, taken)
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
+        if self.stream.is_on(LOOK_SECONDS):
+            self._show(counts, [values[0] for values, _ in answers])
         return make_result(self.plan, cells, counts, seconds, links, start.written if start else None)
+
+    def _show(self, counts: Sequence[Counts], began: Sequence[float]) -> None:
+        """Show the shards in Dask's task stream, by when the run began on each device by the scheduler's clock."""
+        most = count_bars(len(self.parts))
+        shards = self.what.prepared.work.shards
+        self.stream.show(
+            [
+                (list_entries(one.timeline, shards, device, most), self.workers[device], began[device])
+                for device, one in enumerate(counts)
+            ]
+        )
 
     def _read_outputs(self, part: DevicePart, frames: Sequence[Any]) -> list[Array]:
         dtypes = [part.work.buffers[number].dtype for _, number, _ in part.outputs]
