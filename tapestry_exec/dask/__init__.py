@@ -11,6 +11,8 @@
     wires      sockets for parcels where workers speak plain TCP, begun with a proof of the generation's key
     member     the worker's side: the task of a device, and its transport
     backend    the caller's side: the cluster, generations, and what is compared before the first step
+    leaving    outputs that stay on workers, and inputs that lie there
+    stream     a run's shards in Dask's task stream
     clusters   workers that the caller starts himself, and those of a client
 
 Dask carries no parcel: they go through wires or lines of their own. A device that is lost ends all devices.

@@ -19,8 +19,10 @@ import numpy as np
 
 from tapestry_exec.copies import Array
 from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
+from tapestry_exec.dask.leaving import LeftOutput, find_lying, leave_output
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
 from tapestry_exec.dask.member import CALLER, be_device, name_clock
+from tapestry_exec.dask.stream import Stream, count_bars, list_entries
 from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
@@ -48,7 +50,7 @@ from tapestry_exec.run import (
     tuning,
 )
 from tapestry_plan.ir import Stored, sha256_of
-from tapestry_plan.steps import DeviceStep, Send
+from tapestry_plan.steps import DeviceStep, Output, Send
 from tapestry_sets.limits import check_arguments, quote
 
 
@@ -116,6 +118,24 @@ class DaskBackend(NumpyBackend):
         """Raise MemoryError where the arenas of workers of this machine do not fit; of others nothing is known here."""
         if self.client is None:
             check_room(nbytes, apart=True)
+
+    def leave_output(self, output: Output) -> LeftOutput:
+        """How an output is left on the workers, as an array of the client's.
+
+        Raises
+        ------
+        ValueError
+            Where the workers or the client end with the run, and for blocks that are not chunks of a grid.
+        """
+        import distributed
+
+        if not isinstance(self.client, distributed.Client):
+            raise ValueError(
+                f"outputs: output {quote(output.name)} is to stay on Dask's workers, and "
+                f"{'these' if self.client is None else 'the client of these'} would end with the run; give "
+                "DaskBackend(client) with a distributed.Client"
+            )
+        return leave_output(self.client, output, [region for _, region in output.blocks])
 
     def begin(self, what: Deployed) -> DaskSession:
         """Have the devices of a plan placed."""
@@ -203,6 +223,7 @@ class DaskSession:
         self.is_on = True
         try:
             client = self.cluster.open()
+            self.stream = Stream(client)
             self._connect(client, self._submit(client))
             for device, setup in enumerate(self.setups):
                 self.lines[device].say("set_up", frames=[setup])
@@ -361,7 +382,20 @@ class DaskSession:
         self, host: Mapping[str, Array], savings: Savings, progress: Progress | None, timed: bool, is_plain: bool
     ) -> RunResult:
         """Run what is left to do, with these inputs, and constants where none stay."""
-        return self.generations.run(self.what, host, savings, lambda start: self._attempt(host, progress, start))
+        feeds = {name: self._find_lying(one) for name, one in host.items()}
+        try:
+            return self.generations.run(self.what, feeds, savings, lambda start: self._attempt(feeds, progress, start))
+        except BaseException:
+            for target in () if savings.written is None else savings.written.targets.values():
+                if isinstance(target, LeftOutput):
+                    with suppress(Exception):  # what ended the run is what matters
+                        target.drop()
+            raise
+
+    def _find_lying(self, array: Any) -> Any:
+        """An input as workers read it, where all its chunks are values of theirs."""
+        client = getattr(self.cluster, "client", None)
+        return (client and isinstance(array, Source) and find_lying(array, client)) or array
 
     def _attempt(self, host: Mapping[str, Array], progress: Progress | None, start: Start | None) -> RunResult:
         if not self.is_on:
@@ -380,6 +414,8 @@ class DaskSession:
 
         sources = {name: one for name, one in host.items() if isinstance(one, Source) and one.is_portable}
         begin = perf_counter()
+        if isinstance(self.cluster, ForeignCluster):  # nobody has a client of workers that end with this
+            self.stream.ask()
         for part in self.parts:
             pickled = b"" if start is None and not sources else dumps((start, sources))
             more = given, progress is not None, sorted(errors.items()), begin + self.ahead[part.device], pickled
@@ -391,7 +427,20 @@ class DaskSession:
         taken = [self._read_outputs(part, frames[1:]) for part, (_, frames) in zip(self.parts, answers, strict=True)]
         cells = join_cells(self.parts, taken)
         links: Counter[tuple[int, int]] = sum((one.links for one in counts), Counter())
+        if self.stream.is_on(LOOK_SECONDS):
+            self._show(counts, [values[0] for values, _ in answers])
         return make_result(self.plan, cells, counts, seconds, links, start.written if start else None)
+
+    def _show(self, counts: Sequence[Counts], began: Sequence[float]) -> None:
+        """Show the shards in Dask's task stream, by when the run began on each device by the scheduler's clock."""
+        most = count_bars(len(self.parts))
+        shards = self.what.prepared.work.shards
+        self.stream.show(
+            [
+                (list_entries(one.timeline, shards, device, most), self.workers[device], began[device])
+                for device, one in enumerate(counts)
+            ]
+        )
 
     def _read_outputs(self, part: DevicePart, frames: Sequence[Any]) -> list[Array]:
         dtypes = [part.work.buffers[number].dtype for _, number, _ in part.outputs]

@@ -5,8 +5,8 @@ Messages, each a word with what follows it::
     caller to device    meet addresses senders    tell_clock    set_up part (pickled)    place constants    run inputs
                         end
     device to caller    met    told_clock seconds    ready files missing    placed bytes    did steps operator
-                        alive step bytes    done counts (pickled), cells    failed step error (pickled)
-                        lost device step
+                        alive step bytes    done beginning, counts (pickled), cells
+                        failed step error (pickled)    lost device step
     device to device    parcel tag, times, cells
 """
 
@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Condition
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time
 from typing import Any
 
 from tapestry_exec.copies import Array
+from tapestry_exec.dask.leaving import LeftOutput, keep_values
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message, read_frame, unpack_message
 from tapestry_exec.dask.tuning import BEAT_SECONDS, HELLO_SECONDS, LOOK_SECONDS
 from tapestry_exec.dask.wires import Ended, PeerLost, Unreached, Wires, tell_unreached
@@ -296,7 +297,12 @@ class DeviceTask:
         fed = self._read_cells(self.part.list_fed(given, told, self.member.cuts), message)
         tell = (lambda steps, node: self._say("did", steps, node)) if is_told else None
         counts, cells = self.member.run(fed, given, begin, dict(errors), tell, told)
-        self._say("done", frames=[pickle.dumps(counts), *list_frames(cells)])
+        left = [] if told is None or told.written is None else list(told.written.targets.values())
+        keeping = keep_values(self.post.worker, [one for one in left if isinstance(one, LeftOutput)])
+        self.post.do(keeping, self.patience)
+        self.sources = {}
+        began = time() - perf_counter() + begin + self.post.worker.scheduler_delay
+        self._say("done", began, frames=[pickle.dumps(counts), *list_frames(cells)])
 
 
 def name_clock() -> str:

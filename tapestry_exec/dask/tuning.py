@@ -18,3 +18,7 @@ NONCE_NBYTES = 32
 """Random bytes that either end of a wire gives, and bytes of the proof (SHA-256) that it knows the key."""
 END_SECONDS = 10.0
 """How long a cluster of the caller's may take to end by itself, before its processes are killed."""
+STREAM_BARS = 4_000
+"""How many bars a run may add to Dask's task stream, over all devices: of more the oldest of each device are one."""
+LEFT_CHUNKS = 10_000
+"""In how many chunks an output may be left on workers."""

@@ -52,7 +52,7 @@ Key = int | tuple[int, int, int]
 """A parcel by the number of its slot, or by its sender, receiver and tag where both are in one process."""
 
 
-class Mail:
+class Arrivals:
     """What comes to the devices of a process, and which of them can go on.
 
     Parameters
@@ -141,62 +141,62 @@ class Slots:
     ----------
     device : int
     parcels : mapping of (source, target, tag) to (number, SharedCells)
-    mail : Mail
+    arrivals : Arrivals
     """
 
     def __init__(
-        self, device: int, parcels: Mapping[tuple[int, int, int], tuple[int, SharedCells]], mail: Mail
+        self, device: int, parcels: Mapping[tuple[int, int, int], tuple[int, SharedCells]], arrivals: Arrivals
     ) -> None:
-        self.device, self.parcels, self.mail = device, parcels, mail
+        self.device, self.parcels, self.arrivals = device, parcels, arrivals
         self.filled: dict[int, tuple[Any, Sequence[tuple[Array, Array]]]] = {}
         """By a slot's number what was copied there last: the same cells of the same array in every run."""
 
     def send(self, tag: int, peer: int, parcel: Parcel) -> None:
         """Hand a parcel over; of another process' device into its slot."""
         key = self.device, peer, tag
-        if peer in self.mail.devices:
-            self.mail.put(key, parcel)
+        if peer in self.arrivals.devices:
+            self.arrivals.put(key, parcel)
             return
         number, slot = self.parcels[key]
         self._fill(number, slot, parcel.cells.hand_over())
         seconds = perf_counter() - parcel.packed
-        HEAD.pack_into(self.mail.shared.room, slot.at - HEAD_NBYTES, parcel.packed, seconds)
-        self.mail.tell(peer, number)
+        HEAD.pack_into(self.arrivals.shared.room, slot.at - HEAD_NBYTES, parcel.packed, seconds)
+        self.arrivals.tell(peer, number)
 
     def _fill(self, number: int, slot: SharedCells, strips: Any) -> None:
         strips_before, pairs = self.filled.get(number, (None, ()))
         if strips_before is not strips:
-            self.filled[number] = strips, strips.fill(view_slot(self.mail.shared, slot))
+            self.filled[number] = strips, strips.fill(view_slot(self.arrivals.shared, slot))
             return
         for target, cells in pairs:
             np.copyto(target, cells)
 
     def is_there(self, step: Recv) -> bool:
         """Whether a receipt need not wait."""
-        key, arrived = self._key(step.tag, step.peer), self.mail.arrived
+        key, arrived = self._key(step.tag, step.peer), self.arrivals.arrived
         while key not in arrived:
-            if type(key) is not int or not self.mail.look():
+            if type(key) is not int or not self.arrivals.look():
                 return False
         return True
 
     def wait(self, at: DeviceStep) -> None:
         """Have the device go on when what a receipt needs is there."""
         assert isinstance(at.step, Recv), "devices wait for cells alone"
-        self.mail.awaited[self._key(at.step.tag, at.step.peer)] = at.number, self.device
+        self.arrivals.awaited[self._key(at.step.tag, at.step.peer)] = at.number, self.device
 
     def recv(self, tag: int, peer: int) -> Parcel:
         """Take a parcel, which is there: before that the device does not go on."""
         key = self._key(tag, peer)
-        parcel = self.mail.arrived.pop(key)
+        parcel = self.arrivals.arrived.pop(key)
         if parcel is not None:
             return parcel
         _, slot = self.parcels[peer, self.device, tag]
-        packed, seconds = HEAD.unpack_from(self.mail.shared.room, slot.at - HEAD_NBYTES)
-        return Parcel(view_slot(self.mail.shared, slot), packed, seconds)
+        packed, seconds = HEAD.unpack_from(self.arrivals.shared.room, slot.at - HEAD_NBYTES)
+        return Parcel(view_slot(self.arrivals.shared, slot), packed, seconds)
 
     def _key(self, tag: int, peer: int) -> Key:
         key = peer, self.device, tag
-        return key if peer in self.mail.devices else self.parcels[key][0]
+        return key if peer in self.arrivals.devices else self.parcels[key][0]
 
 
 def view_slot(shared: Segment, slot: SharedCells) -> Array:
@@ -217,11 +217,11 @@ class DeviceProcess:
     ----------
     caller : Connection
     constants : Segment
-    mail : Mail
+    arrivals : Arrivals
     """
 
-    def __init__(self, caller: Connection, constants: Segment, mail: Mail) -> None:
-        self.caller, self.constants, self.mail = caller, constants, mail
+    def __init__(self, caller: Connection, constants: Segment, arrivals: Arrivals) -> None:
+        self.caller, self.constants, self.arrivals = caller, constants, arrivals
         self.members: dict[int, Member] = {}
         self.slots: dict[int, Slots] = {}
         self.at = -1
@@ -240,12 +240,12 @@ class DeviceProcess:
 
     def _set_up(self, pickled: bytes) -> None:
         self.setup: Setup = pickle.loads(pickled)
-        self.boards = view_slot(self.mail.shared, self.setup.layout.boards)
+        self.boards = view_slot(self.arrivals.shared, self.setup.layout.boards)
         backend = load_backend("numpy")
         for part in self.setup.parts:
             self.at = device = part.device
-            slots = self.slots[device] = Slots(device, self.setup.layout.parcels, self.mail)
-            self.members[device] = Member(part, backend, slots, self.boards[device], self.mail.devices - {device})
+            slots = self.slots[device] = Slots(device, self.setup.layout.parcels, self.arrivals)
+            self.members[device] = Member(part, backend, slots, self.boards[device], self.arrivals.devices - {device})
         self.caller.send(("ready",))
 
     def _place(self) -> None:
@@ -265,7 +265,7 @@ class DeviceProcess:
         start: Start | None,
         sources: Mapping[str, Source],
     ) -> None:
-        shared, setup = self.mail.shared, self.setup
+        shared, setup = self.arrivals.shared, self.setup
         slots = {name: view_slot(shared, slot) for name, slot in setup.layout.feeds.items()}
         feeds = {**setup.files, **slots, **sources}
         tell = (lambda steps, node: self.caller.send(("did", steps, node))) if is_told else None
@@ -282,12 +282,12 @@ class DeviceProcess:
 
     def _take_turns(self, turns: Mapping[int, Generator[DeviceStep, None, T]]) -> dict[int, T]:
         """Go on with the devices that can, first with the one that is furthest behind, until all have ended."""
-        mail, found, turn = self.mail, dict[int, T](), 0
-        mail.ready = [(-1, device) for device in turns]
+        arrivals, found, turn = self.arrivals, dict[int, T](), 0
+        arrivals.ready = [(-1, device) for device in turns]
         while len(found) < len(turns):
-            if not mail.ready:
+            if not arrivals.ready:
                 self._wait()
-            _, self.at = heappop(mail.ready)
+            _, self.at = heappop(arrivals.ready)
             turn += 1
             self.boards[self.at, 2] = turn
             try:
@@ -298,10 +298,10 @@ class DeviceProcess:
 
     def _wait(self) -> None:
         """Wait for a parcel of another process, at most `MAX_WAIT_SECONDS`."""
-        mail, stop = self.mail, monotonic() + MAX_WAIT_SECONDS
-        while not mail.ready:
-            if not mail.wait(stop - monotonic()) and monotonic() >= stop:
-                number, self.at = min(mail.awaited.values())
+        arrivals, stop = self.arrivals, monotonic() + MAX_WAIT_SECONDS
+        while not arrivals.ready:
+            if not arrivals.wait(stop - monotonic()) and monotonic() >= stop:
+                number, self.at = min(arrivals.awaited.values())
                 for at in self.members[self.at].part.program:
                     if at.number == number and isinstance(at.step, Recv):
                         raise TimeoutError(
@@ -334,7 +334,7 @@ def serve(
     pipes : sequence of (int, int)
         The ends of each one's pipe.
     spins : bool
-        As of `Mail`.
+        As of `Arrivals`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's
     woken, wake = os.pipe()
@@ -393,8 +393,8 @@ def _be_one(
         process = {device: k for k, group in enumerate(groups) for device in group}
         outboxes = [pipes[process[device]][1] for device in range(len(process))]
         inbox, caller = pipes[number][0], Connection(connections[number])
-        mail = Mail(groups[number], Segment(*shared), inbox, outboxes, caller.fileno(), spins)
-        DeviceProcess(caller, Segment(*constants), mail).serve()
+        arrivals = Arrivals(groups[number], Segment(*shared), inbox, outboxes, caller.fileno(), spins)
+        DeviceProcess(caller, Segment(*constants), arrivals).serve()
         status = 0
     finally:
         os._exit(status)

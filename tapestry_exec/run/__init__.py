@@ -65,7 +65,7 @@ from tapestry_exec.run.results import Fault, Progress, ResultMismatch, RunResult
 from tapestry_exec.run.room import check_room, count_cores, free_nbytes
 from tapestry_exec.run.sessions import Deployed, LocalSession, Session, compare_placed, make_result
 from tapestry_exec.run.stages import StagedResult, run_stages
-from tapestry_exec.run.stores import Source, Written, take_whole
+from tapestry_exec.run.stores import DaskSource, Source, Target, Written, take_whole
 from tapestry_exec.run.trace import Phase, TraceEvent, Wait, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND, MAX_WAIT_SECONDS
 from tapestry_exec.run.ways import list_grouped, name_place, name_step, one_blas_thread

@@ -43,7 +43,7 @@ from tapestry_sets.limits import check_arguments, check_target, quote
 
 SAVED = "give Checkpoints(path, after=['a stage'])"
 RESUMED = "give the folder that checkpoints were saved to"
-STORED = "it maps outputs to arrays of Zarr's, as {'y': array}"
+STORED = "it maps outputs to arrays of Zarr's, as {'y': array}, or to 'dask'"
 
 
 @check_arguments(
@@ -108,9 +108,11 @@ def run(
         Go on from the last checkpoint of a folder, or from one: with the same bits, and the inputs that are read
         behind it; others may be left out. Those that lie in memory must be the same as before. Counts are of what is
         left to do.
-    outputs : mapping of str to array, optional
+    outputs : mapping of str to array or "dask", optional
         Arrays of Zarr's that outputs are written to, region by region: by the devices, but for chunks (or shards) that
-        cells of several devices are in, which the caller writes when the run is done. They are in the result.
+        cells of several devices are in, which the caller writes when the run is done. They are in the result. With
+        ``DaskBackend(client)`` also "dask", for an output that is left on the workers: the result has it as an array of
+        Dask's, whose chunks are values on the workers, for as long as the array is held.
 
     Returns
     -------

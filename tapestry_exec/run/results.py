@@ -283,7 +283,7 @@ def assemble_outputs(plan: ShardPlan, cells: Sequence[Array], written: Written |
                 k, mine = k + 1, next(rest)
                 if k not in written.own and written.is_writer:
                     target.write(region, mine)
-            out[output.name] = target.array
+            out[output.name] = target.give()
             continue
         k += len(output.blocks)
         whole = {name: np.empty(graph.stored[name].shape, graph.stored[name].dtype) for name in source.stored}
@@ -296,7 +296,7 @@ def assemble_outputs(plan: ShardPlan, cells: Sequence[Array], written: Written |
         if target is not None and written is not None:
             if written.is_writer:
                 target.write(Region.full(source.shape), out[output.name])
-            out[output.name] = target.array
+            out[output.name] = target.give()
     return out
 
 

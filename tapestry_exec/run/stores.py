@@ -15,7 +15,7 @@ import os
 import pickle
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from math import prod
@@ -31,6 +31,8 @@ from tapestry_sets.limits import list_names, quote
 from tapestry_sets.regions import Region
 
 T = TypeVar("T")
+LEFT = "dask"
+"""What is given in the place of an array for an output that is left on Dask's workers."""
 Slices = tuple[slice, ...]
 
 
@@ -218,7 +220,8 @@ class DaskSource(Source, frozen=True):
             Where they have another shape or dtype than the array says.
         """
         asked = self.array[where]
-        found = np.asarray(asked.compute(**({} if self._has_futures else {"scheduler": "synchronous"})))
+        owner = next((one.client for one in self._list_values() if _is_future(one)), None)
+        found = np.asarray(asked.compute(scheduler="synchronous" if owner is None else owner.get))
         if found.shape != asked.shape or found.dtype != self.dtype:
             raise ValueError(
                 f"Dask's array {quote(self.array.name)} has cells of dtype {found.dtype} and shape "
@@ -240,12 +243,23 @@ class DaskSource(Source, frozen=True):
     @property
     def _has_futures(self) -> bool:
         """Whether chunks lie on workers of a cluster, which only its client reaches."""
-        return any(type(one).__module__.startswith("distributed") for one in self._list_values())
+        return any(map(_is_future, self._list_values()))
+
+    def list_futures(self) -> dict[tuple[int, ...], Any] | None:
+        """By the place in the grid: the future of each chunk; None where some chunk is not one, but to be computed."""
+        graph, name = dict(self.array.__dask_graph__()), self.array.name
+        places = list(product(*(range(len(each)) for each in self.array.chunks)))
+        found = {at: getattr(one, "value", one) for at in places if (one := graph.get((name, *at))) is not None}
+        return found if len(found) == len(places) and all(map(_is_future, found.values())) else None
 
     @property
     def is_portable(self) -> bool:
         """Whether another process can compute it."""
         return not self._has_futures and super().is_portable
+
+
+def _is_future(value: Any) -> bool:
+    return type(value).__module__.startswith("distributed") and hasattr(value, "client")
 
 
 KINDS: dict[str, type[Source]] = {"zarr": ZarrSource, "dask": DaskSource}
@@ -307,6 +321,10 @@ class Target(Struct, frozen=True):
 
     array: Any
 
+    def give(self) -> Any:
+        """What the result of the run has."""
+        return self.array
+
     def write(self, region: Region, cells: Array) -> None:
         """Write the cells of a region, which come row-major."""
         block = cells.reshape(region.counts)
@@ -350,8 +368,20 @@ def find_targets(
     buffers: Mapping[int, Buffer],
     given: Mapping[str, Any],
     inputs: Mapping[str, Any],
+    leave: Callable[[Output], Target] | None = None,
 ) -> Written:
     """Who writes which blocks of outputs to which arrays.
+
+    Parameters
+    ----------
+    graph : Graph
+    outputs : sequence of Output
+    buffers : mapping of int to Buffer
+    given : mapping of str to array, or "dask"
+        By label.
+    inputs : mapping of str to array
+    leave : callable, optional
+        What has an output stay where the backend's devices are.
 
     Raises
     ------
@@ -367,16 +397,20 @@ def find_targets(
         if (read := find_source(value)) is not None
         for one in read.list_stored()
     }
+    targets = dict[str, Target]()
     for label, value in given.items():
         if label not in graph.outputs:
             raise ValueError(
                 f"outputs: the graph has no output {quote(label)}; {list_names(graph.outputs, label, 'outputs')}"
             )
         what = f"output {quote(label)}"
+        if isinstance(value, str) and value == LEFT:
+            targets[label] = _leave(graph, next(one for one in outputs if one.name == label), leave)
+            continue
         if not isinstance(find_source(value), ZarrSource):
             raise TypeError(
                 f"outputs: {what} is to be written to {quote(value)}; give an array of Zarr's, as zarr.create_array "
-                "makes"
+                "makes, or 'dask' to leave it on Dask's workers"
             )
         source = graph.source(graph.outputs[label])
         if tuple(value.shape) != source.shape:
@@ -398,16 +432,37 @@ def find_targets(
                 "its own"
             )
         taken[place] = f"output {quote(label)} is written to"
-    targets = {label: Target(value) for label, value in given.items()}
+        targets[label] = Target(value)
     own: dict[int, str] = {}
     begin = 0
     for output in outputs:
-        if output.name in targets and graph.source(output.tensor).direct and is_portable(targets[output.name]):
+        if isinstance(given.get(output.name), str):
+            own |= {begin + k: output.name for k in range(len(output.blocks))}
+        elif output.name in targets and graph.source(output.tensor).direct and is_portable(targets[output.name]):
             mine = [(buffers[number].device, region) for number, region in output.blocks]
             alone = _find_alone(mine, targets[output.name].chunk)
             own |= {begin + k: output.name for k in alone}
         begin += len(output.blocks)
     return Written(targets, own)
+
+
+def _leave(graph: Graph, output: Output, leave: Callable[[Output], Target] | None) -> Target:
+    """How an output stays where its devices are.
+
+    Raises
+    ------
+    ValueError
+        Where nothing stays there, and for views: their cells are those of other tensors.
+    """
+    what = f"outputs: output {quote(output.name)} is to stay on Dask's workers"
+    if leave is None:
+        raise ValueError(f"{what}, which the backend does not run on; give backend=DaskBackend(client)")
+    if not graph.source(output.tensor).direct:
+        raise ValueError(
+            f"{what}, and is a view of what operators made; give out what is viewed, and view that in Dask, or let an "
+            "operator make it"
+        )
+    return leave(output)
 
 
 def _locate(array: Any) -> tuple[str, ...]:

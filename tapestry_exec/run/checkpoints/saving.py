@@ -345,7 +345,9 @@ class Savings:
         engine, plan = prepared.backend, prepared.plan
         self.written: Written | None = None
         if outputs:
-            self.written = find_targets(plan.graph, plan.outputs, prepared.work.buffers, outputs, inputs or {})
+            leave = getattr(engine, "leave_output", None)
+            what = plan.graph, plan.outputs, prepared.work.buffers
+            self.written = find_targets(*what, outputs, inputs or {}, leave)
         if wanted is None and resume is None:
             return
         if not getattr(engine, "saves", False):

@@ -21,7 +21,7 @@ from tapestry_exec import BackendUnavailable, NumpyBackend, ProcessBackend, Step
 from tapestry_exec.processes import backend
 from tapestry_exec.processes.segments import Segment
 from tapestry_exec.processes.setup import SharedCells, share_out
-from tapestry_exec.processes.worker import Mail, Slots
+from tapestry_exec.processes.worker import Arrivals, Slots
 from tapestry_exec.run import Parcel
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.ops import relu
@@ -195,14 +195,14 @@ def test_many_parcels_wait_in_their_slots(monkeypatch: pytest.MonkeyPatch) -> No
     buffer, regions = Buffer(0, 1, "x", (0,), (4,), "float32", 0, 16), (Region.full((4,)),)
     device.alloc(buffer, (4,))
     device.unpack(np.arange(4, dtype=np.float32), buffer, regions)
-    mail = Mail([1], Segment.create(64), ours, [theirs, theirs], caller)
+    arrivals = Arrivals([1], Segment.create(64), ours, [theirs, theirs], caller)
     slot = SharedCells(16, (4,), "float32")
-    told = Slots(1, {(*pair, tag): (tag, slot) for tag in range(40_000) for pair in ((1, 0), (0, 1))}, mail)
+    told = Slots(1, {(*pair, tag): (tag, slot) for tag in range(40_000) for pair in ((1, 0), (0, 1))}, arrivals)
     for tag in range(40_000):
         told.send(tag, 0, Parcel(device.lend(buffer, regions, False), 0.0, 0.0))
-    assert told.is_there(Recv(39_999, 0, "", "x", 0, regions)) and mail.arrived.keys() >= set(range(20_000))
+    assert told.is_there(Recv(39_999, 0, "", "x", 0, regions)) and arrivals.arrived.keys() >= set(range(20_000))
     assert told.recv(39_999, 0).cells.tolist() == [0, 1, 2, 3]
-    for file in (ours, theirs, caller, end, mail.shared.file):
+    for file in (ours, theirs, caller, end, arrivals.shared.file):
         os.close(file)
 
 
