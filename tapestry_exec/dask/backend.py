@@ -22,7 +22,7 @@ from tapestry_exec.dask.clusters import ForeignCluster, OwnCluster
 from tapestry_exec.dask.leaving import LeftOutput, find_lying, leave_output
 from tapestry_exec.dask.lines import Line, Message, list_frames, pack_message
 from tapestry_exec.dask.member import CALLER, be_device, name_clock
-from tapestry_exec.dask.stream import Stream, count_bars, list_entries
+from tapestry_exec.dask.stream import TaskStream, count_bars, list_entries
 from tapestry_exec.dask.tuning import CLOCK_ROUNDS, LOOK_SECONDS, PATIENCE_SECONDS, RESOURCE
 from tapestry_exec.numpy import NumpyBackend
 from tapestry_exec.run import (
@@ -223,7 +223,7 @@ class DaskSession:
         self.is_on = True
         try:
             client = self.cluster.open()
-            self.stream = Stream(client)
+            self.stream = TaskStream(client)
             self._connect(client, self._submit(client))
             for device, setup in enumerate(self.setups):
                 self.lines[device].say("set_up", frames=[setup])
@@ -437,7 +437,7 @@ class DaskSession:
         shards = self.what.prepared.work.shards
         self.stream.show(
             [
-                (list_entries(one.timeline, shards, device, most), self.workers[device], began[device])
+                (list_entries(one.list_events(), shards, device, most), self.workers[device], began[device])
                 for device, one in enumerate(counts)
             ]
         )

@@ -135,7 +135,7 @@ def list_messages(told: Sequence[tuple[Sequence[Named], str, float]]) -> list[di
     return sorted(messages, key=lambda one: max(each["stop"] for each in one["startstops"]))
 
 
-class Stream:
+class TaskStream:
     """The task stream of a client's scheduler."""
 
     def __init__(self, client: Any) -> None:

@@ -48,7 +48,7 @@ HEAD = struct.Struct("dd")
 assert HEAD.size == HEAD_NBYTES
 
 
-Key = int | tuple[int, int, int]
+ParcelKey = int | tuple[int, int, int]
 """A parcel by the number of its slot, or by its sender, receiver and tag where both are in one process."""
 
 
@@ -80,14 +80,14 @@ class Arrivals:
     ) -> None:
         self.devices, self.shared, self.spins = frozenset(devices), shared, spins
         self.inbox, self.others, self.caller = inbox, others, caller
-        self.arrived: dict[Key, Parcel | None] = {}
+        self.arrived: dict[ParcelKey, Parcel | None] = {}
         """Parcels of devices of this process; of others which are in their slots, by number."""
-        self.awaited: dict[Key, tuple[int, int]] = {}
+        self.awaited: dict[ParcelKey, tuple[int, int]] = {}
         """What devices cannot go on without, with the steps that they are at."""
         self.ready: list[tuple[int, int]] = []
         """A heap of the devices that can go on, by the steps that they are at."""
 
-    def put(self, key: Key, parcel: Parcel | None = None) -> None:
+    def put(self, key: ParcelKey, parcel: Parcel | None = None) -> None:
         """Take in a parcel; who waits for it can go on."""
         self.arrived[key] = parcel
         one = self.awaited.pop(key, None)
@@ -194,7 +194,7 @@ class Slots:
         packed, seconds = HEAD.unpack_from(self.arrivals.shared.room, slot.at - HEAD_NBYTES)
         return Parcel(view_slot(self.arrivals.shared, slot), packed, seconds)
 
-    def _key(self, tag: int, peer: int) -> Key:
+    def _key(self, tag: int, peer: int) -> ParcelKey:
         key = peer, self.device, tag
         return key if peer in self.arrivals.devices else self.parcels[key][0]
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack
 from tapestry_exec.run.backends import Absorbed, Backend, DeviceMemory, Reads, Writes
-from tapestry_exec.run.settled import Settled, pack_noted
+from tapestry_exec.run.settled import Record, Settled, pack_noted
 from tapestry_exec.run.stores import Source
 from tapestry_exec.run.trace import Phase, TraceEvent, new
 from tapestry_plan.ir import Op, OpNode, Shard
@@ -102,6 +102,10 @@ class Counts(Struct):
     """Of the steps that were done; packed where they are told to another process, which unpacks them when asked."""
     told: Settled | bytes = ()
     """Events of the others."""
+
+    def list_events(self) -> tuple[TraceEvent, ...]:
+        """One for each step of this device."""
+        return Record.of((self.timeline, self.told)).list_events()
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = self.links, self.placed, self.copied, self.spilled, self.flop, self.peak_nbytes

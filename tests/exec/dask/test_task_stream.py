@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tapestry_exec import DaskBackend, RunResult, TraceEvent, deploy
-from tapestry_exec.dask.stream import Stream, list_entries, list_messages
+from tapestry_exec.dask.stream import TaskStream, list_entries, list_messages
 from tapestry_plan import ShardPlan
 from tapestry_plan.steps import Compute
 from tests.exec.run.test_side_by_side import made
@@ -34,8 +34,8 @@ def stay(p: ShardPlan, inputs: Any) -> RunResult:
 def test_shards_are_in_the_stream_where_one_is_on(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     p, inputs = made(3)
     wanted, shown = stay(p, inputs), list[int]()
-    show = Stream.show
-    monkeypatch.setattr(Stream, "show", lambda self, told: (shown.append(len(told)), show(self, told)))
+    show = TaskStream.show
+    monkeypatch.setattr(TaskStream, "show", lambda self, told: (shown.append(len(told)), show(self, told)))
     drop_stream(client)
     with deploy(p, backend=DaskBackend(client)) as placed:
         assert_same(placed.run(inputs), wanted)
