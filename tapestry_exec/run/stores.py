@@ -220,8 +220,7 @@ class DaskSource(Source, frozen=True):
             Where they have another shape or dtype than the array says.
         """
         asked = self.array[where]
-        owner = next((one.client for one in self._list_values() if _is_future(one)), None)
-        found = np.asarray(asked.compute(scheduler="synchronous" if owner is None else owner.get))
+        found = np.asarray(_fetch_chunks(asked).compute(scheduler="synchronous"))
         if found.shape != asked.shape or found.dtype != self.dtype:
             raise ValueError(
                 f"Dask's array {quote(self.array.name)} has cells of dtype {found.dtype} and shape "
@@ -503,3 +502,22 @@ def _find_alone(blocks: Sequence[tuple[int, Region]], chunk: Sequence[int]) -> l
         for k, (device, low, high) in enumerate(spans)
         if not ((devices != device) & (low <= highs).all(axis=1) & (lows <= high).all(axis=1)).any()
     ]
+
+
+def _fetch_chunks(asked: Any) -> Any:
+    """An array of Dask's, with the chunks that lie on workers, as far as it needs them, in this process.
+
+    Workers compute none of it: their threads may be those of devices, which wait for what is read here.
+    """
+    nodes = dict(asked.__dask_graph__())
+    if not any(_is_future(getattr(one, "value", one)) for one in nodes.values()):
+        return asked
+    from dask import array, optimization
+
+    cull: Any = optimization.cull
+    make: Any = array.Array
+    nodes, _ = cull(nodes, asked.__dask_keys__())
+    futures = {key: found for key, one in nodes.items() if _is_future(found := getattr(one, "value", one))}
+    for client in {id(one.client): one.client for one in futures.values()}.values():
+        nodes |= client.gather({key: one for key, one in futures.items() if one.client is client})
+    return make(nodes, asked.name, asked.chunks, meta=asked._meta)

@@ -20,6 +20,7 @@ from threading import Condition, Thread
 from time import perf_counter
 from typing import NamedTuple
 
+from tapestry_exec.run import tuning
 from tapestry_exec.run.interpreter import Interpreter, Parcel
 from tapestry_exec.run.room import count_cores
 from tapestry_exec.run.settled import Record
@@ -48,19 +49,24 @@ class Inboxes:
         Raises
         ------
         Stuck
-            Where all devices that are left wait for each other.
+            Where all devices that are left wait for each other, or for longer than `tuning.MAX_WAIT_SECONDS`.
         """
         with self.changed:
             while not self.is_over and not self.ready:
                 if not self.busy:
                     if self.awaited:
-                        raise Stuck(*min((k, d, *which) for d, (*which, k) in self.awaited.items()))
+                        raise self._tell_stuck("and no device can go on")
                     return None
-                self.changed.wait()
+                if not self.changed.wait(tuning.MAX_WAIT_SECONDS) and self.awaited and not self.ready:
+                    raise self._tell_stuck(f"since {tuning.MAX_WAIT_SECONDS:g} s or longer")
             if self.is_over:
                 return None
             self.busy += 1
             return heappop(self.ready)[1]
+
+    def _tell_stuck(self, why: str) -> Stuck:
+        number, device, peer, tag = min((k, d, *which) for d, (*which, k) in self.awaited.items())
+        return Stuck(number, f"device {device} waits for what device {peer} sends under tag {tag}, {why}")
 
     def leave(self, device: int, at: DeviceStep | None) -> bool:
         """Have a device wait at a receipt, unless its cells have come, or end; whether it does."""
@@ -85,10 +91,10 @@ class Inboxes:
 
 
 class Stuck(Exception):
-    """A device needs cells at a step that nobody will send."""
+    """A device needs cells at a step that nobody sends."""
 
-    def __init__(self, number: int, device: int, peer: int, tag: int) -> None:
-        super().__init__(f"device {device} waits for what device {peer} sends under tag {tag}, and no device can go on")
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(why)
         self.number = number
 
 

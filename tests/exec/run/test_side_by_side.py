@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_info
 
 from tapestry_exec import NumpyBackend, StepFailed, run
+from tapestry_exec.run import tuning
 from tapestry_exec.run.ways import one_blas_thread, threads
 from tapestry_exec.run.ways.threads import Inbox
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
@@ -135,11 +136,21 @@ def test_ctrl_c_ends_all_threads() -> None:
 def test_a_device_that_waits_in_vain_says_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
     p, inputs = made(2)
     monkeypatch.setattr(Inbox, "send", lambda *_: None)
-    why = (
-        r"copy of .* from buffer \d+ on device \d .* Stuck: device \d waits for what device \d sends under tag \d+, and"
-    )
-    with pytest.raises(StepFailed, match=why):
+    why = r"copy of .* from buffer \d+ on device \d .* Stuck: device \d waits for what device \d sends under tag \d+"
+    with pytest.raises(StepFailed, match=rf"{why}, and no device can go on"):
         run(p, inputs, backend=Threads())
+    monkeypatch.undo()
+    monkeypatch.setattr(tuning, "MAX_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(threads, "count_cores", lambda: 2)
+    slow = {"relu": replace(BUILTIN_OPS["relu"], block=sleep_on_first)}
+    with pytest.raises(StepFailed, match=rf"{why}, since 0\.05 s or longer"):
+        run(p, inputs, backend=Threads(), ops=slow)
+
+
+def sleep_on_first(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    """Nothing; half a second where the block begins at 0."""
+    if not any(shard.index.start):
+        time.sleep(0.5)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 5])
