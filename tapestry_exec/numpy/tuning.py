@@ -13,7 +13,7 @@ MIN_THREADED_SHARD_SECONDS = 8e-4
 """The same of a shard of an operator, on average: in between threads wait for each other's Python.
 
 On two cores ResNet-50 on four devices (1.7 ms a shard, by this estimate) takes 0.8 of the time of one loop, SqueezeNet
-(0.3 ms) 1.4 times that, and ShuffleNet 2.1 times.
+(0.3 ms) 1.3 times that, and ShuffleNet 1.4 times.
 """
 KEPT_LAUNCHES = 1 << 11
 """A device that has run so many steps forgets where their blocks lie when it is closed.
