@@ -36,6 +36,7 @@ from tapestry_exec.run import (
     check_room,
     compare_placed,
     count_cores,
+    free_nbytes_of_each,
     make_result,
     name_place,
     take_whole,
@@ -118,9 +119,9 @@ class ProcessSession:
     def __init__(self, what: Deployed, generations: Generations, processes: int | None) -> None:
         self.what, self.plan = what, what.prepared.plan
         self.generations, self.patience = generations, generations.patience
-        self.groups = share_out(what.prepared.seconds, processes)
-        """The devices of each process."""
         arenas = what.prepared.arenas_nbytes if what.stays is None else what.stays.arenas_nbytes
+        self.groups = share_out(what.prepared.seconds, processes, arenas, free_nbytes_of_each())
+        """The devices of each process."""
         check_room([sum(arenas[device] for device in group) for group in self.groups], apart=True)
         self.stopped: dict[int, float] = {}
         """Since when processes are stopped, by number."""

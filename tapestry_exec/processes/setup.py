@@ -122,7 +122,9 @@ def lay_out_constants(what: Deployed) -> tuple[dict[str, SharedCells], int]:
     }, end
 
 
-def share_out(seconds: Sequence[float], processes: int | None) -> list[tuple[int, ...]]:
+def share_out(
+    seconds: Sequence[float], processes: int | None, nbytes: Sequence[int] = (), free: int | None = None
+) -> list[tuple[int, ...]]:
     """The devices of each process: neighbors, which send each other most, with about equal work.
 
     Parameters
@@ -130,8 +132,12 @@ def share_out(seconds: Sequence[float], processes: int | None) -> list[tuple[int
     seconds : sequence of float
         By device: what it has to do.
     processes : int, optional
-        How many there are at most. By default one for each core, where all then have about as much to do; else one for
-        each device, which the system lets share the cores.
+        How many there are at most. By default one for each core, where all then have about as much to do, and room for
+        it; else one for each device, which the system lets share the cores.
+    nbytes : sequence of int, optional
+        Of the arenas of each device.
+    free : int, optional
+        Bytes that each process may take.
 
     Examples
     --------
@@ -149,7 +155,8 @@ def share_out(seconds: Sequence[float], processes: int | None) -> list[tuple[int
         done += its
     groups = [group for group in groups if group]
     most = max(sum(seconds[device] for device in group) for group in groups)
-    if processes is None and most > UNEVEN * every / many:
+    full = free is not None and nbytes and max(sum(nbytes[device] for device in group) for group in groups) > free
+    if processes is None and (full or most > UNEVEN * every / many):
         return [(device,) for device in range(size)]
     return [tuple(group) for group in groups]
 

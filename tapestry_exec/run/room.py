@@ -31,7 +31,7 @@ def check_room(nbytes: Sequence[int], kept: int = 0, apart: bool = False) -> Non
     kept : int
         Bytes that the process has for them already.
     apart : bool
-        Whether each lies in a process of its own on this host, which has this one's limit of address space for itself.
+        Whether each is of a process of its own on this host, which has this one's limit of address space for itself.
     """
     needed = sum(nbytes)
     if apart:
@@ -46,18 +46,22 @@ def check_room(nbytes: Sequence[int], kept: int = 0, apart: bool = False) -> Non
         )
 
 
+def free_nbytes_of_each() -> int | None:
+    """Bytes that the limit on address space leaves to each process that this one begins; None where there is none."""
+    return min((max(0, nbytes) for nbytes in _own_limits()), default=None)
+
+
 def _check_apart(nbytes: Sequence[int]) -> None:
     """Raise MemoryError where arenas, each in a process of its own, do not fit."""
-    every, each = min(_host_limits(), default=None), min(_own_limits(), default=None)
-    for needed, free, what in (
-        (sum(nbytes), every, "on this host"),
-        (max(nbytes, default=0), each, "within the limit of address space of each process"),
+    every = min(_host_limits(), default=None)
+    for needed, free, whose, where in (
+        (sum(nbytes), every, "all processes", "on this host"),
+        (max(nbytes, default=0), free_nbytes_of_each(), f"one process of {len(nbytes):,}", "within its address space"),
     ):
         if free is not None and needed > free:
             raise MemoryError(
-                f"run: the arenas of {tell_count(len(nbytes), 'device')}, each in a process of its own, take "
-                f"{needed:,} bytes, but {max(0, free):,} are free {what}; give the model smaller extents, or run with "
-                "memory_nbytes= or --memory, or on more or larger machines"
+                f"run: the arenas of {whose} take {needed:,} bytes, but {max(0, free):,} are free {where}; give the "
+                "model smaller extents, or run with memory_nbytes= or --memory, or on more or larger machines"
             )
 
 

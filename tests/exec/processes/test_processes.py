@@ -250,6 +250,8 @@ def test_devices_share_processes_where_that_is_even() -> None:
     with mock.patch("tapestry_exec.processes.setup.count_cores", lambda: 2):
         assert share_out([3.0, 1.0, 1.0, 1.0], None) == [(0,), (1, 2, 3)]
         assert share_out([5.0, 1.0, 1.0, 1.0], None) == [(0,), (1,), (2,), (3,)], "half would wait for the other half"
+        assert share_out([1.0] * 4, None, [6, 4, 3, 3], 10) == [(0, 1), (2, 3)], "each process has room for two"
+        assert share_out([1.0] * 4, None, [6, 4, 3, 3], 9) == [(0,), (1,), (2,), (3,)], "one of two would be full"
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])

@@ -27,6 +27,9 @@ def windows(rng: random.Random) -> Graph:
     return g
 
 
+HEAVY = pytest.mark.heavy(64)
+
+
 def check(p) -> bool:  # type: ignore[no-untyped-def]
     """Compare with the steps of all devices; whether some devices stood for others."""
     if p.choices.memory_nbytes is not None:  # arenas are laid out anew then, one by one
@@ -55,10 +58,11 @@ def test_peaks_of_windows_are_those_of_all_steps(mesh: Mesh) -> None:
     assert {*map(check, plans)} == {True, False}
 
 
-@pytest.mark.parametrize("begin", [0, *(pytest.param(k, marks=pytest.mark.heavy(64)) for k in range(6, 192, 6))])
-def test_peaks_of_plans_of_every_kind_are_those_of_all_steps(begin: int) -> None:
+# Of a few plans it may be that none has devices that are alike: of six from 84 on none had.
+@pytest.mark.parametrize("begin, end", [(0, 6), *(pytest.param(k, k + 31, marks=HEAVY) for k in range(6, 192, 31))])
+def test_peaks_of_plans_of_every_kind_are_those_of_all_steps(begin: int, end: int) -> None:
     alike = 0
-    for seed in range(begin, begin + 6):
+    for seed in range(begin, end):
         rng = random.Random(seed)
         alike += check(make_plan(make_graph(rng), rng)[0])
     assert alike
