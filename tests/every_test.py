@@ -1,7 +1,7 @@
 """`pytest --all --part 2/8 --table PATH`: a share of every test, and a table in Markdown put together from all shares.
 
-What a part found is kept beside the table's other parts in the folder `.every_test`, so that parts may run on different
-days, and one that runs again replaces what it found before.
+What a part found is kept beside the table, in a folder of its name, so that parts may run on different days and on
+different machines, and one that runs again replaces what it found before.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import pytest
 
 from tests.new_cases import REPEAT, is_property
 
-KEPT = ".every_test"
-"""The folder of parts, beside `tests`."""
 OUTCOMES = "passed", "failed", "skipped"
 
 
@@ -84,7 +82,7 @@ class EveryTest:
     """A plug-in that runs one part and writes the table."""
 
     def __init__(self, number: int, count: int, path: Path | None, root: Path, examples: int) -> None:
-        self.path, self.root = path, root
+        self.path = path
         self.start = time.monotonic()
         machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
         self.part = Part(
@@ -116,9 +114,10 @@ class EveryTest:
         if self.path is None or hasattr(session.config, "workerinput"):
             return
         self.part.seconds = time.monotonic() - self.start
-        kept = self.root / KEPT
+        self.part.costs = {name: round(seconds, 1) for name, seconds in self.part.costs.items()}
+        kept = self.path.with_suffix("")
         kept.mkdir(exist_ok=True)
-        (kept / f"{self.part.number}-of-{self.part.count}.json").write_text(json.dumps(asdict(self.part)))
+        (kept / f"{self.part.number}-of-{self.part.count}.json").write_text(json.dumps(asdict(self.part)) + "\n")
         parts = [Part(**json.loads(file.read_text())) for file in kept.glob(f"*-of-{self.part.count}.json")]
         self.path.write_text("\n".join(table(parts)) + "\n")
 
