@@ -384,7 +384,7 @@ class Problem(Worked):
 
     def find_merge(self, cost: TensorCost, choice: Sequence[int]) -> MergeOrder | None:
         """Which parts are merged first where a tensor lands in stages, as chosen; None where all are merged at once."""
-        return find_merge(cost, choice, self.mesh) if cost.lands_in(choice) else None
+        return find_merge(cost, choice, self.mesh, self.known) if cost.lands_in(choice) else None
 
     def list_joined(self, choice: Sequence[int]) -> dict[str, str]:
         """The operators that are in one block with one that they read, as chosen, each with that one: none."""

@@ -98,6 +98,10 @@ class RegionTable(Struct):
     """Padded blocks, with what they are padded with, by number."""
     _within: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By two regions whether the one has no cell that the other lacks."""
+    _less: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By two regions the number of what the one has beside the other."""
+    _united: dict[tuple[int, int], int] = field(default_factory=dict)
+    _cells: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Number 0 of every axis is the empty set: an absent member then counts nothing.
@@ -138,6 +142,28 @@ class RegionTable(Struct):
         found = self._within.get((one, other))
         if found is None:
             found = self._within[one, other] = one == other or self.regions[one] <= self.regions[other]
+        return found
+
+    def subtract(self, one: int, other: int) -> int:
+        """The number of what a region has beside another, by their numbers: each pair is worked out once."""
+        found = self._less.get((one, other))
+        if found is None:
+            found = self._less[one, other] = self.number(self.regions[one] - self.regions[other])
+        return found
+
+    def unite(self, one: int, other: int) -> int:
+        """The number of the union of two regions, likewise."""
+        found = self._united.get((one, other))
+        if found is None:
+            found = self.number(unite([self.regions[one], self.regions[other]], self.shape))
+            self._united[one, other] = found
+        return found
+
+    def count_cells(self, number: int) -> int:
+        """The cells of one region."""
+        found = self._cells.get(number)
+        if found is None:
+            found = self._cells[number] = self.regions[number].size
         return found
 
     def sizes(self, *numbers: IntArray) -> IntArray:
