@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from tapestry_plan.search import tuning
 from tapestry_plan.search.prices.costs.merging import count_merging
 from tapestry_plan.search.prices.costs.seconds import assembly_ticks, merge_ticks, transfer_ticks
 from tapestry_plan.search.prices.costs.tensors import Known, TensorCost, Use, hold_whole
@@ -154,23 +155,33 @@ class Assembling:
 
 
 def count_each(
-    cost: TensorCost, choice: Sequence[int], said: Sequence[object], mesh: Mesh, known: Known
-) -> tuple[Moved, ...]:
-    """What moves of one tensor for each consumer, as chosen."""
+    cost: TensorCost, choices: Sequence[Sequence[int]], said: Sequence[object], mesh: Mesh, known: Known
+) -> list[tuple[Moved, ...]]:
+    """What moves of one tensor for each consumer, in each of some choices."""
+    keys = [_tell_rows(cost, choice, said) for choice in choices]
+    new = {
+        key: [*_list_deliveries(cost, choice, mesh, known)]
+        for key, choice in zip(keys, choices, strict=True)
+        if key not in known.facts
+    }
+    every = (one for each in new.values() for one in each if isinstance(one, Delivery))
+    exchanged = iter(_count_exchanged(mesh, cost, [*every], known))
+    for key, each in new.items():
+        moved = (next(exchanged) if isinstance(one, Delivery) else _count_merged(cost, one, mesh) for one in each)
+        known.facts[key] = tuple(moved)
+    return [known.facts[key] for key in keys]
+
+
+def _tell_rows(cost: TensorCost, choice: Sequence[int], said: Sequence[object]) -> tuple[object, ...]:
+    """All that says what moves of one tensor, as chosen."""
     rows = [(use.structure, choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
     landing = (id(cost.landing.numbers), choice[cost.landing.variable]) if cost.landing else None
-    key = "moved", *said, choice[cost.producer], landing, *rows
-    return known.fact(key, lambda: tuple(_count_now(cost, choice, mesh, known)))
+    return "moved", *said, choice[cost.producer], landing, *rows
 
 
-def _count_now(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known) -> Iterator[Moved]:
-    """What moves of one tensor, by region algebra, one consumer and one device after the other."""
-    for one in _list_deliveries(cost, choice, mesh, known):
-        if isinstance(one, Delivery):
-            yield _count_exchanged(mesh, cost, one, known)
-        else:
-            found = count_merging(one.stage, one.before, cost.part_itemsize, mesh)
-            yield Moved(found.nbytes, found.links, found.ticks, np.zeros(mesh.size, np.int64), found.runs)
+def _count_merged(cost: TensorCost, one: Merging, mesh: Mesh) -> Moved:
+    found = count_merging(one.stage, one.before, cost.part_itemsize, mesh)
+    return Moved(found.nbytes, found.links, found.ticks, np.zeros(mesh.size, np.int64), found.runs)
 
 
 def find_cells(
@@ -247,7 +258,7 @@ def find_merge(cost: TensorCost, choice: Sequence[int], mesh: Mesh, known: Known
     """Which parts are merged first where a tensor lands in stages, as chosen; None where all are merged at once."""
     if cost.merges is None or cost.landing is None:
         return None
-    at_once = _count_exchanged(mesh, cost, _land_at_once(cost, choice, known), known)
+    (at_once,) = _count_exchanged(mesh, cost, [_land_at_once(cost, choice, known)], known)
     where = choice[cost.producer], choice[cost.landing.variable]
     return cost.merges.find_order(*where, at_once.ticks, int(at_once.nbytes.sum()))
 
@@ -262,38 +273,58 @@ def _land_at_once(cost: TensorCost, choice: Sequence[int], known: Known) -> Deli
     return Delivery(cost.held, row, cost.landing, place, nothing, landed, copied)
 
 
-def _count_exchanged(mesh: Mesh, cost: TensorCost, one: Delivery, known: Known) -> Moved:
-    """What moves in one stage, where each device needs some cells that it was not given before.
+def _count_exchanged(mesh: Mesh, cost: TensorCost, stages: Sequence[Delivery], known: Known) -> list[Moved]:
+    """What moves in some stages of one tensor, in each of which devices need cells that they were not given before.
 
     Of all stages in which devices hold, need and copy the same it is counted once.
     """
-    held, row = one.held, one.row
-    size = int(cost.itemsizes(held.parts[row]))
+    keys = [_tell_exchange(mesh, cost, one) for one in stages]
+    new = {key: one for key, one in zip(keys, stages, strict=True) if key not in known.facts}
+    left, step = [*new], max(1, tuning.MAX_EXCHANGES // mesh.size**2)
+    for first in range(0, len(left), step):
+        some = left[first : first + step]
+        known.facts.update(zip(some, _count_exchanged_now(mesh, cost, [new[key] for key in some]), strict=True))
+    return [known.facts[key] for key in keys]
+
+
+def _tell_exchange(mesh: Mesh, cost: TensorCost, one: Delivery) -> tuple[object, ...]:
+    """All that says what moves in a stage."""
+    held, row, sizes = one.held, one.row, (cost.tensor.itemsize, cost.part_itemsize)
     has = held.numbers[row].tobytes(), held.groups[row].tobytes(), int(held.parts[row])
     # Runs depend on the blocks that cells come to as well.
     blocks = (*one.use.structure, one.value, one.given) if mesh.prices_runs else ()
-    key = "exchanged", cost.tensor.shape, size, has, one.fresh, one.copied, blocks
-    return known.fact(key, lambda: _count_exchanged_now(mesh, cost, one))
+    return "exchanged", cost.tensor.shape, sizes, has, one.fresh, one.copied, blocks
 
 
-def _count_exchanged_now(mesh: Mesh, cost: TensorCost, one: Delivery) -> Moved:
-    table, held, row, copied = cost.table, one.held, one.row, np.array(one.copied)
-    parts, size = int(held.parts[row]), int(cost.itemsizes(held.parts[row]))
-    sends, ports = list_senders(held.groups[row].tolist(), mesh), number_ports(mesh)
-    wanted = np.array(one.fresh)
-    cells = np.where(sends & (ports >= 0), table.sizes(held.numbers[row][:, None], wanted), 0)
-    through = [np.where(ports == port, cells, 0) for port in range(len(mesh.ports))]
-    busiest = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
-    rounds = np.array([max((n > 0).sum(axis=0).max(), (n > 0).sum(axis=1).max()) for n in through])
-    pieces = _count_runs(cost, one, cells) if mesh.prices_runs else np.zeros_like(cells)
-    through = [np.where(ports == port, pieces, 0) for port in range(len(mesh.ports))]
-    runs = np.array([max(n.sum(axis=0).max(), n.sum(axis=1).max()) for n in through])
-    most = np.array([max(table.count_cells(one.fresh[device]) for device in mine) for _, mine in mesh.kinds])
-    ticks = transfer_ticks(busiest, rounds, runs, size, mesh) + merge_ticks(most, np.array(parts), size, mesh)
-    most = np.array([copied[list(mine)].max() for _, mine in mesh.kinds])
-    ticks += assembly_ticks(most, mesh)
-    links = {(s, d): int(cells[s, d]) * size for s, d in np.argwhere(cells).tolist()}
-    return Moved(cells.sum(axis=0) * size, links, int(ticks), copied, int(pieces.sum()))
+def _count_exchanged_now(mesh: Mesh, cost: TensorCost, stages: Sequence[Delivery]) -> Iterator[Moved]:
+    table, ports = cost.table, number_ports(mesh)
+    parts = np.array([one.held.parts[one.row] for one in stages])
+    size = cost.itemsizes(parts)
+    sends = np.array([list_senders(one.held.groups[one.row].tolist(), mesh) for one in stages])
+    had = np.array([one.held.numbers[one.row] for one in stages])
+    wanted, copied = (np.array([getattr(one, name) for one in stages]) for name in ("fresh", "copied"))
+    cells = np.where(sends & (ports >= 0), table.sizes(had[:, :, None], wanted[:, None, :]), 0)
+    pieces = np.zeros_like(cells)
+    if mesh.prices_runs:
+        pieces = np.array([_count_runs(cost, one, mine) for one, mine in zip(stages, cells, strict=True)])
+    busiest, rounds, runs = (
+        np.array([_list_busiest(np.where(ports == port, each, 0)) for port in range(len(mesh.ports))])
+        for each in (cells, np.sign(cells), pieces)
+    )
+    fresh = table.sizes(wanted)
+    most, assembled = (np.array([each[:, list(mine)].max(axis=1) for _, mine in mesh.kinds]) for each in (fresh, copied))
+    ticks = transfer_ticks(busiest, rounds, runs, size, mesh) + merge_ticks(most, parts, size, mesh)
+    ticks += assembly_ticks(assembled, mesh)
+    nbytes = cells * size[:, None, None]
+    for one, own, took, many in zip(nbytes, copied, ticks.tolist(), pieces.sum(axis=(1, 2)).tolist(), strict=True):
+        ends = np.nonzero(one)
+        links = dict(zip(zip(*(end.tolist() for end in ends), strict=True), one[ends].tolist(), strict=True))
+        yield Moved(one.sum(axis=0), links, took, own, many)
+
+
+def _list_busiest(sent: IntArray) -> IntArray:
+    """The most that one device sends, or receives, by stage, of what goes from one to another."""
+    return np.maximum(sent.sum(axis=1).max(axis=1), sent.sum(axis=2).max(axis=1))
 
 
 def _count_runs(cost: TensorCost, one: Delivery, cells: IntArray) -> IntArray:
