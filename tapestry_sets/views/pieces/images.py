@@ -183,8 +183,10 @@ def guards_first(piece: Piece, grids: list[Grid]) -> tuple[Piece, list[Grid]]:
     pieces, and those whose guards stand in front, stay as they are.
     """
     steps = piece.map.steps
+    if not any(g.prefix for g in piece.guards) or any(not isinstance(s, AffineMap) for s in steps):
+        return piece, grids
     hull = grid_hull(grids)
-    if hull is None or not any(g.prefix for g in piece.guards) or any(not isinstance(s, AffineMap) for s in steps):
+    if hull is None:
         return piece, grids
     held = piece_domain(piece, hull).members
     parts = [part for region in held for grid in grids for part in restrict(grid, region)]
@@ -257,10 +259,12 @@ def restrict(grid: Grid, region: Region) -> list[Grid]:
         assert hull is not None
         frame = hull.hull(Box(region.start, region.shape))
         return grids_of(regions_of([grid], frame) & regions_of(grids_of(region), frame))
-    bounds = region.bounds()
-    if bounds is None:
-        return []
-    axes = [clip_progression(p, a, b) for p, a, b in zip(grid, *bounds, strict=True)]
+    axes = []
+    for p, span in zip(grid, region.spans, strict=True):
+        inside = clip_progression(p, *span) if span else []
+        if not inside:
+            return []  # one of many tensors that are joined along an axis: most are missed on it
+        axes.append(inside)
     return list(product(*axes))
 
 
