@@ -140,7 +140,7 @@ class Edge(Struct, dict=True):
         return cast(Mask, fits & (wanted > 0) & is_whole[:, None])
 
     def list_partners(self, of_maker: bool, mine: Cut) -> list[tuple[Cut, Partners]]:
-        """Return the cuts of the one end whose parts lie each with one part of a cut of the other, and who with whom."""
+        """Return the cuts of one end whose parts lie each with one part of a cut of the other, and who with whom."""
         #              reads           Each part of the reader must lie with one part of the maker, and each of these
         #            0  1  2  3        with one at most: where 1 lay with 0 as well, nobody would say which of the two
         # holds  0   .  .  .  x        its device has.
@@ -159,8 +159,13 @@ class Edge(Struct, dict=True):
             may = (by_cut <= 1).all(axis=0) & np.logical_and.reduceat(alone == 1, begins)
         else:  # all parts of the maker must have a device
             may = (by_cut == 1).all(axis=0) & np.logical_and.reduceat(alone <= 1, begins) & (counts <= len(holds))
-        found = ((theirs, holds[:, other.span(theirs)]) for theirs, is_one in zip(other.first, may, strict=True) if is_one)
-        return [(theirs, [int(row.argmax()) if row.any() else None for row in rows]) for theirs, rows in found]
+        found = [theirs for theirs, is_one in zip(other.first, may.tolist(), strict=True) if is_one]
+        return [(theirs, _name_partners(holds[:, other.span(theirs)])) for theirs in found]
+
+
+def _name_partners(holds: Mask) -> Partners:
+    """By row the column that is set in it, if there is one."""
+    return [int(row.argmax()) if row.any() else None for row in holds]
 
 
 def derive_layouts(problem: Problem, pinned: Collection[str], stop: float = inf) -> dict[str, tuple[Layout, ...]]:

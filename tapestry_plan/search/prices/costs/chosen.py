@@ -312,7 +312,9 @@ def _count_exchanged_now(mesh: Mesh, cost: TensorCost, stages: Sequence[Delivery
         for each in (cells, np.sign(cells), pieces)
     )
     fresh = table.sizes(wanted)
-    most, assembled = (np.array([each[:, list(mine)].max(axis=1) for _, mine in mesh.kinds]) for each in (fresh, copied))
+    most, assembled = (
+        np.array([each[:, list(mine)].max(axis=1) for _, mine in mesh.kinds]) for each in (fresh, copied)
+    )
     ticks = transfer_ticks(busiest, rounds, runs, size, mesh) + merge_ticks(most, parts, size, mesh)
     ticks += assembly_ticks(assembled, mesh)
     nbytes = cells * size[:, None, None]
