@@ -390,7 +390,7 @@ def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
     hull = grid_hull(inside)
     if hull is None:
         return []
-    return _pull_affine(IndexProjection(step, (1,) * step.out_rank), regions_of(inside, hull), box)
+    return _pull_affine(IndexProjection(step, (1,) * step.out_rank), regions_of(inside, hull), hull, box)
 
 
 def _look_back(step: Lookup, grid: Grid, box: Box) -> Iterable[Grid]:
@@ -407,9 +407,16 @@ def _clipped(grid: Grid, box: Box) -> Iterable[Grid]:
     return product(*[clip_progression(p, a, a + n) for p, a, n in zip(grid, box.start, box.shape, strict=True)])
 
 
-def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box) -> list[Grid]:
-    """As `_pull`, listing the values of a short axis where the points are not a product."""
-    used = _find_slanted(projection.map, inside, box)
+def _pull_affine(projection: IndexProjection, inside: DisjointRegions, around: Box, box: Box) -> list[Grid]:
+    """As `_pull`, listing the values of a short axis where the points are not a product.
+
+    Of these values most come nowhere near the box around what is asked for, where that is small: they are passed over.
+    """
+    hull = find_hull_after(projection.map, box)
+    sides = zip(hull.start, hull.shape, around.start, around.shape, strict=True)
+    if any(low >= first + n or first >= low + many for low, many, first, n in sides):
+        return []
+    used = _find_slanted(projection.map, inside, hull, box)
     if not used:
         found = projection.preimage(inside, box)
         if isinstance(found, DisjointRegions):
@@ -425,13 +432,12 @@ def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box)
     grids = []
     for x in range(box.start[axis], box.stop[axis]):
         slab = Box(put_extents(box.start, axis, x), put_extents(box.shape, axis, 1))
-        grids += _pull_affine(projection, inside, slab)
+        grids += _pull_affine(projection, inside, around, slab)
     return grids
 
 
-def _find_slanted(m: AffineMap, inside: DisjointRegions, box: Box) -> set[int]:
+def _find_slanted(m: AffineMap, inside: DisjointRegions, hull: Box, box: Box) -> set[int]:
     """The axes of a row of several that vary in a box, where it is not within regions anyway; none if there is none."""
-    hull = find_hull_after(m, box)
     for k, row in enumerate(m.terms()):
         varying = {j for j, _ in row if box.shape[j] > 1}
         low, high = hull.start[k], hull.stop[k]

@@ -326,7 +326,8 @@ def _count_exchanged_now(mesh: Mesh, cost: TensorCost, stages: Sequence[Delivery
 
 def _list_busiest(sent: IntArray) -> IntArray:
     """The most that one device sends, or receives, by stage, of what goes from one to another."""
-    return np.maximum(sent.sum(axis=1).max(axis=1), sent.sum(axis=2).max(axis=1))
+    found: IntArray = np.maximum(sent.sum(axis=1).max(axis=1), sent.sum(axis=2).max(axis=1))
+    return found
 
 
 def _count_runs(cost: TensorCost, one: Delivery, cells: IntArray) -> IntArray:
