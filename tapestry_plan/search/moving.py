@@ -91,6 +91,7 @@ class _Around:
 
     def __init__(self, problem: Problem, var: int, choice: Sequence[int]) -> None:
         self.problem, self.var, self.choice = problem, var, list(choice)
+        # Those of few consumers take the least to count, and leave fewer layouts to the others.
         self.alone = sorted(problem.counted_alone.get(var, ()), key=lambda cost: len(cost.uses))
         self.ticks, self.nbytes = alternatives(var, choice, problem.touching[var], problem.sizes[var])
 
