@@ -27,7 +27,7 @@ from tapestry_plan.onnx.nodes import (
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 from tapestry_plan.onnx.replacing.bodies import both_branches, check_one_condition, has_body, nodes_of
 from tapestry_plan.onnx.replacing.folding import evaluate
-from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, reads_of
+from tapestry_plan.onnx.replacing.whole import NotRun, add_whole, bind_without_cells, reads_of
 from tapestry_plan.onnx.ways import count_ways, list_ways
 from tapestry_sets.limits import cut_text, list_names, quote
 
@@ -290,6 +290,28 @@ def _add_known(at: Importing, node: Node) -> None:
 
 
 def _add_to_graph(at: Importing, node: Node) -> None:
+    """Add a node, or know its results, where no operator takes it since it reads or makes tensors without cells.
+
+    Raises
+    ------
+    NotOfGraphs
+        For a node that reads such a tensor, whose other results a run computes.
+    """
+    try:
+        with at.trying():
+            _add_operators(at, node)
+    except ValueError as error:
+        lacks_cells, is_refused = any(map(at.lacks_cells, reads_of(node))), isinstance(error, UnsupportedOp)
+        if _is_given(node, at) or not has_runner(node, at) or (is_refused and not lacks_cells):
+            raise
+        if bind_without_cells(at, node):
+            return
+        if lacks_cells and not is_refused:
+            raise NotOfGraphs(str(error)) from None
+        raise
+
+
+def _add_operators(at: Importing, node: Node) -> None:
     """Add a node by its importer; where there is none, or it refuses, by the nodes that can stand in its place."""
     if node.operator == "If" and not at.is_known(node.inputs[0]):
         _add_both(at, node)

@@ -349,7 +349,7 @@ def _graph_of(
             placing.place(node)
         placing.report()
         for name in names:
-            at.graph.output(at.tensor(name), name)
+            at.output(name)
     except NotOfGraphs as error:
         raise type(error)(say_staged(error) if opaque else str(error)) from None
     if not sizes and not values:  # while all views are there

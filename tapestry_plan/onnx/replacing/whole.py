@@ -1,5 +1,6 @@
 """Nodes that are refused, and have no body that could stand in their place: whole.
 
+results without cells ────────────────────────► known, whatever they are computed from
 results of known shapes, of numbers of NumPy ─► `ops.opaque`: whole on a device
 others ───────────────────────────────────────► refused, or between two stages
 """
@@ -16,7 +17,7 @@ from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
 from tapestry_plan.onnx.inference import infer_model
-from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, is_number, schema_of
+from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, TooLargeToFold, is_number, schema_of
 from tapestry_sets.limits import quote
 
 FROM_VALUES = "has a shape that follows from values"
@@ -47,7 +48,8 @@ def _type_of(at: Importing, name: str) -> Any:
 def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True) -> None:
     """Add a node to the graph as an operator that runs it whole, since it was refused for a reason.
 
-    With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found.
+    With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found. Results without
+    cells are known; so are all of a node that reads known values alone, of which one has no cells: it runs at import.
 
     Raises
     ------
@@ -57,19 +59,26 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
     NotOfGraphs
         Where it makes what no graph has.
     """
-    reads = reads_of(node)
-    inside = [name for name in reads if at.is_known(name) and not _is_operand(at.value(name))]
-    operands = [name for name in reads if name not in inside]
-    if not operands:
+    operands = _operands_of(at, node)
+    if not operands and not any(map(at.lacks_cells, reads_of(node))):
         raise NotWhole(f"{node.where} reads nothing that a run is given")
-    model = model_of_node(
-        at, node, {name: _type_of(at, name) for name in operands}, {name: at.value(name) for name in inside}
-    )
-    inferred = _infer(at, node, model)
+    inferred = _infer_node(at, node)
     if declared and node.captured is not None:
         for value in inferred.graph.output:
             _take_declared(value, at.declared.get(value.name))
-    found = [_shape_and_dtype(node, value) for value in inferred.graph.output]
+    results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
+    if not operands:
+        _run_at_import(at, node)
+        return
+    if all(0 in shape for shape, _ in results):
+        raise NotOfGraphs(f"{node.where}: its results have no cells")
+    kept = {}
+    for value, (shape, dtype) in zip(list(inferred.graph.output), results, strict=True):
+        if 0 in shape:
+            at.bind_computed(node, value.name, np.empty(shape, dtype))
+            inferred.graph.output.remove(value)
+        else:
+            kept[value.name] = shape, dtype
     text = ops.encode_model(inferred)
     kinds = f"{node.operator} of ONNX, run whole on one device"
     made = ops.add_op(
@@ -77,13 +86,56 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
         *(at.tensor(name) for name in operands),
         name=node.name,
         model=text,
-        shapes=tuple(shape for shape, _ in found),
-        dtypes=tuple(dtype for _, dtype in found),
+        shapes=tuple(shape for shape, _ in kept.values()),
+        dtypes=tuple(dtype for _, dtype in kept.values()),
         why=f"{kinds}: {why}" if why else kinds,
     )
-    results = [made] if isinstance(made, Tensor) else list(made)
-    for name, result in zip(filter(None, node.outputs), results, strict=True):
+    for name, result in zip(kept, [made] if isinstance(made, Tensor) else made, strict=True):
         at.bind(name, result)
+
+
+def bind_without_cells(at: Importing, node: Node) -> bool:
+    """Bind the results of a node, if none has a cell, and tell whether that is so.
+
+    It runs once, on zeros in place of what a run computes: who runs it says whether it takes operands of such shapes.
+    """
+    try:
+        inferred = _infer_node(at, node)
+        if all(0 in _shape_and_dtype(node, value)[0] for value in inferred.graph.output):
+            _run_at_import(at, node)
+            return True
+    except UnsupportedOp:
+        pass
+    return False
+
+
+def _run_at_import(at: Importing, node: Node) -> None:
+    """Bind what a node makes of values that are known, and of zeros in place of others."""
+    given = {name: at.value(name) for name in reads_of(node) if at.is_known(name)}
+    others = [name for name in reads_of(node) if name not in given]
+    zeros = {name: np.zeros(at.shape(name), at.dtype_of(name)) for name in others}
+    nbytes = sum(array.nbytes for array in (given if not others else zeros).values())
+    try:
+        at.spend(node, nbytes)
+    except TooLargeToFold as error:
+        raise NotWhole(str(error)) from None
+    for name, array in run_node(at, node, {**given, **zeros}).items():
+        at.bind_computed(node, name, array)
+
+
+def _operands_of(at: Importing, node: Node) -> list[str]:
+    """What an operator that runs a node whole reads; other values are part of it."""
+    return [name for name in reads_of(node) if not at.is_known(name) or _is_operand(at.value(name))]
+
+
+def _infer_node(at: Importing, node: Node) -> Any:
+    """The model of a node, with the types of its outputs."""
+    operands = _operands_of(at, node)
+    inside = [name for name in reads_of(node) if name not in operands]
+    model = model_of_node(
+        at, node, {name: _type_of(at, name) for name in operands}, {name: at.value(name) for name in inside}
+    )
+    return _infer(at, node, model)
 
 
 def _infer(at: Importing, node: Node, model: Any) -> Any:
@@ -181,8 +233,6 @@ def _shape_and_dtype(node: Node, value: Any) -> tuple[tuple[int, ...], str]:
     if not is_number(dtype):
         label = TensorProto.DataType.Name(tensor.elem_type)
         raise NotOfGraphs(f"{where} has elements of type {label}, which are not numbers of NumPy")
-    if 0 in shape:
-        raise NotOfGraphs(f"{where} of shape {quote(shape)} has no cells")
     return shape, str(dtype.name)
 
 
