@@ -106,7 +106,9 @@ class Placing:
             return
         except UnsupportedOp as error:
             refused = error
-        if isinstance(refused, ValueNeeded) and refused.tensor in self.held:
+        if isinstance(refused, NotRun):
+            self.wrong.append((node, refused))
+        if isinstance(refused, NotRun) or (isinstance(refused, ValueNeeded) and refused.tensor in self.held):
             raise refused
         if not self.opaque or _is_given(node, self.at) or not has_runner(node, self.at):
             raise refused
@@ -295,7 +297,7 @@ def _add_to_graph(at: Importing, node: Node) -> None:
     Raises
     ------
     NotOfGraphs
-        For a node that reads such a tensor, whose other results a run computes.
+        For a node that reads such a tensor, and makes others that have cells.
     """
     try:
         with at.trying():
@@ -304,8 +306,11 @@ def _add_to_graph(at: Importing, node: Node) -> None:
         lacks_cells, is_refused = any(map(at.lacks_cells, reads_of(node))), isinstance(error, UnsupportedOp)
         if _is_given(node, at) or not has_runner(node, at) or (is_refused and not lacks_cells):
             raise
-        if bind_without_cells(at, node):
-            return
+        try:
+            if bind_without_cells(at, node):
+                return
+        except NotRun as wrong:
+            raise (wrong if lacks_cells else error) from None
         if lacks_cells and not is_refused:
             raise NotOfGraphs(str(error)) from None
         raise
@@ -404,7 +409,7 @@ def _import(at: Importing, node: Node) -> None:
     takes.check_read(node, at.opset)
     if results is None:  # an alias, bound already
         return
-    results = results if isinstance(results, list) else [results]
+    results = [results] if isinstance(results, Tensor) else list(results)
     if short:
         read = [k < len(node.outputs) and bool(node.outputs[k]) for k in range(len(results))]
         results = [_rounded(one, node, k, short, at.opset) if read[k] else one for k, one in enumerate(results)]

@@ -340,18 +340,18 @@ def _graph_of(
     used = {name for node in needed for name in reads_of(node)} | set(names)
     if not sizes and not values:  # with which what the model declares may be out of date
         at.declare(model.graph)
+    placing = Placing(at, opaque)
     try:
         for value in inputs:
             if value.name in used:
                 add_input(value, shapes, at)
-        placing = Placing(at, opaque)
         for node in Folding(needed, names).fold(needed, at) if fold else needed:
             placing.place(node)
         placing.report()
         for name in names:
             at.output(name)
     except NotOfGraphs as error:
-        raise type(error)(say_staged(error) if opaque else str(error)) from None
+        raise type(error)(say_staged(error) if opaque and not placing.stuck else str(error)) from None
     if not sizes and not values:  # while all views are there
         _check_declared_shapes(model, at)
     at.drop_unread_views()

@@ -493,7 +493,7 @@ def axes_of(axes: Iterable[int], rank: int, label: str = "axes") -> list[int]:
     return found
 
 
-Result = Tensor | list[Tensor] | None
+Result = Tensor | Sequence[Tensor | Array] | None
 
 
 def refusal(node: Node, why: str) -> UnsupportedOp:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ import numpy as np
 from tapestry_plan import ops
 from tapestry_plan.ir import Tensor, UnsupportedOp
 from tapestry_plan.onnx import tuning
-from tapestry_plan.onnx.inference import infer_model
-from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, TooLargeToFold, is_number, schema_of
+from tapestry_plan.onnx.inference import Way, infer_model
+from tapestry_plan.onnx.nodes import Importing, Node, NotOfGraphs, is_number, schema_of
 from tapestry_sets.limits import quote
 
 FROM_VALUES = "has a shape that follows from values"
@@ -49,7 +50,7 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
     """Add a node to the graph as an operator that runs it whole, since it was refused for a reason.
 
     With `declared` a Loop, an If or a Scan has the shapes that the model declares where none are found. Results without
-    cells are known; so are all of a node that reads known values alone, of which one has no cells: it runs at import.
+    cells are known.
 
     Raises
     ------
@@ -60,16 +61,13 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
         Where it makes what no graph has.
     """
     operands = _operands_of(at, node)
-    if not operands and not any(map(at.lacks_cells, reads_of(node))):
+    if not operands:
         raise NotWhole(f"{node.where} reads nothing that a run is given")
     inferred = _infer_node(at, node)
     if declared and node.captured is not None:
         for value in inferred.graph.output:
             _take_declared(value, at.declared.get(value.name))
     results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
-    if not operands:
-        _run_at_import(at, node)
-        return
     if all(0 in shape for shape, _ in results):
         raise NotOfGraphs(f"{node.where}: its results have no cells")
     kept = {}
@@ -97,30 +95,27 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
 def bind_without_cells(at: Importing, node: Node) -> bool:
     """Bind the results of a node, if none has a cell, and tell whether that is so.
 
-    It runs once, on zeros in place of what a run computes: who runs it says whether it takes operands of such shapes.
+    Raises
+    ------
+    NotRun
+        Where inference finds such results, but who runs nodes whole does not take operands of these shapes.
     """
     try:
         inferred = _infer_node(at, node)
-        if all(0 in _shape_and_dtype(node, value)[0] for value in inferred.graph.output):
-            _run_at_import(at, node)
-            return True
+        results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
     except UnsupportedOp:
-        pass
-    return False
-
-
-def _run_at_import(at: Importing, node: Node) -> None:
-    """Bind what a node makes of values that are known, and of zeros in place of others."""
-    given = {name: at.value(name) for name in reads_of(node) if at.is_known(name)}
-    others = [name for name in reads_of(node) if name not in given]
-    zeros = {name: np.zeros(at.shape(name), at.dtype_of(name)) for name in others}
-    nbytes = sum(array.nbytes for array in (given if not others else zeros).values())
-    try:
-        at.spend(node, nbytes)
-    except TooLargeToFold as error:
-        raise NotWhole(str(error)) from None
-    for name, array in run_node(at, node, {**given, **zeros}).items():
-        at.bind_computed(node, name, array)
+        return False
+    if not all(0 in shape for shape, _ in results):
+        return False
+    read = sum(prod(at.shape(name)) * np.dtype(at.dtype_of(name)).itemsize for name in _operands_of(at, node))
+    if read < tuning.INFERENCE_NBYTES // 2:  # else the process has no room for so many zeros
+        try:
+            infer_model(inferred, "run")
+        except ValueError as error:
+            raise NotRun(f"{node.where}: {error}") from None
+    for value, (shape, dtype) in zip(inferred.graph.output, results, strict=True):
+        at.bind_computed(node, value.name, np.empty(shape, dtype))
+    return True
 
 
 def _operands_of(at: Importing, node: Node) -> list[str]:
@@ -159,7 +154,7 @@ def _infer(at: Importing, node: Node, model: Any) -> Any:
             raise NotRun(f"{node.where}: {why}") from None
         return inferred
     try:
-        return infer_model(model, runtime=True)
+        return infer_model(model, "runtime")
     except ValueError as error:
         if inferred is None:
             raise NotRun(f"{node.where}: {why}; ONNX Runtime does not take it: {error}") from None
@@ -257,12 +252,13 @@ def run_node(at: Importing, node: Node, given: Mapping[str, Any]) -> dict[str, A
 def _find_fault(node: Node, model: Any) -> str:
     """Why a process of its own does not take a model, by ONNX's inference or ONNX Runtime; empty where it does."""
     fault = ""
-    for way in (False, True)[bool(node.domain) :]:
+    ways: tuple[Way, ...] = ("onnx", "runtime")
+    for way in ways[bool(node.domain) :]:
         try:
-            infer_model(model, runtime=way)
+            infer_model(model, way)
             return ""
         except ValueError as error:
-            fault = f"; ONNX Runtime does not take it: {error}" if way else ""
+            fault = f"; ONNX Runtime does not take it: {error}" if way == "runtime" else ""
     return fault
 
 
