@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan.onnx.nodes import Array, Importing, Node, axes_of, refusal, schema_of
 from tapestry_plan.onnx.order import graphs_inside, made_in, needed_of, read_nodes, sort
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import quote, tell_count
 
 BODY_DOMAIN = "tapestry.body"
 """The domain of a function of ONNX's own while its body is put in place of a call."""
@@ -286,24 +286,53 @@ class _Rounds:
                 f"{node.where}: its body has {has}; {inputs} inputs and at least {outputs} outputs are needed: export "
                 "the model again"
             )
+        self._size = max(1, len(self.body.node))
+        """Nodes of a round; one of no nodes takes its time too."""
         self._stored = {one.name: _fresh(f"{node.name}/{one.name}", at.taken) for one in self.body.initializer}
         for one in self.body.initializer:
             at.bind(self._stored[one.name], one)
         self.outputs: list[str] = []
         """What the body's outputs are called in the last round."""
 
+    def check(self, count: float, done: int = 0) -> None:
+        """Raise UnsupportedOp where so many rounds more stand for more nodes than may be added."""
+        at = self._at
+        if at.unrolled.left < count * self._size:
+            told = f"{count:,} of {tell_count(self._size, 'node')} each" if count < inf else "which have no end"
+            told = f"{done} so far" if done else told
+            raise refusal(
+                self._node,
+                f"its rounds, {told}, stand for more nodes than the {at.unrolled.most:,} that a model may unroll to; "
+                "export it with fewer",
+            )
+
+    def goes_on(self) -> bool:
+        """Whether each round of a Loop's lets the next one be, as its condition is the one that it is given, or true."""
+        from onnx import numpy_helper
+
+        made = {name: proto for proto in self.body.node for name in proto.output}
+        name = self.body.output[0].name
+        for _ in self.body.node:
+            if name in made and made[name].op_type == "Identity" and len(made[name].input) == 1:
+                name = made[name].input[0]
+        if name == self.body.input[1].name:
+            return True
+        constant = made[name].attribute if name in made and made[name].op_type == "Constant" else ()
+        stored = [one.t for one in constant if one.name == "value"]
+        if stored:
+            return bool(numpy_helper.to_array(stored[0]).all())
+        if name in made_in(self.body) and name not in self._stored:
+            return False
+        outer = self._stored.get(name, name)
+        return self._at.is_known(outer) and bool(self._at.value(outer).all())
+
     def add(self, number: int, given: Sequence[str]) -> Iterator[Node]:
         """The nodes of a round whose inputs have these names."""
         import onnx
 
         at, node = self._at, self._node
-        if at.unrolled.left < len(self.body.node):
-            raise refusal(
-                node,
-                f"its rounds, {number} so far, stand for more nodes than the {at.unrolled.most:,} that a model may "
-                "unroll to; export it with fewer",
-            )
-        at.unrolled.spend(len(self.body.node))
+        self.check(1, number)
+        at.unrolled.spend(self._size)
         copy = onnx.GraphProto()
         copy.CopyFrom(self.body)
         inner = [value.name for value in copy.input]
@@ -341,8 +370,10 @@ def _loop(node: Node, at: Importing) -> Iterator[Node]:
     rounds = _Rounds(node, at, 2 + len(carried), 1 + len(carried))
     scans: list[list[str]] = [[] for _ in rounds.body.output[1 + len(carried) :]]
     goes_on = first is None or check_condition(node, node.inputs[1], first)
-    number = 0
-    while goes_on and (most is None or number < int(most.reshape(()))):
+    number, limit = 0, inf if most is None else int(most.reshape(()))
+    if goes_on and rounds.goes_on():
+        rounds.check(limit)
+    while goes_on and number < limit:
         given = [rounds.value(np.array(number)), rounds.value(np.array(True)), *carried]
         yield from rounds.add(number, given)
         condition, *made = rounds.outputs
@@ -372,6 +403,7 @@ def _scan(node: Node, at: Importing) -> Iterator[Node]:
         raise ValueError(f"{node.where}: its scan inputs have the lengths {sorted(lengths)}; they need one length")
     (length,) = lengths
     scans: list[list[str]] = [[] for _ in range(made)]
+    rounds.check(length)
     for number in range(length):
         parts = []
         for name, axis, back in zip(scanned, axes, backward, strict=True):
