@@ -14,6 +14,7 @@ from tapestry_plan import ops
 from tapestry_plan.ir import BUILTIN_OPS, DtypeNotTaken, Tensor, UnsupportedOp
 from tapestry_plan.onnx.inputs import InputShapes, dtype_of
 from tapestry_plan.onnx.nodes import (
+    Array,
     Importing,
     Node,
     NotOfGraphs,
@@ -303,17 +304,14 @@ def _add_to_graph(at: Importing, node: Node) -> None:
         with at.trying():
             _add_operators(at, node)
     except ValueError as error:
-        lacks_cells, is_refused = any(map(at.lacks_cells, reads_of(node))), isinstance(error, UnsupportedOp)
-        if _is_given(node, at) or not has_runner(node, at) or (is_refused and not lacks_cells):
+        is_empty = isinstance(error, NotOfGraphs) or any(map(at.lacks_cells, reads_of(node)))
+        if not is_empty or _is_given(node, at) or not has_runner(node, at):
             raise
-        try:
-            if bind_without_cells(at, node):
-                return
-        except NotRun as wrong:
-            raise (wrong if lacks_cells else error) from None
-        if lacks_cells and not is_refused:
-            raise NotOfGraphs(str(error)) from None
-        raise
+        if bind_without_cells(at, node):
+            return
+        if isinstance(error, UnsupportedOp):
+            raise
+        raise NotOfGraphs(str(error)) from None
 
 
 def _add_operators(at: Importing, node: Node) -> None:
@@ -421,7 +419,7 @@ def _import(at: Importing, node: Node) -> None:
             at.bind_computed(node, name, result)
 
 
-def _rounded(made: Tensor, node: Node, k: int, short: Sequence[int], opset: int) -> Tensor:
+def _rounded(made: Tensor | Array, node: Node, k: int, short: Sequence[int], opset: int) -> Tensor | Array:
     """Result k in bfloat16, where the node's schema says that it has the dtype of an input that has it."""
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is not None:
@@ -429,4 +427,4 @@ def _rounded(made: Tensor, node: Node, k: int, short: Sequence[int], opset: int)
         kinds = {schema.inputs[min(n, last)].type_str for n in short}
         if schema.outputs[min(k, len(schema.outputs) - 1)].type_str not in kinds:
             return made
-    return ops.astype(made, "bfloat16") if made.dtype == "float32" else made
+    return ops.astype(made, "bfloat16") if isinstance(made, Tensor) and made.dtype == "float32" else made

@@ -143,7 +143,7 @@ class InputShapes:
 
     def empty(self, value: Any) -> tuple[int, ...] | None:
         """The shape of an input that has no cells, whether the model declares so or it was given; None for others."""
-        found = self._given.get(value.name) or tuple(map(self._extent, dims_of(value) or ()))
+        found: tuple[int | None, ...] = self._given.get(value.name) or tuple(map(self._extent, dims_of(value) or ()))
         return tuple(n for n in found if n is not None) if 0 in found and None not in found else None
 
     def shape(self, value: Any) -> tuple[int, ...]:

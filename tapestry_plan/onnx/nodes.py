@@ -133,6 +133,10 @@ class NotOfGraphs(UnsupportedOp):
     """A tensor that no operator of a graph has: of other elements than NumPy's numbers, or without cells."""
 
 
+NO_CELLS = "its results have no cells"
+"""What an importer says of them, by NotOfGraphs: they are known then, if somebody runs the node."""
+
+
 class CheckedModel(Struct, frozen=True, eq=False):
     """A model that was checked, with all that its nodes hold, and its tensors dense.
 

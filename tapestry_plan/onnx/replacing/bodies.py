@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tapestry_plan.onnx.nodes import Array, Importing, Node, axes_of, refusal, schema_of
 from tapestry_plan.onnx.order import graphs_inside, made_in, needed_of, read_nodes, sort
+from tapestry_plan.onnx.replacing.lasting import Condition
 from tapestry_sets.limits import quote, tell_count
 
 BODY_DOMAIN = "tapestry.body"
@@ -294,44 +295,44 @@ class _Rounds:
         self.outputs: list[str] = []
         """What the body's outputs are called in the last round."""
 
-    def check(self, count: float, done: int = 0) -> None:
-        """Raise UnsupportedOp where so many rounds more stand for more nodes than may be added."""
-        at = self._at
-        if at.unrolled.left < count * self._size:
-            told = f"{count:,} of {tell_count(self._size, 'node')} each" if count < inf else "which have no end"
-            told = f"{done} so far" if done else told
-            raise refusal(
-                self._node,
-                f"its rounds, {told}, stand for more nodes than the {at.unrolled.most:,} that a model may unroll to; "
-                "export it with fewer",
-            )
+    def refuse_above(self, count: float) -> None:
+        """Raise UnsupportedOp where so many rounds stand for more nodes than may be added, before any of them is."""
+        most = self._at.unrolled.left // self._size
+        if count > most:
+            self._refuse(most)
 
-    def goes_on(self) -> bool:
-        """Whether each round of a Loop's lets the next one be, as its condition is the one that it is given, or true."""
-        from onnx import numpy_helper
+    def _refuse(self, number: int) -> NoReturn:
+        raise refusal(
+            self._node,
+            f"its rounds of {tell_count(self._size, 'node')} each, more than {number:,}, stand for more nodes than the "
+            f"{self._at.unrolled.most:,} that a model may unroll to; export it with fewer",
+        )
 
-        made = {name: proto for proto in self.body.node for name in proto.output}
-        name = self.body.output[0].name
-        for _ in self.body.node:
-            if name in made and made[name].op_type == "Identity" and len(made[name].input) == 1:
-                name = made[name].input[0]
-        if name == self.body.input[1].name:
-            return True
-        constant = made[name].attribute if name in made and made[name].op_type == "Constant" else ()
-        stored = [one.t for one in constant if one.name == "value"]
-        if stored:
-            return bool(numpy_helper.to_array(stored[0]).all())
-        if name in made_in(self.body) and name not in self._stored:
-            return False
-        outer = self._stored.get(name, name)
-        return self._at.is_known(outer) and bool(self._at.value(outer).all())
+    def refuse_endless(self, carried: Sequence[str], limit: float) -> None:
+        """Raise UnsupportedOp where a Loop of so many rounds at most is seen to have too many, before one is added."""
+        most = self._at.unrolled.left // self._size
+        if limit <= most:
+            return
+        first = [self._value_of(name) if name else None for name in carried]
+        if Condition(self.body, first, self._value_inside, self._at.opsets).lasts(most + 1):
+            self._refuse(most)
+
+    def _value_inside(self, name: str) -> Array | None:
+        """Of what the body stores, or reads from outside."""
+        return self._value_of(self._stored.get(name, name))
+
+    def _value_of(self, name: str) -> Array | None:
+        """The value of a tensor of the model, if it is one number that is known."""
+        value = self._at.value(name) if self._at.is_known(name) else None
+        return value if value is not None and value.size == 1 else None
 
     def add(self, number: int, given: Sequence[str]) -> Iterator[Node]:
         """The nodes of a round whose inputs have these names."""
         import onnx
 
         at, node = self._at, self._node
-        self.check(1, number)
+        if at.unrolled.left < self._size:
+            self._refuse(number)
         at.unrolled.spend(self._size)
         copy = onnx.GraphProto()
         copy.CopyFrom(self.body)
@@ -371,8 +372,8 @@ def _loop(node: Node, at: Importing) -> Iterator[Node]:
     scans: list[list[str]] = [[] for _ in rounds.body.output[1 + len(carried) :]]
     goes_on = first is None or check_condition(node, node.inputs[1], first)
     number, limit = 0, inf if most is None else int(most.reshape(()))
-    if goes_on and rounds.goes_on():
-        rounds.check(limit)
+    if goes_on:
+        rounds.refuse_endless(carried, limit)
     while goes_on and number < limit:
         given = [rounds.value(np.array(number)), rounds.value(np.array(True)), *carried]
         yield from rounds.add(number, given)
@@ -403,7 +404,7 @@ def _scan(node: Node, at: Importing) -> Iterator[Node]:
         raise ValueError(f"{node.where}: its scan inputs have the lengths {sorted(lengths)}; they need one length")
     (length,) = lengths
     scans: list[list[str]] = [[] for _ in range(made)]
-    rounds.check(length)
+    rounds.refuse_above(length)
     for number in range(length):
         parts = []
         for name, axis, back in zip(scanned, axes, backward, strict=True):

@@ -8,7 +8,7 @@ others ────────────────────────�
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -68,8 +68,8 @@ def add_whole(at: Importing, node: Node, why: str = "", *, declared: bool = True
         for value in inferred.graph.output:
             _take_declared(value, at.declared.get(value.name))
     results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
-    if all(0 in shape for shape, _ in results):
-        raise NotOfGraphs(f"{node.where}: its results have no cells")
+    if _bind_if_empty(at, node, inferred, results):
+        return
     kept = {}
     for value, (shape, dtype) in zip(list(inferred.graph.output), results, strict=True):
         if 0 in shape:
@@ -105,6 +105,10 @@ def bind_without_cells(at: Importing, node: Node) -> bool:
         results = [_shape_and_dtype(node, value) for value in inferred.graph.output]
     except UnsupportedOp:
         return False
+    return _bind_if_empty(at, node, inferred, results)
+
+
+def _bind_if_empty(at: Importing, node: Node, inferred: Any, results: Sequence[tuple[tuple[int, ...], str]]) -> bool:
     if not all(0 in shape for shape, _ in results):
         return False
     read = sum(prod(at.shape(name)) * np.dtype(at.dtype_of(name)).itemsize for name in _operands_of(at, node))
