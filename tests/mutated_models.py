@@ -215,8 +215,8 @@ LISTED = re.compile(
 
 
 def jobs_of(models: Iterable[int]) -> list[tuple[int, str]]:
-    """What is done with models: all are imported; of both kinds each fourth is imported in stages, and planned too."""
-    return [(k, way) for k in models for way in (WAYS if k // 2 % 4 == 0 else WAYS[:1])]
+    """What is done with models: all are imported; of both kinds each eighth is imported in stages, and planned too."""
+    return [(k, way) for k in models for way in (WAYS if k // 2 % 8 == 0 else WAYS[:1])]
 
 
 def try_all(models: Iterable[int]) -> list[Ending]:
