@@ -6,29 +6,35 @@
       .lock                        of the run that saves here: its process, and the host
       .00000002-000040.PLAN.begun/ being written, by a run of the plan with this digest: devices put parts there;
                                    whoever is last arranges them, and renames
-        devices/c.0.0.part         what device 0 holds, as bytes, then its records; it loses .part when all is there
+        c.0.0.part                 what device 0 holds, as bytes, then its records; it loses .part when all is there
         0.17                       a large buffer of device 0, as bytes
-      00000002-000040/             finished: the second attempt, cut 40; a group of Zarr v3
-        zarr.json                  of the group, with the manifest: which cells lie where, sums of their bytes, and
+      00000002-000040/             finished: the second attempt, cut 40; of Zarr v3, without large buffers an array
+        zarr.json                  of the array, with the manifest: which cells lie where, sums of their bytes, and
                                    the digest of the plan
-        devices/c.0.0 …            an array of bytes, of which each device wrote a row, its chunk: its small buffers
+        c.0.0 …                    its chunks: each device wrote a row of bytes, its small buffers and their records
+      00000003-000040/             with large buffers a group
+        zarr.json                  of the group, with the manifest
+        devices/c.0.0 …            the array of rows
         tensors/0.act/…            an array of a whole tensor, whose chunks are large boxes of devices
         buffers/0.17/…             an array of a large buffer that does not fall on such chunks
 
-No file has two writers, so neither has a chunk. A file costs as much as some 100 KiB of cells: so a device has one for
-all its small buffers. Chunks are bytes as they lie in memory, without a codec, so that they are written and read here
-as files, and regions are read through the system's pages. With Zarr's own package the same arrays took 10 times as long
-(`tests/bench/bench_checkpoints.py` measures it), and it writes no two arrays to one file; tests read them with it.
+No file has two writers, so neither has a chunk. A file costs as much as some 100 KiB of cells, and so does a folder: so
+a device has one file for all its small buffers, and no folder is made for these alone. Chunks are bytes as they lie in
+memory, without a codec, so that they are written and read here as files, and regions are read through the system's
+pages. With Zarr's own package the same arrays took 10 times as long (`tests/bench/bench_checkpoints.py` measures it),
+and it writes no two arrays to one file; tests read them with it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
 from os import PathLike
@@ -43,7 +49,7 @@ from msgspec.structs import replace
 from tapestry_exec.copies import Array
 from tapestry_exec.run import tuning
 from tapestry_plan.steps import PlanVersionError, align, seal, unseal
-from tapestry_sets.limits import quote
+from tapestry_sets.limits import FrozenDict, quote
 
 FORMAT = "tapestry-checkpoint/3"
 FINISHED = re.compile(r"(\d{8})-(\d{6,})")
@@ -57,9 +63,11 @@ ZARR_DTYPES = frozenset(
 )
 """Dtypes that Zarr has under the same names; cells of others are stored as bytes, in one more axis."""
 MANIFEST = "tapestry"
-"""Its name among the attributes of a checkpoint's group."""
+"""Its name among the attributes of a checkpoint."""
 LENGTH = struct.Struct("<Q")
 """The number at the end of a device's part, which says how long its records are."""
+ROW_NBYTES = 4096
+"""Rows are as long as some pages, which they take anyway: so they mostly are of one length, as chunks have to be."""
 
 
 class SavedBuffer(Struct, frozen=True):
@@ -142,7 +150,7 @@ class Manifest(Struct, frozen=True):
     buffers: tuple[SavedBuffer, ...] = ()
 
 
-def sum_bytes(array: Array, file: int | None = None) -> str:
+def sum_bytes(array: Array, file: int | None = None, at: int = 0) -> str:
     """A number for an array's bytes, their CRC-32C and how many they are: where bytes differ, so does it.
 
     That is certain where they differ within 32 bits in a row; of all other differences, also of rows and pages that
@@ -154,13 +162,17 @@ def sum_bytes(array: Array, file: int | None = None) -> str:
     array : array
     file : int, optional
         Where they are written, piece by piece: they are summed while they are in the processor's cache.
+    at : int
+        How many bytes are before them in the file.
     """
     from google_crc32c import extend  # where there are checkpoints: machines that run kernels alone do not have it
 
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if file is not None and flat.nbytes > tuning.SUMMED_NBYTES:
+        _reserve(file, at, flat.nbytes)
     found = 0
-    for at in range(0, flat.nbytes, tuning.SUMMED_NBYTES):
-        piece = flat[at : at + tuning.SUMMED_NBYTES]
+    for low in range(0, flat.nbytes, tuning.SUMMED_NBYTES):
+        piece = flat[low : low + tuning.SUMMED_NBYTES]
         if file is not None:  # first, since that brings them to the cache: the other way around took a third more
             _write_whole(file, piece.data)
         found = extend(found, piece)
@@ -189,10 +201,9 @@ def write_part(
     records, end = [], 0
     try:
         file = _open_new(f"{row}.part")
-    except FileNotFoundError:  # the first device that comes here makes the folders
-        for made in (begun, f"{begun}/devices"):
-            with suppress(FileExistsError):
-                os.mkdir(made)
+    except FileNotFoundError:  # the first device that comes here makes the folder
+        with suppress(FileExistsError):
+            os.mkdir(begun)
         file = _open_new(f"{row}.part")
     try:
         for record, array in buffers:
@@ -200,14 +211,17 @@ def write_part(
                 at = align(end)
                 if at > end:
                     os.lseek(file, at, os.SEEK_SET)
-                records.append(replace(record, at=at, sum=sum_bytes(array, file)))
+                records.append(replace(record, at=at, sum=sum_bytes(array, file, at)))
                 end = at + record.nbytes
             else:
                 name = f"{device}.{_name_alone(record)}"
                 with _create(f"{begun}/{name}") as alone:
                     records.append(replace(record, file=name, sum=sum_bytes(array, alone)))
-        told = msgspec.json.encode((end, records))
-        _write_whole(file, memoryview(told + LENGTH.pack(len(told))))
+        told = msgspec.json.encode(records)
+        told += LENGTH.pack(len(told))
+        length = -(-(end + len(told)) // ROW_NBYTES) * ROW_NBYTES
+        os.lseek(file, length - len(told), os.SEEK_SET)
+        _write_whole(file, memoryview(told))
     finally:
         os.close(file)
     os.rename(f"{row}.part", row)
@@ -233,9 +247,24 @@ def _write_whole(file: int, data: memoryview) -> None:
         data = data[os.write(file, data) :]
 
 
-def _write_group(file: int, attributes: Mapping[str, Any]) -> None:
-    metadata = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    _write_whole(file, memoryview(msgspec.json.encode(metadata)))
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The system's call; Python's own one writes to each page where a file system cannot do that."""
+    found = getattr(ctypes.CDLL(None), "fallocate64", None) if sys.platform == "linux" else None
+    if found is not None:
+        found.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    return found
+
+
+_fallocate = _find_fallocate()
+
+
+def _reserve(file: int, at: int, nbytes: int) -> None:
+    """Have room on the disk set aside for what is written next, where that can be done: so it takes a third less.
+
+    The file keeps its length. What cannot be set aside the writing itself will tell.
+    """
+    if _fallocate is not None:
+        _fallocate(file, 1, at, nbytes)  # 1: FALLOC_FL_KEEP_SIZE
 
 
 def _name_alone(record: SavedBuffer) -> str:
@@ -249,51 +278,67 @@ def finish(folder: str, turn: int, manifest: Manifest) -> bool:
     if not all(os.path.exists(f"{begun}/{row}") for row in reversed(rows)):  # the last one is mostly the one missing
         return False
     try:
-        group = _open_new(f"{begun}/zarr.json")  # of those that were last, one is told that it made the group
+        group = _open_new(f"{begun}/zarr.json")  # of those that were last, one is told that it made it
     except (FileExistsError, FileNotFoundError):
         return False
     try:
-        records = list(_arrange(begun, _join_rows(begun, rows), manifest.shapes))
+        length, told = _join_rows(begun, rows)
+        array = _describe((len(rows), length), (1, length), "uint8", {})
+        large = [one for each in told for one in each if one.file]
+        above, top = ("devices/", _move_rows(begun, rows, array)) if large else ("", array)
+        records = [
+            replace(one, file=f"{above}{row}", behind=length - one.at - one.nbytes)
+            for row, each in zip(rows, told, strict=True)
+            for one in each
+            if not one.file
+        ]
+        records += _arrange(begun, large, manifest.shapes)
         shapes = {one.tensor: manifest.shapes[one.tensor] for one in records if one.tensor in manifest.shapes}
         whole = replace(manifest, shapes=shapes, buffers=tuple(records))
-        _write_group(group, {MANIFEST: msgspec.Raw(seal({"format": FORMAT, **msgspec.to_builtins(whole)}).encode())})
+        sealed = msgspec.Raw(seal({"format": FORMAT, **msgspec.to_builtins(whole)}).encode())
+        _write_json(group, {**top, "attributes": {MANIFEST: sealed}})
     finally:
         os.close(group)
     os.rename(begun, f"{folder}/{name_checkpoint(turn, manifest.cut)}")
     return True
 
 
-def _join_rows(begun: str, rows: Sequence[str]) -> list[SavedBuffer]:
-    """Make the devices' parts the rows of an array, without their records; these."""
+def _join_rows(begun: str, rows: Sequence[str]) -> tuple[int, list[list[SavedBuffer]]]:
+    """Make the devices' parts the rows of an array: their length, and the records of each."""
     told = [_read_records(f"{begun}/{row}") for row in rows]
-    length = max(1, *(end for end, _ in told))
-    for row in rows:
-        os.truncate(f"{begun}/{row}", length)  # all of one length, as chunks are
-    _describe(f"{begun}/devices", (len(rows), length), (1, length), "uint8", {})
-    return [
-        one if one.file else replace(one, file=row, behind=length - one.at - one.nbytes)
-        for row, (_, each) in zip(rows, told, strict=True)
-        for one in each
-    ]
+    length = max(own for own, _ in told)
+    for row, (own, _) in zip(rows, told, strict=True):
+        if own < length:
+            os.truncate(f"{begun}/{row}", length)
+    return length, [records for _, records in told]
 
 
 def _read_records(part: str) -> tuple[int, list[SavedBuffer]]:
-    """How many bytes of cells a device's part has, and its records, which are behind these."""
+    """How many bytes a device's part has, and its records, which are the last of these."""
     file = os.open(part, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
-        os.lseek(file, -LENGTH.size, os.SEEK_END)
+        end = os.lseek(file, -LENGTH.size, os.SEEK_END)
         (length,) = LENGTH.unpack(os.read(file, LENGTH.size))
-        os.lseek(file, -LENGTH.size - length, os.SEEK_END)
-        return _RECORDS.decode(os.read(file, length))
+        os.lseek(file, end - length, os.SEEK_SET)
+        return end + LENGTH.size, _RECORDS.decode(os.read(file, length))
     finally:
         os.close(file)
 
 
-_RECORDS = msgspec.json.Decoder(tuple[int, list[SavedBuffer]])
+_RECORDS = msgspec.json.Decoder(list[SavedBuffer])
 
 
 def _name_row(device: int) -> str:
-    return f"devices/c.{device}.0"
+    return f"c.{device}.0"
+
+
+def _move_rows(begun: str, rows: Sequence[str], array: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the rows a folder of their own, beside those of large buffers; what Zarr reads of what has them all."""
+    os.mkdir(f"{begun}/devices")
+    for row in rows:
+        os.rename(f"{begun}/{row}", f"{begun}/devices/{row}")
+    _write_description(f"{begun}/devices", array)
+    return GROUP
 
 
 def _arrange(
@@ -302,17 +347,15 @@ def _arrange(
     """Put the bytes of large buffers to where Zarr looks for chunks; the records, with these places."""
     by_tensor: dict[str, list[SavedBuffer]] = {}
     for record in records:
-        if record.file.startswith("devices/"):
-            yield record
-        else:
-            by_tensor.setdefault(record.tensor, []).append(record)
+        by_tensor.setdefault(record.tensor, []).append(record)
     for number, (tensor, mine) in enumerate(by_tensor.items()):
         chunk = _find_chunk(mine, shapes.get(tensor))
         whole = f"tensors/{number}.{re.sub(r'[^A-Za-z0-9_-]', '_', tensor)[:60]}"
         if chunk is not None:
             _make_group(begun, "tensors")
             os.mkdir(f"{begun}/{whole}")
-            _describe(f"{begun}/{whole}", shapes[tensor], chunk, mine[0].dtype, {"tensor": tensor})
+            array = _describe(shapes[tensor], chunk, mine[0].dtype, {"tensor": tensor})
+            _write_description(f"{begun}/{whole}", array)
         taken = set[str]()
         for record in mine:
             file = f"{whole}/{_name_chunk(record, chunk)}" if chunk is not None else ""
@@ -321,7 +364,7 @@ def _arrange(
                 about = {"tensor": tensor, "device": record.device, "start": list(record.start), "part": record.part}
                 _make_group(begun, "buffers")
                 os.mkdir(f"{begun}/{alone}")
-                _describe(f"{begun}/{alone}", record.shape, record.shape, record.dtype, about)
+                _write_description(f"{begun}/{alone}", _describe(record.shape, record.shape, record.dtype, about))
                 file = f"{alone}/c" + ".0" * (len(record.shape) + (record.dtype not in ZARR_DTYPES))
             taken.add(file)
             os.rename(f"{begun}/{record.file}", f"{begun}/{file}")
@@ -331,8 +374,7 @@ def _arrange(
 def _make_group(begun: str, name: str) -> None:
     with suppress(FileExistsError):
         os.mkdir(f"{begun}/{name}")
-        with _create(f"{begun}/{name}/zarr.json") as file:
-            _write_group(file, {})
+        _write_description(f"{begun}/{name}", GROUP)
 
 
 def _find_chunk(records: Sequence[SavedBuffer], shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -353,14 +395,14 @@ def _name_chunk(record: SavedBuffer, chunk: tuple[int, ...]) -> str:
     return ".".join(["c", *map(str, numbers), *(["0"] if record.dtype not in ZARR_DTYPES else [])])
 
 
-def _describe(folder: str, shape: Sequence[int], chunk: Sequence[int], dtype: str, about: Mapping[str, Any]) -> None:
-    """Write what Zarr v3 reads of an array: of chunks of bytes in row-major order, the lowest byte first."""
+def _describe(shape: Sequence[int], chunk: Sequence[int], dtype: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What Zarr v3 reads of an array: of chunks of bytes in row-major order, the lowest byte first."""
     itemsize = np.dtype(dtype).itemsize
     more = () if dtype in ZARR_DTYPES else (itemsize,)
     name = dtype if dtype in ZARR_DTYPES else "uint8"
     fill: Any = False if name == "bool" else [0.0, 0.0] if name.startswith("complex") else 0
     is_single = np.dtype(name).itemsize == 1
-    metadata = {
+    return {
         "zarr_format": 3,
         "node_type": "array",
         "shape": [*shape, *more],
@@ -371,8 +413,19 @@ def _describe(folder: str, shape: Sequence[int], chunk: Sequence[int], dtype: st
         "fill_value": fill,
         "attributes": {**about, **({} if dtype in ZARR_DTYPES else {"dtype": dtype})},
     }
+
+
+GROUP = FrozenDict({"zarr_format": 3, "node_type": "group", "attributes": FrozenDict[str, Any]()})
+"""What Zarr v3 reads of a group."""
+
+
+def _write_description(folder: str, metadata: Mapping[str, Any]) -> None:
     with _create(f"{folder}/zarr.json") as file:
-        _write_whole(file, memoryview(msgspec.json.encode(metadata)))
+        _write_json(file, metadata)
+
+
+def _write_json(file: int, metadata: Mapping[str, Any]) -> None:
+    _write_whole(file, memoryview(msgspec.json.encode(metadata)))
 
 
 # ---------------------------------------------------------------------------------------------------- reading

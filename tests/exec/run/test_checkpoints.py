@@ -93,7 +93,7 @@ def is_large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
     """A tensor whose boxes are a grid is one array; what is on no grid, or there twice, has an array of its own.
 
-    Small buffers of a device are the cells of a row, a chunk.
+    Small buffers of a device are the cells of a row, a chunk; where there are no others, the rows are all there is.
     """
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     g = Graph()
@@ -106,22 +106,22 @@ def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
     for name, chunks in (("act", (2, 6)), ("next", (8, 2)), ("last", None)):
         run(p, {"x": x_values}, checkpoints=Checkpoints(tmp_path, after=[name]))
         found = open_checkpoint(tmp_path)
-        group = zarr.open_group(found.path, mode="r")
+        top = zarr.open(found.path, mode="r")
+        rows = top["devices"] if is_large else top
         read = np.full(values[name].shape, np.nan, np.float32)
         for one in found.manifest.buffers:
-            array = group[one.file.rpartition("/")[0]]
             box = tuple(slice(a, a + n) for a, n in zip(one.start, one.shape, strict=True))
             if is_large:
+                array = top[one.file.rpartition("/")[0]]
                 read[box] = array[box] if one.file.startswith("tensors") else array[...]
             else:
-                read[box] = array[one.device, one.at : one.at + one.nbytes].view(one.dtype).reshape(one.shape)
+                read[box] = rows[one.device, one.at : one.at + one.nbytes].view(one.dtype).reshape(one.shape)
         assert read.tobytes() == values[name].tobytes()
-        rows = group["devices"]
         assert rows.chunks == (1, rows.shape[1]) and rows.shape[0] == 4, "each device writes a chunk"
         if not is_large:
-            assert sorted(group.array_keys()) == ["devices"] and not list(group.group_keys())
+            assert isinstance(top, zarr.Array) and len(list(Path(found.path).iterdir())) == 4 + 1
             continue
-        whole = [array for _, array in group["tensors"].arrays()] if "tensors" in group else []
+        whole = [array for _, array in top["tensors"].arrays()] if "tensors" in top else []
         assert [array.chunks for array in whole] == ([] if chunks is None else [chunks])
         assert all(array[...].tobytes() == values[name].tobytes() for array in whole)
 
@@ -393,8 +393,8 @@ def flip(path: Path, at: int) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path, int], object], str]] = {
     "flipped": (flip, "has other bytes than were written"),
-    "short": (lambda path, _: path.write_bytes(path.read_bytes()[:-1]), r"has \d+ bytes, and \d+ were written"),
-    "long": (lambda path, _: path.write_bytes(path.read_bytes() + b"\0"), r"has \d+ bytes, and \d+ were written"),
+    "short": (lambda path, _: path.write_bytes(path.read_bytes()[:-1]), r"has [\d,]+ bytes, and [\d,]+ were written"),
+    "long": (lambda path, _: path.write_bytes(path.read_bytes() + b"\0"), r"has [\d,]+ bytes, and [\d,]+ were written"),
     "zeros": (lambda path, _: path.write_bytes(bytes(path.stat().st_size)), "has other bytes than were written"),
     "missing": (lambda path, _: path.unlink(), "cannot be read"),
 }
@@ -407,7 +407,7 @@ def test_damage_is_named_before_the_first_step(kind: str, is_large: bool, tmp_pa
     found = open_checkpoint(tmp_path)
     do, told = DAMAGES[kind]
     last = found.manifest.buffers[-1]
-    assert is_large == (not last.file.startswith("devices/"))
+    assert is_large == (not last.file.startswith("c."))
     do(Path(found.path) / last.file, last.at + last.nbytes // 2)
     with pytest.raises(ValueError, match=rf"checkpoint '.*' is damaged: .*{told}.*resume from another one"):
         run(p, inputs, resume=tmp_path, ops=as_relu(raise_first))
