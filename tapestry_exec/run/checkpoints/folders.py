@@ -34,7 +34,7 @@ import shutil
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
 from os import PathLike
@@ -193,53 +193,57 @@ def name_begun(turn: int, manifest: Manifest) -> str:
 
 
 def write_part(
-    folder: str, turn: int, manifest: Manifest, device: int, buffers: Iterable[tuple[SavedBuffer, Array]]
+    folder: str,
+    turn: int,
+    manifest: Manifest,
+    device: int,
+    records: Sequence[SavedBuffer],
+    show: Callable[[SavedBuffer], Array],
 ) -> None:
     """Write what a device holds: its cells first, then its records; a new name says that all of it is there."""
-    begun = f"{folder}/{name_begun(turn, manifest)}"
-    row = f"{begun}/{_name_row(device)}"
-    records, end = [], 0
+    begun, row = f"{folder}/{name_begun(turn, manifest)}", _name_row(device)
+    small = [one for one in records if one.nbytes < tuning.OWN_FILE_NBYTES]
+    large = [one for one in records if one.nbytes >= tuning.OWN_FILE_NBYTES]
+    told, last = list[SavedBuffer](), small or large[-1:]  # of large ones alone one has the records behind it
+    for record in large if small else large[:-1]:
+        name = f"{device}.{_name_alone(record)}"
+        with _create(begun, name) as file:
+            told.append(replace(record, file=name, sum=sum_bytes(show(record), file)))
+    with _create(begun, f"{row}.part") as file:
+        end = 0
+        for record in last:
+            at = align(end)
+            if at > end:
+                os.lseek(file, at, os.SEEK_SET)
+            name = "" if small else row
+            told.append(replace(record, file=name, at=at, sum=sum_bytes(show(record), file, at)))
+            end = at + record.nbytes
+        packed = msgspec.json.encode(told)
+        packed += LENGTH.pack(len(packed))
+        behind = end + len(packed)
+        os.lseek(file, -(-behind // ROW_NBYTES) * ROW_NBYTES - len(packed), os.SEEK_SET)
+        _write_whole(file, memoryview(packed))
+    os.rename(f"{begun}/{row}.part", f"{begun}/{row}")
+
+
+@contextmanager
+def _create(folder: str, name: str) -> Iterator[int]:
+    """A new file, by its descriptor, in a folder that is made where there is none."""
     try:
-        file = _open_new(f"{row}.part")
-    except FileNotFoundError:  # the first device that comes here makes the folder
+        file = _open_new(f"{folder}/{name}")
+    except FileNotFoundError:
         with suppress(FileExistsError):
-            os.mkdir(begun)
-        file = _open_new(f"{row}.part")
+            os.mkdir(folder)
+        file = _open_new(f"{folder}/{name}")
     try:
-        for record, array in buffers:
-            if record.nbytes < tuning.OWN_FILE_NBYTES:
-                at = align(end)
-                if at > end:
-                    os.lseek(file, at, os.SEEK_SET)
-                records.append(replace(record, at=at, sum=sum_bytes(array, file, at)))
-                end = at + record.nbytes
-            else:
-                name = f"{device}.{_name_alone(record)}"
-                with _create(f"{begun}/{name}") as alone:
-                    records.append(replace(record, file=name, sum=sum_bytes(array, alone)))
-        told = msgspec.json.encode(records)
-        told += LENGTH.pack(len(told))
-        length = -(-(end + len(told)) // ROW_NBYTES) * ROW_NBYTES
-        os.lseek(file, length - len(told), os.SEEK_SET)
-        _write_whole(file, memoryview(told))
+        yield file
     finally:
         os.close(file)
-    os.rename(f"{row}.part", row)
 
 
 def _open_new(path: str) -> int:
     """The descriptor of a new file: Python's own files cost as much again."""
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666)
-
-
-@contextmanager
-def _create(path: str) -> Iterator[int]:
-    """A new file, by its descriptor."""
-    file = _open_new(path)
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _write_whole(file: int, data: memoryview) -> None:
@@ -282,19 +286,23 @@ def finish(folder: str, turn: int, manifest: Manifest) -> bool:
     except (FileExistsError, FileNotFoundError):
         return False
     try:
-        length, told = _join_rows(begun, rows)
-        array = _describe((len(rows), length), (1, length), "uint8", {})
-        large = [one for each in told for one in each if one.file]
-        above, top = ("devices/", _move_rows(begun, rows, array)) if large else ("", array)
-        records = [
-            replace(one, file=f"{above}{row}", behind=length - one.at - one.nbytes)
-            for row, each in zip(rows, told, strict=True)
-            for one in each
+        told = {row: _read_records(f"{begun}/{row}") for row in rows}
+        large = [one for _, records in told.values() for one in records if one.file]
+        for one in large:
+            if one.file in told:
+                os.truncate(f"{begun}/{one.file}", one.nbytes)
+        ends = {row: end for row, (end, records) in told.items() if all(one.file != row for one in records)}
+        length, above = max(ends.values(), default=0), "devices/" if large else ""
+        top = _join_rows(begun, ends, (len(rows), length), above)
+        buffers = [
+            replace(one, file=above + row, behind=length - one.at - one.nbytes)
+            for row in ends
+            for one in told[row][1]
             if not one.file
         ]
-        records += _arrange(begun, large, manifest.shapes)
-        shapes = {one.tensor: manifest.shapes[one.tensor] for one in records if one.tensor in manifest.shapes}
-        whole = replace(manifest, shapes=shapes, buffers=tuple(records))
+        buffers += _arrange(begun, large, manifest.shapes)
+        shapes = {one.tensor: manifest.shapes[one.tensor] for one in buffers if one.tensor in manifest.shapes}
+        whole = replace(manifest, shapes=shapes, buffers=tuple(buffers))
         sealed = msgspec.Raw(seal({"format": FORMAT, **msgspec.to_builtins(whole)}).encode())
         _write_json(group, {**top, "attributes": {MANIFEST: sealed}})
     finally:
@@ -303,14 +311,20 @@ def finish(folder: str, turn: int, manifest: Manifest) -> bool:
     return True
 
 
-def _join_rows(begun: str, rows: Sequence[str]) -> tuple[int, list[list[SavedBuffer]]]:
-    """Make the devices' parts the rows of an array: their length, and the records of each."""
-    told = [_read_records(f"{begun}/{row}") for row in rows]
-    length = max(own for own, _ in told)
-    for row, (own, _) in zip(rows, told, strict=True):
-        if own < length:
-            os.truncate(f"{begun}/{row}", length)
-    return length, [records for _, records in told]
+def _join_rows(begun: str, ends: Mapping[str, int], shape: tuple[int, int], above: str) -> Mapping[str, Any]:
+    """Make devices' parts the rows of an array, beside others in a folder of its own; what Zarr reads of the whole."""
+    array = _describe(shape, (1, shape[1]), "uint8", {})
+    for row, end in ends.items():
+        if end < shape[1]:
+            os.truncate(f"{begun}/{row}", shape[1])
+    if not above:
+        return array
+    if ends:
+        os.mkdir(f"{begun}/{above}")
+        for row in ends:
+            os.rename(f"{begun}/{row}", f"{begun}/{above}{row}")
+        _write_description(f"{begun}/{above}", array)
+    return GROUP
 
 
 def _read_records(part: str) -> tuple[int, list[SavedBuffer]]:
@@ -330,15 +344,6 @@ _RECORDS = msgspec.json.Decoder(list[SavedBuffer])
 
 def _name_row(device: int) -> str:
     return f"c.{device}.0"
-
-
-def _move_rows(begun: str, rows: Sequence[str], array: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the rows a folder of their own, beside those of large buffers; what Zarr reads of what has them all."""
-    os.mkdir(f"{begun}/devices")
-    for row in rows:
-        os.rename(f"{begun}/{row}", f"{begun}/devices/{row}")
-    _write_description(f"{begun}/devices", array)
-    return GROUP
 
 
 def _arrange(
@@ -420,7 +425,7 @@ GROUP = FrozenDict({"zarr_format": 3, "node_type": "group", "attributes": Frozen
 
 
 def _write_description(folder: str, metadata: Mapping[str, Any]) -> None:
-    with _create(f"{folder}/zarr.json") as file:
+    with _create(folder, "zarr.json") as file:
         _write_json(file, metadata)
 
 

@@ -23,7 +23,7 @@ from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_exec.run import tuning
 from tapestry_exec.run.alike import find_versions
 from tapestry_exec.run.checkpoints import saving
-from tapestry_exec.run.checkpoints.folders import FORMAT, LOCK, list_begun, list_finished, sum_bytes
+from tapestry_exec.run.checkpoints.folders import FORMAT, LOCK, list_begun, list_finished, map_cells, sum_bytes
 from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, ops, plan
 from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.steps import spill
@@ -107,7 +107,8 @@ def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
         run(p, {"x": x_values}, checkpoints=Checkpoints(tmp_path, after=[name]))
         found = open_checkpoint(tmp_path)
         top = zarr.open(found.path, mode="r")
-        rows = top["devices"] if is_large else top
+        files = [name for _, _, names in os.walk(found.path) for name in names if name != "zarr.json"]
+        assert len(files) == 4, "each device writes a file"
         read = np.full(values[name].shape, np.nan, np.float32)
         for one in found.manifest.buffers:
             box = tuple(slice(a, a + n) for a, n in zip(one.start, one.shape, strict=True))
@@ -115,15 +116,44 @@ def test_what_zarr_reads_are_the_values(is_large: bool, tmp_path: Path) -> None:
                 array = top[one.file.rpartition("/")[0]]
                 read[box] = array[box] if one.file.startswith("tensors") else array[...]
             else:
-                read[box] = rows[one.device, one.at : one.at + one.nbytes].view(one.dtype).reshape(one.shape)
+                read[box] = top[one.device, one.at : one.at + one.nbytes].view(one.dtype).reshape(one.shape)
         assert read.tobytes() == values[name].tobytes()
-        assert rows.chunks == (1, rows.shape[1]) and rows.shape[0] == 4, "each device writes a chunk"
         if not is_large:
-            assert isinstance(top, zarr.Array) and len(list(Path(found.path).iterdir())) == 4 + 1
+            assert top.chunks == (1, top.shape[1]) and top.shape[0] == 4
             continue
         whole = [array for _, array in top["tensors"].arrays()] if "tensors" in top else []
         assert [array.chunks for array in whole] == ([] if chunks is None else [chunks])
         assert all(array[...].tobytes() == values[name].tobytes() for array in whole)
+
+
+@pytest.mark.parametrize("nbytes", [1, 16, 64, 256, 512, 1024])
+def test_small_and_large_buffers_beside_each_other(
+    nbytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices that have rows, files, or both: Zarr reads what was saved, and nothing else is there."""
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    monkeypatch.setattr(tuning, "OWN_FILE_NBYTES", nbytes)
+    p, inputs = made(4)
+    for number in range(check_every_stage(p, inputs, tmp_path)):
+        found = open_checkpoint(tmp_path / str(number))
+        top, rows, files = zarr.open(found.path, mode="r"), None, set[str]()
+        for one in found.manifest.buffers:
+            folder, cells = one.file.rpartition("/")[0], map_cells(Path(found.path), one)
+            array = top[folder] if folder else top
+            if one.nbytes < nbytes:
+                rows = array
+                assert one.file.endswith(f"c.{one.device}.0")
+                read = array[one.device, one.at : one.at + one.nbytes]
+            else:
+                chunk = [int(n) for n in one.file.rpartition("/")[2].split(".")[1:]]
+                read = array[tuple(slice(k * n, (k + 1) * n) for k, n in zip(chunk, array.chunks, strict=True))]
+            assert read.tobytes() == cells.tobytes()
+            files.add(one.file)
+        there = [
+            Path(folder, name) for folder, _, names in os.walk(found.path) for name in names if name != "zarr.json"
+        ]
+        assert {str(path.relative_to(found.path)) for path in there if path.stat().st_size} >= files
+        assert rows is None or len(there) <= len(files) + rows.shape[0]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "complex64"])
