@@ -95,6 +95,50 @@ def test_a_process_that_is_stopped(goes_on: bool, rounds: int, tmp_path: Path) -
     assert [fault.device for fault in found.faults] == [0] * (0 if goes_on else rounds)
 
 
+def test_a_server_that_is_stopped_with_all_others_is_ended(tmp_path: Path) -> None:
+    """Nobody but the caller can tell: he keeps his patience with the server, too, and all begin again."""
+    p, inputs = made(2)
+    backend = ProcessBackend(retries=1, patience=1, processes=2)
+
+    def stop() -> None:
+        wait_until((tmp_path / "0").exists)
+        for process in sorted(of_mine()):  # the server first, so that it tells of none
+            os.kill(process, signal.SIGSTOP)
+
+    stopping = threading.Thread(target=stop)
+    with deploy(p, backend=backend, ops=as_relu(Sabotage(("waiting",), str(tmp_path)))) as placed:
+        stopping.start()
+        begin = time.monotonic()
+        found = placed.run(inputs)
+        took = time.monotonic() - begin
+        stopping.join()
+    wanted = run(p, inputs, backend="serial")
+    assert found.outputs["y"].tobytes() == wanted.outputs["y"].tobytes()
+    assert found.nbytes_by_link == wanted.nbytes_by_link
+    (fault,) = found.faults
+    assert fault.device is None and "the server of the devices' processes was stopped for 1 s" in fault.error
+    assert took < 60, "not as long as a device may take that goes on"
+
+
+@pytest.mark.parametrize("is_dead", [False, True], ids=["alone", "and a device is dead"])
+def test_a_server_that_is_stopped_alone(is_dead: bool) -> None:
+    """A run needs it for nothing, and it is no reason to wait at the end; of who is dead nobody tells then."""
+    p, inputs = made(2)
+    with deploy(p, backend=ProcessBackend(retries=1, patience=1, processes=2)) as placed:
+        wanted = placed.run(inputs)
+        session: Any = placed._session
+        server, *devices = sorted(of_mine())
+        assert server == session.server.pid
+        os.kill(server, signal.SIGSTOP)
+        if is_dead:
+            os.kill(devices[0], signal.SIGKILL)
+        found = placed.run(inputs)
+        assert_same(found, wanted)
+        assert ["was stopped for 1 s" in fault.error for fault in found.faults] == [True] * is_dead
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 4, "it has 5 s where it may end by itself"
+
+
 def test_one_that_never_returns_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     p, inputs = made(2)
     with deploy(p, backend="processes", ops=as_relu(Sabotage(("never",), str(tmp_path)))) as placed:
