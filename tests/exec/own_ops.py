@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,7 +93,8 @@ class Sabotage:
         and more memory; "stopping", "raising", "never": it does not return; "dozing": for a fifth of a second;
         "waiting": until the folder has a file "go on".
     folder : str
-        Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time.
+        Where whoever does one leaves a mark, so that it happens once; "" to do the first one each time. Who is killed
+        while it sends or receives leaves the names of the functions that it was in, in a file "died sending".
     """
 
     __name__ = "sabotage"
@@ -137,13 +140,22 @@ class Sabotage:
                 taken = Member.take_outputs
                 Member.take_outputs = lambda *args: die(taken(*args))  # type: ignore[method-assign]
             case "sending" | "receiving":
+                global will
+                will = f"{self.folder}/died {kind}"
                 for path, doom in TRANSPORTS[kind].items():
                     if path in sys.modules:
                         doom(sys.modules[path])
 
 
+will = ""
+"""Where who is killed says where that was."""
+
+
 def die(*args: Any) -> Any:
     """End the process now, in whatever calls this."""
+    if will:
+        names = [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._getframe(1))]
+        Path(will).write_text(" ".join(names))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
